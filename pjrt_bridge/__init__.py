@@ -1,0 +1,1 @@
+"""A framework-neutral bridge to PJRT plugins."""

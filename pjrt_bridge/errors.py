@@ -1,0 +1,224 @@
+"""Every exception and warning of the bridge.
+
+Two families share one root, `PjrtBridgeError`:
+
+* `PjrtError` carries what a *plugin* answered: one subclass per `PJRT_Error_Code`
+  (pjrt_c_api.h), with the code, the plugin's message, the plugin's name and the API function.
+* The others are found by the *bridge* before a call is made. They name what was wrong, where,
+  what was found and what was expected, and leave every object usable.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ErrorCode(IntEnum):
+    """`PJRT_Error_Code` of pjrt_c_api.h (the absl status codes)."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class PjrtBridgeError(Exception):
+    """Root of all errors that the bridge raises on purpose."""
+
+
+class PjrtError(PjrtBridgeError):
+    """A plugin returned a `PJRT_Error`.
+
+    Attributes:
+        code: the status code; a number the bridge does not know stays an int.
+        message: the plugin's own text.
+        plugin: name of the plugin that failed.
+        function: API function that returned the error, without the `PJRT_` prefix.
+    """
+
+    CODE: ClassVar[ErrorCode | None] = None
+
+    def __init__(self, message: str, *, code: int, plugin: str, function: str) -> None:
+        self.code: int = ErrorCode(code) if code in ErrorCode._value2member_map_ else code
+        self.message = message
+        self.plugin = plugin
+        self.function = function
+        label = self.code.name if isinstance(self.code, ErrorCode) else f"code {code}"
+        super().__init__(f"{label}: {message} [plugin {plugin!r}, PJRT_{function}]")
+
+    @staticmethod
+    def from_code(code: int, message: str, *, plugin: str, function: str) -> PjrtError:
+        """Build the subclass that belongs to `code` (plain `PjrtError` for an unknown one)."""
+        cls = _BY_CODE.get(code, PjrtError)
+        return cls(message, code=code, plugin=plugin, function=function)
+
+
+class Cancelled(PjrtError):
+    """The operation was cancelled, typically by its caller."""
+
+    CODE = ErrorCode.CANCELLED
+
+
+class Unknown(PjrtError):
+    """The plugin reported an error without a category."""
+
+    CODE = ErrorCode.UNKNOWN
+
+
+class InvalidArgument(PjrtError):
+    """The plugin refused an argument regardless of the state of the system."""
+
+    CODE = ErrorCode.INVALID_ARGUMENT
+
+
+class DeadlineExceeded(PjrtError):
+    """A deadline passed before the operation finished."""
+
+    CODE = ErrorCode.DEADLINE_EXCEEDED
+
+
+class NotFound(PjrtError):
+    """Something that was asked for does not exist (a device, a custom call, ...)."""
+
+    CODE = ErrorCode.NOT_FOUND
+
+
+class AlreadyExists(PjrtError):
+    """Something that was to be created is there already."""
+
+    CODE = ErrorCode.ALREADY_EXISTS
+
+
+class PermissionDenied(PjrtError):
+    """The caller may not do this."""
+
+    CODE = ErrorCode.PERMISSION_DENIED
+
+
+class ResourceExhausted(PjrtError):
+    """A resource ran out: most often device memory."""
+
+    CODE = ErrorCode.RESOURCE_EXHAUSTED
+
+
+class FailedPrecondition(PjrtError):
+    """The system is not in the state that the operation needs."""
+
+    CODE = ErrorCode.FAILED_PRECONDITION
+
+
+class Aborted(PjrtError):
+    """The operation was aborted, for example by a concurrent one."""
+
+    CODE = ErrorCode.ABORTED
+
+
+class OutOfRange(PjrtError):
+    """The operation went past a valid range."""
+
+    CODE = ErrorCode.OUT_OF_RANGE
+
+
+class Unimplemented(PjrtError):
+    """The plugin does not implement the operation."""
+
+    CODE = ErrorCode.UNIMPLEMENTED
+
+
+class Internal(PjrtError):
+    """An invariant of the plugin was broken."""
+
+    CODE = ErrorCode.INTERNAL
+
+
+class Unavailable(PjrtError):
+    """The service behind the plugin is unavailable at the moment."""
+
+    CODE = ErrorCode.UNAVAILABLE
+
+
+class DataLoss(PjrtError):
+    """Data was lost or corrupted for good."""
+
+    CODE = ErrorCode.DATA_LOSS
+
+
+class Unauthenticated(PjrtError):
+    """The request lacks valid credentials."""
+
+    CODE = ErrorCode.UNAUTHENTICATED
+
+
+_BY_CODE: dict[int, type[PjrtError]] = {
+    cls.CODE: cls for cls in PjrtError.__subclasses__() if cls.CODE is not None
+}
+
+
+class PluginNotFound(PjrtBridgeError, LookupError):
+    """No plugin of the wanted name was discovered, or the discovered one is unavailable."""
+
+
+class PluginLoadError(PjrtBridgeError, OSError):
+    """A plugin's library could not be loaded, or exports no `GetPjrtApi`."""
+
+
+class PluginIncompatible(PjrtBridgeError):
+    """A plugin's API table cannot be used: major version, size, a missing or garbage function."""
+
+
+class PluginConflict(PjrtBridgeError, ValueError):
+    """Two discovered plugins claim one name, or one specification contradicts itself."""
+
+
+class OptionError(PjrtBridgeError, ValueError):
+    """An option has an unknown name, a wrong type or an impossible value."""
+
+
+class ProgramError(PjrtBridgeError, ValueError):
+    """A StableHLO program cannot be parsed, verified, or expressed for the wanted version."""
+
+
+class UnsupportedDtype(PjrtBridgeError, TypeError):
+    """An element type has no counterpart on the other side of a border."""
+
+
+class DataError(PjrtBridgeError, ValueError):
+    """Host data cannot become a buffer: no array, wrong device, cannot be shared, ..."""
+
+
+class SignatureMismatch(PjrtBridgeError, TypeError):
+    """The arguments of a call differ from the executable's signature."""
+
+
+class BufferUnavailable(PjrtBridgeError, RuntimeError):
+    """The buffer was deleted, or donated to the executable that the message names."""
+
+
+class Closed(PjrtBridgeError, RuntimeError):
+    """The client, executable or event was closed."""
+
+
+class ForkedProcess(PjrtBridgeError, RuntimeError):
+    """A plugin was loaded before `fork`; its threads do not exist in the child process."""
+
+
+class BridgeWarning(UserWarning):
+    """Root of the bridge's warnings."""
+
+
+class HostFallbackWarning(BridgeWarning):
+    """Something that was meant for the device runs on the host; the text says what and why."""
