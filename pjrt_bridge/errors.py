@@ -208,6 +208,10 @@ class BufferUnavailable(PjrtBridgeError, RuntimeError):
     """The buffer was deleted, or donated to the executable that the message names."""
 
 
+class FallbackForbidden(PjrtBridgeError, RuntimeError):
+    """A graph holds what the plugin cannot run, and the user forbade the host."""
+
+
 class Closed(PjrtBridgeError, RuntimeError):
     """The client, executable or event was closed."""
 

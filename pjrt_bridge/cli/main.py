@@ -1,0 +1,72 @@
+"""The command `pjrt-bridge`: its commands, and the border where errors become one message."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from pjrt_bridge.cli import plugins, run
+from pjrt_bridge.cli.console import fail
+from pjrt_bridge.errors import PjrtBridgeError
+
+app = typer.Typer(
+    name="pjrt-bridge",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command()(plugins.plugins)
+app.command()(plugins.inspect)
+app.command()(run.run)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pjrt-bridge {metadata.version('pjrt-bridge')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Run StableHLO programs on any PJRT plugin.
+
+    **plugins** lists what is installed, **inspect** shows one of them, **run** runs a program.
+
+    The variable PJRT_BRIDGE_PLUGIN chooses the plugin: a name, a library's path or name:path.
+    """
+
+
+def main() -> None:
+    """Run the command line of this process and exit.
+
+    Exit status: 0 done, 1 an error (one message on standard error), 2 wrong usage.
+    """
+    # Taken out here so that it may stand behind a command's name as well.
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        app(args=arguments, prog_name="pjrt-bridge")
+    except Exception as error:
+        if len(arguments) < len(sys.argv) - 1:
+            raise
+        fail(_message(error))
+        sys.exit(1)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, PjrtBridgeError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return f"internal error, {type(error).__name__}: {error}; --debug shows where"

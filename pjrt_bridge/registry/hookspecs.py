@@ -1,0 +1,71 @@
+"""The hooks through which a package adds something to the bridge.
+
+A package names a module under the entry-point group `pjrt_bridge` and marks functions of that
+module with `hookimpl`; it implements only the hooks that it needs:
+
+```python
+from pjrt_bridge.registry import PluginSpec, hookimpl
+
+
+@hookimpl
+def pjrt_bridge_plugins():
+    return PluginSpec("mychip", library="/opt/mychip/libmychip_pjrt.so", priority=50)
+```
+
+Entry points are imported at discovery: a hook module imports no framework and loads no library.
+A hook that raises costs only its own contribution; its message becomes the reason that
+`plugins()` shows, so it should say what is missing and how to get it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from pjrt_bridge.registry.spec import PluginSpec
+
+if TYPE_CHECKING:
+    from pjrt_bridge.runtime import Plugin
+
+GROUP = "pjrt_bridge"
+"""Name of the entry-point group and of the pluggy project."""
+
+Lowering = Callable[..., Any]
+"""A function of (builder, inputs) that emits StableHLO or says why it cannot."""
+
+hookspec = pluggy.HookspecMarker(GROUP)
+hookimpl = pluggy.HookimplMarker(GROUP)
+
+
+@hookspec
+def pjrt_bridge_plugins() -> PluginSpec | Iterable[PluginSpec] | None:
+    """Say which PJRT plugins this package brings.
+
+    Returns:
+        One specification or several; None where the package has none on this machine.
+    """
+
+
+@hookspec
+def pjrt_bridge_extensions() -> Iterable[type[Any]] | None:
+    """Bring accessor classes for extensions of the PJRT C API.
+
+    Returns:
+        Classes that state an extension's type number and struct table, to be looked up with
+        `client.extension(cls)` like the built-in ones.
+    """
+
+
+@hookspec
+def pjrt_bridge_lowerings(plugin: Plugin) -> Mapping[str, Lowering] | None:
+    """Bring lowerings for one target, asked before the portable ones.
+
+    Args:
+        plugin: the loaded plugin that a program is compiled for; its name and attributes tell
+            whether this package has anything to add.
+
+    Returns:
+        Lowerings by operator name, spelled as the frontend spells it (`"aten.mm.default"`).
+    """

@@ -1,0 +1,179 @@
+"""The way from a name to a client: which plugin is meant, loading it, asking its packages."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pjrt_bridge.abi.values import NamedValue
+from pjrt_bridge.errors import BridgeWarning, PluginConflict, PluginNotFound
+from pjrt_bridge.registry.discovery import PluginInfo, discover, missing, plugins
+from pjrt_bridge.registry.hooks import HOOK_FAILURES, reason_of
+from pjrt_bridge.registry.hookspecs import Lowering
+from pjrt_bridge.registry.sources import BRIDGE_VARIABLE
+from pjrt_bridge.registry.spec import PluginSpec, checked_options, parse_reference
+
+if TYPE_CHECKING:
+    from pjrt_bridge.runtime import Client, Plugin
+
+PluginLike = str | os.PathLike[str] | PluginSpec
+"""How a plugin is named: a name, a path, `name:path`, or a specification."""
+
+_lock = threading.Lock()
+_by_address: dict[int, Plugin] = {}
+
+
+def select(plugin: PluginLike | None = None) -> PluginInfo:
+    """The plugin that is meant.
+
+    Args:
+        plugin: a name that `plugins()` lists, a path, `name:path` or a specification. By default
+            the one that `PJRT_BRIDGE_PLUGIN` names, else the available one of the highest
+            priority.
+
+    Raises:
+        PluginNotFound: no such plugin, or it is unavailable; the text lists what was found and
+            why each of it cannot be used.
+        PluginConflict: several packages claim the name.
+        OptionError: a reference that cannot be read.
+    """
+    if plugin is None:
+        variable = discover().variables[BRIDGE_VARIABLE].strip()
+        if not variable:
+            return _default()
+        # Discovery has made a plugin of a path in this variable, so its name is enough.
+        parsed = parse_reference(variable, source=BRIDGE_VARIABLE)
+        name = parsed if isinstance(parsed, str) else parsed.name
+        return _named(name, f" (asked for by {BRIDGE_VARIABLE})")
+    if not isinstance(plugin, PluginSpec):
+        parsed = parse_reference(os.fspath(plugin), source="argument")
+        if isinstance(parsed, str):
+            return _named(parsed)
+        plugin = parsed
+    reason = missing(plugin)
+    if reason is not None:
+        raise PluginNotFound(f"plugin {plugin.name!r}: {reason}")
+    source = plugin.source or "argument"
+    return PluginInfo(plugin.name, source, plugin.path, plugin.priority, True, None, plugin)
+
+
+def _default() -> PluginInfo:
+    found = plugins()
+    if not found or not found[0].available:
+        raise PluginNotFound(f"no plugin is available{_listing(found)}")
+    return found[0]
+
+
+def _named(name: str, asked_by: str = "") -> PluginInfo:
+    found = plugins()
+    candidates = [info for info in found if info.name == name]
+    for info in candidates:
+        if info.available:
+            return info
+    conflicting = [info.source for info in candidates if info.conflict]
+    if conflicting:
+        raise PluginConflict(
+            f"plugin {name!r}{asked_by} is claimed by {' and by '.join(conflicting)}; "
+            f"uninstall one, or give the library: {BRIDGE_VARIABLE}={name}:/path/to/library.so"
+        )
+    state = "is unavailable" if candidates else "was not found"
+    raise PluginNotFound(f"plugin {name!r}{asked_by} {state}{_listing(found)}")
+
+
+def _listing(found: Sequence[PluginInfo]) -> str:
+    lines = [f"\n  {info}" for info in found] or ["\n  nothing was found"]
+    return (
+        f":{''.join(lines)}\n"
+        "Install a plugin package (for the CPU: pip install pjrt-bridge-cpu), or point "
+        f"{BRIDGE_VARIABLE} at a library that exports GetPjrtApi."
+    )
+
+
+def load(plugin: PluginLike | PluginInfo | None = None) -> Plugin:
+    """Load a plugin's library, once per process, without creating a client.
+
+    The specification's environment variables are set first, unless the user has set them.
+
+    Raises:
+        PluginLoadError: the library cannot be loaded or exports no `GetPjrtApi`.
+        PluginIncompatible: its API table cannot be used.
+        PluginNotFound, PluginConflict, OptionError: as `select`.
+    """
+    from pjrt_bridge.runtime import Plugin
+
+    spec = _spec(plugin)
+    for name, value in spec.environment.items():
+        os.environ.setdefault(name, value)
+    if spec.path is not None:
+        return Plugin.load(spec.path, name=spec.name, option_types=spec.option_types)
+    assert spec.address is not None  # PluginSpec holds one of the two.
+    with _lock:
+        found = _by_address.get(spec.address)
+        if found is None:
+            found = _by_address[spec.address] = Plugin.from_address(
+                spec.address, name=spec.name, option_types=spec.option_types
+            )
+        return found
+
+
+def client(plugin: PluginLike | PluginInfo | None = None, /, **options: NamedValue) -> Client:
+    """A client of a plugin, shared by all callers that give the same options.
+
+    Args:
+        plugin: as `select` takes it, or one of `plugins()`.
+        **options: client create options; they replace those of the specification one by one.
+
+    Raises:
+        OptionError: an option has a type that a plugin cannot take.
+        PjrtError: what the plugin answered, for example that there is no such device.
+        PluginNotFound, PluginConflict, PluginLoadError, PluginIncompatible: as `load`.
+    """
+    spec = _spec(plugin)
+    given = checked_options(options, where=f"client of plugin {spec.name!r}")
+    return load(spec).client({**spec.options, **given})
+
+
+def lowerings(plugin: Plugin) -> dict[str, Lowering]:
+    """What installed packages bring for programs of one plugin, by operator name.
+
+    Where two packages lower the same operator, the entry point whose name sorts first wins, with
+    a `BridgeWarning`. A package whose hook raises is left out, with a `BridgeWarning` too.
+    """
+    merged: dict[str, Lowering] = {}
+    owners: dict[str, str] = {}
+    for module, caller in discover().hooks.callers("pjrt_bridge_lowerings"):
+        try:
+            brought = {
+                name: one for result in caller(plugin=plugin) for name, one in result.items()
+            }
+        except HOOK_FAILURES as error:
+            warnings.warn(
+                f"{module.source}: its lowerings for plugin {plugin.name!r} are not used: "
+                f"{reason_of(error)}",
+                BridgeWarning,
+                stacklevel=2,
+            )
+            continue
+        for name, lowering in brought.items():
+            if name in merged:
+                warnings.warn(
+                    f"{module.source}: its lowering of {name} is not used, "
+                    f"{owners[name]} brings one too",
+                    BridgeWarning,
+                    stacklevel=2,
+                )
+            else:
+                merged[name], owners[name] = lowering, module.source
+    return merged
+
+
+def _spec(plugin: PluginLike | PluginInfo | None) -> PluginSpec:
+    # A record that is unavailable is selected by its name again, for the error that explains it.
+    if isinstance(plugin, PluginInfo):
+        plugin = plugin.spec if plugin.available else plugin.name
+    spec = select(plugin).spec
+    assert spec is not None  # Only a specification makes a record available.
+    return spec

@@ -1,0 +1,26 @@
+"""Runtime objects over one plugin: Plugin, Client, Device, Memory, Buffer, Executable, Event."""
+
+from pjrt_bridge.runtime.buffer import Buffer, BufferState
+from pjrt_bridge.runtime.client import Client
+from pjrt_bridge.runtime.device import Device, Memory
+from pjrt_bridge.runtime.event import Event
+from pjrt_bridge.runtime.executable import Executable, MemoryStats
+from pjrt_bridge.runtime.handles import live as live_handles
+from pjrt_bridge.runtime.layout import Layout
+from pjrt_bridge.runtime.options import CompileOptions
+from pjrt_bridge.runtime.plugin import Plugin
+
+__all__ = [
+    "Buffer",
+    "BufferState",
+    "Client",
+    "CompileOptions",
+    "Device",
+    "Event",
+    "Executable",
+    "Layout",
+    "Memory",
+    "MemoryStats",
+    "Plugin",
+    "live_handles",
+]

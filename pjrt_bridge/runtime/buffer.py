@@ -1,0 +1,335 @@
+"""Buffer: an array on a device."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Generator
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pjrt_bridge.abi.values import read_int64s
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import BufferUnavailable, Closed
+from pjrt_bridge.runtime import dlpack
+from pjrt_bridge.runtime.device import Device, Memory
+from pjrt_bridge.runtime.event import Event, wait_and_close
+from pjrt_bridge.runtime.handles import Handle, Pin, defer
+from pjrt_bridge.runtime.layout import Layout
+from pjrt_bridge.stablehlo.types import TensorType
+
+if TYPE_CHECKING:
+    from pjrt_bridge.runtime.client import Client
+
+
+class BufferState(Enum):
+    """What can be done with a buffer."""
+
+    LIVE = "live"
+    DONATED = "donated"
+    DELETED = "deleted"
+
+
+class Buffer:
+    """An immutable array on a device.
+
+    A buffer may not hold its values yet: an execution goes on while its results are passed around.
+    Reading waits. Buffers are made by `Client.put` and by executions.
+
+    Attributes:
+        client: the client that the buffer belongs to.
+        type: shape and element type; of a result with a bounded dimension, the bound.
+        device: where it lives.
+        handle: the plugin's object.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        pointer: int,
+        type: TensorType,
+        device: Device,
+        *,
+        custom_layout: tuple[int, ...] | None = None,
+    ) -> None:
+        self.client = client
+        self.type = type
+        self.device = device
+        self._custom_layout = custom_layout
+        self._layout: Layout | None = None
+        self._donated_to: str | None = None
+        self.handle = Handle(client.api, "Buffer", pointer, client.handle, argument="buffer")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements per dimension."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def custom_layout(self) -> tuple[int, ...] | None:
+        """Minor-to-major order where a program asked for one, None for the plugin's default."""
+        return self._custom_layout
+
+    @property
+    def state(self) -> BufferState:
+        """Whether the buffer is there, was donated to an execution, or was deleted."""
+        if self._donated_to is not None:
+            return BufferState.DONATED
+        return BufferState.DELETED if self.handle.released else BufferState.LIVE
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory space that the buffer lives in; None where the plugin does not tell."""
+        with self.held() as pointer:
+            if not self.client.api.has("Buffer_Memory"):
+                return None
+            found = self.client.api.call("Buffer_Memory", buffer=pointer).memory
+        return self.client.memory_of(found)
+
+    @property
+    def layout(self) -> Layout:
+        """Order of the elements in device memory."""
+        if self._layout is None:
+            with self.held() as pointer:
+                self._layout = Layout.of_buffer(self.client.api, pointer)
+        return self._layout
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the buffer takes on the device."""
+        with self.held() as pointer:
+            found = self.client.api.call("Buffer_OnDeviceSizeInBytes", buffer=pointer)
+        return int(found.on_device_size_in_bytes)
+
+    @property
+    def address(self) -> int:
+        """Device address of the first element, once the values are there; 0 for no elements.
+
+        The address is good as long as the buffer is; `__dlpack__` keeps it good for longer.
+        """
+        with self.held() as pointer:
+            self.block_until_ready()
+            found = self.client.api.call(
+                "Buffer_OpaqueDeviceMemoryDataPointer", buffer=pointer
+            ).device_memory_ptr
+        return found or 0
+
+    def held(self) -> _Held:
+        """Keep the plugin's object during a `with` block, and give its pointer.
+
+        Raises:
+            BufferUnavailable: the buffer was donated or deleted, or its client was closed.
+        """
+        return _Held(self)
+
+    def unavailable(self) -> BufferUnavailable:
+        """The error that says why this buffer cannot be used."""
+        what = f"buffer {self.type} on device {self.device.id}"
+        if self._donated_to is not None:
+            return BufferUnavailable(
+                f"{what} was donated to {self._donated_to}; keep a copy, or execute with donate=()"
+            )
+        return BufferUnavailable(f"{what} was deleted")
+
+    def mark_donated(self, to: str) -> None:
+        """Record that an execution consumed the buffer."""
+        self._donated_to = to
+        self.handle.release()
+
+    def ready(self) -> bool:
+        """Whether the values are there (or the computation of them failed)."""
+        event = self.ready_event()
+        try:
+            return event.ready
+        finally:
+            event.close()
+
+    def ready_event(self) -> Event:
+        """The event of the values being there: `wait()` it, or `await` it inside asyncio."""
+        with self.held() as pointer:
+            event = self.client.api.call("Buffer_ReadyEvent", buffer=pointer).event
+            return Event(self.client.api, event, self.client.handle)
+
+    def block_until_ready(self) -> Buffer:
+        """Wait until the values are there; other Python threads go on.
+
+        Raises:
+            PjrtError: the computation of the values failed.
+        """
+        with self.held() as pointer:
+            event = self.client.api.call("Buffer_ReadyEvent", buffer=pointer).event
+            wait_and_close(self.client.api, event, self.client.handle)
+        return self
+
+    def __await__(self) -> Generator[Any, None, Buffer]:
+        event = self.ready_event()
+        try:
+            yield from event.__await__()
+        finally:
+            event.close()
+        return self
+
+    def copy_to(self, where: Device | Memory) -> Buffer:
+        """A copy on another device of the same client, or in another memory space.
+
+        Raises:
+            PjrtError: the plugin cannot copy there.
+        """
+        api = self.client.api
+        with self.held() as pointer:
+            if isinstance(where, Device):
+                made = api.call("Buffer_CopyToDevice", buffer=pointer, dst_device=where.pointer)
+                device = where
+            else:
+                made = api.call("Buffer_CopyToMemory", buffer=pointer, dst_memory=where.pointer)
+                found = api.call("Buffer_Device", buffer=made.dst_buffer).device
+                device = self.client.device_of(found)
+            return Buffer(
+                self.client, made.dst_buffer, self.type, device, custom_layout=self._custom_layout
+            )
+
+    def delete(self) -> None:
+        """Free the memory as soon as nothing reads it; later uses raise BufferUnavailable."""
+        self.handle.release()
+
+    def __enter__(self) -> Buffer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.delete()
+
+    def __del__(self) -> None:
+        handle: Handle | None = getattr(self, "handle", None)
+        if handle is not None and not handle.released:
+            defer(handle.release)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def true_shape(self) -> tuple[int, ...]:
+        """Elements per dimension, once computed: smaller than `shape` in bounded dimensions."""
+        api = self.client.api
+        with self.held() as pointer:
+            self.block_until_ready()
+            if not api.has("Buffer_UnpaddedDimensions"):
+                return self.shape
+            found = api.call("Buffer_UnpaddedDimensions", buffer=pointer)
+            return read_int64s(found.unpadded_dims, found.num_dims)
+
+    def to_numpy(self) -> np.ndarray[Any, Any]:
+        """A copy of the values in host memory, in row-major order, bounded dimensions cut to size.
+
+        Raises:
+            PjrtError: the computation or the transfer failed.
+        """
+        shape, layout = self.true_shape(), self.layout
+        # The plugin writes the elements in the order of the device's layout.
+        order = tuple(reversed(layout.minor_to_major))
+        raw = np.empty([shape[dim] for dim in order], self.dtype.numpy)
+        with self.held() as pointer:
+            event = self.client.api.call(
+                "Buffer_ToHostBuffer",
+                src=pointer,
+                dst=raw.__array_interface__["data"][0],
+                dst_size=raw.nbytes,
+            ).event
+            wait_and_close(self.client.api, event, self.client.handle)
+        if layout.row_major:
+            return raw
+        return np.ascontiguousarray(raw.transpose(np.argsort(order)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = None
+        if not copy and self._shares_memory():
+            array = self._numpy_view()
+        elif copy is False:
+            raise ValueError(
+                f"buffer {self.type} of plugin {self.client.plugin.name!r} is not in host memory "
+                "that NumPy can view; use copy=None"
+            )
+        if array is None:
+            array = self.to_numpy()
+        if dtype is None or array.dtype == dtype:
+            return array
+        if copy is False:
+            raise ValueError(f"buffer {self.type} cannot be viewed as {np.dtype(dtype)}")
+        return array.astype(dtype)
+
+    def _shares_memory(self) -> bool:
+        return self.client.shares_host_memory and self.dtype.bits >= 8
+
+    def _numpy_view(self) -> np.ndarray[Any, Any]:
+        shape = self.true_shape()
+        strides = [step * self.dtype.itemsize for step in self.layout.strides(self.shape)]
+        memory: Any = (ctypes.c_char * max(self.type.nbytes, 1)).from_address(
+            self.address or _NOWHERE
+        )
+        # ndarray -> memory -> Pin: the view holds the device memory.
+        memory._pin = Pin(self.handle)
+        array: np.ndarray[Any, Any] = np.ndarray(shape, self.dtype.numpy, memory, strides=strides)
+        array.flags.writeable = False
+        return array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if not self._shares_memory():
+            raise BufferError(
+                f"buffer {self.type} of plugin {self.client.plugin.name!r} has no DLPack form; "
+                "use numpy.asarray(buffer)"
+            )
+        return dlpack.CPU, 0
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        device = self.__dlpack_device__()
+        if dl_device not in (None, device):
+            raise BufferError(f"buffer {self.type} is on DLPack device {device}, not {dl_device}")
+        if stream is not None:
+            raise BufferError("host memory has no streams; pass stream=None")
+        if copy:
+            return self.copy_to(self.device).__dlpack__(max_version=max_version)
+        return dlpack.export(
+            self.address or _NOWHERE,
+            self.dtype,
+            self.true_shape(),
+            self.layout.strides(self.shape),
+            device,
+            Pin(self.handle),
+            versioned=max_version is not None and max_version[0] >= 1,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Buffer {self.type} on device {self.device.id} ({self.state.value})>"
+
+
+_EMPTY = ctypes.create_string_buffer(64)
+# Consumers take a NULL pointer for an error, so arrays without elements point here.
+_NOWHERE = ctypes.addressof(_EMPTY)
+
+
+class _Held:
+    __slots__ = ("_buffer", "_handle")
+
+    def __init__(self, buffer: Buffer) -> None:
+        self._buffer = buffer
+        self._handle = buffer.handle
+
+    def __enter__(self) -> int:
+        try:
+            self._handle.pin()
+        except Closed:
+            raise self._buffer.unavailable() from None
+        return self._handle.pointer
+
+    def __exit__(self, *exc: object) -> None:
+        self._handle.unpin()

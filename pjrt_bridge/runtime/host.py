@@ -1,0 +1,79 @@
+"""Host arrays of every kind, described in one way for the transfer to a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import DataError
+from pjrt_bridge.runtime.dlpack import Imported
+
+ALIGNMENT = 64
+"""Bytes to which host memory must be aligned for a plugin to use it in place (XLA's minimum)."""
+
+
+@dataclass(slots=True)
+class HostArray:
+    """Elements in host memory.
+
+    Attributes:
+        address: of the first element; 0 is allowed where there are no elements.
+        dtype: element type.
+        shape: elements per dimension.
+        byte_strides: None when the elements lie in row-major order without gaps.
+        owner: keeps the memory alive.
+    """
+
+    address: int
+    dtype: DType
+    shape: tuple[int, ...]
+    byte_strides: tuple[int, ...] | None
+    owner: object
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        count = self.dtype.itemsize
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def shareable(self) -> bool:
+        """Whether a plugin can use the memory in place."""
+        return self.byte_strides is None and self.nbytes > 0 and self.address % ALIGNMENT == 0
+
+
+def describe(data: Any) -> HostArray:
+    """Describe an array: NumPy, DLPack, the buffer protocol or `__array__`, or a number.
+
+    Nested lists and numbers become what `numpy.asarray` makes of them.
+
+    Raises:
+        UnsupportedDtype: an element type that PJRT does not have.
+        DataError: not an array, not in host memory, or its owner refuses to share it.
+    """
+    if isinstance(data, np.ndarray):
+        return _from_numpy(data)
+    if hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__"):
+        found = Imported(data)
+        return HostArray(found.address, found.dtype, found.shape, found.byte_strides, found.owner)
+    try:
+        array = np.asarray(data)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"a {type(data).__name__} is no array: {error}") from error
+    return _from_numpy(array)
+
+
+def _from_numpy(array: np.ndarray[Any, Any]) -> HostArray:
+    dtype = dtypes.from_numpy(array.dtype)
+    # PJRT packs sub-byte elements from a dense array; strided packing is left to NumPy.
+    if dtype.bits < 8 and not array.flags.c_contiguous:
+        array = np.ascontiguousarray(array)
+    strides = None if array.flags.c_contiguous else array.strides
+    address = int(array.__array_interface__["data"][0])
+    return HostArray(address, dtype, array.shape, strides, array)

@@ -1,0 +1,216 @@
+"""Options of a compilation and of a client: checked here, because a plugin may abort on a bad one.
+
+`CompileOptions` becomes a serialized `CompileOptionsProto` (xla/pjrt/proto/compile_options.proto);
+the few fields that the bridge sets are encoded here, which needs no protobuf package.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pjrt_bridge.abi.values import NamedValue
+from pjrt_bridge.errors import OptionError
+
+Override = str | bool | int | float
+"""Value of one compiler flag (`OptionOverrideProto`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """How to compile a program.
+
+    Attributes:
+        num_replicas: copies of the program that run on different data.
+        num_partitions: devices that share one copy of the program.
+        use_spmd_partitioning: partition by sharding annotations; None means when there are several
+            partitions.
+        use_shardy_partitioner: understand `sdy` shardings instead of `mhlo.sharding`.
+        device_assignment: global device ids, one row a replica, one column a partition; None leaves
+            the choice to the plugin.
+        portable: the executable may run on any one device, chosen in each call (one replica, one
+            partition, no assignment).
+        env: compiler flags for this compilation alone, such as
+            `{"xla_cpu_prefer_vector_width": 512}`.
+
+    Raises:
+        OptionError: an impossible value; the plugin would abort the process on some of them.
+    """
+
+    num_replicas: int = 1
+    num_partitions: int = 1
+    use_spmd_partitioning: bool | None = None
+    use_shardy_partitioner: bool = False
+    device_assignment: Sequence[Sequence[int]] | None = None
+    portable: bool = False
+    env: Mapping[str, Override] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("num_replicas", "num_partitions"):
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= 1 << 20:
+                raise OptionError(
+                    f"CompileOptions.{name}: found {value!r}, expected an int from 1 up"
+                )
+        for name in ("use_spmd_partitioning", "use_shardy_partitioner", "portable"):
+            value = getattr(self, name)
+            if not (isinstance(value, bool) or (name == "use_spmd_partitioning" and value is None)):
+                raise OptionError(f"CompileOptions.{name}: found {value!r}, expected a bool")
+        self._check_assignment()
+        for flag, value in self.env.items():
+            if not isinstance(flag, str) or not isinstance(value, (str, bool, int, float)):
+                raise OptionError(
+                    f"CompileOptions.env[{flag!r}]: found {value!r}, "
+                    "expected str, bool, int or float"
+                )
+
+    def _check_assignment(self) -> None:
+        rows = self.device_assignment
+        if self.portable and (rows is not None or self.num_devices != 1):
+            raise OptionError(
+                "CompileOptions.portable needs one replica, one partition and no device_assignment"
+            )
+        if rows is None:
+            return
+        shape = (self.num_replicas, self.num_partitions)
+        if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
+            raise OptionError(
+                f"CompileOptions.device_assignment: found {rows!r}, expected {shape[0]} rows "
+                f"(replicas) of {shape[1]} device ids (partitions)"
+            )
+        ids = [device for row in rows for device in row]
+        if any(type(device) is not int or device < 0 for device in ids) or len(set(ids)) != len(
+            ids
+        ):
+            raise OptionError(
+                f"CompileOptions.device_assignment: found {rows!r}, "
+                "expected different device ids >= 0"
+            )
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that one execution uses."""
+        return self.num_replicas * self.num_partitions
+
+    def serialize(self) -> bytes:
+        """The CompileOptionsProto; never empty, because plugins abort on zero replicas."""
+        spmd = self.use_spmd_partitioning
+        if spmd is None:
+            spmd = self.num_partitions > 1
+        build = _varint(1, -1) + _varint(4, self.num_replicas) + _varint(5, self.num_partitions)
+        build += _varint(6, int(spmd)) if spmd else b""
+        build += _varint(19, 1) if self.use_shardy_partitioner else b""
+        if self.device_assignment is not None:
+            build += _message(9, self._assignment())
+        proto = _message(3, build)
+        proto += _varint(4, 1) if self.portable else b""
+        for flag, value in self.env.items():
+            proto += _message(7, _message(1, flag.encode()) + _message(2, _override(value)))
+        return proto
+
+    def _assignment(self) -> bytes:
+        assert self.device_assignment is not None
+        proto = _varint(1, self.num_replicas) + _varint(2, self.num_partitions)
+        for partition in range(self.num_partitions):
+            ids = b"".join(_base128(row[partition]) for row in self.device_assignment)
+            proto += _message(3, _message(1, ids))
+        return proto
+
+
+def _override(value: Override) -> bytes:
+    if isinstance(value, bool):
+        return _varint(2, int(value))
+    if isinstance(value, int):
+        return _varint(3, value)
+    if isinstance(value, float):
+        return _key(4, 1) + struct.pack("<d", value)
+    return _message(1, value.encode())
+
+
+def _base128(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _key(number: int, wire_type: int) -> bytes:
+    return _base128(number << 3 | wire_type)
+
+
+def _varint(number: int, value: int) -> bytes:
+    return _key(number, 0) + _base128(value)
+
+
+def _message(number: int, content: bytes) -> bytes:
+    return _key(number, 2) + _base128(len(content)) + content
+
+
+OPTION_TYPES: Mapping[str, type] = {
+    "abort_collectives_on_failure": bool,
+    "allocator": str,
+    "collective_memory_size": int,
+    "cpu_device_count": int,
+    "enable_mock_nccl": bool,
+    "max_inflight_computations": int,
+    "memory_fraction": float,
+    "ml_framework_name": str,
+    "ml_framework_version": str,
+    "mock_gpu_topology": str,
+    "node_id": int,
+    "num_nodes": int,
+    "partition_index": int,
+    "platform_name": str,
+    "preallocate": bool,
+    "should_stage_host_to_device_transfers": bool,
+    "use_tfrt_gpu_client": bool,
+    "visible_devices": list,
+}
+"""Types of the create options that the public plugins read (their `*_pjrt_client` sources).
+
+A value of another type aborts the process inside the plugin, so it never gets there. A plugin may
+declare further options of its own, see `Plugin.load`.
+"""
+
+
+def check_client_options(
+    options: Mapping[str, Any], declared: Mapping[str, type] | None, *, plugin: str
+) -> dict[str, NamedValue]:
+    """Options of a client, checked against what the plugin declares or is known to read.
+
+    Args:
+        options: as the user gave them.
+        declared: the complete set of options with their types, when the plugin states it.
+        plugin: name for messages.
+
+    Raises:
+        OptionError: a wrong type, a device count that leaves no device, or a name that the plugin
+            does not declare.
+    """
+    checked: dict[str, NamedValue] = {}
+    for name, value in options.items():
+        if declared is not None and name not in declared:
+            known = ", ".join(declared) or "none"
+            raise OptionError(f"plugin {plugin!r} has no option {name!r}; it declares: {known}")
+        expected = (declared or OPTION_TYPES).get(name) or OPTION_TYPES.get(name)
+        if expected is float and type(value) is int:
+            value = float(value)
+        if expected is list and isinstance(value, tuple):
+            value = list(value)
+        if expected is not None and type(value) is not expected:
+            raise OptionError(
+                f"option {name!r} of plugin {plugin!r}: found {value!r} of type "
+                f"{type(value).__name__}, expected {expected.__name__}"
+            )
+        checked[name] = value
+    count = checked.get("cpu_device_count", 1)
+    if isinstance(count, int) and not 1 <= count <= 4096:
+        raise OptionError(
+            f"option 'cpu_device_count' of plugin {plugin!r}: found {count}, expected 1 to 4096"
+        )
+    return checked

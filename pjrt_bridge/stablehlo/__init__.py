@@ -1,0 +1,12 @@
+"""StableHLO programs: the only package that imports jaxlib, and only when first needed.
+
+`Builder` writes programs, `Program` holds, reads and serializes them, `Signature` describes their
+parameters and results. Importing this package does not import jaxlib.
+"""
+
+from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.emitter import Value
+from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.types import Parameter, Result, Signature, TensorType
+
+__all__ = ["Builder", "Parameter", "Program", "Result", "Signature", "TensorType", "Value"]

@@ -1,0 +1,339 @@
+"""The machinery under the Builder: SSA values, scopes, and the one place that creates operations.
+
+The op methods live in the modules beside this one (elementwise, shaping, indexing, structured,
+numerical); each is a class over `Emitter`, and `Builder` joins them. An operation is verified when
+it is created, so an error surfaces at the call that caused it.
+
+Regions (the bodies of reduce, while, ...) are emitted into a detached function first and moved
+into their operation once that is known to be well-formed, so a body that raises leaves nothing
+behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import ProgramError, UnsupportedDtype
+from pjrt_bridge.stablehlo import bindings, constants
+from pjrt_bridge.stablehlo.types import TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """One SSA value of a Builder; it can be used inside the scope that made it and deeper ones."""
+
+    type: TensorType
+    _handle: Any = field(repr=False)
+    _scope: object = field(repr=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements per dimension."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return self.type.rank
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.type.size
+
+
+Body = Callable[[tuple[Value, ...]], "Value | Sequence[Value]"]
+"""A region's content: from the block's arguments to what the region returns."""
+
+PairBody = Callable[[tuple[Value, ...], tuple[Value, ...]], "Value | Sequence[Value]"]
+"""A region over pairs, as in reduce: first all left (accumulated) values, then all right ones."""
+
+
+def as_tuple(values: Value | Sequence[Value]) -> tuple[Value, ...]:
+    """What a body returned, as a tuple."""
+    return (values,) if isinstance(values, Value) else tuple(values)
+
+
+def scalars(values: Sequence[Value]) -> list[TensorType]:
+    """The 0-d types of the values' elements: what most regions work on."""
+    return [TensorType((), value.dtype) for value in values]
+
+
+def check_dims(op: str, what: str, dims: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The dimensions, if they are distinct and within the rank.
+
+    Raises:
+        ProgramError: otherwise; negative dimensions do not count from the end.
+    """
+    if len(set(dims)) != len(dims) or any(not 0 <= dim < rank for dim in dims):
+        raise ProgramError(
+            f"{op}: {what} must be distinct dimensions of a rank {rank} tensor, found {list(dims)}"
+        )
+    return tuple(dims)
+
+
+def check_length(op: str, what: str, items: Sequence[Any], expected: int) -> None:
+    """Check that there is one item per dimension (or operand).
+
+    Raises:
+        ProgramError: another number of items.
+    """
+    if len(items) != expected:
+        raise ProgramError(f"{op}: {what} needs {expected} entries, found {len(items)}")
+
+
+class Emitter:
+    """An MLIR context, the function that is being written, and where the next operation goes."""
+
+    def __init__(self, name: str) -> None:
+        self._ir = bindings.load().ir
+        self._context = bindings.new_context()
+        self._unknown = self._ir.Location.unknown(self._context)
+        self._loc = self._unknown
+        self._i64 = self._ir.IntegerType.get_signless(64, self._context)
+        self._elements: dict[DType, Any] = {}
+        self._mlir_types: dict[TensorType, Any] = {}
+        self._tensor_types: dict[Any, TensorType] = {}
+        self._module = self._ir.Module.create(self._unknown)
+        if name != "main":
+            self._module.operation.attributes["sym_name"] = self._str(name)
+        self._scopes: tuple[object, ...] = ()
+        self._ip: Any = None
+        self._used_chlo = False
+        self._finished = False
+
+    # -- attributes and types ---------------------------------------------------------------
+
+    def _str(self, text: str) -> Any:
+        return self._ir.StringAttr.get(text, self._context)
+
+    def _int(self, value: int) -> Any:
+        return self._ir.IntegerAttr.get(self._i64, int(value))
+
+    def _bool(self, value: bool) -> Any:
+        return self._ir.BoolAttr.get(bool(value), self._context)
+
+    def _dims(self, values: Sequence[int]) -> Any:
+        return self._ir.DenseI64ArrayAttr.get([int(v) for v in values], self._context)
+
+    def _padding(self, padding: Sequence[tuple[int, int]]) -> Any:
+        array = np.asarray(padding, np.int64).reshape(len(padding), 2)
+        tensor = self._ir.RankedTensorType.get(array.shape, self._i64, loc=self._unknown)
+        return self._ir.DenseElementsAttr.get(array, type=tensor, context=self._context)
+
+    def _element(self, dtype: DType) -> Any:
+        found = self._elements.get(dtype)
+        if found is None:
+            found = self._elements[dtype] = self._ir.Type.parse(dtype.stablehlo, self._context)
+        return found
+
+    def _mlir_type(self, tensor: TensorType) -> Any:
+        found = self._mlir_types.get(tensor)
+        if found is None:
+            found = self._ir.RankedTensorType.get(
+                tensor.shape, self._element(tensor.dtype), loc=self._unknown
+            )
+            self._mlir_types[tensor] = found
+            self._tensor_types[found] = tensor
+        return found
+
+    def _tensor_type(self, op: str, mlir_type: Any) -> TensorType:
+        found = self._tensor_types.get(mlir_type)
+        if found is None:
+            try:
+                dtype = dtypes.from_stablehlo(str(mlir_type.element_type))
+            except UnsupportedDtype as error:
+                raise ProgramError(f"{op}: result type {mlir_type}: {error}") from None
+            found = self._tensor_types[mlir_type] = TensorType(tuple(mlir_type.shape), dtype)
+        return found
+
+    def _dense(self, value: ArrayLike, dtype: DType | str | None) -> tuple[Any, TensorType]:
+        array, element = constants.as_array(value, dtype)
+        tensor = TensorType(array.shape, element)
+        return constants.dense(array, element, self._mlir_type(tensor)), tensor
+
+    # -- operations -------------------------------------------------------------------------
+
+    def _emit(
+        self,
+        op: str,
+        operands: Sequence[Value],
+        attributes: Mapping[str, Any] | None = None,
+        results: Sequence[TensorType] | None = None,
+        blocks: Sequence[Any] = (),
+    ) -> tuple[Value, ...]:
+        """Create and verify one operation.
+
+        Args:
+            op: full name, `stablehlo.add`.
+            operands: its operands.
+            attributes: its attributes.
+            results: its result types; None: the bindings infer them.
+            blocks: bodies of its regions, one each, from `_block`.
+
+        Raises:
+            ProgramError: the operation is malformed; nothing was emitted.
+        """
+        if self._finished:
+            raise ProgramError(f"{op}: this builder is finished; make a new one")
+        handles = [self._handle(op, i, operand) for i, operand in enumerate(operands)]
+        types = None if results is None else [self._mlir_type(result) for result in results]
+        operation = None
+        try:
+            operation = self._ir.Operation.create(
+                op,
+                types,
+                handles,
+                attributes,
+                regions=len(blocks),
+                loc=self._loc,
+                ip=self._ip,
+                infer_type=types is None,
+            )
+            for region, block in zip(operation.regions, blocks, strict=True):
+                block.append_to(region)
+            operation.verify()
+        except self._ir.MLIRError as error:
+            if operation is not None:
+                operation.erase()
+            found = ", ".join(str(operand.type) for operand in operands)
+            raise ProgramError(f"{op}: {bindings.explain(error)} (operands: {found})") from None
+        scope = self._scopes[-1]
+        if results is not None:
+            return tuple(
+                Value(result, handle, scope)
+                for result, handle in zip(results, operation.results, strict=True)
+            )
+        return tuple(
+            Value(self._tensor_type(op, handle.type), handle, scope) for handle in operation.results
+        )
+
+    def _emit_one(
+        self,
+        op: str,
+        operands: Sequence[Value],
+        attributes: Mapping[str, Any] | None = None,
+        result: TensorType | None = None,
+        blocks: Sequence[Any] = (),
+    ) -> Value:
+        results = None if result is None else (result,)
+        return self._emit(op, operands, attributes, results, blocks)[0]
+
+    def _handle(self, op: str, index: int, operand: Value) -> Any:
+        if not isinstance(operand, Value):
+            raise ProgramError(
+                f"{op}: operand {index} must be a Value of this builder, "
+                f"found {type(operand).__name__}"
+            )
+        if operand._scope not in self._scopes:
+            raise ProgramError(
+                f"{op}: operand {index} ({operand.type}) is out of scope: it belongs to another "
+                "builder, or to a region or scratch function that was left"
+            )
+        return operand._handle
+
+    # -- regions ----------------------------------------------------------------------------
+
+    def _function(self, types: Sequence[TensorType], name: str, ip: Any) -> tuple[Any, Any]:
+        """A public function and its entry block; `ip=False` leaves it detached."""
+        ir = self._ir
+        inputs = [self._mlir_type(tensor) for tensor in types]
+        attributes = {
+            "sym_name": self._str(name),
+            "sym_visibility": self._str("public"),
+            "function_type": ir.TypeAttr.get(
+                ir.FunctionType.get(inputs, [], self._context), self._context
+            ),
+        }
+        function = ir.Operation.create(
+            "func.func", attributes=attributes, regions=1, loc=self._unknown, ip=ip
+        )
+        block = function.regions[0].blocks.append(*inputs, arg_locs=[self._unknown] * len(inputs))
+        return function, block
+
+    def _enter(
+        self, block: Any, types: Sequence[TensorType], outer: tuple[object, ...]
+    ) -> tuple[Value, ...]:
+        """From now on emit into the block; gives its arguments."""
+        scope = object()
+        self._ip, self._scopes = self._ir.InsertionPoint(block), (*outer, scope)
+        return tuple(
+            Value(tensor, handle, scope)
+            for tensor, handle in zip(types, block.arguments, strict=True)
+        )
+
+    @contextmanager
+    def _inside(
+        self, block: Any, types: Sequence[TensorType], outer: tuple[object, ...]
+    ) -> Iterator[tuple[Value, ...]]:
+        """Emit into the block while this lasts; `outer` scopes stay visible."""
+        saved = self._ip, self._scopes
+        try:
+            yield self._enter(block, types, outer)
+        finally:
+            self._ip, self._scopes = saved
+
+    def _block(
+        self, op: str, types: Sequence[TensorType], body: Body
+    ) -> tuple[Any, tuple[TensorType, ...]]:
+        """A detached block that holds what `body` emits, and the types that it returns."""
+        # The detached function owns the block until `_emit` moves it; MLIR handles keep it alive.
+        _, block = self._function(types, "region", ip=False)
+        with self._inside(block, types, self._scopes) as arguments:
+            returned = as_tuple(body(arguments))
+            handles = [self._handle(f"{op} body", i, value) for i, value in enumerate(returned)]
+            self._ir.Operation.create(
+                "stablehlo.return", operands=handles, loc=self._loc, ip=self._ip
+            )
+        return block, tuple(value.type for value in returned)
+
+    def _pair_block(self, op: str, types: Sequence[TensorType], body: PairBody) -> Any:
+        """A block over two of each type: all left values, then all right ones."""
+        count = len(types)
+        block, _ = self._block(op, [*types, *types], lambda args: body(args[:count], args[count:]))
+        return block
+
+    @contextmanager
+    def scratch(self, types: Sequence[TensorType] = ()) -> Iterator[tuple[Value, ...]]:
+        """Emit into a throw-away function with parameters of the given types.
+
+        Everything emitted inside is dropped on exit and its values cannot be used any more;
+        values from outside cannot be used inside.
+        """
+        used_chlo, loc = self._used_chlo, self._loc
+        _, block = self._function(types, "scratch", ip=False)
+        try:
+            with self._inside(block, types, ()) as parameters:
+                yield parameters
+        finally:
+            self._used_chlo, self._loc = used_chlo, loc
+
+    @contextmanager
+    def location(self, file: str, line: int, name: str = "") -> Iterator[None]:
+        """Operations emitted inside carry this source position.
+
+        Args:
+            file: path of the source file.
+            line: line, from 1.
+            name: what the source calls it, for example a module path.
+        """
+        saved = self._loc
+        position = self._ir.Location.file(file, line, 0, self._context)
+        self._loc = self._ir.Location.name(name, position, self._context) if name else position
+        try:
+            yield
+        finally:
+            self._loc = saved

@@ -1,0 +1,180 @@
+"""Types of StableHLO programs: static tensor types and the signature of `@main`.
+
+Plain data without jaxlib, so the runtime can keep and serialize signatures on its own. Shapes are
+numbers of elements per dimension; layouts are minor-to-major dimension orders, as in
+`mhlo.layout_mode` and `PJRT_Buffer_MemoryLayout`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import ProgramError
+
+Donation = Literal["kept", "may", "must"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A statically shaped tensor type (StableHLO spec, "Types").
+
+    Attributes:
+        shape: elements per dimension, major to minor; `()` is a scalar.
+        dtype: element type.
+
+    Raises:
+        ProgramError: a negative dimension.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def __post_init__(self) -> None:
+        if self.shape and min(self.shape) < 0:
+            raise ProgramError(f"tensor type: dimensions must be >= 0, found shape {self.shape}")
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense host array (sub-byte types take one byte per element there)."""
+        return self.size * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype.stablehlo}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of `@main`.
+
+    Attributes:
+        type: global type.
+        layout: minor-to-major order asked for by `mhlo.layout_mode`; None: the plugin's default.
+        donation: `"kept"`; `"may"` be donated (`jax.buffer_donor`); `"must"` become output
+            `alias` (`tf.aliasing_output`).
+        alias: index of the aliased output where donation is `"must"`, else None.
+        sharding: text of the `mhlo.sharding` or `sdy.sharding` attribute.
+        shard_shape: shape on one device that the sharding implies; `type.shape` where there is
+            none.
+
+    Raises:
+        ProgramError: `alias` without `"must"` or the other way round, a layout that is no
+            permutation.
+    """
+
+    type: TensorType
+    layout: tuple[int, ...] | None = None
+    donation: Donation = "kept"
+    alias: int | None = None
+    sharding: str | None = None
+    shard_shape: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_layout("parameter", self.type, self.layout)
+        if (self.donation == "must") != (self.alias is not None):
+            raise ProgramError(
+                f"parameter {self.type}: donation {self.donation!r} with alias {self.alias}; "
+                "an alias belongs to donation 'must' and to no other"
+            )
+        if not self.shard_shape:
+            object.__setattr__(self, "shard_shape", self.type.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One result of `@main`.
+
+    Attributes:
+        type: global type; of a bounded dynamic dimension the bound.
+        layout: minor-to-major order asked for by `mhlo.layout_mode`; None: the plugin's default.
+        sharding: text of the `mhlo.sharding` or `sdy.sharding` attribute.
+        shard_shape: shape on one device that the sharding implies; `type.shape` where there is
+            none.
+        dynamic: dimensions whose size is only bounded (`#stablehlo.bounds`).
+    """
+
+    type: TensorType
+    layout: tuple[int, ...] | None = None
+    sharding: str | None = None
+    shard_shape: tuple[int, ...] = ()
+    dynamic: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_layout("result", self.type, self.layout)
+        if not self.shard_shape:
+            object.__setattr__(self, "shard_shape", self.type.shape)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Parameters and results of a program's `@main`, in order."""
+
+    parameters: tuple[Parameter, ...]
+    results: tuple[Result, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The signature as JSON-ready data, for serialized executables."""
+        return {
+            "parameters": [
+                {**_common(p), "donation": p.donation, "alias": p.alias} for p in self.parameters
+            ],
+            "results": [{**_common(r), "dynamic": list(r.dynamic)} for r in self.results],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Signature:
+        """The signature that `to_json` described.
+
+        Raises:
+            ProgramError: the data has another form.
+        """
+        try:
+            return cls(
+                tuple(
+                    Parameter(**_fields(p), donation=p["donation"], alias=p["alias"])
+                    for p in data["parameters"]
+                ),
+                tuple(Result(**_fields(r), dynamic=tuple(r["dynamic"])) for r in data["results"]),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ProgramError(f"signature: malformed JSON data: {error!r}") from error
+
+
+def _check_layout(what: str, tensor: TensorType, layout: tuple[int, ...] | None) -> None:
+    if layout is not None and sorted(layout) != list(range(tensor.rank)):
+        raise ProgramError(
+            f"{what} {tensor}: layout {layout} is no permutation of {tensor.rank} dimensions"
+        )
+
+
+def _common(item: Parameter | Result) -> dict[str, Any]:
+    return {
+        "shape": list(item.type.shape),
+        "dtype": item.type.dtype.name,
+        "layout": None if item.layout is None else list(item.layout),
+        "sharding": item.sharding,
+        "shard_shape": list(item.shard_shape),
+    }
+
+
+def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": TensorType(tuple(data["shape"]), dtypes.of(data["dtype"])),
+        "layout": None if data["layout"] is None else tuple(data["layout"]),
+        "sharding": data["sharding"],
+        "shard_shape": tuple(data["shard_shape"]),
+    }

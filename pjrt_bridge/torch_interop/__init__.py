@@ -1,0 +1,1 @@
+"""PyTorch on PJRT: the `pjrt` backend of torch.compile."""

@@ -1,0 +1,187 @@
+"""From an ATen graph to one StableHLO program, and the plan of what goes in and out of it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.stablehlo import Builder
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.placement import (
+    COPY_INTO_INPUT,
+    Lookup,
+    has_contiguous_inputs,
+    lower,
+    source_frame,
+    tensor_types,
+)
+from pjrt_bridge.torch_interop.tensors import Form
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A graph output that is one of the graph's arguments, handed back as it is."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A graph output that is a result of the program."""
+
+    result: int
+    form: Form
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A graph output that the program does not compute: None or a number."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A program and how a call of the graph maps to it.
+
+    Attributes:
+        program: takes the tensor arguments in graph order, then `captured`.
+        inputs: for each parameter that is an argument, its position and form.
+        captured: tensors that the graph holds itself, and their forms.
+        outputs: what each graph output is.
+        mutations: (position of an argument, result that becomes its new value).
+        operations: number of graph nodes that compute.
+    """
+
+    program: Program
+    inputs: tuple[tuple[int, Form], ...]
+    captured: tuple[tuple[torch.Tensor, Form], ...]
+    outputs: tuple[Argument | Computed | Constant, ...]
+    mutations: tuple[tuple[int, Computed], ...]
+    operations: int
+
+
+def emit(module: fx.GraphModule, lookup: Lookup, *, name: str) -> Emitted:
+    """Emit a whole graph, of which every node lowers.
+
+    Raises:
+        NotLowerable: a node does not lower after all.
+        UnsupportedDtype: an argument's element type has no PJRT counterpart.
+    """
+    return _Emission(module, lookup, name).run()
+
+
+class _Emission:
+    def __init__(self, module: fx.GraphModule, lookup: Lookup, name: str) -> None:
+        nodes = list(module.graph.nodes)
+        placeholders = [node for node in nodes if node.op == "placeholder"]
+        tensors = [
+            (position, node)
+            for position, node in enumerate(placeholders)
+            if isinstance(compat.promise(node), torch.Tensor)
+        ]
+        attributes = [node for node in nodes if node.op == "get_attr"]
+        self._nodes = nodes
+        self._lookup = lookup
+        self._positions = {node: position for position, node in enumerate(placeholders)}
+        self._inputs = tuple((at, Form.of(compat.promise(node))) for at, node in tensors)
+        self._captured = tuple(
+            (tensor, Form.of(tensor)) for tensor in map(compat.promise, attributes)
+        )
+        forms = [form for _, form in (*self._inputs, *self._captured)]
+        self._builder = Builder([form.dense for form in forms], name=name)
+        self._values: dict[fx.Node, Any] = {node: compat.promise(node) for node in placeholders}
+        sources = [*(node for _, node in tensors), *attributes]
+        for node, form, value in zip(sources, forms, self._builder.parameters, strict=True):
+            self._values[node] = self._permuted(value, form.order and form.inverse)
+        self._results: list[Value] = []
+        self._mutations: list[tuple[int, Computed]] = []
+        self._operations = 0
+
+    def run(self) -> Emitted:
+        outputs: tuple[Argument | Computed | Constant, ...] = ()
+        for node in self._nodes:
+            if node.op == "call_function":
+                with self._located(node):
+                    self._call(node)
+            elif node.op == "output":
+                outputs = tuple(self._output(item) for item in node.args[0])
+        return Emitted(
+            program=self._builder.finish(self._results),
+            inputs=self._inputs,
+            captured=self._captured,
+            outputs=outputs,
+            mutations=tuple(self._mutations),
+            operations=self._operations,
+        )
+
+    def _call(self, node: fx.Node) -> None:
+        if node.target is operator.getitem:
+            source, index = node.args
+            assert isinstance(source, fx.Node)
+            self._values[node] = self._values[source][index]
+            return
+        self._operations += 1
+        if compat.operator_name(node.target) == COPY_INTO_INPUT:
+            self._mutate(node)
+            return
+        args, kwargs = compat.substitute((node.args, node.kwargs), self._values)
+        self._values[node] = lower(
+            self._builder,
+            self._lookup,
+            node,
+            args,
+            kwargs,
+            tensor_types(compat.promise(node)),
+            has_contiguous_inputs(node),
+        )
+
+    def _mutate(self, node: fx.Node) -> None:
+        target, source = node.args[:2]
+        assert isinstance(target, fx.Node)
+        assert isinstance(source, fx.Node)
+        promise = compat.promise(target)
+        form = Form.of(promise)
+        copy = self._lookup("aten.copy.default")
+        assert copy is not None
+        context = Context(self._builder, tensor_types(promise))
+        value = copy(context, self._values[target], self._values[source])
+        assert isinstance(value, Value)
+        position = self._positions[target]
+        self._mutations.append((position, self._computed(value, form)))
+
+    def _output(self, item: Any) -> Argument | Computed | Constant:
+        if not isinstance(item, fx.Node):
+            return Constant(item)
+        if item in self._positions:
+            return Argument(self._positions[item])
+        value = self._values[item]
+        if not isinstance(value, Value):
+            return Constant(value)
+        return self._computed(value, Form.of(compat.promise(item)))
+
+    def _computed(self, value: Value, form: Form) -> Computed:
+        dense = self._permuted(value, form.order)
+        self._results.append(dense)
+        return Computed(len(self._results) - 1, form)
+
+    def _permuted(self, value: Value, order: tuple[int, ...] | None) -> Value:
+        return value if order is None else self._builder.transpose(value, order)
+
+    @contextmanager
+    def _located(self, node: fx.Node) -> Iterator[None]:
+        frame = source_frame(node)
+        if frame is None:
+            yield
+            return
+        with self._builder.location(frame[0], frame[1], node.name):
+            yield

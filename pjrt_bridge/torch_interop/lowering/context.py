@@ -1,0 +1,226 @@
+"""What every lowering is given: the builder, the promised outputs, and ATen's common rules.
+
+Type promotion, NumPy broadcasting, the wider type that ATen's CPU kernels compute half precision
+in, and dimension arguments that may be negative are stated once, here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+
+Scalar = bool | int | float | complex
+"""A Python number in a graph's arguments."""
+
+Operand = Value | Scalar
+"""An argument that ATen takes as a tensor or as a number."""
+
+BOOL = dtypes.of("bool")
+INT32 = dtypes.of("int32")
+INT64 = dtypes.of("int64")
+FLOAT32 = dtypes.of("float32")
+
+
+def compute_type(dtype: DType) -> DType:
+    """The type that ATen's CPU kernels compute in (its `opmath_t`): float32 for narrower floats."""
+    return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def axis(dim: int, rank: int) -> int:
+    """`dim` counted from the front; a 0-d tensor counts as one dimension, as in ATen."""
+    size = max(rank, 1)
+    if not -size <= dim < size:
+        raise NotLowerable(f"dimension {dim} is out of range for a tensor of rank {rank}")
+    return dim % size
+
+
+def axes(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """The dimensions of a reduction, sorted; None and an empty list mean all of them."""
+    if rank == 0:
+        return ()
+    if dims is None or (not isinstance(dims, int) and not dims):
+        return tuple(range(rank))
+    chosen = (dims,) if isinstance(dims, int) else dims
+    return tuple(sorted({axis(d, rank) for d in chosen}))
+
+
+def per_axis(values: int | Sequence[int], count: int) -> list[int]:
+    """A window parameter spelled out per spatial dimension; ATen lets one value stand for all."""
+    given = [values] if isinstance(values, int) else list(values)
+    return given * count if len(given) == 1 else given
+
+
+def number(value: Scalar, dtype: DType) -> Scalar:
+    """`value` as an element of `dtype`: integers wrap, floats lose their fraction for integers.
+
+    Raises:
+        NotLowerable: no such element, e.g. infinity as an integer.
+    """
+    if dtype.is_bool:
+        return bool(value)
+    if dtype.is_complex:
+        return complex(value)
+    if isinstance(value, complex):
+        raise NotLowerable(f"the complex number {value} cannot become {dtype}")
+    if not dtype.is_integer:
+        return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NotLowerable(f"{value} cannot become {dtype}")
+    wrapped = int(value) % (1 << dtype.bits)
+    if dtype.is_signed_integer and wrapped >> (dtype.bits - 1):
+        wrapped -= 1 << dtype.bits
+    return wrapped
+
+
+def lowest(dtype: DType) -> Scalar:
+    """The identity of a maximum: -inf, the smallest integer, or False."""
+    if dtype.is_bool:
+        return False
+    if dtype.is_integer:
+        return -(1 << (dtype.bits - 1)) if dtype.is_signed_integer else 0
+    return -math.inf
+
+
+def highest(dtype: DType) -> Scalar:
+    """The identity of a minimum: +inf, the largest integer, or True."""
+    if dtype.is_bool:
+        return True
+    if dtype.is_integer:
+        return (1 << (dtype.bits - dtype.is_signed_integer)) - 1
+    return math.inf
+
+
+def result_type(x: Operand, y: Operand) -> DType:
+    """The type that two operands are promoted to (`torch.result_type`).
+
+    Tensors with dimensions outrank 0-d tensors, which outrank numbers, within one category.
+    """
+    return dtypes.from_torch(torch.result_type(_stand_in(x), _stand_in(y)))
+
+
+def _stand_in(x: Operand) -> torch.Tensor | Scalar:
+    if not isinstance(x, Value):
+        return x
+    name = x.dtype.torch
+    if name is None:
+        raise NotLowerable(f"torch has no element type {x.dtype}")
+    return torch.empty((1,) if x.rank else (), dtype=getattr(torch, name), device="meta")
+
+
+class Context:
+    """One node that is being lowered.
+
+    Attributes:
+        b: the builder that the lowering emits into.
+        outputs: shape and element type that torch promises for each output, None for a None.
+        contiguous_inputs: every tensor argument lies row-major in torch's memory. Values have no
+            strides, so operators that address memory (`as_strided`) need this promise.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        outputs: Sequence[TensorType | None],
+        *,
+        contiguous_inputs: bool = False,
+    ) -> None:
+        self.b = b
+        self.outputs = tuple(outputs)
+        self.contiguous_inputs = contiguous_inputs
+
+    @property
+    def output(self) -> TensorType:
+        """The only, or the first, output."""
+        first = self.outputs[0]
+        if first is None:
+            raise NotLowerable("the operator's first output is no tensor here")
+        return first
+
+    def full(self, shape: Sequence[int], value: Scalar, dtype: DType) -> Value:
+        """A splat of `value` converted as ATen converts a number to `dtype`."""
+        return self.b.full(tuple(shape), number(value, dtype), dtype)
+
+    def zeros(self, output: int) -> Value:
+        """Zeros in the shape and type of an output: for outputs that carry nothing."""
+        promised = self.outputs[output]
+        if promised is None:
+            raise NotLowerable(f"output {output} is no tensor here")
+        return self.full(promised.shape, 0, promised.dtype)
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        """`x.to(dtype)`: floats are truncated to integers, bool is `x != 0`, NaN is True."""
+        if x.dtype == dtype:
+            return x
+        if x.dtype.is_complex and dtype.is_bool:
+            return self.b.compare(x, self.full(x.shape, 0, x.dtype), "NE")
+        if x.dtype.is_complex and not dtype.is_complex:
+            return self.cast(self.b.real(x), dtype)
+        return self.b.convert(x, dtype)
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        """The elements of `x`, row-major, in another shape."""
+        return x if x.shape == tuple(shape) else self.b.reshape(x, tuple(shape))
+
+    def broadcast(self, x: Value, shape: Sequence[int]) -> Value:
+        """`x.expand(shape)` under NumPy's rules: aligned at the last dimension."""
+        target = tuple(shape)
+        if x.shape == target:
+            return x
+        offset = len(target) - x.rank
+        if offset < 0 or any(n not in (1, target[offset + d]) for d, n in enumerate(x.shape)):
+            raise NotLowerable(f"shape {x.shape} does not broadcast to {target}")
+        # broadcast_in_dim expands size-1 dimensions itself.
+        return self.b.broadcast_in_dim(x, target, tuple(range(offset, len(target))))
+
+    def operand(self, x: Operand, dtype: DType, shape: Sequence[int]) -> Value:
+        """A tensor or number converted to `dtype` and broadcast to `shape`."""
+        if isinstance(x, Value):
+            return self.broadcast(self.cast(x, dtype), shape)
+        return self.full(shape, x, dtype)
+
+    def arithmetic(self, *operands: Operand) -> list[Value]:
+        """The operands of pointwise arithmetic: in the output's compute type and shape.
+
+        Half-precision results are computed in float32, where numbers and 0-d tensors keep their
+        float32 value, while tensors with dimensions are rounded to the output's type first.
+        """
+        out = self.output
+        wide = compute_type(out.dtype)
+        return [
+            self.operand(
+                self.cast(x, out.dtype) if isinstance(x, Value) and x.rank else x, wide, out.shape
+            )
+            for x in operands
+        ]
+
+    def result(self, x: Value) -> Value:
+        """`x` rounded to the output's element type."""
+        return self.cast(x, self.output.dtype)
+
+    def promised(self, *results: Value | None) -> tuple[Value | None, ...]:
+        """Several results in the shapes and element types of the outputs; None stays None."""
+        return tuple(
+            None if x is None or out is None else self.reshape(self.cast(x, out.dtype), out.shape)
+            for x, out in zip(results, self.outputs, strict=True)
+        )
+
+    def widen(self, x: Value) -> Value:
+        """`x` in the type that its element type is computed in."""
+        return self.cast(x, compute_type(x.dtype))
+
+    def spread(self, x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
+        """Undo a reduction: `x`, whose dimensions are those of `shape` less `dims`, repeated."""
+        kept = tuple(d for d in range(len(shape)) if d not in set(dims))
+        return self.b.broadcast_in_dim(x, tuple(shape), kept)
+
+    def along(self, x: Value, shape: Sequence[int], dim: int) -> Value:
+        """A vector laid along dimension `dim` of `shape`, repeated in the others."""
+        return self.b.broadcast_in_dim(x, tuple(shape), (dim,))

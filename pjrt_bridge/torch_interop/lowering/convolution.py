@@ -1,0 +1,195 @@
+"""Convolution in one to three spatial dimensions, transposed or not, and its derivatives.
+
+ATen semantics kept: tensors are (batch, channels, *spatial), weights (out, in / groups, *kernel),
+or (in, out / groups, *kernel) for a transposed convolution; a window parameter of length one
+stands for every dimension; half precision is accumulated in float32, the bias added, and the sum
+rounded once. All three directions are one StableHLO convolution whose padding after the data is
+whatever the promised size needs, so `output_padding` never enters a formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.torch_interop.lowering.context import Context, compute_type, per_axis
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+
+_SPATIAL = "DHW"
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Per spatial dimension: stride, padding before the data, dilation; and the groups."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    groups: int
+
+
+def _window(
+    x: Value, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
+) -> _Window:
+    count = x.rank - 2
+    if not 1 <= count <= len(_SPATIAL):
+        raise NotLowerable(f"convolution over {count} spatial dimensions")
+    return _Window(
+        per_axis(stride, count), per_axis(padding, count), per_axis(dilation, count), groups
+    )
+
+
+@lowering("aten.convolution.default", "aten._convolution.default")
+def convolution(
+    c: Context,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    *backend_flags: bool,
+) -> Value:
+    """Cross-correlation with the weight, or its adjoint when `transposed`."""
+    window = _window(x, stride, padding, dilation, groups)
+    size = c.output.shape[2:]
+    y = (_adjoint if transposed else _correlate)(c, x, weight, window, size)
+    if bias is not None:
+        y = c.b.add(y, c.along(c.cast(bias, y.dtype), y.shape, 1))
+    return c.result(y)
+
+
+@lowering("aten.convolution_backward.default")
+def convolution_backward(
+    c: Context,
+    grad: Value,
+    x: Value,
+    weight: Value,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Value | None, ...]:
+    """Gradients of input, weight and bias."""
+    window = _window(x, stride, padding, dilation, groups)
+    grad_x = grad_weight = grad_bias = None
+    if output_mask[0]:
+        through = _correlate if transposed else _adjoint
+        grad_x = through(c, grad, weight, window, x.shape[2:])
+    if output_mask[1]:
+        # The adjoint swaps the roles of the two sides, not the meaning of the weight.
+        sides = (grad, x) if transposed else (x, grad)
+        grad_weight = _weight_gradient(c, *sides, window, weight.shape[2:])
+    if output_mask[2]:
+        grad_bias = c.b.reduce_sum(c.widen(grad), (0, *range(2, grad.rank)))
+    return c.promised(grad_x, grad_weight, grad_bias)
+
+
+def _numbers(rank: int, lhs: str, rhs: str, out: str) -> tuple[str, str, str]:
+    spatial = _SPATIAL[-(rank - 2) :]
+    return lhs + spatial, rhs + spatial, out + spatial
+
+
+def _correlate(c: Context, x: Value, weight: Value, window: _Window, size: Sequence[int]) -> Value:
+    """(N, I, ...) with a weight (O, I / groups, ...) to (N, O, *size)."""
+    padding = [
+        (low, (n - 1) * s + (k - 1) * d + 1 - low - length)
+        for n, s, d, low, k, length in zip(
+            size,
+            window.stride,
+            window.dilation,
+            window.padding,
+            weight.shape[2:],
+            x.shape[2:],
+            strict=True,
+        )
+    ]
+    return c.b.convolution(
+        x,
+        weight,
+        window_strides=window.stride,
+        padding=padding,
+        lhs_dilation=[1] * len(padding),
+        rhs_dilation=window.dilation,
+        feature_group_count=window.groups,
+        dimension_numbers=_numbers(x.rank, "NC", "OI", "NC"),
+        out_dtype=compute_type(x.dtype),
+    )
+
+
+def _adjoint(c: Context, y: Value, weight: Value, window: _Window, size: Sequence[int]) -> Value:
+    """(N, O, ...) with the weight (O, I / groups, ...) of `_correlate` back to (N, I, *size)."""
+    padding = []
+    for n, s, d, p, k, length in zip(
+        size,
+        window.stride,
+        window.dilation,
+        window.padding,
+        weight.shape[2:],
+        y.shape[2:],
+        strict=True,
+    ):
+        reach = (k - 1) * d
+        padding.append((reach - p, n + p - (length - 1) * s - 1))
+    spatial = tuple(range(2, weight.rank))
+    return c.b.convolution(
+        y,
+        c.b.reverse(_swap_groups(c, weight, window.groups), spatial),
+        window_strides=[1] * len(padding),
+        padding=padding,
+        lhs_dilation=window.stride,
+        rhs_dilation=window.dilation,
+        feature_group_count=window.groups,
+        dimension_numbers=_numbers(y.rank, "NC", "IO", "NC"),
+        out_dtype=compute_type(y.dtype),
+    )
+
+
+def _swap_groups(c: Context, weight: Value, groups: int) -> Value:
+    """(O, I / groups, ...) to (O / groups, I, ...): each group's block keeps its channels."""
+    if groups == 1:
+        return weight
+    out, inner, *kernel = weight.shape
+    split = c.reshape(weight, (groups, out // groups, inner, *kernel))
+    moved = c.b.transpose(split, (1, 0, *range(2, split.rank)))
+    return c.reshape(moved, (out // groups, groups * inner, *kernel))
+
+
+def _weight_gradient(
+    c: Context, x: Value, grad: Value, window: _Window, kernel: Sequence[int]
+) -> Value:
+    """The gradient of the weight (O, I / groups, *kernel) of `_correlate`.
+
+    A correlation that contracts the batch, with stride and dilation in exchanged roles.
+    """
+    padding = [
+        (low, (k - 1) * d + (n - 1) * s + 1 - low - length)
+        for k, d, n, s, low, length in zip(
+            kernel,
+            window.dilation,
+            grad.shape[2:],
+            window.stride,
+            window.padding,
+            x.shape[2:],
+            strict=True,
+        )
+    ]
+    return c.b.convolution(
+        x,
+        grad,
+        window_strides=window.dilation,
+        padding=padding,
+        lhs_dilation=[1] * len(padding),
+        rhs_dilation=window.stride,
+        batch_group_count=window.groups,
+        dimension_numbers=_numbers(x.rank, "CN", "IO", "CN"),
+        out_dtype=compute_type(x.dtype),
+    )

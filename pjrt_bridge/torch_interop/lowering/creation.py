@@ -1,0 +1,139 @@
+"""New tensors from numbers, and conversions between element types.
+
+ATen semantics kept: the output's type is the promised one; uninitialized tensors (`empty`) are
+zeros; a float becomes an integer by truncation, any number a bool by `x != 0`.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Scalar, number
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+
+_EXACT_FLOAT_INTEGERS = {16: 1 << 8, 32: 1 << 24, 64: 1 << 53}
+"""Largest magnitude below which every integer is a float of so many bits (bfloat16's for 16)."""
+
+
+@lowering(
+    "aten.empty.memory_format",
+    "aten.empty_like.default",
+    "aten.empty_permuted.default",
+    "aten.empty_strided.default",
+    "aten.new_empty.default",
+    "aten.new_empty_strided.default",
+    "aten.new_zeros.default",
+    "aten.zeros.default",
+    "aten.zeros_like.default",
+)
+def zeros(c: Context, *args: object, **kwargs: object) -> Value:
+    """Zeros in the output's shape."""
+    return c.zeros(0)
+
+
+@lowering("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
+def ones(c: Context, *args: object, **kwargs: object) -> Value:
+    """Ones in the output's shape."""
+    return c.full(c.output.shape, 1, c.output.dtype)
+
+
+@lowering(
+    "aten.full.default",
+    "aten.full_like.default",
+    "aten.new_full.default",
+)
+def full(c: Context, like: object, *args: Scalar, **kwargs: object) -> Value:
+    """One number in the output's shape: `full(size, value)`, `new_full(x, size, value)`."""
+    value = args[-1]
+    return c.full(c.output.shape, value, c.output.dtype)
+
+
+@lowering("aten.scalar_tensor.default")
+def scalar_tensor(c: Context, value: Scalar, **kwargs: object) -> Value:
+    """A 0-d tensor."""
+    return c.full((), value, c.output.dtype)
+
+
+@lowering("aten.fill.Scalar", "aten.fill.Tensor")
+def fill(c: Context, x: Value, value: Value | Scalar) -> Value:
+    """One number, or one 0-d tensor, in the shape and type of `x`."""
+    return c.operand(value, x.dtype, x.shape)
+
+
+@lowering("aten.arange.default")
+def arange(c: Context, end: Scalar, **kwargs: object) -> Value:
+    """`arange(0, end, 1)`."""
+    return arange_step(c, 0, end)
+
+
+@lowering("aten.arange.start")
+def arange_start(c: Context, start: Scalar, end: Scalar, **kwargs: object) -> Value:
+    """`arange(start, end, 1)`."""
+    return arange_step(c, start, end)
+
+
+@lowering("aten.arange.start_step")
+def arange_step(
+    c: Context, start: Scalar, end: Scalar, step: Scalar = 1, **kwargs: object
+) -> Value:
+    """`start + i * step` for each i of the output.
+
+    Whole numbers are counted on the device. Fractions are rare and short: they are written into
+    the program as ATen computes them, because it steps in double precision.
+    """
+    out = c.output
+    dtype = out.dtype
+    if dtype.is_integer:
+        return _count(c, number(start, INT64), number(step, INT64))
+    count = out.shape[0]
+    whole = all(not isinstance(v, complex) and float(v).is_integer() for v in (start, step))
+    if whole and max(abs(start), abs(start + count * step)) <= _EXACT_FLOAT_INTEGERS[dtype.bits]:
+        return _count(c, start, step)
+    steps = torch.arange(count, dtype=torch.float64) * step + start
+    return c.b.constant(steps.numpy().astype(dtype.numpy), dtype)
+
+
+def _count(c: Context, start: Scalar, step: Scalar) -> Value:
+    shape = c.output.shape
+    counter = c.b.iota(shape, 0, INT64)
+    scaled = c.b.multiply(counter, c.full(shape, step, INT64))
+    return c.result(c.b.add(scaled, c.full(shape, start, INT64)))
+
+
+@lowering("prims.iota.default")
+def iota(c: Context, length: int, *, start: int, step: int, **kwargs: object) -> Value:
+    """`length` integers from `start` on, every `step`."""
+    return _count(c, start, step)
+
+
+@lowering("aten.eye.default", "aten.eye.m")
+def eye(c: Context, n: int, m: int | None = None, **kwargs: object) -> Value:
+    """Ones on the main diagonal of an n by m matrix."""
+    shape = c.output.shape
+    row, column = (c.b.iota(shape, d, INT64) for d in (0, 1))
+    return c.result(c.b.compare(row, column, "EQ"))
+
+
+@lowering("aten._to_copy.default", "prims.convert_element_type.default", "aten.to.dtype")
+def convert(c: Context, x: Value, dtype: object = None, **kwargs: object) -> Value:
+    """The values in another type; layout, pinning and memory format do not concern values.
+
+    A device is not looked at: the placement of the graph decides where values live.
+    """
+    if kwargs.get("layout") not in (None, torch.strided):
+        raise NotLowerable(f"conversion to layout {kwargs['layout']}")
+    return c.result(x)
+
+
+def _triangle(name: str, direction: str) -> None:
+    @lowering(f"aten.{name}.default")
+    def _lower(c: Context, x: Value, diagonal: int = 0) -> Value:
+        row, column = (c.b.iota(x.shape, d, INT64) for d in (x.rank - 2, x.rank - 1))
+        shifted = c.b.add(row, c.full(x.shape, diagonal, INT64))
+        kept = c.b.compare(column, shifted, "LE" if direction == "below" else "GE")
+        return c.b.select(kept, x, c.full(x.shape, 0, x.dtype))
+
+
+_triangle("tril", "below")
+_triangle("triu", "above")

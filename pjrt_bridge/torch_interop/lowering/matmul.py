@@ -1,0 +1,77 @@
+"""Products of matrices and vectors.
+
+ATen semantics kept: half precision is accumulated in float32 and rounded once, after the bias is
+added; integers wrap; with `beta == 0` the added tensor is not read, so its NaNs do not matter; a
+sum over no products is 0.
+"""
+
+from __future__ import annotations
+
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, compute_type
+from pjrt_bridge.torch_interop.lowering.registry import lowering
+
+
+def product(c: Context, x: Value, y: Value) -> Value:
+    """Matrix product over all but the last two dimensions as batches, in the compute type."""
+    batch = tuple(range(x.rank - 2))
+    if x.shape[-1] == 0:
+        return c.full((*x.shape[:-1], y.shape[-1]), 0, compute_type(x.dtype))
+    return c.b.dot_general(
+        x,
+        y,
+        lhs_batch=batch,
+        rhs_batch=batch,
+        lhs_contract=(x.rank - 1,),
+        rhs_contract=(y.rank - 2,),
+        out_dtype=compute_type(x.dtype),
+    )
+
+
+@lowering("aten.mm.default", "aten.bmm.default")
+def matmul(c: Context, x: Value, y: Value) -> Value:
+    """(..., m, k) times (..., k, n)."""
+    return c.result(product(c, x, y))
+
+
+@lowering("aten.mv.default")
+def matrix_vector(c: Context, x: Value, vector: Value) -> Value:
+    """(m, k) times (k,)."""
+    column = product(c, x, c.reshape(vector, (vector.size, 1)))
+    return c.reshape(c.result(column), c.output.shape)
+
+
+@lowering("aten.dot.default")
+def dot(c: Context, x: Value, y: Value) -> Value:
+    """(k,) times (k,), a 0-d tensor."""
+    single = product(c, c.reshape(x, (1, x.size)), c.reshape(y, (y.size, 1)))
+    return c.reshape(c.result(single), ())
+
+
+@lowering("aten.addmm.default", "aten.baddbmm.default")
+def add_product(
+    c: Context, bias: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Value:
+    """`beta * bias + alpha * (x @ y)`."""
+    return _plus_bias(c, bias, product(c, x, y), beta, alpha)
+
+
+@lowering("aten.addmv.default")
+def add_matrix_vector(
+    c: Context, bias: Value, x: Value, vector: Value, *, beta: Scalar = 1, alpha: Scalar = 1
+) -> Value:
+    """`beta * bias + alpha * (x @ vector)`."""
+    column = product(c, x, c.reshape(vector, (vector.size, 1)))
+    return _plus_bias(c, bias, c.reshape(column, c.output.shape), beta, alpha)
+
+
+def _plus_bias(c: Context, bias: Value, total: Value, beta: Scalar, alpha: Scalar) -> Value:
+    total = _scale(c, total, alpha)
+    if beta == 0:
+        return c.result(total)
+    addend = c.broadcast(c.cast(bias, total.dtype), total.shape)
+    return c.result(c.b.add(_scale(c, addend, beta), total))
+
+
+def _scale(c: Context, x: Value, factor: Scalar) -> Value:
+    return x if factor == 1 else c.b.multiply(x, c.full(x.shape, factor, x.dtype))

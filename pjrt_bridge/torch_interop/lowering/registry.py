@@ -1,0 +1,91 @@
+"""The table from operator names to lowerings.
+
+Operators are named as torch prints an overload (`"aten.add.Tensor"`), never bound as objects: an
+overload that another torch version lacks breaks nothing. The family modules register themselves
+when they are imported, which happens at the first look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeVar
+
+from pjrt_bridge.errors import PjrtBridgeError
+from pjrt_bridge.stablehlo.builder import Value
+
+Lowering = Callable[..., Value | Sequence[Value | None]]
+"""`(context, *args, **kwargs)`, the node's arguments with every tensor replaced by a `Value`.
+
+Returns the one output, or one entry per output, None where torch's output is None.
+"""
+
+_FAMILIES = (
+    "activation",
+    "attention",
+    "comparison",
+    "convolution",
+    "creation",
+    "elementwise",
+    "indexing",
+    "matmul",
+    "normalization",
+    "pooling",
+    "reduction",
+    "scattering",
+    "shape",
+    "slicing",
+    "sorting",
+)
+
+_LOWERINGS: dict[str, Lowering] = {}
+
+_L = TypeVar("_L", bound=Callable[..., Any])
+
+
+class NotLowerable(PjrtBridgeError):
+    """The operator has a lowering, but this use of it cannot be expressed in StableHLO.
+
+    Attributes:
+        reason: what stands in the way, in the user's terms.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def lowering(*names: str) -> Callable[[_L], _L]:
+    """Register the decorated function as the lowering of each named operator overload.
+
+    Raises:
+        ValueError: a name has a lowering already.
+    """
+
+    def register(function: _L) -> _L:
+        for name in names:
+            if name in _LOWERINGS:
+                raise ValueError(f"operator {name} has two lowerings")
+            _LOWERINGS[name] = function
+        return function
+
+    return register
+
+
+@cache
+def _import_families() -> None:
+    for family in _FAMILIES:
+        import_module(f"{__package__}.{family}")
+
+
+def find(name: str) -> Lowering | None:
+    """The lowering of an operator overload such as `"aten.add.Tensor"`, or None."""
+    _import_families()
+    return _LOWERINGS.get(name)
+
+
+def names() -> tuple[str, ...]:
+    """Every operator overload that has a lowering, sorted."""
+    _import_families()
+    return tuple(sorted(_LOWERINGS))

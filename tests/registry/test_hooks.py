@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pjrt_bridge.errors import BridgeWarning
+from pjrt_bridge.registry import lowerings, plugins, refresh
+from tests.registry.conftest import Site
+
+
+def by_name() -> dict[str, tuple[bool, str | None]]:
+    return {info.name: (info.available, info.reason) for info in plugins()}
+
+
+def test_a_hook_brings_one_plugin(site: Site) -> None:
+    library = site.library()
+    site.hook(
+        "chip-bridge",
+        "chip_hook",
+        f"""
+        @hookimpl
+        def pjrt_bridge_plugins():
+            return PluginSpec(
+                "chip", {str(library)!r}, options={{"devices": 2}}, environment={{"A": "1"}},
+                priority=7, source="ignored", description="a chip",
+            )
+        """,
+    )
+    (info,) = plugins()
+    assert (info.name, info.available, info.reason) == ("chip", True, None)
+    assert (info.library, info.priority) == (library, 7)
+    assert info.source == "entry point chip_hook of chip-bridge 1.0"
+    assert info.spec is not None
+    assert info.spec.source == info.source
+    assert info.spec.options == {"devices": 2}
+    assert str(info) == f"chip: available (from {info.source}, {library})"
+
+
+def test_a_hook_brings_several_plugins_or_none(site: Site) -> None:
+    site.hook(
+        "several",
+        "several_hook",
+        """
+        @hookimpl
+        def pjrt_bridge_plugins():
+            yield PluginSpec("one", address=4096)
+            yield PluginSpec("two", address=8192)
+        """,
+    )
+    site.hook(
+        "none",
+        "none_hook",
+        """
+        @hookimpl
+        def pjrt_bridge_plugins():
+            return None
+        """,
+    )
+    assert by_name() == {"one": (True, None), "two": (True, None)}
+
+
+def test_an_entry_point_may_name_an_object(site: Site) -> None:
+    site.install(
+        "objects",
+        entry_points={"pjrt_bridge": {"o": "object_hook:hooks"}},
+        files={
+            "object_hook.py": """
+            from pjrt_bridge.registry import PluginSpec, hookimpl
+
+            class Hooks:
+                @hookimpl
+                def pjrt_bridge_plugins(self):
+                    return [PluginSpec("chip", address=4096)]
+
+            hooks = Hooks()
+            """
+        },
+    )
+    assert by_name() == {"chip": (True, None)}
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise ValueError('no driver')", "ValueError: no driver"),
+        ("raise ValueError", "ValueError: no message"),
+        ("import a_module_that_is_not_there", "ModuleNotFoundError: No module named"),
+        ("import sys; sys.exit('bye')", "SystemExit: bye"),
+        ("x = 1", "implements no hook; known hooks: pjrt_bridge_extensions, "),
+        ("@hookimpl\ndef pjrt_bridge_other():\n    pass", "implements no hook"),
+        ("@hookimpl\ndef pjrt_bridge_plugins(oops):\n    pass", "PluginValidationError: "),
+        ("@hookimpl\ndef pjrt_bridge_plugins():\n    1 / 0", "ZeroDivisionError: "),
+        (
+            "from pjrt_bridge.registry import wheel_library\n@hookimpl\n"
+            "def pjrt_bridge_plugins():\n    wheel_library('chip-wheel', 'x.so')",
+            "the wheel 'chip-wheel' is not installed: pip install chip-wheel",
+        ),
+        ("@hookimpl\ndef pjrt_bridge_plugins():\n    return 3", "pjrt_bridge_plugins returned 3"),
+        ("@hookimpl\ndef pjrt_bridge_plugins():\n    return 'ab'", "returned 'a' among others"),
+        ("@hookimpl\ndef pjrt_bridge_plugins():\n    return PluginSpec('x')", "found neither"),
+        (
+            "@hookimpl\ndef pjrt_bridge_plugins():\n"
+            "    yield PluginSpec('x', address=1)\n    raise OSError('late')",
+            "OSError: late",
+        ),
+    ],
+)
+def test_a_hook_that_fails_costs_only_itself(site: Site, source: str, reason: str) -> None:
+    site.install(
+        "bad",
+        entry_points={"pjrt_bridge": {"bad": "bad_hook"}},
+        files={"bad_hook.py": "from pjrt_bridge.registry import PluginSpec, hookimpl\n" + source},
+    )
+    good = "@hookimpl\ndef pjrt_bridge_plugins():\n    return PluginSpec('good', address=4096)"
+    site.hook("good", "good_hook", good)
+    first, second = plugins()
+    assert (first.name, first.available) == ("good", True)
+    assert (second.name, second.available) == ("bad", False)
+    assert second.source == "entry point bad of bad 1.0"
+    assert second.reason is not None
+    assert reason in second.reason
+    assert "\n" not in second.reason
+
+
+def test_two_entry_points_of_one_module_are_told_apart(site: Site) -> None:
+    source = "@hookimpl\ndef pjrt_bridge_plugins():\n    return PluginSpec('chip', address=4096)"
+    site.hook("first", "shared_hook", source, name="a")
+    site.install("second", entry_points={"pjrt_bridge": {"b": "shared_hook"}})
+    assert by_name() == {
+        "chip": (True, None),
+        "b": (False, "another entry point names the same module"),
+    }
+
+
+def test_a_package_installed_later_is_found_after_refresh(site: Site) -> None:
+    assert plugins() == []
+    source = "@hookimpl\ndef pjrt_bridge_plugins():\n    return PluginSpec('chip', address=4096)"
+    site.hook("chip-bridge", "late_hook", source)
+    assert plugins() == []
+    refresh()
+    assert list(by_name()) == ["chip"]
+
+
+class Loaded:
+    """What a lowering hook sees of a loaded plugin."""
+
+    name = "chip"
+
+
+def test_lowerings_are_merged_for_the_plugin(site: Site) -> None:
+    site.hook(
+        "a",
+        "lowering_a",
+        """
+        @hookimpl
+        def pjrt_bridge_lowerings(plugin):
+            return {"aten.mm.default": len} if plugin.name == "chip" else None
+        """,
+    )
+    site.hook(
+        "b",
+        "lowering_b",
+        """
+        @hookimpl
+        def pjrt_bridge_lowerings(plugin):
+            return {"aten.add.Tensor": abs}
+        """,
+    )
+    plugin: Any = Loaded()
+    assert lowerings(plugin) == {"aten.mm.default": len, "aten.add.Tensor": abs}
+    assert plugins() == []
+
+
+def test_a_second_lowering_of_one_operator_is_named_and_left_out(site: Site) -> None:
+    for package, value in (("a", "len"), ("b", "abs")):
+        site.hook(
+            package,
+            f"twice_{package}",
+            f"@hookimpl\ndef pjrt_bridge_lowerings(plugin):\n    return {{'op': {value}}}",
+        )
+    plugin: Any = Loaded()
+    with pytest.warns(BridgeWarning, match="twice_b of b 1.0: its lowering of op is not used"):
+        assert lowerings(plugin) == {"op": len}
+
+
+@pytest.mark.parametrize("body", ["raise OSError('no table')", "return [1]"])
+def test_a_lowering_hook_that_fails_is_named_and_left_out(site: Site, body: str) -> None:
+    site.hook("a", "fails_a", f"@hookimpl\ndef pjrt_bridge_lowerings(plugin):\n    {body}")
+    site.hook(
+        "b", "works_b", "@hookimpl\ndef pjrt_bridge_lowerings(plugin):\n    return {'o': abs}"
+    )
+    plugin: Any = Loaded()
+    with pytest.warns(BridgeWarning, match="fails_a of a 1.0: its lowerings for plugin 'chip'"):
+        assert lowerings(plugin) == {"o": abs}

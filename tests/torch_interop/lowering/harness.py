@@ -1,0 +1,161 @@
+"""Run one operator, or one traced function, through its lowerings and the reference interpreter.
+
+The oracle is eager torch; the promise of shapes and types that a lowering is given comes from
+fake tensors, as it does in a compiled graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.interpreter import evaluate
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.lowering import registry
+from pjrt_bridge.torch_interop.lowering.context import Context
+
+TOLERANCE = {
+    torch.float64: (1e-9, 1e-9),
+    torch.float32: (2e-5, 2e-5),
+    torch.complex64: (2e-5, 2e-5),
+    torch.float16: (2e-3, 2e-3),
+    torch.bfloat16: (1e-2, 1e-2),
+}
+"""(relative, absolute); types that are not listed must agree exactly."""
+
+
+def replace(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """The nested arguments with every instance of `kind` changed."""
+    if isinstance(tree, kind):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {k: replace(v, kind, change) for k, v in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(replace(v, kind, change) for v in tree)
+    return tree
+
+
+def overload(name: str) -> Any:
+    """The operator of a name such as `aten.add.Tensor`."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def tensor_type(t: torch.Tensor) -> TensorType:
+    return TensorType(tuple(t.shape), dtypes.from_torch(t.dtype))
+
+
+def to_numpy(t: torch.Tensor) -> np.ndarray:
+    dense = t.detach().resolve_conj().contiguous()
+    if dense.dtype == torch.bfloat16:
+        return dense.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return dense.numpy()
+
+
+def to_torch(array: np.ndarray) -> torch.Tensor:
+    dense = np.array(array, order="C")
+    if dense.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(dense.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(dense)
+
+
+def as_list(outputs: Any) -> list[Any]:
+    return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+
+
+def fake_outputs(op: Any, args: Any, kwargs: Any) -> tuple[TensorType | None, ...]:
+    """What torch promises about the outputs of a node."""
+    with FakeTensorMode() as mode:
+        faked = replace((args, kwargs), torch.Tensor, mode.from_tensor)
+        outputs = as_list(op(*faked[0], **faked[1]))
+    return tuple(tensor_type(t) if isinstance(t, torch.Tensor) else None for t in outputs)
+
+
+def lower(
+    name: str, *args: Any, contiguous_inputs: bool = True, **kwargs: Any
+) -> list[torch.Tensor | None]:
+    """The operator's outputs by its lowering; the promised shapes and types are asserted."""
+    op = overload(name)
+    tensors: list[torch.Tensor] = []
+    replace((args, kwargs), torch.Tensor, tensors.append)
+    builder = Builder([tensor_type(t) for t in tensors])
+    remaining = iter(builder.parameters)
+    given, named = replace((args, kwargs), torch.Tensor, lambda _: next(remaining))
+    promised = fake_outputs(op, args, kwargs)
+    found = registry.find(name)
+    assert found is not None, f"no lowering for {name}"
+    context = Context(builder, promised, contiguous_inputs=contiguous_inputs)
+    results = as_list(found(context, *given, **named))
+    assert len(results) == len(promised)
+    for value, expected in zip(results, promised, strict=True):
+        assert (value is None) or (value.type == expected), f"{value.type} is not {expected}"
+    present = [value for value in results if value is not None]
+    arrays = iter(evaluate(builder.finish(present), *map(to_numpy, tensors)))
+    return [None if value is None else to_torch(next(arrays)) for value in results]
+
+
+def check(name: str, *args: Any, exact: bool = False, **kwargs: Any) -> None:
+    """Compare the lowering with eager torch."""
+    expected = as_list(overload(name)(*args, **kwargs))
+    compare(lower(name, *args, **kwargs), expected, exact=exact)
+
+
+def compare(
+    found: Sequence[torch.Tensor | None], expected: Sequence[Any], *, exact: bool = False
+) -> None:
+    """Equal shapes, and values equal within the tolerance of their type; NaN equals NaN."""
+    assert len(found) == len(expected)
+    for ours, theirs in zip(found, expected, strict=True):
+        if ours is None or theirs is None:
+            continue
+        rtol, atol = (0, 0) if exact else TOLERANCE.get(ours.dtype, (0, 0))
+        assert ours.shape == theirs.shape
+        torch.testing.assert_close(
+            ours, theirs.to(ours.dtype), rtol=rtol, atol=atol, equal_nan=True
+        )
+
+
+def lower_function(
+    function: Callable[..., Any], *args: torch.Tensor, decompositions: Any = None
+) -> list[torch.Tensor]:
+    """The results of a traced function, all of whose operators are lowered into one program."""
+    graph = make_fx(function, decomposition_table=decompositions, tracing_mode="fake")(*args).graph
+    builder = Builder([tensor_type(t) for t in args])
+    remaining = iter(builder.parameters)
+    values: dict[torch.fx.Node, Any] = {}
+    for node in graph.nodes:
+        given, named = replace((node.args, node.kwargs), torch.fx.Node, values.__getitem__)
+        if node.op == "placeholder":
+            values[node] = next(remaining)
+        elif node.op == "output":
+            program = builder.finish(as_list(given[0]))
+        elif node.op == "get_attr":
+            raise AssertionError(f"a traced test function must hold no constant: {node.target}")
+        elif "getitem" in str(node.target):
+            values[node] = given[0][given[1]]
+        else:
+            values[node] = _lower_node(builder, node, given, named)
+    return [to_torch(array) for array in evaluate(program, *map(to_numpy, args))]
+
+
+def _lower_node(builder: Builder, node: torch.fx.Node, given: Any, named: Any) -> Any:
+    promised = [
+        tensor_type(t) if isinstance(t, torch.Tensor) else None for t in as_list(node.meta["val"])
+    ]
+    found = registry.find(str(node.target))
+    assert found is not None, f"no lowering for {node.target}"
+    result = found(Context(builder, promised, contiguous_inputs=True), *given, **named)
+    for value, expected in zip(as_list(result), promised, strict=True):
+        if isinstance(value, Value):
+            assert value.type == expected, f"{node.target}: {value.type} is not {expected}"
+    return result

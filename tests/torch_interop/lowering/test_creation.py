@@ -1,0 +1,81 @@
+import math
+
+import pytest
+import torch
+
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from tests.torch_interop.lowering.harness import check, lower
+
+X = torch.tensor([[1.75, -2.5], [0.0, 300.0]])
+
+CASES = [
+    ("aten.full.default", ([2, 3], math.nan), {"dtype": torch.bfloat16}),
+    ("aten.full.default", ([], True), {}),
+    ("aten.full.default", ([0], 1), {"dtype": torch.int32}),
+    ("aten.full.default", ([2], -0.0), {}),
+    ("aten.full_like.default", (X, 3), {"dtype": torch.int64}),
+    ("aten.full_like.default", (X, -math.inf), {}),
+    ("aten.new_full.default", (X, [2], 1.5), {}),
+    ("aten.zeros.default", ([2, 2],), {"dtype": torch.bool}),
+    ("aten.zeros_like.default", (X,), {}),
+    ("aten.new_zeros.default", (X, [3]), {}),
+    ("aten.ones_like.default", (X,), {"dtype": torch.int8}),
+    ("aten.ones.default", ([2],), {}),
+    ("aten.scalar_tensor.default", (2.5,), {"dtype": torch.float16}),
+    ("aten.scalar_tensor.default", (7,), {"dtype": torch.int64}),
+    ("aten.fill.Scalar", (X, 2), {}),
+    ("aten.fill.Tensor", (X, torch.tensor(7)), {}),
+    ("aten.arange.default", (5,), {}),
+    ("aten.arange.start", (2, 5.0), {}),
+    ("aten.arange.start_step", (7, -3, -2), {}),
+    ("aten.arange.start_step", (0, 1, 0.1), {}),
+    ("aten.arange.start_step", (-1.5, 2, 0.5), {"dtype": torch.float16}),
+    ("aten.arange.start_step", (0, 0, 1), {}),
+    ("aten.arange.start_step", (0, 5), {"dtype": torch.float32}),
+    ("aten.arange.start_step", (0, 300), {"dtype": torch.bfloat16}),
+    ("prims.iota.default", (4,), {"start": 3, "step": -2, "dtype": torch.int32, "device": "cpu", "requires_grad": False}),
+    ("aten.eye.m", (2, 3), {}),
+    ("aten._to_copy.default", (X,), {"dtype": torch.int32}),
+    ("aten._to_copy.default", (X,), {"dtype": torch.bfloat16}),
+    ("aten._to_copy.default", (X,), {"dtype": torch.bool}),
+    ("aten._to_copy.default", (torch.tensor([math.nan, 0.0]),), {"dtype": torch.bool}),
+    ("aten._to_copy.default", (torch.tensor([300, -1]),), {"dtype": torch.uint8}),
+    ("aten._to_copy.default", (torch.tensor([True, False]),), {"dtype": torch.float64}),
+    ("aten._to_copy.default", (torch.tensor([1 + 2j]),), {"dtype": torch.complex128}),
+    ("aten._to_copy.default", (torch.tensor([2j, 0j]),), {"dtype": torch.bool}),
+    ("aten._to_copy.default", (X,), {"memory_format": torch.preserve_format}),
+    ("prims.convert_element_type.default", (X, torch.float16), {}),
+    ("aten.tril.default", (X.expand(3, 2, 2).contiguous(), -1), {}),
+    ("aten.triu.default", (X, 0), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)]
+)
+def test_values_are_exact(name, args, kwargs):
+    check(name, *args, exact=True, **kwargs)
+
+
+def test_uninitialized_tensors_are_zeros():
+    for name, args in {
+        "aten.empty.memory_format": ([2, 3],),
+        "aten.empty_permuted.default": ([2, 3], [1, 0]),
+        "aten.empty_strided.default": ([2, 3], [3, 1]),
+        "aten.new_empty_strided.default": (X, [2, 3], [3, 1]),
+        "aten.empty_like.default": (X,),
+    }.items():
+        (found,) = lower(name, *args)
+        assert not found.any()
+
+
+def test_conversion_to_a_sparse_layout_is_refused():
+    from pjrt_bridge.stablehlo.builder import Builder
+    from pjrt_bridge.torch_interop.lowering.context import Context
+    from pjrt_bridge.torch_interop.lowering.registry import find
+    from tests.torch_interop.lowering.harness import tensor_type
+
+    builder = Builder([tensor_type(X)])
+    context = Context(builder, [tensor_type(X)])
+    with pytest.raises(NotLowerable, match="layout"):
+        find("aten._to_copy.default")(context, builder.parameters[0], layout=torch.sparse_coo)

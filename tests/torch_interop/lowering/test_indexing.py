@@ -1,0 +1,129 @@
+import pytest
+import torch
+
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from tests.torch_interop.lowering.harness import check, lower
+
+torch.manual_seed(0)
+X = torch.arange(60.0).reshape(3, 4, 5)
+I = torch.tensor([2, -1, 0])
+J = torch.tensor([[0], [-3]])
+K = torch.tensor([4, 1, -5])
+ROWS = torch.tensor([[0, 2, 1, 2], [2, 0, 0, 1]])
+
+READS = [
+    ("aten.index.Tensor", (X, [I]), {}),
+    ("aten.index.Tensor", (X, [None, J]), {}),
+    ("aten.index.Tensor", (X, [I, J]), {}),
+    ("aten.index.Tensor", (X, [I, J, K]), {}),
+    ("aten.index.Tensor", (X, [I, None, K]), {}),
+    ("aten.index.Tensor", (X, [None, I, K.to(torch.int32)]), {}),
+    ("aten.index.Tensor", (X, [torch.tensor(-1)]), {}),
+    ("aten.index.Tensor", (X, [None, torch.empty(0, dtype=torch.int64)]), {}),
+    ("aten._unsafe_index.Tensor", (X.bfloat16(), [I, J]), {}),
+    ("aten.index_select.default", (X, -1, torch.tensor([4, 0, 0])), {}),
+    ("aten.index_select.default", (X, 0, torch.tensor(1)), {}),
+    ("aten.index_select.default", (X[0, 0, 0], 0, torch.tensor([0])), {}),
+    ("aten.embedding.default", (X[:, 0].contiguous(), ROWS), {}),
+    ("aten.embedding.default", (X[:, 0].contiguous(), ROWS.int(), 0), {}),
+    ("aten.embedding.default", (X[:, 0].contiguous(), ROWS[0, 0]), {}),
+    ("aten.take.default", (X, J), {}),
+    ("aten.gather.default", (X, 0, torch.randint(3, (2, 4, 5))), {}),
+    ("aten.gather.default", (X, -1, torch.randint(5, (3, 2, 7))), {}),
+    ("aten.gather.default", (X, 1, torch.empty(3, 0, 5, dtype=torch.int64)), {}),
+    ("aten.gather.default", (X[0, 0], 0, torch.tensor([3, 3])), {}),
+    ("aten.gather.default", (torch.tensor(3.0), 0, torch.tensor(0)), {}),
+    ("aten.gather.default", (torch.tensor([3.0, 4.0]), 0, torch.tensor([1])), {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs"), READS, ids=[f"{i}-{c[0]}" for i, c in enumerate(READS)]
+)
+def test_reading(name, args, kwargs):
+    check(name, *args, exact=True, **kwargs)
+
+
+def test_a_mask_as_index_is_refused():
+    with pytest.raises(NotLowerable, match="mask"):
+        lower_with_mask()
+
+
+def lower_with_mask():
+    from pjrt_bridge.stablehlo.builder import Builder
+    from pjrt_bridge.torch_interop.lowering.context import Context
+    from pjrt_bridge.torch_interop.lowering.registry import find
+    from tests.torch_interop.lowering.harness import tensor_type
+
+    builder = Builder([tensor_type(X), tensor_type(X > 0)])
+    x, mask = builder.parameters
+    return find("aten.index.Tensor")(Context(builder, [tensor_type(X)]), x, [mask])
+
+
+ZEROS = torch.zeros(3, 4, 5)
+H = torch.tensor([1, 1, 0])
+D = torch.tensor([[0, 1, 1], [0, 2, 2]])
+SRC = torch.arange(1.0, 7.0).reshape(2, 3)
+BASE = torch.full((3, 3), 0.5)
+WIDE = torch.full((3, 5), 10.0)
+
+WRITES = [
+    ("aten.index_put.default", (ZEROS, [I], torch.tensor(2.0)), {}),
+    ("aten.index_put.default", (ZEROS, [I], torch.randn(3, 4, 5)), {}),
+    ("aten.index_put.default", (ZEROS, [None, I[:2]], torch.randn(2, 5)), {}),
+    ("aten.index_put.default", (ZEROS, [I, None, K], torch.randn(3, 4)), {}),
+    ("aten.index_put.default", (ZEROS, [H], torch.ones(3, 4, 5), True), {}),
+    ("aten.index_put.default", (X.int(), [H, H], torch.tensor(7, dtype=torch.int32), True), {}),
+    ("aten.index_put.default", (ZEROS.half(), [H, J], torch.ones(1).half(), True), {}),
+    ("aten.index_put.default", (X, [X > 30], torch.tensor(-1.0)), {}),
+    ("aten.index_put.default", (X, [X > 30], torch.tensor([-1.0])), {}),
+    ("aten.index_put.default", (X, [I > 0], torch.randn(4, 5)), {}),
+    ("aten.index_put.default", (X, [I > 0], torch.randn(1, 4, 5), True), {}),
+    ("aten.index_put.default", (X, [None, X[0] > 3], torch.tensor(9.0)), {}),
+    ("aten._unsafe_index_put.default", (ZEROS, [H, None], torch.ones(4, 5), True), {}),
+    ("aten.scatter.src", (BASE, 0, torch.tensor([[0, 1, 2], [2, 0, 1]]), SRC), {}),
+    ("aten.scatter.src", (WIDE, 1, torch.tensor([[0, 4], [1, 2]]), SRC), {}),
+    ("aten.scatter.src", (torch.tensor(1.0), 0, torch.tensor(0), torch.tensor(5.0)), {}),
+    ("aten.scatter.value", (BASE, 1, torch.tensor([[1], [0], [2]]), -1.0), {}),
+    ("aten.scatter.value", (BASE.bfloat16(), -2, D, 3), {}),
+    ("aten.scatter.value", (BASE, 0, D[:0], 3), {}),
+    ("aten.scatter.reduce", (BASE, 0, D, SRC), {"reduce": "add"}),
+    ("aten.scatter.reduce", (BASE, 0, D, SRC), {"reduce": "multiply"}),
+    ("aten.scatter.value_reduce", (BASE, 0, D, 2.0), {"reduce": "add"}),
+    ("aten.scatter_add.default", (BASE, 0, D, SRC), {}),
+    ("aten.scatter_add.default", (WIDE.int(), 1, D, SRC.int()), {}),
+    ("aten.scatter_add.default", (WIDE.bfloat16(), 1, D, SRC.bfloat16()), {}),
+    ("aten.index_add.default", (BASE, 1, H, torch.randn(3, 3)), {"alpha": 2}),
+    ("aten.index_add.default", (torch.tensor(1.0), 0, torch.tensor([0]), torch.ones(1)), {}),
+    ("aten.index_copy.default", (WIDE, -1, torch.tensor([4, 0]), torch.randn(3, 2)), {}),
+    ("aten.masked_scatter.default", (X, X % 2 == 0, torch.randn(60)), {}),
+    ("aten.masked_scatter.default", (X, torch.tensor([True, False, True, True, False]), torch.randn(60)), {}),
+    ("aten.embedding_dense_backward.default", (torch.randn(2, 4, 3), ROWS, 5, -1, False), {}),
+    ("aten.embedding_dense_backward.default", (torch.randn(2, 4, 3), ROWS, 5, 2, False), {}),
+    ("aten.embedding_dense_backward.default", (torch.randn(2, 4, 3), ROWS.int(), 5, 0, True), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs"), WRITES, ids=[f"{i}-{c[0]}" for i, c in enumerate(WRITES)]
+)
+def test_writing(name, args, kwargs):
+    check(name, *args, **kwargs)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_scatter_reduce(reduce, include_self):
+    name = "aten.scatter_reduce.two"
+    check(name, BASE, 0, D, SRC, reduce, include_self=include_self)
+    check(name, WIDE, 1, D, SRC - 4, reduce, include_self=include_self)
+    whole = (WIDE.long(), 1, D, SRC.long() - 3)
+    check(name, *whole, reduce, include_self=include_self)
+
+
+def test_one_value_per_hit_of_a_mask_is_refused():
+    mask = torch.tensor([True, False, True])
+    with pytest.raises(NotLowerable, match="one value per hit"):
+        lower("aten.index_put.default", BASE, [mask], torch.randn(2, 3))
+    with pytest.raises(NotLowerable, match="beside other indices"):
+        lower("aten.index_put.default", BASE, [mask, torch.tensor([0, 1])], torch.tensor(1.0))
