@@ -21,13 +21,15 @@ from torch import fx
 
 from pjrt_bridge.errors import FallbackForbidden, HostFallbackWarning, PjrtError
 from pjrt_bridge.registry import client as select_client
+from pjrt_bridge.registry import lowerings
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit import emit
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.options import BackendOptions
-from pjrt_bridge.torch_interop.placement import Placement, Refusal
+from pjrt_bridge.torch_interop.placement import Placement
 from pjrt_bridge.torch_interop.segments import DeviceSegment
+from pjrt_bridge.torch_interop.specialize import Run, Specializer, is_symbolic
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ pjrt.reset = reset  # type: ignore[attr-defined]
 
 
 class _Compiler:
+    """Compiles the ATen graphs of one Dynamo graph for one client."""
+
     def __init__(self, client: Client, options: BackendOptions) -> None:
         self._client = client
         self._options = options
@@ -112,15 +116,36 @@ class _Compiler:
         self, kind: str, graph: fx.GraphModule, example_inputs: Sequence[Any]
     ) -> Callable[[list[Any]], Any]:
         """Compile one ATen graph into a boxed function."""
-        started = time.perf_counter()
+        # Saved activations take a backward's positions; there is nothing static about them.
+        static = frozenset() if kind == "backward" else compat.static_inputs()
+        if is_symbolic(graph.graph):
+            specialized = partial(self._compile_specialized, kind, static, graph)
+            return compat.boxed(Specializer(specialized).run)
+        return compat.boxed(self._compile_static(kind, static, graph))
+
+    def _compile_specialized(
+        self, kind: str, static: frozenset[int], graph: fx.GraphModule, arguments: list[Any]
+    ) -> Run:
+        try:
+            concrete = compat.specialize(graph, arguments)
+        except compat.DATA_DEPENDENT as error:
+            reason = f"a size in it depends on data: {error}"
+            return self._refuse(
+                kind, graph, [reason], self._record(kind, graph)(0, (reason,), 0, 0)
+            )
+        return self._compile_static(kind, static, concrete)
+
+    def _record(self, kind: str, graph: fx.GraphModule) -> Callable[..., CompiledGraph]:
         operations = sum(node.op == "call_function" for node in graph.graph.nodes)
-        record = partial(CompiledGraph, kind, self._client.plugin.name, operations)
-        refusals = Placement(self._lookup).refusals(graph.graph)
+        return partial(CompiledGraph, kind, self._client.plugin.name, operations)
+
+    def _compile_static(self, kind: str, static: frozenset[int], graph: fx.GraphModule) -> Run:
+        started = time.perf_counter()
+        record = self._record(kind, graph)
+        refusals = [str(refusal) for refusal in Placement(self._lookup).refusals(graph.graph)]
         if refusals:
-            self._refuse(kind, [str(refusal) for refusal in _distinct(refusals)])
-            reasons = tuple(str(refusal) for refusal in refusals)
-            _compiled.append(record(0, reasons, time.perf_counter() - started, 0.0))
-            return _on_host(graph)
+            seconds = time.perf_counter() - started
+            return self._refuse(kind, graph, refusals, record(0, tuple(refusals), seconds, 0.0))
         emitted = emit(graph, self._lookup, name=kind)
         lowered = time.perf_counter()
         try:
@@ -129,51 +154,41 @@ class _Compiler:
             )
         except PjrtError as error:
             reason = f"the plugin could not compile it: {error}"
-            self._refuse(kind, [reason])
-            _compiled.append(record(0, (reason,), lowered - started, 0.0))
-            return _on_host(graph)
+            return self._refuse(kind, graph, [reason], record(0, (reason,), lowered - started, 0.0))
         compiled = time.perf_counter() - lowered
         _compiled.append(record(1, (), lowered - started, compiled))
-        static = frozenset() if kind == "backward" else compat.static_inputs()
-        return compat.boxed(DeviceSegment(executable, emitted, static).run)
+        return DeviceSegment(executable, emitted, static).run
 
-    def _refuse(self, kind: str, reasons: Sequence[str]) -> None:
+    def _refuse(
+        self, kind: str, graph: fx.GraphModule, refusals: Sequence[str], record: CompiledGraph
+    ) -> Run:
+        """Run a graph on the host, or raise where that is forbidden."""
+        distinct = list(dict.fromkeys(refusals))
+        more = f"; and {len(distinct) - 3} more" if distinct[3:] else ""
+        shown = "; ".join(distinct[:3]) + more
         plugin = self._client.plugin.name
-        shown = "; ".join(reasons[:3]) + (f"; and {len(reasons) - 3} more" if reasons[3:] else "")
         if self._options.fallback == "error":
             raise FallbackForbidden(
                 f"the {kind} graph cannot run on plugin {plugin!r}: {shown}. "
                 "Change the model there, or allow the host with options={'fallback': 'host'}"
             )
-        if (kind, shown) in _warned:
-            return
-        _warned.add((kind, shown))
-        warnings.warn(
-            f"a {kind} graph runs on the host instead of plugin {plugin!r}: {shown}",
-            HostFallbackWarning,
-            stacklevel=2,
-        )
+        _compiled.append(record)
+        if (kind, shown) not in _warned:
+            _warned.add((kind, shown))
+            warnings.warn(
+                f"the {kind} graph runs on the host instead of plugin {plugin!r}: {shown}",
+                HostFallbackWarning,
+                stacklevel=2,
+            )
+        return partial(_run_on_host, graph)
 
 
-def _on_host(graph: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    def run(arguments: list[Any]) -> Any:
-        given = list(arguments)
-        arguments.clear()
-        return graph.forward(*given)
-
-    return compat.boxed(run)
-
-
-def _distinct(refusals: Sequence[Refusal]) -> list[Refusal]:
-    """One refusal for each operator and reason: the first."""
-    found: dict[tuple[str, str], Refusal] = {}
-    for refusal in refusals:
-        found.setdefault((refusal.operator, refusal.reason), refusal)
-    return list(found.values())
+def _run_on_host(graph: fx.GraphModule, arguments: list[Any]) -> Any:
+    given = list(arguments)
+    arguments.clear()
+    return graph.forward(*given)
 
 
 def _lookup(client: Client) -> Callable[[str], portable.Lowering | None]:
-    from pjrt_bridge.registry import lowerings
-
     own = lowerings(client.plugin)
     return lambda name: own.get(name) or portable.find(name)

@@ -16,6 +16,20 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._guards import TracingContext
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+DATA_DEPENDENT = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+)
+"""What tracing raises for an operator whose output shape or number depends on data."""
 
 GraphCompiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 """Takes an ATen graph and example inputs; gives a boxed function over a list of arguments."""
@@ -90,6 +104,24 @@ def is_symbolic(value: object) -> bool:
     if isinstance(value, torch.Tensor):
         return any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
     return False
+
+
+def specialize(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:
+    """The graph traced again with the concrete sizes and numbers of these arguments.
+
+    Raises:
+        Exception: as torch finds an operator whose result depends on data.
+    """
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+        fake = [
+            mode.from_tensor(argument.detach(), static_shapes=True)
+            if isinstance(argument, torch.Tensor)
+            else argument
+            for argument in arguments
+        ]
+        # Through an interpreter, so that the new nodes keep the user's source lines.
+        with fx.traceback.preserve_node_meta():
+            return make_fx(fx.Interpreter(graph).run)(*fake)
 
 
 def stack_trace(node: fx.Node) -> str | None:

@@ -1,0 +1,40 @@
+# One command each: `make demo`, `make test`, `make lint`, `make bench`.
+# The environment is made on first use; `make clean` removes it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-full lint format bench clean
+
+demo: $(READY)
+	$(BIN)/python -m examples.demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -m "not slow"
+
+test-full: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+# torch comes first and pinned: asked for by a range it would bring gigabytes of CUDA wheels.
+$(READY): pyproject.toml plugins/cpu/pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet -e ".[cpu,torch,dev]" -e plugins/cpu
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

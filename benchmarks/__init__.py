@@ -1,0 +1,1 @@
+"""Measurements: every number is a ratio of medians from one interleaved run."""

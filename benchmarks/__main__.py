@@ -1,0 +1,126 @@
+"""`make bench`: the bridge beside eager PyTorch and Inductor, on the default plugin.
+
+Dispatch cases show what a call costs, model cases what the kernels cost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
+
+import pjrt_bridge
+from benchmarks.interleave import Result, measure
+
+ADD = """
+func.func @main(%a: tensor<64xf32>, %b: tensor<64xf32>) -> tensor<64xf32> {
+  %0 = stablehlo.add %a, %b : tensor<64xf32>
+  return %0 : tensor<64xf32>
+}
+"""
+
+
+def runtime_cases(rounds: int) -> Iterator[Result]:
+    """What the runtime adds to a program, below torch.compile."""
+    client = pjrt_bridge.client()
+    executable = client.compile(ADD)
+    a, b = torch.randn(64), torch.randn(64)
+    buffers = [client.put(a), client.put(b)]
+    yield measure(
+        "add of two 64-element arrays",
+        {
+            "eager": lambda: a + b,
+            "execute": lambda: executable.execute(buffers),
+            "put, execute, read": lambda: executable(a, b)[0].to_numpy(),
+        },
+        rounds=rounds,
+    )
+
+
+def model_cases(rounds: int, inductor: bool) -> Iterator[Result]:
+    """torch.compile with the bridge, with Inductor, and eager."""
+    backends = ["pjrt", "inductor"] if inductor else ["pjrt"]
+    for name, make in _models().items():
+        torch.compiler.reset()
+        torch.manual_seed(0)
+        model, inputs = make()
+        model.eval()
+        contenders: dict[str, Callable[[], object]] = {"eager": lambda m=model, i=inputs: m(*i)}
+        for backend in backends:
+            options = {"fallback": "error"} if backend == "pjrt" else None
+            compiled = torch.compile(model, backend=backend, options=options)
+            contenders[backend] = lambda m=compiled, i=inputs: m(*i)
+        with torch.no_grad():
+            yield measure(name, contenders, rounds=rounds)
+
+
+def _models() -> dict[str, Callable[[], tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]]:
+    def layers(count: int, width: int, batch: int) -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+        linears = [torch.nn.Linear(width, width) for _ in range(count)]
+        return torch.nn.Sequential(*linears), (torch.randn(batch, width),)
+
+    def gpt2() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+        config = GPT2Config(n_layer=2, n_embd=256, n_head=4, vocab_size=1000, use_cache=False)
+        return GPT2Model(config), (torch.randint(0, 1000, (4, 128)),)
+
+    def bert() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
+        config = BertConfig(
+            num_hidden_layers=2, hidden_size=256, num_attention_heads=4, intermediate_size=1024
+        )
+        return BertModel(config), (torch.randint(0, 1000, (4, 128)),)
+
+    return {
+        "5 linear layers, 10 parameters": lambda: layers(5, 64, 8),
+        "75 linear layers, 150 parameters": lambda: layers(75, 32, 8),
+        "GPT-2, 2 layers of 256": gpt2,
+        "BERT, 2 layers of 256": bert,
+    }
+
+
+def show(console: Console, results: list[Result]) -> None:
+    """Print medians and their ratios to eager."""
+    table = Table("case", "contender", "median [us]", "of eager")
+    for result in results:
+        for contender, seconds in result.medians.items():
+            ratio = result.ratio(contender, "eager")
+            first = contender == next(iter(result.medians))
+            table.add_row(
+                result.case if first else "", contender, f"{seconds * 1e6:.1f}", f"{ratio:.2f}x"
+            )
+        table.add_section()
+    console.print(table)
+
+
+def main(
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds.", min=1)] = 25,
+    inductor: Annotated[bool, typer.Option(help="Measure Inductor too.")] = True,
+    output: Annotated[Path | None, typer.Option(help="Write the medians as JSON.")] = None,
+) -> None:
+    """Measure the bridge beside eager PyTorch and Inductor in one interleaved run."""
+    warnings.simplefilter("ignore")
+    console = Console()
+    console.print(f"torch {torch.__version__}, {os.cpu_count()} cores, {platform.machine()}")
+    results = list(runtime_cases(rounds))
+    with console.status("measuring") as status:
+        for result in model_cases(rounds, inductor):
+            results.append(result)
+            status.update(f"measured {result.case}")
+    show(console, results)
+    if output is not None:
+        output.write_text(json.dumps({result.case: dict(result.medians) for result in results}))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,112 @@
+"""Rules of imports: none runs upwards, none in a circle, frameworks stay in their rooms."""
+
+import ast
+import graphlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "pjrt_bridge"
+
+FLOORS = [
+    {"errors", "dtypes"},
+    {"abi"},
+    {"stablehlo"},
+    {"runtime"},
+    {"registry"},
+    {"torch_interop"},
+    {"cli", "__main__"},
+]
+ROOMS = {
+    "jaxlib": {"pjrt_bridge.stablehlo.bindings"},
+    "torch": {"pjrt_bridge.torch_interop"},
+    "pluggy": {"pjrt_bridge.registry"},
+    "typer": {"pjrt_bridge.cli"},
+    "tensorflow": set(),
+    "jax": set(),
+}
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = modules()
+
+
+def type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+    """Dotted names that a module imports, `if TYPE_CHECKING` left out."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = list(ast.parse(path.read_text()).body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif type_checking(node):
+            continue
+        elif not top_level_only or not isinstance(node, ast.FunctionDef):
+            waiting.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def own(names: set[str]) -> set[str]:
+    """The modules of the bridge among imported names."""
+    found = set()
+    for name in names:
+        while name and name not in MODULES:
+            name = name.rpartition(".")[0]
+        if name.startswith("pjrt_bridge."):
+            found.add(name)
+    return found
+
+
+def floor(module: str) -> int:
+    room = module.split(".")[1]
+    return next(level for level, rooms in enumerate(FLOORS) if room in rooms)
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if "." in name])
+def test_no_import_runs_upwards(module: str) -> None:
+    above = {other for other in own(imports(MODULES[module])) if floor(other) > floor(module)}
+    assert not above
+
+
+def test_no_circles() -> None:
+    graph = {
+        name: own(imports(path, top_level_only=True)) - {name} for name, path in MODULES.items()
+    }
+    # A package's face imports its modules; that they find each other through it is no circle.
+    order = graphlib.TopologicalSorter(graph)
+    order.prepare()
+
+
+@pytest.mark.parametrize("framework", ROOMS)
+def test_frameworks_stay_in_their_rooms(framework: str) -> None:
+    for name, path in MODULES.items():
+        used = {imported.split(".")[0] for imported in imports(path)}
+        allowed = any(name == room or name.startswith(room + ".") for room in ROOMS[framework])
+        assert framework not in used or allowed, f"{name} imports {framework}"
+
+
+def test_private_torch_names_are_imported_in_one_module() -> None:
+    for name, path in MODULES.items():
+        if name != "pjrt_bridge.torch_interop.compat":
+            private = {
+                imported
+                for imported in imports(path)
+                if imported.startswith("torch.")
+                and any(part.startswith("_") for part in imported.split("."))
+            }
+            assert not private, f"{name} imports {private}"

@@ -1,0 +1,76 @@
+"""What the README says is what happens: its programs and commands are run."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.DOTALL)
+PROGRAMS = [code for language, code in BLOCKS if language == "python"]
+COMMANDS = [
+    line.split("#")[0].strip()
+    for language, code in BLOCKS
+    if language == "sh"
+    for line in code.splitlines()
+    if line.startswith("pjrt-bridge")
+]
+
+
+def run(command: list[str]) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_there_are_programs_and_commands() -> None:
+    assert len(PROGRAMS) >= 4
+    assert len(COMMANDS) >= 3
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_programs(program: str) -> None:
+    run([sys.executable, "-W", "error", "-c", program])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands(command: str) -> None:
+    assert run(command.split()).strip()
+
+
+def test_the_stablehlo_program_prints_its_result() -> None:
+    program = next(code for code in PROGRAMS if "stablehlo.multiply" in code)
+    assert "[0. 1. 4. 9.]" in run([sys.executable, "-c", program])
+
+
+def test_the_demo_and_the_benchmarks_run() -> None:
+    shown = run([sys.executable, "-m", "examples.demo", "--quick", "--no-inductor", "--rounds=2"])
+    assert "PJRT API 0." in shown
+    assert shown.count("segments") == 3
+    assert "three training steps" in shown
+    run([sys.executable, "-m", "benchmarks", "--no-inductor", "--rounds=1"])
+
+
+def test_make_targets_that_the_readme_names_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"make (\w+)", TEXT)) - {"lint test"}:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_torch_is_a_floor_in_the_package_and_pinned_in_the_set_up() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["torch"] == ["torch>=2.11"]
+    assert "install --quiet torch==2.13.0" in (ROOT / "Makefile").read_text()
