@@ -96,7 +96,8 @@ def _load(path: Path, expected: TensorType) -> Any:
     import numpy as np
 
     try:
-        array = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            array = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         cause = getattr(error, "strerror", None) or error
         raise DataError(f"--input {path}: cannot be read as a .npy file: {cause}") from error

@@ -51,6 +51,7 @@ class Builder(StructuredOps, ShapeOps, NumericalOps):
         top = self._ir.InsertionPoint(self._module.body)
         self._main, block = self._function(types, "main", ip=top)
         self.parameters: tuple[Value, ...] = self._enter(block, types, ())
+        self._outermost = self._scopes
 
     def donate(self, parameter: int, output: int | None = None) -> None:
         """Let the plugin reuse a parameter's memory.
@@ -89,6 +90,8 @@ class Builder(StructuredOps, ShapeOps, NumericalOps):
         handles = [self._handle("finish", i, value) for i, value in enumerate(outputs)]
         if self._finished:
             raise ProgramError("finish: this builder is finished; make a new one")
+        if self._scopes is not self._outermost:
+            raise ProgramError("finish: called inside the body of an operation or a scratch")
         for index, item in enumerate(self._described):
             self._check_alias(index, item, outputs)
         ir = self._ir

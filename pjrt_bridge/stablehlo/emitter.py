@@ -4,9 +4,8 @@ The op methods live in the modules beside this one (elementwise, shaping, indexi
 numerical); each is a class over `Emitter`, and `Builder` joins them. An operation is verified when
 it is created, so an error surfaces at the call that caused it.
 
-Regions (the bodies of reduce, while, ...) are emitted into a detached function first and moved
-into their operation once that is known to be well-formed, so a body that raises leaves nothing
-behind.
+Regions (the bodies of reduce, while, ...) are written before their operation, because what they
+return decides its type, and moved into it; a body that raises leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -60,6 +59,16 @@ Body = Callable[[tuple[Value, ...]], "Value | Sequence[Value]"]
 
 PairBody = Callable[[tuple[Value, ...], tuple[Value, ...]], "Value | Sequence[Value]"]
 """A region over pairs, as in reduce: first all left (accumulated) values, then all right ones."""
+
+
+Region = tuple[Sequence[TensorType], Body]
+"""Types of a region's arguments, and its body."""
+
+
+def paired(types: Sequence[TensorType], body: PairBody) -> Region:
+    """A region over two of each type: all left values, then all right ones."""
+    count = len(types)
+    return [*types, *types], lambda args: body(args[:count], args[count:])
 
 
 def as_tuple(values: Value | Sequence[Value]) -> tuple[Value, ...]:
@@ -182,7 +191,7 @@ class Emitter:
             operands: its operands.
             attributes: its attributes.
             results: its result types; None: the bindings infer them.
-            blocks: bodies of its regions, one each, from `_block`.
+            blocks: blocks to move into its regions, one each.
 
         Raises:
             ProgramError: the operation is malformed; nothing was emitted.
@@ -227,10 +236,8 @@ class Emitter:
         operands: Sequence[Value],
         attributes: Mapping[str, Any] | None = None,
         result: TensorType | None = None,
-        blocks: Sequence[Any] = (),
     ) -> Value:
-        results = None if result is None else (result,)
-        return self._emit(op, operands, attributes, results, blocks)[0]
+        return self._emit(op, operands, attributes, None if result is None else (result,))[0]
 
     def _handle(self, op: str, index: int, operand: Value) -> Any:
         if not isinstance(operand, Value):
@@ -286,25 +293,55 @@ class Emitter:
         finally:
             self._ip, self._scopes = saved
 
-    def _block(
-        self, op: str, types: Sequence[TensorType], body: Body
-    ) -> tuple[Any, tuple[TensorType, ...]]:
-        """A detached block that holds what `body` emits, and the types that it returns."""
-        # The detached function owns the block until `_emit` moves it; MLIR handles keep it alive.
-        _, block = self._function(types, "region", ip=False)
+    def _emit_with(
+        self,
+        op: str,
+        operands: Sequence[Value],
+        regions: Sequence[Region],
+        attributes: Mapping[str, Any] | None = None,
+        results: Sequence[TensorType] | None = None,
+    ) -> tuple[Value, ...]:
+        """Create and verify one operation with regions.
+
+        Args:
+            op: full name, `stablehlo.reduce`.
+            operands: its operands.
+            regions: per region the types of its arguments, and the body.
+            attributes: its attributes.
+            results: its result types; None: what the first region returns.
+
+        Raises:
+            ProgramError: the operation is malformed; nothing was emitted.
+        """
+        # The bodies are written under a stand-in just before the operation, so that values from
+        # outside dominate them; it is never verified, and a body that raises goes away with it.
+        stand_in = self._ir.Operation.create(
+            "stablehlo.case", regions=len(regions), loc=self._loc, ip=self._ip
+        )
+        try:
+            returned = [
+                self._write(op, region, types, body)
+                for region, (types, body) in zip(stand_in.regions, regions, strict=True)
+            ]
+            blocks = [region.blocks[0] for region in stand_in.regions]
+            types = returned[0] if results is None else results
+            return self._emit(op, operands, attributes, types, blocks)
+        finally:
+            stand_in.erase()
+
+    def _write(
+        self, op: str, region: Any, types: Sequence[TensorType], body: Body
+    ) -> tuple[TensorType, ...]:
+        """Write a body into an empty region; gives the types that it returns."""
+        inputs = [self._mlir_type(tensor) for tensor in types]
+        block = region.blocks.append(*inputs, arg_locs=[self._unknown] * len(inputs))
         with self._inside(block, types, self._scopes) as arguments:
             returned = as_tuple(body(arguments))
             handles = [self._handle(f"{op} body", i, value) for i, value in enumerate(returned)]
             self._ir.Operation.create(
                 "stablehlo.return", operands=handles, loc=self._loc, ip=self._ip
             )
-        return block, tuple(value.type for value in returned)
-
-    def _pair_block(self, op: str, types: Sequence[TensorType], body: PairBody) -> Any:
-        """A block over two of each type: all left values, then all right ones."""
-        count = len(types)
-        block, _ = self._block(op, [*types, *types], lambda args: body(args[:count], args[count:]))
-        return block
+        return tuple(value.type for value in returned)
 
     @contextmanager
     def scratch(self, types: Sequence[TensorType] = ()) -> Iterator[tuple[Value, ...]]:

@@ -88,20 +88,50 @@ def _check(signature: Signature, arrays: Sequence[Array]) -> None:
 
 
 def _check_operation(operation: Any) -> None:
+    """Refuse what ends the process in the interpreter, or what it computes wrongly."""
     dialect, _, op = operation.name.partition(".")
     if dialect in ("func", "builtin"):
         return
     if dialect != "stablehlo" or op not in _KNOWN:
         raise ProgramError(f"interpreter: {operation.name} is not known to it")
+    attributes = operation.attributes
     types = [str(operand.type) for operand in operation.operands]
+    if op in ("dot_general", "convolution"):
+        _check_product(operation)
+    if (
+        op == "triangular_solve"
+        and bindings.load().ir.ShapedType(operation.operands[0].type).rank > 2
+    ):
+        raise ProgramError(
+            f"interpreter: {operation.name} ends the process on batches; found {', '.join(types)}"
+        )
     if op == "fft" and not all("f64" in kind for kind in types):
         raise ProgramError(
             f"interpreter: {operation.name} ends the process in single precision; "
             f"found {', '.join(types)}"
         )
-    attributes = operation.attributes
+    if op == "convolution":
+        numbers = bindings.load().stablehlo.ConvDimensionNumbers(attributes["dimension_numbers"])
+        if numbers.output_feature_dimension < numbers.output_batch_dimension:
+            raise ProgramError(
+                f"interpreter: {operation.name} ends the process where the output's feature "
+                f"dimension comes before its batch dimension; found {numbers}"
+            )
     if "compare_type" in attributes and "TOTALORDER" in str(attributes["compare_type"]):
         raise ProgramError(f"interpreter: {operation.name} ignores TOTALORDER")
+
+
+def _check_product(operation: Any) -> None:
+    ir = bindings.load().ir
+    shaped = [ir.ShapedType(value.type) for value in (*operation.operands, operation.result)]
+    elements = [str(kind.element_type) for kind in shaped]
+    if len(set(elements)) > 1:
+        raise ProgramError(
+            f"interpreter: {operation.name} ends the process where element types differ; "
+            f"found {', '.join(elements)}"
+        )
+    if any(0 in kind.shape for kind in shaped[:2]):
+        raise ProgramError(f"interpreter: {operation.name} ends the process on empty operands")
 
 
 def _parts(array: Array) -> list[tuple[Array, DType]]:

@@ -309,6 +309,7 @@ class NumericalOps(Emitter):
                 ir.DenseElementsAttr.get(
                     np.asarray(layout, np.int64),
                     type=ir.RankedTensorType.get([len(layout)], index, loc=self._unknown),
+                    context=self._context,
                 )
                 for layout in layouts
             ],

@@ -7,7 +7,7 @@ from typing import Any
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings
-from pjrt_bridge.stablehlo.emitter import Emitter, PairBody, Value, check_length, scalars
+from pjrt_bridge.stablehlo.emitter import Emitter, PairBody, Value, check_length, paired, scalars
 from pjrt_bridge.stablehlo.types import TensorType
 
 
@@ -172,6 +172,6 @@ class ShapeOps(Emitter):
             "indices_are_sorted": self._bool(indices_are_sorted),
             "unique_indices": self._bool(unique_indices),
         }
-        block = self._pair_block(op, scalars(operands), body)
+        region = paired(scalars(operands), body)
         types = [operand.type for operand in operands]
-        return self._emit(op, (*operands, indices, *updates), attributes, types, (block,))
+        return self._emit_with(op, (*operands, indices, *updates), [region], attributes, types)

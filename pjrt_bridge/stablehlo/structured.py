@@ -21,6 +21,7 @@ from pjrt_bridge.stablehlo.emitter import (
     Value,
     check_dims,
     check_length,
+    paired,
     scalars,
 )
 from pjrt_bridge.stablehlo.types import TensorType
@@ -52,8 +53,9 @@ class StructuredOps(ElementwiseOps):
         folded = check_dims(op, "dims", dims, xs[0].rank)
         shape = tuple(size for dim, size in enumerate(xs[0].shape) if dim not in folded)
         results = [TensorType(shape, init.dtype) for init in inits]
-        block = self._pair_block(op, scalars(inits), body)
-        return self._emit(op, (*xs, *inits), {"dimensions": self._dims(dims)}, results, (block,))
+        attributes = {"dimensions": self._dims(dims)}
+        region = paired(scalars(inits), body)
+        return self._emit_with(op, (*xs, *inits), [region], attributes, results)
 
     def reduce_sum(self, x: Value, dims: Sequence[int]) -> Value:
         """Sum over dimensions (logical or of booleans)."""
@@ -154,8 +156,8 @@ class StructuredOps(ElementwiseOps):
             "padding": self._padding(padding),
         }
         results = [TensorType(shape, init.dtype) for init in inits]
-        block = self._pair_block(op, scalars(inits), body)
-        return self._emit(op, (*xs, *inits), attributes, results, (block,))
+        region = paired(scalars(inits), body)
+        return self._emit_with(op, (*xs, *inits), [region], attributes, results)
 
     def select_and_scatter(
         self,
@@ -188,12 +190,12 @@ class StructuredOps(ElementwiseOps):
             "window_strides": self._dims(window_strides),
             "padding": self._padding(padding),
         }
-        blocks = (
-            self._pair_block(op, scalars([operand]), lambda a, b: select(a[0], b[0])),
-            self._pair_block(op, scalars([source]), lambda a, b: scatter(a[0], b[0])),
+        regions = (
+            paired(scalars([operand]), lambda a, b: select(a[0], b[0])),
+            paired(scalars([source]), lambda a, b: scatter(a[0], b[0])),
         )
         result = TensorType(operand.shape, init.dtype)
-        return self._emit_one(op, (operand, source, init), attributes, result, blocks)
+        return self._emit_with(op, (operand, source, init), regions, attributes, [result])[0]
 
     # -- sort -------------------------------------------------------------------------------
 
@@ -220,9 +222,8 @@ class StructuredOps(ElementwiseOps):
             return comparator(pairs[0::2], pairs[1::2])
 
         pairs = [scalar for scalar in scalars(xs) for _ in range(2)]
-        block, _ = self._block(op, pairs, body)
         attributes = {"dimension": self._int(dim), "is_stable": self._bool(stable)}
-        return self._emit(op, xs, attributes, [x.type for x in xs], (block,))
+        return self._emit_with(op, xs, [(pairs, body)], attributes, [x.type for x in xs])
 
     # -- control flow -----------------------------------------------------------------------
 
@@ -239,10 +240,9 @@ class StructuredOps(ElementwiseOps):
             cond: from the tuple of carried values to a bool scalar.
             body: from the tuple of carried values to the next ones, of the same types.
         """
-        op = "stablehlo.while"
         types = [init.type for init in inits]
-        blocks = (self._block(op, types, cond)[0], self._block(op, types, body)[0])
-        return self._emit(op, inits, None, types, blocks)
+        regions = ((types, cond), (types, body))
+        return self._emit_with("stablehlo.while", inits, regions, None, types)
 
     def if_(
         self,
@@ -267,12 +267,10 @@ class StructuredOps(ElementwiseOps):
         selector: Value,
         branches: Sequence[Callable[[], Value | Sequence[Value]]],
     ) -> tuple[Value, ...]:
-        made = [self._block(op, (), _without_arguments(branch)) for branch in branches]
-        blocks = [block for block, _ in made]
-        return self._emit(op, (selector,), None, made[0][1], blocks)
+        return self._emit_with(op, (selector,), [((), _call(branch)) for branch in branches])
 
 
-def _without_arguments(branch: Callable[[], Value | Sequence[Value]]) -> Body:
+def _call(branch: Callable[[], Value | Sequence[Value]]) -> Body:
     return lambda _: branch()
 
 

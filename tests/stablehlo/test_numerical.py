@@ -55,7 +55,7 @@ def test_precision_is_recorded():
 def correlate(x, w, stride=1, padding=0, groups=1):
     """Direct NCHW correlation."""
     x = np.pad(x, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
-    (n, c, h, width), (o, per, kh, kw) = x.shape, w.shape
+    (n, _, h, width), (o, per, kh, kw) = x.shape, w.shape
     out = np.zeros((n, o, (h - kh) // stride + 1, (width - kw) // stride + 1), x.dtype)
     for f in range(o):
         start = f // (o // groups) * per
@@ -94,12 +94,12 @@ def test_convolution_layouts_and_reversal():
             window_strides=[1, 1],
             padding=[(0, 0)] * 2,
             window_reversal=[True, True],
-            dimension_numbers=("NHWC", "HWIO", "CNHW"),
+            dimension_numbers=("NHWC", "HWIO", "HNWC"),
         ),
         x.transpose(0, 2, 3, 1),
         w.transpose(2, 3, 1, 0),
     )
-    expected = correlate(x, w[:, :, ::-1, ::-1]).transpose(1, 0, 2, 3)
+    expected = correlate(x, w[:, :, ::-1, ::-1]).transpose(2, 0, 3, 1)
     np.testing.assert_array_equal(out, expected)
 
 
@@ -178,7 +178,7 @@ def test_cholesky_and_random_bits_have_the_right_types():
         tensor(2, dtype="uint64"),
     )
     assert "stablehlo.cholesky %arg0, lower = true" in built.text
-    assert "stablehlo.rng_bit_generator %arg1, algorithm =  PHILOX" in built.text
+    assert "stablehlo.rng_bit_generator %arg1, algorithm = PHILOX" in built.text
     assert [str(r.type) for r in built.signature.results] == ["f32[2,2]", "ui64[2]", "ui32[5]"]
 
 
@@ -255,9 +255,7 @@ def conv(c, x, **kwargs):
             "stablehlo.dot_general.*contracting",
         ),
         (
-            lambda c, x: c.dot_general(
-                x, x, lhs_contract=[2], rhs_contract=[2], precision="BEST"
-            ),
+            lambda c, x: c.dot_general(x, x, lhs_contract=[2], rhs_contract=[2], precision="BEST"),
             "precision 'BEST'",
         ),
         (lambda c, x: conv(c, x, dimension_numbers=("NCX", "OIW", "NCW")), "kernel layout 'OIW'"),
@@ -266,7 +264,7 @@ def conv(c, x, **kwargs):
         (lambda c, x: conv(c, x, feature_group_count=7), "stablehlo.convolution"),
         (lambda c, x: c.cholesky(x, True), "stablehlo.cholesky"),
         (lambda c, x: c.fft(x, "DCT", [4]), "fft_type 'DCT'"),
-        (lambda c, x: c.rng_bit_generator(x, (1,), "uint8"), "rng_bit_generator"),
+        (lambda c, x: c.rng_bit_generator(x, (1,), "uint8", "MD5"), "rng_algorithm 'MD5'"),
         (
             lambda c, x: c.custom_call("f", [x], [], backend_config={"a": object()}),
             "holds a object",

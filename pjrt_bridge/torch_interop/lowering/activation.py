@@ -108,11 +108,14 @@ def tanh_backward(c: Context, grad: Value, output: Value) -> Value:
 @lowering("aten.gelu.default")
 def gelu(c: Context, x: Value, *, approximate: str = "none") -> Value:
     """`x * Phi(x)` with the normal distribution's Phi, exact or by the tanh approximation."""
-    b = c.b
-    (wide,) = c.arithmetic(x)
-    half, one = (c.full(x.shape, v, wide.dtype) for v in (0.5, 1))
-    inner = _tanh_inner(c, wide) if approximate == "tanh" else _erf(c, wide)
-    return c.result(b.multiply(b.multiply(wide, half), b.add(one, inner)))
+    return c.result(gelu_of(c, c.widen(x), approximate))
+
+
+def gelu_of(c: Context, x: Value, approximate: str = "none") -> Value:
+    """`gelu` of a value that is in its compute type."""
+    half, one = (c.full(x.shape, v, x.dtype) for v in (0.5, 1))
+    inner = _tanh_inner(c, x) if approximate == "tanh" else _erf(c, x)
+    return c.b.multiply(c.b.multiply(x, half), c.b.add(one, inner))
 
 
 @lowering("aten.gelu_backward.default")

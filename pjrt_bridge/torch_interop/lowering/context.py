@@ -121,8 +121,9 @@ class Context:
     Attributes:
         b: the builder that the lowering emits into.
         outputs: shape and element type that torch promises for each output, None for a None.
-        contiguous_inputs: every tensor argument lies row-major in torch's memory. Values have no
-            strides, so operators that address memory (`as_strided`) need this promise.
+        contiguous_inputs: every tensor argument lies row-major in torch's memory, from the start
+            of its storage on. Values have no strides and no storage, so operators that address
+            memory (`as_strided`) need this promise.
     """
 
     def __init__(

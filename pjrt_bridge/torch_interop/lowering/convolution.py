@@ -182,7 +182,7 @@ def _weight_gradient(
             strict=True,
         )
     ]
-    return c.b.convolution(
+    swapped = c.b.convolution(
         x,
         grad,
         window_strides=window.dilation,
@@ -190,6 +190,7 @@ def _weight_gradient(
         lhs_dilation=[1] * len(padding),
         rhs_dilation=window.stride,
         batch_group_count=window.groups,
-        dimension_numbers=_numbers(x.rank, "CN", "IO", "CN"),
+        dimension_numbers=_numbers(x.rank, "CN", "IO", "NC"),
         out_dtype=compute_type(x.dtype),
     )
+    return c.b.transpose(swapped, (1, 0, *range(2, swapped.rank)))

@@ -172,14 +172,19 @@ def multiply(c: Context, x: Operand, other: Operand) -> Value:
 
 @lowering("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def divide(c: Context, x: Operand, other: Operand, *, rounding_mode: str | None = None) -> Value:
-    """True division, or the quotient rounded towards zero ("trunc") or down ("floor")."""
+    """True division, or the quotient rounded towards zero ("trunc") or down ("floor").
+
+    ATen rounds half precision before it rounds to a whole number, so these two work in the
+    output's own type.
+    """
     left, right = c.arithmetic(x, other)
+    if rounding_mode is None:
+        return c.result(c.b.divide(left, right))
+    left, right = c.result(left), c.result(right)
     if rounding_mode == "floor":
-        return c.result(divide_down(c.b, left, right))
+        return divide_down(c.b, left, right)
     quotient = c.b.divide(left, right)
-    if rounding_mode == "trunc" and quotient.dtype.is_float:
-        quotient = truncate(c.b, quotient)
-    return c.result(quotient)
+    return truncate(c.b, quotient) if quotient.dtype.is_float else quotient
 
 
 @lowering("aten.floor_divide.default", "aten.floor_divide.Scalar")
@@ -339,7 +344,9 @@ def power_scalar(c: Context, x: Value, exponent: Scalar) -> Value:
         for _ in range(abs(int(exponent.real)) - 1):
             product = b.multiply(product, base)
         return c.result(product if exponent.real > 0 else _reciprocal(b, product))
-    return c.result(_power(b, base, c.full(base.shape, exponent, base.dtype)))
+    # ATen rounds the exponent to the output's type, unlike other numbers.
+    rounded = c.cast(c.full(base.shape, exponent, c.output.dtype), base.dtype)
+    return c.result(_power(b, base, rounded))
 
 
 @lowering("aten.pow.Tensor_Tensor", "aten.pow.Scalar")

@@ -8,6 +8,7 @@ data and are not lowered. Accumulating forms live in `scattering`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder import Value
@@ -66,6 +67,8 @@ def from_front(c: Context, index: Value, size: int) -> Value:
 def index(c: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     """Advanced indexing with integer tensors; None keeps a dimension."""
     places = Places(c, x, indices)
+    if math.prod(places.shape) == 0:
+        return c.zeros(0)
     return c.b.gather(
         x,
         places.positions,

@@ -83,18 +83,23 @@ def layer_norm(
     eps: float,
 ) -> Outputs:
     """Normalized over the last dimensions; also mean and reciprocal standard deviation."""
+    return c.promised(*normalize_last(c, c.widen(x), len(normalized_shape), weight, bias, eps))
+
+
+def normalize_last(
+    c: Context, x: Value, count: int, weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, Value, Value]:
+    """Layer norm over the last `count` dimensions of a value that is in its compute type."""
     b = c.b
-    inner = tuple(range(x.rank - len(normalized_shape), x.rank))
-    wide = c.widen(x)
-    variance, mean = moments(c, wide, inner)
+    inner = tuple(range(x.rank - count, x.rank))
+    variance, mean = moments(c, x, inner)
     rstd = _inverse_root(c, variance, eps)
-    centered = b.subtract(wide, c.spread(mean, x.shape, inner))
-    y = b.multiply(centered, c.spread(rstd, x.shape, inner))
+    y = b.multiply(b.subtract(x, c.spread(mean, x.shape, inner)), c.spread(rstd, x.shape, inner))
     if weight is not None:
         y = b.multiply(y, c.operand(weight, y.dtype, y.shape))
     if bias is not None:
         y = b.add(y, c.operand(bias, y.dtype, y.shape))
-    return c.promised(y, mean, rstd)
+    return y, mean, rstd
 
 
 @lowering("aten.native_layer_norm_backward.default")

@@ -293,7 +293,8 @@ def histc(c: Context, x: Value, bins: int = 100, min: Scalar = 0, max: Scalar = 
     With `min == max` the range is that of the data, widened by 1 each way if it is one value.
     """
     b = c.b
-    value = c.reshape(c.widen(x), (x.size,))
+    # No wider type: which bin a value on an edge falls into depends on ATen's roundings.
+    value = c.reshape(x, (x.size,))
     kind = value.dtype
     if min == max:
         if x.size == 0:
@@ -307,12 +308,12 @@ def histc(c: Context, x: Value, bins: int = 100, min: Scalar = 0, max: Scalar = 
     else:
         low, high = c.full((), min, kind), c.full((), max, kind)
     low, high = (c.broadcast(v, value.shape) for v in (low, high))
-    width = b.divide(b.subtract(value, low), b.subtract(high, low))
-    place = b.floor(b.multiply(width, c.full(value.shape, bins, kind)))
-    place = b.minimum(place, c.full(value.shape, bins - 1, kind))
     inside = b.and_(b.compare(value, low, "GE"), b.compare(value, high, "LE"))
-    place = b.select(inside, place, c.full(value.shape, -1, kind))
+    shifted = b.multiply(b.subtract(value, low), c.full(value.shape, bins, kind))
+    place = b.divide(shifted, b.subtract(high, low))
+    place = c.cast(b.select(inside, place, c.full(value.shape, 0, kind)), INT32)
+    place = b.minimum(place, c.full(value.shape, bins - 1, INT32))
+    place = b.select(inside, place, c.full(value.shape, -1, INT32))
     grid = (x.size, bins)
-    numbers = c.cast(b.iota(grid, 1, INT32), kind)
-    hits = b.compare(b.broadcast_in_dim(place, grid, (0,)), numbers, "EQ")
+    hits = b.compare(b.broadcast_in_dim(place, grid, (0,)), b.iota(grid, 1, INT32), "EQ")
     return _finish(c, b.reduce_sum(c.cast(hits, FLOAT32), (0,)))

@@ -31,12 +31,14 @@ _FAMILIES = (
     "indexing",
     "matmul",
     "normalization",
+    "numerical",
     "pooling",
     "reduction",
     "scattering",
     "shape",
     "slicing",
     "sorting",
+    "transformer",
 )
 
 _LOWERINGS: dict[str, Lowering] = {}

@@ -8,6 +8,7 @@ value that does not depend on the number of hits is a selection.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -65,6 +66,8 @@ def index_put(
     if any(index is not None and index.dtype.is_bool for index in indices):
         return _put_where(c, x, indices, values, accumulate)
     places = Places(c, x, indices)
+    if math.prod(places.shape) == 0:
+        return x
     kind = compute_type(x.dtype) if accumulate else x.dtype
     updated = _scatter(
         c,
@@ -185,6 +188,22 @@ def scatter_reduce(
         divide = b.divide if total.dtype.is_float else partial(divide_down, b)
         total = divide(total, c.cast(count, total.dtype))
     return c.result(total)
+
+
+@lowering("aten.index_reduce.default")
+def index_reduce(
+    c: Context,
+    x: Value,
+    dim: int,
+    index: Value,
+    source: Value,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Value:
+    """The same with whole slices of `source`."""
+    each = index if source.rank == 0 else c.along(index, source.shape, axis(dim, source.rank))
+    return scatter_reduce(c, x, dim, each, source, reduce, include_self=include_self)
 
 
 @lowering("aten.index_add.default")

@@ -171,6 +171,8 @@ def take(c: Context, x: Value, positions: Value, dim: int) -> Value:
     """`x` at integer `positions` along `dim`, which their dimensions replace."""
     rank = positions.rank
     batch = range(dim, dim + rank)
+    if positions.size == 0:
+        return c.full((*x.shape[:dim], *positions.shape, *x.shape[dim + 1 :]), 0, x.dtype)
     return c.b.gather(
         x,
         c.reshape(positions, (*positions.shape, 1)),
@@ -224,7 +226,9 @@ def _addresses(
     c: Context, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> Value:
     if not c.contiguous_inputs:
-        raise NotLowerable("as_strided of a tensor that does not lie row-major in memory")
+        raise NotLowerable(
+            "as_strided of a tensor that does not lie row-major from the start of its memory"
+        )
     first = offset or 0
     reach = first + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     if min(size, default=1) and reach >= x.size:

@@ -7,8 +7,8 @@ order (every sort here is stable); a 0-d tensor is a line of one.
 from __future__ import annotations
 
 from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.torch_interop.lowering.context import INT32, Context, axis
-from pjrt_bridge.torch_interop.lowering.registry import lowering
+from pjrt_bridge.torch_interop.lowering.context import INT32, Context, axis, result_type
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shape import part
 
 Outputs = tuple[Value | None, ...]
@@ -52,6 +52,43 @@ def argsort(
 ) -> Value:
     """Where the sorted values were."""
     return c.reshape(c.result(_sorted(c, x, dim, descending)[1]), c.output.shape)
+
+
+@lowering("aten.searchsorted.Tensor")
+def searchsorted(
+    c: Context,
+    sorted_sequence: Value,
+    x: Value,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Value:
+    """Where each value keeps the order: before equal ones, or behind them if `right`.
+
+    A comparison with every element, which fuses into a sum: no loop, no scratch memory.
+    """
+    if sorter is not None:
+        raise NotLowerable("searchsorted through a sorter")
+    b = c.b
+    kind = result_type(sorted_sequence, x)
+    grid = (*x.shape, sorted_sequence.shape[-1])
+    value = c.spread(c.cast(x, kind), grid, (len(grid) - 1,))
+    row = c.cast(sorted_sequence, kind)
+    # One sequence for all values, or one for each line of them.
+    shared = row.rank == 1
+    element = c.broadcast(row, grid) if shared else c.spread(row, grid, (len(grid) - 2,))
+    beyond = b.compare(element, value, "GT" if right or side == "right" else "GE")
+    return b.reduce_sum(c.cast(b.not_(beyond), c.output.dtype), (len(grid) - 1,))
+
+
+@lowering("aten.bucketize.Tensor")
+def bucketize(
+    c: Context, x: Value, boundaries: Value, *, out_int32: bool = False, right: bool = False
+) -> Value:
+    """`searchsorted` with one sequence."""
+    return searchsorted(c, boundaries, x, right=right)
 
 
 def _sorted(c: Context, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:

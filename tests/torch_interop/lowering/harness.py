@@ -1,12 +1,14 @@
-"""Run one operator, or one traced function, through its lowerings and the reference interpreter.
+"""Run one operator, or one traced function, through its lowerings.
 
-The oracle is eager torch; the promise of shapes and types that a lowering is given comes from
-fake tensors, as it does in a compiled graph.
+What is emitted runs twice: in StableHLO's reference interpreter and on the CPU plugin, which share
+no code. The oracle is eager torch; the promise of shapes and types that a lowering is given comes
+from fake tensors, as it does in a compiled graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -15,15 +17,18 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import pjrt_bridge
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder import Builder, Value
 from pjrt_bridge.stablehlo.interpreter import evaluate
+from pjrt_bridge.stablehlo.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.context import Context
 
 TOLERANCE = {
     torch.float64: (1e-9, 1e-9),
+    torch.complex128: (1e-9, 1e-9),
     torch.float32: (2e-5, 2e-5),
     torch.complex64: (2e-5, 2e-5),
     torch.float16: (2e-3, 2e-3),
@@ -81,17 +86,33 @@ def fake_outputs(op: Any, args: Any, kwargs: Any) -> tuple[TensorType | None, ..
     return tuple(tensor_type(t) if isinstance(t, torch.Tensor) else None for t in outputs)
 
 
-def lower(
+@cache
+def _client() -> Any:
+    return pjrt_bridge.client("cpu")
+
+
+def run_on_cpu(program: Program, *arrays: np.ndarray) -> list[np.ndarray]:
+    """Compile and run a program on the CPU plugin."""
+    executable = _client().compile(program)
+    return [np.asarray(output) for output in executable(*arrays)]
+
+
+BOTH = (evaluate, run_on_cpu)
+
+
+def emit(
     name: str, *args: Any, contiguous_inputs: bool = True, **kwargs: Any
-) -> list[torch.Tensor | None]:
-    """The operator's outputs by its lowering; the promised shapes and types are asserted."""
-    op = overload(name)
+) -> tuple[Program, list[torch.Tensor], list[bool]]:
+    """The program of one operator, its inputs, and which outputs it has.
+
+    That the outputs have the promised shapes and types is asserted.
+    """
     tensors: list[torch.Tensor] = []
     replace((args, kwargs), torch.Tensor, tensors.append)
     builder = Builder([tensor_type(t) for t in tensors])
     remaining = iter(builder.parameters)
     given, named = replace((args, kwargs), torch.Tensor, lambda _: next(remaining))
-    promised = fake_outputs(op, args, kwargs)
+    promised = fake_outputs(overload(name), args, kwargs)
     found = registry.find(name)
     assert found is not None, f"no lowering for {name}"
     context = Context(builder, promised, contiguous_inputs=contiguous_inputs)
@@ -99,15 +120,26 @@ def lower(
     assert len(results) == len(promised)
     for value, expected in zip(results, promised, strict=True):
         assert (value is None) or (value.type == expected), f"{value.type} is not {expected}"
-    present = [value for value in results if value is not None]
-    arrays = iter(evaluate(builder.finish(present), *map(to_numpy, tensors)))
-    return [None if value is None else to_torch(next(arrays)) for value in results]
+    program = builder.finish([value for value in results if value is not None])
+    return program, tensors, [value is not None for value in results]
 
 
-def check(name: str, *args: Any, exact: bool = False, **kwargs: Any) -> None:
+def lower(
+    name: str, *args: Any, engine: Any = evaluate, **kwargs: Any
+) -> list[torch.Tensor | None]:
+    """The operator's outputs by its lowering, None where it has none."""
+    program, tensors, present = emit(name, *args, **kwargs)
+    arrays = iter(engine(program, *map(to_numpy, tensors)))
+    return [to_torch(next(arrays)) if there else None for there in present]
+
+
+def check(
+    name: str, *args: Any, exact: bool = False, engines: Sequence[Any] = BOTH, **kwargs: Any
+) -> None:
     """Compare the lowering with eager torch."""
     expected = as_list(overload(name)(*args, **kwargs))
-    compare(lower(name, *args, **kwargs), expected, exact=exact)
+    for engine in engines:
+        compare(lower(name, *args, engine=engine, **kwargs), expected, exact=exact)
 
 
 def compare(
@@ -125,11 +157,14 @@ def compare(
         )
 
 
-def lower_function(
-    function: Callable[..., Any], *args: torch.Tensor, decompositions: Any = None
-) -> list[torch.Tensor]:
+def trace(function: Callable[..., Any], *args: torch.Tensor, table: Any) -> torch.fx.Graph:
+    """The function's operators after functionalization and decomposition."""
+    pure = torch.func.functionalize(function, remove="mutations_and_views")
+    return make_fx(pure, decomposition_table=table, tracing_mode="fake")(*args).graph
+
+
+def lower_graph(graph: torch.fx.Graph, *args: torch.Tensor, engine: Any) -> list[torch.Tensor]:
     """The results of a traced function, all of whose operators are lowered into one program."""
-    graph = make_fx(function, decomposition_table=decompositions, tracing_mode="fake")(*args).graph
     builder = Builder([tensor_type(t) for t in args])
     remaining = iter(builder.parameters)
     values: dict[torch.fx.Node, Any] = {}
@@ -145,7 +180,7 @@ def lower_function(
             values[node] = given[0][given[1]]
         else:
             values[node] = _lower_node(builder, node, given, named)
-    return [to_torch(array) for array in evaluate(program, *map(to_numpy, args))]
+    return [to_torch(array) for array in engine(program, *map(to_numpy, args))]
 
 
 def _lower_node(builder: Builder, node: torch.fx.Node, given: Any, named: Any) -> Any:

@@ -8,6 +8,8 @@ from tests.torch_interop.lowering.harness import check, lower
 
 X = torch.tensor([[1.75, -2.5], [0.0, 300.0]])
 
+IOTA = {"start": 3, "step": -2, "dtype": torch.int32, "device": "cpu", "requires_grad": False}
+
 CASES = [
     ("aten.full.default", ([2, 3], math.nan), {"dtype": torch.bfloat16}),
     ("aten.full.default", ([], True), {}),
@@ -33,7 +35,7 @@ CASES = [
     ("aten.arange.start_step", (0, 0, 1), {}),
     ("aten.arange.start_step", (0, 5), {"dtype": torch.float32}),
     ("aten.arange.start_step", (0, 300), {"dtype": torch.bfloat16}),
-    ("prims.iota.default", (4,), {"start": 3, "step": -2, "dtype": torch.int32, "device": "cpu", "requires_grad": False}),
+    ("prims.iota.default", (4,), IOTA),
     ("aten.eye.m", (2, 3), {}),
     ("aten._to_copy.default", (X,), {"dtype": torch.int32}),
     ("aten._to_copy.default", (X,), {"dtype": torch.bfloat16}),

@@ -6,21 +6,21 @@ from tests.torch_interop.lowering.harness import check, lower
 
 torch.manual_seed(0)
 X = torch.arange(60.0).reshape(3, 4, 5)
-I = torch.tensor([2, -1, 0])
+N = torch.tensor([2, -1, 0])
 J = torch.tensor([[0], [-3]])
 K = torch.tensor([4, 1, -5])
 ROWS = torch.tensor([[0, 2, 1, 2], [2, 0, 0, 1]])
 
 READS = [
-    ("aten.index.Tensor", (X, [I]), {}),
+    ("aten.index.Tensor", (X, [N]), {}),
     ("aten.index.Tensor", (X, [None, J]), {}),
-    ("aten.index.Tensor", (X, [I, J]), {}),
-    ("aten.index.Tensor", (X, [I, J, K]), {}),
-    ("aten.index.Tensor", (X, [I, None, K]), {}),
-    ("aten.index.Tensor", (X, [None, I, K.to(torch.int32)]), {}),
+    ("aten.index.Tensor", (X, [N, J]), {}),
+    ("aten.index.Tensor", (X, [N, J, K]), {}),
+    ("aten.index.Tensor", (X, [N, None, K]), {}),
+    ("aten.index.Tensor", (X, [None, N, K.to(torch.int32)]), {}),
     ("aten.index.Tensor", (X, [torch.tensor(-1)]), {}),
     ("aten.index.Tensor", (X, [None, torch.empty(0, dtype=torch.int64)]), {}),
-    ("aten._unsafe_index.Tensor", (X.bfloat16(), [I, J]), {}),
+    ("aten._unsafe_index.Tensor", (X.bfloat16(), [N, J]), {}),
     ("aten.index_select.default", (X, -1, torch.tensor([4, 0, 0])), {}),
     ("aten.index_select.default", (X, 0, torch.tensor(1)), {}),
     ("aten.index_select.default", (X[0, 0, 0], 0, torch.tensor([0])), {}),
@@ -28,6 +28,8 @@ READS = [
     ("aten.embedding.default", (X[:, 0].contiguous(), ROWS.int(), 0), {}),
     ("aten.embedding.default", (X[:, 0].contiguous(), ROWS[0, 0]), {}),
     ("aten.take.default", (X, J), {}),
+    ("aten.take.default", (X[:0], ROWS[:0]), {}),
+    ("aten.index.Tensor", (X[:0], [ROWS[:0]]), {}),
     ("aten.gather.default", (X, 0, torch.randint(3, (2, 4, 5))), {}),
     ("aten.gather.default", (X, -1, torch.randint(5, (3, 2, 7))), {}),
     ("aten.gather.default", (X, 1, torch.empty(3, 0, 5, dtype=torch.int64)), {}),
@@ -68,18 +70,19 @@ BASE = torch.full((3, 3), 0.5)
 WIDE = torch.full((3, 5), 10.0)
 
 WRITES = [
-    ("aten.index_put.default", (ZEROS, [I], torch.tensor(2.0)), {}),
-    ("aten.index_put.default", (ZEROS, [I], torch.randn(3, 4, 5)), {}),
-    ("aten.index_put.default", (ZEROS, [None, I[:2]], torch.randn(2, 5)), {}),
-    ("aten.index_put.default", (ZEROS, [I, None, K], torch.randn(3, 4)), {}),
+    ("aten.index_put.default", (ZEROS, [N], torch.tensor(2.0)), {}),
+    ("aten.index_put.default", (ZEROS, [N], torch.randn(3, 4, 5)), {}),
+    ("aten.index_put.default", (ZEROS, [None, N[:2]], torch.randn(2, 5)), {}),
+    ("aten.index_put.default", (ZEROS, [N, None, K], torch.randn(3, 4)), {}),
     ("aten.index_put.default", (ZEROS, [H], torch.ones(3, 4, 5), True), {}),
     ("aten.index_put.default", (X.int(), [H, H], torch.tensor(7, dtype=torch.int32), True), {}),
     ("aten.index_put.default", (ZEROS.half(), [H, J], torch.ones(1).half(), True), {}),
     ("aten.index_put.default", (X, [X > 30], torch.tensor(-1.0)), {}),
     ("aten.index_put.default", (X, [X > 30], torch.tensor([-1.0])), {}),
-    ("aten.index_put.default", (X, [I > 0], torch.randn(4, 5)), {}),
-    ("aten.index_put.default", (X, [I > 0], torch.randn(1, 4, 5), True), {}),
+    ("aten.index_put.default", (X, [N > 0], torch.randn(4, 5)), {}),
+    ("aten.index_put.default", (X, [N > 0], torch.randn(1, 4, 5), True), {}),
     ("aten.index_put.default", (X, [None, X[0] > 3], torch.tensor(9.0)), {}),
+    ("aten.index_put.default", (X[:0], [ROWS[:0]], torch.tensor(1.0)), {}),
     ("aten._unsafe_index_put.default", (ZEROS, [H, None], torch.ones(4, 5), True), {}),
     ("aten.scatter.src", (BASE, 0, torch.tensor([[0, 1, 2], [2, 0, 1]]), SRC), {}),
     ("aten.scatter.src", (WIDE, 1, torch.tensor([[0, 4], [1, 2]]), SRC), {}),
@@ -94,10 +97,9 @@ WRITES = [
     ("aten.scatter_add.default", (WIDE.int(), 1, D, SRC.int()), {}),
     ("aten.scatter_add.default", (WIDE.bfloat16(), 1, D, SRC.bfloat16()), {}),
     ("aten.index_add.default", (BASE, 1, H, torch.randn(3, 3)), {"alpha": 2}),
-    ("aten.index_add.default", (torch.tensor(1.0), 0, torch.tensor([0]), torch.ones(1)), {}),
     ("aten.index_copy.default", (WIDE, -1, torch.tensor([4, 0]), torch.randn(3, 2)), {}),
     ("aten.masked_scatter.default", (X, X % 2 == 0, torch.randn(60)), {}),
-    ("aten.masked_scatter.default", (X, torch.tensor([True, False, True, True, False]), torch.randn(60)), {}),
+    ("aten.masked_scatter.default", (X, X[0, 0] % 3 == 0, torch.randn(60)), {}),
     ("aten.embedding_dense_backward.default", (torch.randn(2, 4, 3), ROWS, 5, -1, False), {}),
     ("aten.embedding_dense_backward.default", (torch.randn(2, 4, 3), ROWS, 5, 2, False), {}),
     ("aten.embedding_dense_backward.default", (torch.randn(2, 4, 3), ROWS.int(), 5, 0, True), {}),
@@ -119,6 +121,14 @@ def test_scatter_reduce(reduce, include_self):
     check(name, WIDE, 1, D, SRC - 4, reduce, include_self=include_self)
     whole = (WIDE.long(), 1, D, SRC.long() - 3)
     check(name, *whole, reduce, include_self=include_self)
+
+
+@pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
+@pytest.mark.parametrize("include_self", [True, False])
+def test_index_reduce(reduce, include_self):
+    name = "aten.index_reduce.default"
+    check(name, WIDE, 0, H[:2], torch.randn(2, 5), reduce, include_self=include_self)
+    check(name, WIDE, -1, H, torch.randn(3, 3), reduce, include_self=include_self)
 
 
 def test_one_value_per_hit_of_a_mask_is_refused():

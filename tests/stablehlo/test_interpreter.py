@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.errors import ProgramError, SignatureMismatch
+from pjrt_bridge.stablehlo import Program
+from pjrt_bridge.stablehlo.interpreter import evaluate
+from tests.stablehlo.helpers import program, tensor
+
+
+def test_arguments_are_checked():
+    built = program(lambda b, x: x, tensor(2))
+    for arrays, needle in (
+        ([], "has 1 parameters, found 0"),
+        ([np.zeros(3, np.float32)], r"parameter 0 is f32\[2\], found an array f32\[3\]"),
+        ([np.zeros(2)], r"parameter 0 is f32\[2\], found an array f64\[2\]"),
+    ):
+        with pytest.raises(SignatureMismatch, match=needle):
+            evaluate(built, *arrays)
+
+
+def test_mixed_parameters_cross_in_order():
+    built = program(
+        lambda b, x, z, i: (i, b.multiply(z, z), x),
+        tensor(2, dtype="bfloat16"),
+        tensor(dtype="complex128"),
+        tensor(1, dtype="uint4"),
+    )
+    x, z, i = np.ones(2).astype(tensor(dtype="bfloat16").dtype.numpy), 1 + 2j, np.array([9])
+    outputs = evaluate(built, x, np.asarray(z), i.astype(tensor(dtype="uint4").dtype.numpy))
+    assert [o.tolist() for o in outputs] == [[9], z * z, [1, 1]]
+
+
+def test_programs_with_several_functions():
+    text = """
+    module {
+      func.func private @twice(%a: tensor<2xf32>) -> tensor<2xf32> {
+        %0 = stablehlo.add %a, %a : tensor<2xf32>
+        return %0 : tensor<2xf32>
+      }
+      func.func public @main(%a: tensor<2xf32>) -> tensor<2xf32> {
+        %0 = func.call @twice(%a) : (tensor<2xf32>) -> tensor<2xf32>
+        %1 = func.call @twice(%0) : (tensor<2xf32>) -> tensor<2xf32>
+        return %1 : tensor<2xf32>
+      }
+    }
+    """
+    (out,) = evaluate(Program.from_text(text), np.array([1, 2], np.float32))
+    assert out.tolist() == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("body", "needle"),
+    [
+        (lambda b, x: b.custom_call("f", [x], [x.type]), "stablehlo.custom_call is not known"),
+        (lambda b, x: b.cholesky(x, True), "stablehlo.cholesky is not known"),
+        (lambda b, x: b.fft(x, "RFFT", [2]), "stablehlo.fft .*single precision.*f32"),
+        (lambda b, x: b.compare(x, x, "EQ", total_order=True), "ignores TOTALORDER"),
+        (
+            lambda b, x: b.convolution(
+                b.reshape(x, (1, 2, 2)),
+                b.reshape(x, (2, 2, 1)),
+                window_strides=[1],
+                padding=[(0, 0)],
+                dimension_numbers=("NCW", "OIW", "CNW"),
+            ),
+            "stablehlo.convolution .*feature dimension comes before",
+        ),
+        (
+            lambda b, x: b.dot_general(
+                x, x, lhs_contract=(1,), rhs_contract=(0,), out_dtype=dtypes.of("float64")
+            ),
+            "stablehlo.dot_general .*element types differ; found f32, f32, f64",
+        ),
+        (
+            lambda b, x: b.dot_general(
+                b.slice(x, (0, 0), (2, 0)),
+                b.slice(x, (0, 0), (0, 2)),
+                lhs_contract=(1,),
+                rhs_contract=(0,),
+            ),
+            "stablehlo.dot_general .*on empty operands",
+        ),
+        (
+            lambda b, x: b.triangular_solve(
+                *[b.reshape(x, (1, 2, 2))] * 2,
+                left_side=True,
+                lower=True,
+                unit_diagonal=False,
+                transpose_a="NO_TRANSPOSE",
+            ),
+            "stablehlo.triangular_solve .*on batches",
+        ),
+    ],
+)
+def test_what_would_end_the_process_is_refused(body, needle):
+    built = program(body, tensor(2, 2))
+    with pytest.raises(ProgramError, match=needle):
+        evaluate(built, np.eye(2, dtype=np.float32))
+
+
+def test_chlo_is_refused():
+    text = """
+    func.func public @main(%a: tensor<f32>) -> tensor<f32> {
+      %0 = chlo.erf %a : tensor<f32> -> tensor<f32>
+      return %0 : tensor<f32>
+    }
+    """
+    with pytest.raises(ProgramError, match=r"chlo\.erf is not known"):
+        evaluate(Program.from_text(text), np.float32(1))
+
+
+def test_infinite_complex_parts_stay_apart():
+    z = np.array([complex(np.inf, 1.0), complex(0.0, -np.inf)])
+    (out,) = evaluate(program(lambda b, x: x, tensor(2, dtype="complex128")), z)
+    np.testing.assert_array_equal(out.view(np.float64), z.view(np.float64))

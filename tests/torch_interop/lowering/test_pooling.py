@@ -1,0 +1,81 @@
+import math
+
+import pytest
+import torch
+
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from tests.torch_interop.lowering.harness import check, lower, overload
+
+torch.manual_seed(0)
+X = torch.randn(2, 3, 7, 8)
+NANS = X.clone()
+NANS[0, 0, 2:4, 3:5] = math.nan
+LOW = torch.full((1, 1, 5, 5), -math.inf)
+
+# kernel, stride, padding, dilation, ceil_mode
+MAX = [
+    ([2, 2], [], [0], [1], False),
+    ([3, 3], [2, 2], [1, 1], [1, 1], False),
+    ([3], [1], [1], [1], False),
+    ([3, 2], [2, 3], [1, 0], [1], True),
+    ([2, 3], [2], [1], [2, 3], False),
+    ([2, 3], [1, 2], [1], [3, 1], True),
+]
+MAX_POOL = "aten.max_pool2d_with_indices"
+
+
+@pytest.mark.parametrize("parameters", MAX)
+@pytest.mark.parametrize("x", [X, X.bfloat16(), NANS, LOW, X[0]], ids=list("xhnl3"))
+def test_max_pool_and_its_gradient(x, parameters):
+    check(f"{MAX_POOL}.default", x, *parameters, exact=True)
+    values, indices = overload(f"{MAX_POOL}.default")(x, *parameters)
+    grad = torch.randn_like(values)
+    check(f"{MAX_POOL}_backward.default", grad, x, *parameters, indices)
+
+
+def test_max_pool_of_integers_and_three_dimensions():
+    check(f"{MAX_POOL}.default", torch.randint(-9, 9, (1, 2, 6, 6)), [3, 3], [2], [1])
+    check("aten.max_pool3d_with_indices.default", torch.randn(1, 2, 5, 6, 4), [2], [2], [1])
+
+
+def test_huge_windows_are_refused():
+    with pytest.raises(NotLowerable, match="400 places"):
+        lower(f"{MAX_POOL}.default", torch.randn(1, 1, 20, 20), [20, 20])
+
+
+# kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
+AVERAGE = [
+    ([2, 2], [], [0], False, True, None),
+    ([3, 3], [2, 2], [1, 1], False, True, None),
+    ([3, 3], [2, 2], [1, 1], True, False, None),
+    ([3, 2], [2, 3], [1, 1], True, True, None),
+    ([2, 3], [3], [0, 1], False, True, 5),
+]
+
+
+@pytest.mark.parametrize("parameters", AVERAGE)
+@pytest.mark.parametrize("x", [X, X.bfloat16(), X[0]], ids=list("xh3"))
+def test_avg_pool_and_its_gradient(x, parameters):
+    check("aten.avg_pool2d.default", x, *parameters)
+    grad = torch.randn_like(overload("aten.avg_pool2d.default")(x, *parameters))
+    check("aten.avg_pool2d_backward.default", grad, x, *parameters)
+
+
+def test_avg_pool_in_one_and_three_dimensions():
+    check("aten.avg_pool1d.default", torch.randn(2, 3, 9), [3], [2], [1])
+    check("aten.avg_pool3d.default", torch.randn(1, 2, 5, 4, 6), [2, 2, 3], [2], [1], False, False)
+
+
+@pytest.mark.parametrize("size", [[1, 1], [7, 4], [3, 5], [10, 1]])
+@pytest.mark.parametrize("x", [X, X.half(), X[0]], ids=list("xh3"))
+def test_adaptive_avg_pool_and_its_gradient(x, size):
+    check("aten._adaptive_avg_pool2d.default", x, size)
+    grad = torch.randn(*x.shape[:-2], *size).to(x.dtype)
+    check("aten._adaptive_avg_pool2d_backward.default", grad, x)
+
+
+def test_adaptive_avg_pool_in_one_and_three_dimensions():
+    check("aten.adaptive_avg_pool1d.default", torch.randn(2, 3, 9), [4])
+    x = torch.randn(1, 2, 5, 4, 6)
+    check("aten._adaptive_avg_pool3d.default", x, [2, 4, 3])
+    check("aten._adaptive_avg_pool3d_backward.default", torch.randn(1, 2, 2, 4, 3), x)

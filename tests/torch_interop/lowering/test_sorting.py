@@ -1,0 +1,59 @@
+import math
+
+import pytest
+import torch
+
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from tests.torch_interop.lowering.harness import check, lower
+
+torch.manual_seed(0)
+X = torch.randn(3, 4, 5)
+SPECIAL = torch.tensor([3.0, math.nan, -math.inf, 0.0, -0.0, math.inf, 0.0, math.nan, 3.0])
+INTS = torch.tensor([[3, 1, 3, -7], [0, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(
+    "x",
+    [X, X.bfloat16(), SPECIAL, INTS, INTS.to(torch.uint8), INTS > 0, X[0, 0, 0], X[:0]],
+    ids=["float", "half", "special", "int", "unsigned", "bool", "number", "empty"],
+)
+def test_sort_is_stable(x, descending):
+    for dim in {-1, 0}:
+        options = {"stable": True, "dim": dim, "descending": descending}
+        check("aten.sort.stable", x, **options, exact=True)
+        check("aten.argsort.stable", x, **options, exact=True)
+
+
+def test_sort_of_distinct_values():
+    check("aten.sort.default", X, 1, True, exact=True)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+def test_topk(largest):
+    check("aten.topk.default", X, 2, 1, largest, exact=True)
+    check("aten.topk.default", X[0, 0, 0], 1, -1, largest, exact=True)
+    (values, _) = lower("aten.topk.default", SPECIAL, 4, -1, largest)
+    expected = torch.topk(SPECIAL, 4, largest=largest).values
+    torch.testing.assert_close(values, expected, equal_nan=True)
+
+
+def test_kthvalue():
+    check("aten.kthvalue.default", X, 2, 1, exact=True)
+    check("aten.kthvalue.default", X, 5, -1, True, exact=True)
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_search_in_a_sorted_sequence(right):
+    row = torch.tensor([-1.0, 0.0, 0.0, 2.5])
+    values = torch.tensor([[0.0, 3.0, -math.inf], [math.nan, -1.0, 1.0]])
+    check("aten.searchsorted.Tensor", row, values, right=right)
+    check("aten.searchsorted.Tensor", row.expand(2, 4).contiguous(), values, right=right)
+    check("aten.searchsorted.Tensor", row, torch.tensor(1), side="right", out_int32=True)
+    check("aten.bucketize.Tensor", values, row, right=right)
+
+
+def test_search_through_a_sorter_is_refused():
+    row = torch.tensor([2.0, 1.0])
+    with pytest.raises(NotLowerable, match="sorter"):
+        lower("aten.searchsorted.Tensor", row, row, sorter=torch.tensor([1, 0]))
