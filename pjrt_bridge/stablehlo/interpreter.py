@@ -94,44 +94,54 @@ def _check_operation(operation: Any) -> None:
         return
     if dialect != "stablehlo" or op not in _KNOWN:
         raise ProgramError(f"interpreter: {operation.name} is not known to it")
+    defect = _DEFECTS[op](operation) if op in _DEFECTS else None
+    if defect is not None:
+        types = ", ".join(str(operand.type) for operand in operation.operands)
+        raise ProgramError(f"interpreter: {operation.name} {defect}; found {types}")
+
+
+def _shape(value: Any) -> list[int]:
+    return list(bindings.load().ir.ShapedType(value.type).shape)
+
+
+def _compare_defect(operation: Any) -> str | None:
     attributes = operation.attributes
-    types = [str(operand.type) for operand in operation.operands]
-    if op in ("dot_general", "convolution"):
-        _check_product(operation)
-    if (
-        op == "triangular_solve"
-        and bindings.load().ir.ShapedType(operation.operands[0].type).rank > 2
-    ):
-        raise ProgramError(
-            f"interpreter: {operation.name} ends the process on batches; found {', '.join(types)}"
-        )
-    if op == "fft" and not all("f64" in kind for kind in types):
-        raise ProgramError(
-            f"interpreter: {operation.name} ends the process in single precision; "
-            f"found {', '.join(types)}"
-        )
-    if op == "convolution":
-        numbers = bindings.load().stablehlo.ConvDimensionNumbers(attributes["dimension_numbers"])
-        if numbers.output_feature_dimension < numbers.output_batch_dimension:
-            raise ProgramError(
-                f"interpreter: {operation.name} ends the process where the output's feature "
-                f"dimension comes before its batch dimension; found {numbers}"
-            )
-    if "compare_type" in attributes and "TOTALORDER" in str(attributes["compare_type"]):
-        raise ProgramError(f"interpreter: {operation.name} ignores TOTALORDER")
+    total = "compare_type" in attributes and "TOTALORDER" in str(attributes["compare_type"])
+    return "ignores TOTALORDER" if total else None
 
 
-def _check_product(operation: Any) -> None:
-    ir = bindings.load().ir
-    shaped = [ir.ShapedType(value.type) for value in (*operation.operands, operation.result)]
-    elements = [str(kind.element_type) for kind in shaped]
-    if len(set(elements)) > 1:
-        raise ProgramError(
-            f"interpreter: {operation.name} ends the process where element types differ; "
-            f"found {', '.join(elements)}"
-        )
-    if any(0 in kind.shape for kind in shaped[:2]):
-        raise ProgramError(f"interpreter: {operation.name} ends the process on empty operands")
+def _convolution_defect(operation: Any) -> str | None:
+    attribute = operation.attributes["dimension_numbers"]
+    numbers = bindings.load().stablehlo.ConvDimensionNumbers(attribute)
+    if numbers.output_feature_dimension >= numbers.output_batch_dimension:
+        return None
+    return "ends the process where the output's feature dimension comes before its batch dimension"
+
+
+def _dot_defect(operation: Any) -> str | None:
+    attribute = operation.attributes["dot_dimension_numbers"]
+    numbers = bindings.load().stablehlo.DotDimensionNumbers(attribute)
+    shape = _shape(operation.operands[0])
+    empty = any(shape[dim] == 0 for dim in numbers.lhs_contracting_dimensions)
+    return "ends the process on a sum over nothing" if empty else None
+
+
+def _fft_defect(operation: Any) -> str | None:
+    double = all("f64" in str(operand.type) for operand in operation.operands)
+    return None if double else "ends the process in single precision"
+
+
+def _triangular_solve_defect(operation: Any) -> str | None:
+    return "ends the process on batches" if len(_shape(operation.operands[0])) > 2 else None
+
+
+_DEFECTS = {
+    "compare": _compare_defect,
+    "convolution": _convolution_defect,
+    "dot_general": _dot_defect,
+    "fft": _fft_defect,
+    "triangular_solve": _triangular_solve_defect,
+}
 
 
 def _parts(array: Array) -> list[tuple[Array, DType]]:

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError, SignatureMismatch
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.interpreter import evaluate
@@ -68,18 +67,12 @@ def test_programs_with_several_functions():
         ),
         (
             lambda b, x: b.dot_general(
-                x, x, lhs_contract=(1,), rhs_contract=(0,), out_dtype=dtypes.of("float64")
-            ),
-            "stablehlo.dot_general .*element types differ; found f32, f32, f64",
-        ),
-        (
-            lambda b, x: b.dot_general(
                 b.slice(x, (0, 0), (2, 0)),
                 b.slice(x, (0, 0), (0, 2)),
                 lhs_contract=(1,),
                 rhs_contract=(0,),
             ),
-            "stablehlo.dot_general .*on empty operands",
+            "stablehlo.dot_general .*a sum over nothing",
         ),
         (
             lambda b, x: b.triangular_solve(
