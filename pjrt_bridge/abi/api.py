@@ -126,6 +126,18 @@ class Api:
         """Whether the table reaches this function, and it is not NULL."""
         return self._pointer(function) is not None
 
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child.
+
+        Raises:
+            ForkedProcess: the table was loaded before this process was forked.
+        """
+        if not self.usable:
+            raise ForkedProcess(
+                f"plugin {self.plugin!r} was loaded before fork(); its threads do not exist in "
+                f"this child process. Start workers with the 'spawn' or 'forkserver' method."
+            )
+
     def call(self, function: str, **values: Any) -> Any:
         """Call a function; give its args struct back, with the outputs filled.
 
@@ -139,13 +151,12 @@ class Api:
         """
         entry = self._entries.get(function) or self._resolve(function)
         if self._forks != _forks:
-            raise ForkedProcess(
-                f"plugin {self.plugin!r} was loaded before fork(); its threads do not exist in "
-                f"this child process. Start workers with the 'spawn' or 'forkserver' method."
-            )
-        args = entry.args(entry.size)
-        for name, value in values.items():
-            setattr(args, name, value if type(value) in _PLAIN else _address(value))
+            self.check_process()
+        try:
+            args = entry.args(entry.size, **values)
+        except TypeError:
+            plain = {name: _address(value) for name, value in values.items()}
+            args = entry.args(entry.size, **plain)
         error = entry.function(ctypes.addressof(args))
         if error:
             raise self.error(error, function)
@@ -233,9 +244,6 @@ class _Header(ctypes.Structure):
         ("extension_start", ctypes.c_void_p),
         ("version", STRUCTS["PJRT_Api_Version"].ctype),
     ]
-
-
-_PLAIN = frozenset({int, bool, type(None), float})
 
 
 def _address(value: Any) -> Any:

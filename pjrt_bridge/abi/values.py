@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from pjrt_bridge.abi.structs import STRUCTS
@@ -22,9 +23,26 @@ def text(address: int | None, size: int) -> str:
     return ctypes.string_at(address, size).decode(errors="replace") if address else ""
 
 
+def utf8(text: str, where: str) -> bytes:
+    """The bytes of a text for a plugin.
+
+    Raises:
+        OptionError: lone surrogates, which UTF-8 cannot express; `where` names the place.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise OptionError(f"{where}: found {text!r}, which is no Unicode text") from error
+
+
+@cache
+def _array(element: Any, length: int) -> Any:
+    return element * length
+
+
 def int64s(values: Sequence[int]) -> Any:
     """An int64_t array."""
-    return (ctypes.c_int64 * len(values))(*values)
+    return _array(ctypes.c_int64, len(values))(*values)
 
 
 def read_int64s(address: int | None, count: int) -> tuple[int, ...]:
@@ -34,7 +52,7 @@ def read_int64s(address: int | None, count: int) -> tuple[int, ...]:
 
 def pointers(values: Sequence[int | None]) -> Any:
     """An array of pointers."""
-    return (ctypes.c_void_p * len(values))(*values)
+    return _array(ctypes.c_void_p, len(values))(*values)
 
 
 def read_pointers(address: int | None, count: int) -> tuple[int, ...]:
@@ -51,7 +69,7 @@ def encode_named_values(values: Mapping[str, NamedValue]) -> tuple[Any, list[obj
     array = (_STRUCT.ctype * max(len(values), 1))()
     keep: list[object] = [array]
     for item, (name, value) in zip(array, values.items(), strict=False):
-        encoded = name.encode()
+        encoded = utf8(name, "name of an option")
         keep.append(encoded)
         item.struct_size = _STRUCT.size
         item.name = ctypes.cast(ctypes.c_char_p(encoded), ctypes.c_void_p).value
@@ -68,7 +86,7 @@ def _encode(item: Any, name: str, value: NamedValue, keep: list[object]) -> None
         item.type = _BOOL
         ctypes.c_bool.from_address(slot).value = value
     elif isinstance(value, int):
-        if not -(1 << 63) <= value < 1 << 63:
+        if not _fits(value):
             raise OptionError(f"option {name!r}: {value} does not fit in 64 bits")
         item.type = _INT64
         item.value = value
@@ -76,12 +94,14 @@ def _encode(item: Any, name: str, value: NamedValue, keep: list[object]) -> None
         item.type = _FLOAT
         ctypes.c_float.from_address(slot).value = value
     elif isinstance(value, str):
-        encoded = value.encode()
+        encoded = utf8(value, f"option {name!r}")
         keep.append(encoded)
         item.type = _STRING
         item.value = ctypes.cast(ctypes.c_char_p(encoded), ctypes.c_void_p).value or 0
         item.value_size = len(encoded)
-    elif isinstance(value, (list, tuple)) and all(type(element) is int for element in value):
+    elif isinstance(value, (list, tuple)) and all(
+        type(element) is int and _fits(element) for element in value
+    ):
         array = int64s(value)
         keep.append(array)
         item.type = _INT64_LIST
@@ -90,8 +110,12 @@ def _encode(item: Any, name: str, value: NamedValue, keep: list[object]) -> None
     else:
         raise OptionError(
             f"option {name!r}: found {value!r} of type {type(value).__name__}, "
-            "expected str, int, float, bool or a list of int"
+            "expected str, int, float, bool or a list of int (64 bits)"
         )
+
+
+def _fits(value: int) -> bool:
+    return -(1 << 63) <= value < 1 << 63
 
 
 def decode_named_values(address: int | None, count: int) -> dict[str, NamedValue]:

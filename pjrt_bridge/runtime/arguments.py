@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from pjrt_bridge.errors import SignatureMismatch
 from pjrt_bridge.runtime.buffer import Buffer
 from pjrt_bridge.runtime.device import Device
-from pjrt_bridge.stablehlo.types import Parameter, Signature, TensorType
+from pjrt_bridge.runtime.layout import Layout
+from pjrt_bridge.stablehlo.types import Signature, TensorType
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime.client import Client
@@ -21,17 +22,28 @@ if TYPE_CHECKING:
 class Arguments:
     """What an executable demands of its arguments.
 
-    Attributes:
+    Args:
         name: of the executable, for messages.
         signature: parameters and results.
         client: where the arguments must live.
+        sharded: the program runs on shards, as its shardings say; else they mean nothing.
+
+    Attributes:
+        types: shape on one device and element type of each parameter.
         donors: indices of the parameters that the program may consume.
     """
 
-    def __init__(self, name: str, signature: Signature, client: Client) -> None:
+    def __init__(self, name: str, signature: Signature, client: Client, *, sharded: bool) -> None:
         self.name = name
-        self.signature = signature
         self.client = client
+        self.types = tuple(
+            TensorType(parameter.shard_shape, parameter.type.dtype) if sharded else parameter.type
+            for parameter in signature.parameters
+        )
+        # The order of dimensions where it is not the default: what `Buffer.custom_layout` has.
+        self._layouts = tuple(
+            client.custom_layout(parameter.layout) for parameter in signature.parameters
+        )
         self.donors = tuple(
             index
             for index, parameter in enumerate(signature.parameters)
@@ -44,7 +56,7 @@ class Arguments:
         Raises:
             SignatureMismatch: too few or too many.
         """
-        expected = len(self.signature.parameters)
+        expected = len(self.types)
         if len(arguments) != expected:
             raise SignatureMismatch(
                 f"executable {self.name!r}: found {len(arguments)} arguments, expected {expected}"
@@ -56,36 +68,49 @@ class Arguments:
         Raises:
             SignatureMismatch: the first difference.
         """
-        self.check_count(buffers)
-        pairs = zip(buffers, self.signature.parameters, strict=True)
-        for index, (buffer, parameter) in enumerate(pairs):
-            if not isinstance(buffer, Buffer):
-                raise self._mismatch(index, type(buffer).__name__, "Buffer (see Client.put)")
-            found = buffer.type
-            if found.dtype is not parameter.type.dtype or found.shape != parameter.shard_shape:
-                expected = TensorType(parameter.shard_shape, parameter.type.dtype)
-                raise self._mismatch(index, str(found), str(expected))
-            if buffer.client is not self.client:
-                raise self._mismatch(
-                    index, f"a buffer of {buffer.client!r}", f"one of {self.client!r}"
-                )
-            if buffer.device is not device:
-                raise self._mismatch(index, f"a buffer on {buffer.device!r}", f"one on {device!r}")
-            if buffer.custom_layout is not None or parameter.layout is not None:
-                self._check_layout(index, buffer, parameter)
+        if len(buffers) != len(self.types):
+            self.check_count(buffers)
+        for index, buffer in enumerate(buffers):
+            # Buffers without peculiarities, which are nearly all, are done with here.
+            if not (
+                isinstance(buffer, Buffer)
+                and buffer.type == self.types[index]
+                and buffer.device is device
+                and buffer.custom_layout is self._layouts[index] is None
+                and not buffer.dynamic
+            ):
+                self._look_closer(index, buffer, device)
 
-    def _check_layout(self, index: int, buffer: Buffer, parameter: Parameter) -> None:
-        if parameter.layout is None:
+    def _look_closer(self, index: int, buffer: Buffer, device: Device) -> None:
+        if not isinstance(buffer, Buffer):
+            raise self._mismatch(index, type(buffer).__name__, "Buffer (see Client.put)")
+        if buffer.type != self.types[index]:
+            raise self._mismatch(index, str(buffer.type), str(self.types[index]))
+        if buffer.client is not self.client:
+            raise self._mismatch(index, f"a buffer of {buffer.client!r}", f"one of {self.client!r}")
+        if buffer.device is not device:
+            raise self._mismatch(index, f"a buffer on {buffer.device!r}", f"one on {device!r}")
+        if buffer.dynamic:
+            raise self._mismatch(
+                index,
+                f"a buffer of the true shape {buffer.true_shape()}",
+                f"one of the static shape {buffer.shape} (copy_to makes true shapes static)",
+            )
+        expected = self._layouts[index]
+        if expected is None:
             if buffer.custom_layout is not None:
-                raise self._mismatch(index, repr(buffer.layout), "the plugin's default layout")
-        elif buffer.layout.minor_to_major != parameter.layout:
-            order = ",".join(map(str, parameter.layout))
-            raise self._mismatch(index, repr(buffer.layout), f"Layout({{{order}}})")
+                raise self._mismatch(
+                    index,
+                    repr(buffer.layout),
+                    "the plugin's default layout (copy_to makes it the default)",
+                )
+        elif buffer.layout.minor_to_major != expected:
+            raise self._mismatch(index, repr(buffer.layout), repr(Layout(expected)))
 
     def donation(
         self, lists: Sequence[Sequence[Buffer]], donate: Collection[int] | None
     ) -> tuple[Sequence[int], Sequence[int]]:
-        """Parameters to donate, and donors to keep.
+        """Indices of parameters to donate, and of donors to keep.
 
         Args:
             lists: the arguments for each device.
@@ -95,24 +120,22 @@ class Arguments:
             SignatureMismatch: a parameter that the program does not donate, or a donated buffer
                 that is also another argument.
         """
-        if donate is None:
-            donated = self.donors
-        else:
-            donated = tuple(sorted(set(donate)))
-            unknown = sorted(set(donated) - set(self.donors))
+        donated = self.donors
+        if donate is not None:
+            unknown = [index for index in donate if index not in self.donors]
             if unknown:
                 raise SignatureMismatch(
                     f"executable {self.name!r} donates the arguments {list(self.donors)}; "
                     f"{unknown} cannot be donated"
                 )
+            donated = tuple(index for index in self.donors if index in donate)
         for buffers in lists if donated else ():
-            owners = [id(buffer) for buffer in buffers]
             for index in donated:
-                if owners.count(owners[index]) > 1:
+                if sum(buffer is buffers[index] for buffer in buffers) > 1:
                     raise self._mismatch(
                         index, "a donated buffer that is passed twice", "a buffer of its own"
                     )
-        return donated, [index for index in self.donors if index not in donated]
+        return donated, tuple(index for index in self.donors if index not in donated)
 
     def _mismatch(self, index: int, found: str, expected: str) -> SignatureMismatch:
         return SignatureMismatch(

@@ -11,7 +11,7 @@ import numpy as np
 
 from pjrt_bridge.abi.values import read_int64s
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import BufferUnavailable, Closed
+from pjrt_bridge.errors import BufferUnavailable, Closed, DataError
 from pjrt_bridge.runtime import dlpack
 from pjrt_bridge.runtime.device import Device, Memory
 from pjrt_bridge.runtime.event import Event, wait_and_close
@@ -41,25 +41,48 @@ class Buffer:
         client: the client that the buffer belongs to.
         type: shape and element type; of a result with a bounded dimension, the bound.
         device: where it lives.
+        custom_layout: minor-to-major order where it is not the plugin's default for the type, else
+            None.
+        dynamic: some dimensions are bounds; `true_shape` tells.
         handle: the plugin's object.
     """
+
+    __slots__ = (
+        "__weakref__",
+        "_donated_to",
+        "_layout",
+        "_ready",
+        "client",
+        "custom_layout",
+        "device",
+        "dynamic",
+        "handle",
+        "type",
+    )
 
     def __init__(
         self,
         client: Client,
-        pointer: int,
+        pointer: int | None,
         type: TensorType,
         device: Device,
         *,
+        layout: Layout | None = None,
         custom_layout: tuple[int, ...] | None = None,
+        dynamic: bool = False,
+        pinned: bool = False,
     ) -> None:
         self.client = client
         self.type = type
         self.device = device
-        self._custom_layout = custom_layout
-        self._layout: Layout | None = None
+        self.custom_layout = custom_layout
+        self.dynamic = dynamic
+        self._layout = layout
+        self._ready = False
         self._donated_to: str | None = None
-        self.handle = Handle(client.api, "Buffer", pointer, client.handle, argument="buffer")
+        self.handle = Handle(
+            client.api, "Buffer", pointer, client.handle, argument="buffer", pinned=pinned
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,11 +93,6 @@ class Buffer:
     def dtype(self) -> DType:
         """Element type."""
         return self.type.dtype
-
-    @property
-    def custom_layout(self) -> tuple[int, ...] | None:
-        """Minor-to-major order where a program asked for one, None for the plugin's default."""
-        return self._custom_layout
 
     @property
     def state(self) -> BufferState:
@@ -97,7 +115,7 @@ class Buffer:
         """Order of the elements in device memory."""
         if self._layout is None:
             with self.held() as pointer:
-                self._layout = Layout.of_buffer(self.client.api, pointer)
+                self._layout = Layout.of_buffer(self.client.api, pointer, self.type.rank)
         return self._layout
 
     @property
@@ -114,7 +132,7 @@ class Buffer:
         The address is good as long as the buffer is; `__dlpack__` keeps it good for longer.
         """
         with self.held() as pointer:
-            self.block_until_ready()
+            self._wait(pointer)
             found = self.client.api.call(
                 "Buffer_OpaqueDeviceMemoryDataPointer", buffer=pointer
             ).device_memory_ptr
@@ -135,7 +153,9 @@ class Buffer:
             return BufferUnavailable(
                 f"{what} was donated to {self._donated_to}; keep a copy, or execute with donate=()"
             )
-        return BufferUnavailable(f"{what} was deleted")
+        return BufferUnavailable(
+            f"{what} was deleted{' with its client' if self.client.closed else ''}"
+        )
 
     def mark_donated(self, to: str) -> None:
         """Record that an execution consumed the buffer."""
@@ -163,9 +183,18 @@ class Buffer:
             PjrtError: the computation of the values failed.
         """
         with self.held() as pointer:
-            event = self.client.api.call("Buffer_ReadyEvent", buffer=pointer).event
-            wait_and_close(self.client.api, event, self.client.handle)
+            self._wait(pointer)
         return self
+
+    def _wait(self, pointer: int) -> None:
+        if not self._ready:
+            api = self.client.api
+            wait_and_close(api, api.call("Buffer_ReadyEvent", buffer=pointer).event)
+            self._settle()
+
+    def _settle(self) -> None:
+        self._ready = True
+        self.handle.running = False
 
     def __await__(self) -> Generator[Any, None, Buffer]:
         event = self.ready_event()
@@ -178,21 +207,31 @@ class Buffer:
     def copy_to(self, where: Device | Memory) -> Buffer:
         """A copy on another device of the same client, or in another memory space.
 
+        A copy has the plugin's default layout and static dimensions, also where its original has
+        not; such an original goes through host memory.
+
         Raises:
-            PjrtError: the plugin cannot copy there.
+            DataError: no device or memory space of this client.
+            PjrtError: the plugin cannot copy there, or the computation of the values failed.
         """
-        api = self.client.api
+        client = self.client
+        if not isinstance(where, (Device, Memory)):
+            raise DataError(f"found {where!r}, expected a device or a memory space")
+        memory = where if isinstance(where, Memory) else None
+        device = client.place(where if isinstance(where, Device) else None, memory)
+        # Plugins keep the bytes of another layout as they are, and give them the default layout.
+        if self.custom_layout is not None or self.dynamic:
+            return client.put(self.to_numpy(), device, memory=memory, copy=True)
         with self.held() as pointer:
-            if isinstance(where, Device):
-                made = api.call("Buffer_CopyToDevice", buffer=pointer, dst_device=where.pointer)
-                device = where
+            if memory is None:
+                made = client.api.call(
+                    "Buffer_CopyToDevice", buffer=pointer, dst_device=device.pointer
+                )
             else:
-                made = api.call("Buffer_CopyToMemory", buffer=pointer, dst_memory=where.pointer)
-                found = api.call("Buffer_Device", buffer=made.dst_buffer).device
-                device = self.client.device_of(found)
-            return Buffer(
-                self.client, made.dst_buffer, self.type, device, custom_layout=self._custom_layout
-            )
+                made = client.api.call(
+                    "Buffer_CopyToMemory", buffer=pointer, dst_memory=memory.pointer
+                )
+            return Buffer(client, made.dst_buffer, self.type, device)
 
     def delete(self) -> None:
         """Free the memory as soon as nothing reads it; later uses raise BufferUnavailable."""
@@ -212,13 +251,16 @@ class Buffer:
     # -- reading ---------------------------------------------------------------------------------
 
     def true_shape(self) -> tuple[int, ...]:
-        """Elements per dimension, once computed: smaller than `shape` in bounded dimensions."""
-        api = self.client.api
+        """Elements per dimension; for a `dynamic` buffer waits, and may be smaller than `shape`.
+
+        Raises:
+            PjrtError: the computation of the values failed.
+        """
+        if not self.dynamic:
+            return self.shape
         with self.held() as pointer:
-            self.block_until_ready()
-            if not api.has("Buffer_UnpaddedDimensions"):
-                return self.shape
-            found = api.call("Buffer_UnpaddedDimensions", buffer=pointer)
+            self._wait(pointer)
+            found = self.client.api.call("Buffer_UnpaddedDimensions", buffer=pointer)
             return read_int64s(found.unpadded_dims, found.num_dims)
 
     def to_numpy(self) -> np.ndarray[Any, Any]:
@@ -227,33 +269,31 @@ class Buffer:
         Raises:
             PjrtError: the computation or the transfer failed.
         """
-        shape, layout = self.true_shape(), self.layout
-        # The plugin writes the elements in the order of the device's layout.
-        order = tuple(reversed(layout.minor_to_major))
-        raw = np.empty([shape[dim] for dim in order], self.dtype.numpy)
         with self.held() as pointer:
-            event = self.client.api.call(
+            shape, layout = self.true_shape(), self.layout
+            # The plugin writes the elements in the order of the device's layout.
+            order = tuple(reversed(layout.minor_to_major))
+            raw = np.empty([shape[dim] for dim in order], self.dtype.numpy)
+            api = self.client.api
+            copied = api.call(
                 "Buffer_ToHostBuffer",
                 src=pointer,
                 dst=raw.__array_interface__["data"][0],
                 dst_size=raw.nbytes,
-            ).event
-            wait_and_close(self.client.api, event, self.client.handle)
+            )
+            wait_and_close(api, copied.event)
+            self._settle()
         if layout.row_major:
             return raw
         return np.ascontiguousarray(raw.transpose(np.argsort(order)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        array = None
-        if not copy and self._shares_memory():
-            array = self._numpy_view()
-        elif copy is False:
+        if copy is False and not self._shares_memory():
             raise ValueError(
                 f"buffer {self.type} of plugin {self.client.plugin.name!r} is not in host memory "
                 "that NumPy can view; use copy=None"
             )
-        if array is None:
-            array = self.to_numpy()
+        array = self.to_numpy() if copy or not self._shares_memory() else self._numpy_view()
         if dtype is None or array.dtype == dtype:
             return array
         if copy is False:
@@ -263,14 +303,22 @@ class Buffer:
     def _shares_memory(self) -> bool:
         return self.client.shares_host_memory and self.dtype.bits >= 8
 
-    def _numpy_view(self) -> np.ndarray[Any, Any]:
+    def _view(self) -> tuple[int, tuple[int, ...], tuple[int, ...], Pin]:
+        """Address, shape and strides in elements of the host memory, and what keeps it."""
+        try:
+            pin = Pin(self.handle)
+        except Closed:
+            raise self.unavailable() from None
         shape = self.true_shape()
-        strides = [step * self.dtype.itemsize for step in self.layout.strides(self.shape)]
-        memory: Any = (ctypes.c_char * max(self.type.nbytes, 1)).from_address(
-            self.address or _NOWHERE
-        )
+        # Programs write bounded results densely, in their true shape.
+        return self.address or _NOWHERE, shape, self.layout.strides(shape), pin
+
+    def _numpy_view(self) -> np.ndarray[Any, Any]:
+        address, shape, steps, pin = self._view()
+        memory: Any = (ctypes.c_char * max(self.type.nbytes, 1)).from_address(address)
         # ndarray -> memory -> Pin: the view holds the device memory.
-        memory._pin = Pin(self.handle)
+        memory._pin = pin
+        strides = [step * self.dtype.itemsize for step in steps]
         array: np.ndarray[Any, Any] = np.ndarray(shape, self.dtype.numpy, memory, strides=strides)
         array.flags.writeable = False
         return array
@@ -298,15 +346,9 @@ class Buffer:
             raise BufferError("host memory has no streams; pass stream=None")
         if copy:
             return self.copy_to(self.device).__dlpack__(max_version=max_version)
-        return dlpack.export(
-            self.address or _NOWHERE,
-            self.dtype,
-            self.true_shape(),
-            self.layout.strides(self.shape),
-            device,
-            Pin(self.handle),
-            versioned=max_version is not None and max_version[0] >= 1,
-        )
+        address, shape, strides, pin = self._view()
+        versioned = max_version is not None and max_version[0] >= 1
+        return dlpack.export(address, self.dtype, shape, strides, device, pin, versioned=versioned)
 
     def __repr__(self) -> str:
         return f"<Buffer {self.type} on device {self.device.id} ({self.state.value})>"

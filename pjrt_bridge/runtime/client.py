@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +14,6 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.chain import Extension
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import (
-    NamedValue,
     encode_named_values,
     int64s,
     read_pointers,
@@ -29,9 +30,11 @@ from pjrt_bridge.errors import (
 from pjrt_bridge.runtime.buffer import Buffer
 from pjrt_bridge.runtime.device import Device, Memory
 from pjrt_bridge.runtime.executable import Executable
-from pjrt_bridge.runtime.handles import Handle, defer, lend
+from pjrt_bridge.runtime.handles import Handle, defer
 from pjrt_bridge.runtime.host import ALIGNMENT, HostArray, describe
-from pjrt_bridge.runtime.options import CompileOptions
+from pjrt_bridge.runtime.layout import Layout
+from pjrt_bridge.runtime.options import CompileOptions, Override, check_client_options
+from pjrt_bridge.runtime.quirks import SAFE_FLAGS
 from pjrt_bridge.runtime.serialized import unpack
 from pjrt_bridge.stablehlo.program import Program
 from pjrt_bridge.stablehlo.types import Signature, TensorType
@@ -54,17 +57,20 @@ class Client:
         platform_name: the plugin's name of the platform, such as "cpu".
         platform_version: the plugin's account of its version.
         devices: devices of this process, in the plugin's order.
+        num_devices: devices of all processes.
         memories: memory spaces of this process.
         shares_host_memory: the plugin was seen to use host memory in place.
         api: the plugin's function table.
         handle: the plugin's object.
     """
 
-    def __init__(self, plugin: Plugin, options: Mapping[str, NamedValue] | None = None) -> None:
+    def __init__(self, plugin: Plugin, options: Mapping[str, Any] | None = None) -> None:
         api = plugin.api
         self.plugin = plugin
         self.api: Api = api
-        self.options = dict(options or {})
+        self.options = check_client_options(
+            {} if options is None else options, plugin.option_types, plugin=plugin.name
+        )
         encoded, keep = encode_named_values(self.options)
         made = api.call("Client_Create", create_options=encoded, num_options=len(self.options))
         del keep
@@ -90,6 +96,7 @@ class Client:
             for address in read_pointers(listed.addressable_devices, listed.num_addressable_devices)
         }
         self.devices = tuple(self._devices.values())
+        self.num_devices = self._count_devices()
         if not self.devices:
             raise OptionError(
                 f"plugin {self.plugin.name!r} made a client without devices from the options "
@@ -103,6 +110,12 @@ class Client:
         except PjrtError:
             return ()
         return read_pointers(found.addressable_memories, found.num_addressable_memories)
+
+    def _count_devices(self) -> int:
+        try:
+            return int(self.api.call("Client_Devices", client=self.handle.pointer).num_devices)
+        except PjrtError:
+            return len(self.devices)
 
     def _probe_sharing(self) -> bool:
         needed = ("Buffer_OpaqueDeviceMemoryDataPointer", "Buffer_IsOnCpu")
@@ -152,6 +165,12 @@ class Client:
         """The memory space behind a PJRT_Memory of this process."""
         return self._memories.get(pointer)
 
+    def custom_layout(self, order: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        """A minor-to-major order as `Buffer.custom_layout` has it: None for the default."""
+        # A plugin that uses host arrays as they lie has shown that row-major is its default.
+        row_major = order is None or Layout(order).row_major
+        return None if row_major and self.shares_host_memory else order
+
     def put(
         self,
         data: Any,
@@ -164,52 +183,85 @@ class Client:
 
         Args:
             data: a NumPy array, a torch tensor, anything with DLPack, `__array__` or the buffer
-                protocol, a number or nested lists; a Buffer of this client goes through as it is.
-            device: where to; the client's first device by default.
-            memory: a memory space of that device; its default by default.
+                protocol, a number or nested lists; a Buffer of this client, which is copied only
+                where it has to move.
+            device: where to; by default the first device (that reaches `memory`).
+            memory: a memory space of that device; the device's default by default.
             copy: None shares host memory where the plugin can use it in place (64-byte aligned,
                 row-major) and copies elsewhere; True always copies; False raises where it would
                 have to copy. Shared memory must not change while the buffer is in use.
 
         Raises:
             UnsupportedDtype: an element type that the plugin or PJRT does not have.
-            DataError: not an array, not on the host, or not shareable with `copy=False`.
+            DataError: not an array, not on the host, not shareable with `copy=False`, or a place
+                that is not this client's.
             PjrtError: the plugin refused (out of memory, ...).
         """
         if isinstance(data, Buffer):
-            return self._adopt(data, device)
-        if device is not None and self._devices.get(device.pointer) is not device:
-            raise DataError(f"{device!r} does not belong to this client of {self.plugin.name!r}")
-        if memory is not None and self._memories.get(memory.pointer) is not memory:
-            raise DataError(f"{memory!r} does not belong to this client of {self.plugin.name!r}")
+            return self._adopt(data, device, memory, copy)
+        place = self.place(device, memory)
         host = describe(data)
         share = copy is not True and self.shares_host_memory and host.shareable
-        share = share and host.dtype.bits >= 8
-        if copy is False and not share:
+        made = self._put(host, place, memory, share=share) if share or copy is not False else None
+        # Plugins that cannot share an array copy it in silence.
+        if made is None or (copy is False and made.address != host.address):
             raise DataError(
                 f"an array of {host.dtype} at address {host.address:#x} cannot be shared with "
                 f"plugin {self.plugin.name!r}: it needs host memory that the plugin can use, "
                 f"row-major order, whole bytes, elements, and {ALIGNMENT}-byte alignment"
             )
-        return self._put(host, device or self.devices[0], memory, share=share)
+        return made
 
     def put_host(self, host: HostArray, device: Device | None = None) -> Buffer:
         """`put` for memory that is described already: shared where possible, else copied."""
-        share = self.shares_host_memory and host.shareable and host.dtype.bits >= 8
+        share = self.shares_host_memory and host.shareable
         return self._put(host, device or self.devices[0], None, share=share)
 
-    def _adopt(self, buffer: Buffer, device: Device | None) -> Buffer:
+    def place(self, device: Device | None, memory: Memory | None) -> Device:
+        """The device of a placement that leaves one of both open, or both.
+
+        Raises:
+            DataError: a device or memory space of another client, or a memory space that the
+                device does not reach.
+        """
+        if device is not None and not (
+            isinstance(device, Device) and self._devices.get(device.pointer) is device
+        ):
+            raise DataError(f"{device!r} is no device of {self!r}")
+        if memory is None:
+            return device or self.devices[0]
+        if not (isinstance(memory, Memory) and self._memories.get(memory.pointer) is memory):
+            raise DataError(f"{memory!r} is no memory space of {self!r}")
+        for candidate in self.devices if device is None else (device,):
+            if memory in candidate.memories:
+                return candidate
+        raise DataError(f"{memory!r} is out of reach of {device or self!r}")
+
+    def _adopt(
+        self, buffer: Buffer, device: Device | None, memory: Memory | None, copy: bool | None
+    ) -> Buffer:
         if buffer.client is not self:
             raise DataError(
                 f"{buffer!r} belongs to another client; bring it over with numpy.asarray"
             )
-        return buffer if device in (None, buffer.device) else buffer.copy_to(device)
+        place = buffer.device
+        if device is not None or memory is not None:
+            place = self.place(device, memory)
+        there = place is buffer.device and (memory is None or memory is buffer.memory)
+        if there and not copy:
+            return buffer
+        if copy is False:
+            raise DataError(f"{buffer!r} is not on {place!r}, and copy=False forbids to bring it")
+        return buffer.copy_to(memory or place)
 
     def _put(
         self, host: HostArray, device: Device, memory: Memory | None, *, share: bool
     ) -> Buffer:
         self.check_dtype(host.dtype)
+        shape = host.shape
         strides = None if share else host.byte_strides
+        dims = int64s(shape)
+        steps = None if strides is None else int64s(strides)
         self.handle.pin()
         try:
             made = self.api.call(
@@ -217,23 +269,25 @@ class Client:
                 client=self.handle.pointer,
                 data=host.address or _EMPTY_ADDRESS,
                 type=host.dtype.code,
-                dims=int64s(host.shape),
-                num_dims=len(host.shape),
-                byte_strides=None if strides is None else int64s(strides),
-                num_byte_strides=0 if strides is None else len(strides),
+                dims=ctypes.addressof(dims),
+                num_dims=len(shape),
+                byte_strides=None if steps is None else ctypes.addressof(steps),
+                num_byte_strides=0 if steps is None else len(shape),
                 host_buffer_semantics=_SHARE if share else _COPY_DURING_CALL,
                 # A memory space says more than its device; plugins refuse both.
                 device=None if memory else device.pointer,
                 memory=memory.pointer if memory else None,
             )
-            done = Handle(
-                self.api, "Event", made.done_with_host_buffer, self.handle, argument="event"
-            )
-            if share:
-                lend(done, host.owner)
-            else:
-                done.release()
-            return Buffer(self, made.buffer, TensorType(host.shape, host.dtype), device)
+            done = made.done_with_host_buffer
+            if not share:
+                # The copy was made during the call, so there is nothing to wait for.
+                if done:
+                    self.api.call("Event_Destroy", event=done)
+                return Buffer(self, made.buffer, TensorType(shape, host.dtype), device)
+            buffer = Buffer(self, made.buffer, TensorType(shape, host.dtype), device, pinned=True)
+            buffer.handle.lend(host.owner, done)
+            buffer.handle.unpin()
+            return buffer
         finally:
             self.handle.unpin()
 
@@ -265,10 +319,26 @@ class Client:
         """
         if not isinstance(program, Program):
             program = Program.parse(program)
-        options = options or CompileOptions()
+        checked = self._checked(options)
+        return self._compile(program, replace(checked, env={**self.safe_flags, **checked.env}))
+
+    @cached_property
+    def safe_flags(self) -> Mapping[str, Override]:
+        """Compiler flags that every compilation here gets, see `pjrt_bridge.runtime.quirks`."""
+        flags = SAFE_FLAGS.get(self.platform_name, {})
+        if flags:
+            try:
+                self._compile(Program.parse(_NOTHING), CompileOptions(env=flags)).close()
+            except PjrtError:
+                return {}
+        return flags
+
+    def _compile(self, program: Program, options: CompileOptions) -> Executable:
         signature = program.signature
-        for value in (*signature.parameters, *signature.results):
-            self.check_dtype(value.type.dtype)
+        types = [value.type for value in signature.parameters]
+        types += [value.type for value in signature.results]
+        for type in types:
+            self.check_dtype(type.dtype)
         code = program.serialize_for(self.plugin.stablehlo_version)
         struct = STRUCTS["PJRT_Program"].new()
         code_memory = ctypes.create_string_buffer(code, len(code))
@@ -289,7 +359,20 @@ class Client:
         finally:
             self.handle.unpin()
 
-    def deserialize(self, data: bytes) -> Executable:
+    def _checked(self, options: CompileOptions | None) -> CompileOptions:
+        if options is None:
+            return CompileOptions()
+        if not isinstance(options, CompileOptions):
+            raise OptionError(f"options: found {options!r}, expected CompileOptions")
+        # Plugins allocate for as many devices as they are told, before they look for them.
+        if options.num_devices > self.num_devices:
+            raise OptionError(
+                f"CompileOptions: {options.num_replicas} replicas of {options.num_partitions} "
+                f"partitions need {options.num_devices} devices, {self!r} has {self.num_devices}"
+            )
+        return options
+
+    def deserialize(self, data: bytes | bytearray | memoryview) -> Executable:
         """Load what `Executable.serialize` wrote, for the same plugin and platform version.
 
         Raises:
@@ -341,6 +424,13 @@ class Client:
         devices = f"{count} device{'s' if count > 1 else ''}"
         return f"<Client of {self.plugin.name!r}, {devices}{', closed' if self.closed else ''}>"
 
+
+_NOTHING = """
+func.func @main() -> tensor<i32> {
+  %0 = stablehlo.constant dense<0> : tensor<i32>
+  return %0 : tensor<i32>
+}
+"""
 
 _EMPTY = ctypes.create_string_buffer(ALIGNMENT)
 # Plugins dereference the data pointer's check even when there are no elements.

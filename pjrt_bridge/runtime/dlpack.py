@@ -21,7 +21,6 @@ CPU = 1
 VERSION = (1, 1)
 """DLPack version that the versioned capsules state."""
 
-_READ_ONLY = 1
 _CLASSIC = b"dltensor"
 _VERSIONED = b"dltensor_versioned"
 
@@ -171,30 +170,32 @@ class Imported:
         shape: elements per dimension.
         byte_strides: None when the elements lie in row-major order without gaps.
         owner: keeps the memory alive.
-        read_only: the producer forbids writing.
     """
 
-    __slots__ = ("address", "byte_strides", "dtype", "owner", "read_only", "shape")
+    __slots__ = ("address", "byte_strides", "dtype", "owner", "shape")
 
     def __init__(self, source: Any) -> None:
-        device_type, _ = source.__dlpack_device__()
-        if device_type != CPU:
+        name = type(source).__name__
+        try:
+            device_type = int(source.__dlpack_device__()[0])
+            capsule = _capsule(source) if device_type == CPU else None
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise DataError(f"a {name} cannot be shared: {error}") from error
+        if capsule is None:
             raise DataError(
-                f"found an array on DLPack device type {int(device_type)}, expected host memory "
+                f"found an array on DLPack device type {device_type}, expected host memory "
                 f"({CPU}); copy it to the host first"
             )
-        try:
-            capsule = _capsule(source)
-        except BufferError as error:
-            raise DataError(f"{type(source).__name__} cannot be shared: {error}") from error
+        # DLPack has no word for torch's lazy negation, and torch exports such tensors as they lie.
+        if getattr(source, "is_neg", bool)():
+            raise DataError(f"a {name} with the negative bit set; use its resolve_neg()")
         versioned = bool(_is_valid(id(capsule), _VERSIONED))
         if not versioned and not _is_valid(id(capsule), _CLASSIC):
-            raise DataError(f"{type(source).__name__}.__dlpack__ returned no DLPack capsule")
+            raise DataError(f"{name}.__dlpack__ returned no DLPack capsule")
         pointer = _get_pointer(id(capsule), _VERSIONED if versioned else _CLASSIC)
         managed: Any = (_ManagedVersioned if versioned else _Managed).from_address(pointer)
         if versioned and managed.major != VERSION[0]:
             raise DataError(f"found DLPack version {managed.major}, expected {VERSION[0]}")
-        self.read_only = versioned and bool(managed.flags & _READ_ONLY)
         tensor = managed.tensor
         rank = tensor.ndim
         kind = tensor.dtype

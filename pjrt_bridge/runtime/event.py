@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 from pjrt_bridge.abi.api import Api
-from pjrt_bridge.runtime.handles import Handle, defer
+from pjrt_bridge.runtime.handles import Handle, defer, keep_until
 
 
 class Event:
@@ -17,7 +17,7 @@ class Event:
     its `PjrtError` from `wait` and `await`, as often as it is asked.
     """
 
-    def __init__(self, api: Api, pointer: int, parent: Handle) -> None:
+    def __init__(self, api: Api, pointer: int | None, parent: Handle) -> None:
         self._handle = Handle(api, "Event", pointer, parent, argument="event")
 
     @property
@@ -52,6 +52,11 @@ class Event:
         # A worker thread waits: a callback on a plugin's thread could enter Python after exit.
         yield from asyncio.get_running_loop().run_in_executor(None, self.wait).__await__()
 
+    def outlive(self) -> None:
+        """Keep the plugin's event until the operation has ended, whoever drops this object."""
+        self._handle.pin()
+        keep_until(self._handle)
+
     def close(self) -> None:
         """Forget the event; the operation goes on."""
         self._handle.release()
@@ -62,12 +67,17 @@ class Event:
             defer(handle.release)
 
 
-def wait_and_close(api: Api, pointer: int | None, parent: Handle) -> None:
-    """Wait for an event that nobody else needs (NULL means: done already)."""
+def wait_and_close(api: Api, pointer: int | None) -> None:
+    """Wait for an event that nobody else needs (NULL means: done already).
+
+    The caller pins the object that the event belongs to.
+
+    Raises:
+        PjrtError: the operation failed.
+    """
     if not pointer:
         return
-    event = Event(api, pointer, parent)
     try:
-        event.wait()
+        api.call("Event_Await", event=pointer)
     finally:
-        event.close()
+        api.call("Event_Destroy", event=pointer)

@@ -6,7 +6,8 @@ Every call goes through `pjrt_bridge.runtime.arguments` first, because plugins r
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,15 @@ from pjrt_bridge.abi.values import (
     read_pointers,
     text,
 )
-from pjrt_bridge.errors import Closed, PjrtError, SignatureMismatch
+from pjrt_bridge.errors import Closed, PjrtBridgeError, PjrtError, SignatureMismatch
 from pjrt_bridge.runtime.arguments import Arguments
 from pjrt_bridge.runtime.buffer import Buffer
 from pjrt_bridge.runtime.device import Device
 from pjrt_bridge.runtime.event import Event
-from pjrt_bridge.runtime.handles import Handle, defer
+from pjrt_bridge.runtime.handles import Handle, defer, pin_all, unpin_all
+from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.runtime.serialized import Header, pack
-from pjrt_bridge.stablehlo.types import Signature, TensorType
+from pjrt_bridge.stablehlo.types import Result, Signature, TensorType
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime.client import Client
@@ -67,14 +69,30 @@ class Executable:
         self.signature = signature
         self.portable = portable
         self._loaded = Handle(
-            api, "LoadedExecutable", pointer, client.handle, argument="executable"
+            api, "LoadedExecutable", pointer, client.handle, argument="executable", pinned=True
         )
-        inner = api.call("LoadedExecutable_GetExecutable", loaded_executable=pointer).executable
-        # The program's description is owned apart from the loaded one, but ends with it.
-        self._inner = Handle(api, "Executable", inner, self._loaded, argument="executable")
-        self.devices = self._assigned_devices() or client.devices[:1]
+        try:
+            inner = api.call("LoadedExecutable_GetExecutable", loaded_executable=pointer).executable
+            # The program's description is owned apart from the loaded one, but ends with it.
+            self._inner = Handle(
+                api, "Executable", inner, self._loaded, argument="executable", pinned=True
+            )
+            try:
+                self._describe()
+            finally:
+                self._inner.unpin()
+        finally:
+            self._loaded.unpin()
+
+    def _describe(self) -> None:
+        api, inner = self.client.api, self._inner.pointer
+        self.devices = self._assigned_devices() or self.client.devices[:1]
+        partitions = api.call("Executable_NumPartitions", executable=inner).num_partitions
+        # With one partition the compiler ignores shardings.
+        self._sharded = partitions > 1
         self.outputs = self._output_types()
-        self._arguments = Arguments(name, signature, client)
+        self._arguments = Arguments(self.name, self.signature, self.client, sharded=self._sharded)
+        self._layouts: tuple[tuple[Layout, tuple[int, ...] | None], ...] | None = None
         self._options = STRUCTS["PJRT_ExecuteOptions"].new()
 
     def _assigned_devices(self) -> tuple[Device, ...]:
@@ -89,7 +107,8 @@ class Executable:
     def _output_types(self) -> tuple[TensorType, ...]:
         api, inner = self.client.api, self._inner.pointer
         declared = tuple(
-            TensorType(result.shard_shape, result.type.dtype) for result in self.signature.results
+            TensorType(result.shard_shape, result.type.dtype) if self._sharded else result.type
+            for result in self.signature.results
         )
         count = int(api.call("Executable_NumOutputs", executable=inner).num_outputs)
         if count != len(declared):
@@ -143,6 +162,7 @@ class Executable:
 
         Raises:
             SignatureMismatch: number, type, shape, layout, device or donation of an argument.
+            DataError: `device` belongs to another client.
             BufferUnavailable: an argument was donated or deleted before.
             PjrtError: the plugin failed.
         """
@@ -177,7 +197,7 @@ class Executable:
             raise SignatureMismatch(
                 f"executable {self.name!r} runs on {len(self.devices)} devices; use execute_sharded"
             )
-        return device or self.devices[0]
+        return self.devices[0] if device is None else self.client.place(device, None)
 
     def execute_sharded(
         self, buffers: Sequence[Sequence[Buffer]], *, donate: Collection[int] | None = None
@@ -212,65 +232,86 @@ class Executable:
         *,
         watch: bool,
     ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
+        demands = self._arguments
         for buffers, device in zip(lists, devices, strict=True):
-            self._arguments.check(buffers, device)
-        donated, kept = self._arguments.donation(lists, donate)
+            demands.check(buffers, device)
+        donated, kept = demands.donation(lists, donate)
         api = self.client.api
-        held: list[Handle] = []
+        handles = [buffer.handle for buffers in lists for buffer in buffers]
+        handles.append(self._loaded)
+        if gone := pin_all(handles):
+            raise self._unavailable(gone, lists)
         try:
-            columns = [self._hold(buffers, held) for buffers in lists]
+            columns = [pointers([buffer.handle.pointer for buffer in row]) for row in lists]
             arguments = pointers([ctypes.addressof(column) for column in columns])
-            self._hold_self(held)
             rows = [pointers([None] * len(self.outputs)) for _ in lists]
-            ends = pointers([None] * len(lists)) if watch else None
+            results = pointers([ctypes.addressof(row) for row in rows])
+            ends = pointers([None] * len(lists))
+            options = self._options_keeping(kept) if kept else self._options
             api.call(
                 "LoadedExecutable_Execute",
                 executable=self._loaded.pointer,
-                options=self._options_for(kept),
-                argument_lists=arguments,
+                options=ctypes.addressof(options),
+                argument_lists=ctypes.addressof(arguments),
                 num_devices=len(lists),
-                num_args=len(lists[0]),
-                output_lists=pointers([ctypes.addressof(row) for row in rows]),
-                device_complete_events=ends,
+                num_args=len(demands.types),
+                output_lists=ctypes.addressof(results),
+                device_complete_events=ctypes.addressof(ends) if watch else None,
                 execute_device=devices[0].pointer if self.portable else None,
             )
-            results = tuple(
-                self._wrap(row, device) for row, device in zip(rows, devices, strict=True)
-            )
-            events = [Event(api, end, self.client.handle) for end in ends or ()]
-            for buffers in lists:
-                self._mark_donated([buffers[index] for index in donated])
+            outputs = tuple(map(self._wrap, rows, devices))
+            events = [Event(api, end, self.client.handle) for end in ends] if watch else []
+            # All results of one device come together, so one of them is enough to watch.
+            for made in outputs:
+                if made:
+                    made[0].handle.running = True
+            if not self.outputs:
+                for event in events:
+                    event.outlive()
+            for index in donated:
+                self._mark_donated([buffers[index] for buffers in lists])
         finally:
-            for handle in held:
-                handle.unpin()
-        return results, events
+            unpin_all(handles)
+        return outputs, events
 
-    def _hold(self, buffers: Sequence[Buffer], held: list[Handle]) -> Any:
-        """Pin the arguments; their pointers as an array."""
-        for buffer in buffers:
-            buffer.held().__enter__()
-            held.append(buffer.handle)
-        return pointers([buffer.handle.pointer for buffer in buffers])
+    def _unavailable(self, gone: Handle, lists: Sequence[Sequence[Buffer]]) -> PjrtBridgeError:
+        for buffers in lists:
+            for buffer in buffers:
+                if buffer.handle is gone:
+                    return buffer.unavailable()
+        return self._closed()
 
-    def _hold_self(self, held: list[Handle]) -> None:
-        try:
-            self._loaded.pin()
-        except Closed:
-            raise Closed(f"executable {self.name!r} was closed") from None
-        held.append(self._loaded)
+    def _closed(self) -> Closed:
+        return Closed(f"executable {self.name!r} was closed")
 
-    def _wrap(self, row: Any, device: Device) -> tuple[Buffer, ...]:
-        made = []
-        for pointer, type, result in zip(row, self.outputs, self.signature.results, strict=True):
-            layout = result.layout
-            if layout == tuple(reversed(range(type.rank))):
-                layout = None
-            made.append(Buffer(self.client, pointer, type, device, custom_layout=layout))
-        return tuple(made)
+    def _wrap(self, row: Sequence[int | None], device: Device) -> tuple[Buffer, ...]:
+        if self._layouts is None:
+            self._layouts = tuple(map(self._result_layout, row, self.signature.results))
+        return tuple(
+            Buffer(
+                self.client,
+                pointer,
+                type,
+                device,
+                layout=layout,
+                custom_layout=custom,
+                dynamic=bool(result.dynamic),
+            )
+            for pointer, type, result, (layout, custom) in zip(
+                row, self.outputs, self.signature.results, self._layouts, strict=True
+            )
+        )
 
-    def _options_for(self, kept: Sequence[int]) -> Any:
-        if not kept:
-            return self._options
+    def _result_layout(
+        self, pointer: int | None, result: Result
+    ) -> tuple[Layout, tuple[int, ...] | None]:
+        """The layout of one result, which is that of the later ones too, and if it is custom."""
+        layout = Layout.of_buffer(self.client.api, pointer, result.type.rank)
+        # Only the plugin knows what became of mhlo.layout_mode = "auto".
+        order = layout.minor_to_major if self.client.shares_host_memory else result.layout
+        return layout, self.client.custom_layout(order)
+
+    def _options_keeping(self, kept: Sequence[int]) -> Any:
         indices = int64s(kept)
         options = STRUCTS["PJRT_ExecuteOptions"].new(
             non_donatable_input_indices=ctypes.addressof(indices),
@@ -294,15 +335,11 @@ class Executable:
             Unimplemented: the plugin cannot serialize.
             Closed: the executable was closed.
         """
-        api = self.client.api
-        self._loaded.pin()
-        try:
-            found = api.call("Executable_Serialize", executable=self._inner.pointer)
+        with self._held() as pointer:
+            found = self.client.api.call("Executable_Serialize", executable=pointer)
             blob = ctypes.string_at(found.serialized_bytes, found.serialized_bytes_size)
             free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found.serialized_executable_deleter)
             free(found.serialized_executable)
-        finally:
-            self._loaded.unpin()
         header = Header(
             name=self.name,
             platform=self.client.platform,
@@ -318,8 +355,9 @@ class Executable:
             Unimplemented: the plugin does not estimate.
             Closed: the executable was closed.
         """
-        found = self._ask("Executable_GetCostAnalysis")
-        return decode_named_values(found.properties, found.num_properties)
+        with self._held() as pointer:
+            found = self.client.api.call("Executable_GetCostAnalysis", executable=pointer)
+            return decode_named_values(found.properties, found.num_properties)
 
     def memory_stats(self) -> MemoryStats:
         """Device memory that one execution needs.
@@ -328,7 +366,8 @@ class Executable:
             Unimplemented: the plugin does not tell.
             Closed: the executable was closed.
         """
-        found = self._ask("Executable_GetCompiledMemoryStats")
+        with self._held() as pointer:
+            found = self.client.api.call("Executable_GetCompiledMemoryStats", executable=pointer)
         return MemoryStats(
             generated_code=int(found.generated_code_size_in_bytes),
             arguments=int(found.argument_size_in_bytes),
@@ -344,15 +383,19 @@ class Executable:
             Unimplemented: the plugin makes none.
             Closed: the executable was closed.
         """
-        found = self._ask("Executable_Fingerprint")
-        return text(found.executable_fingerprint, found.executable_fingerprint_size)
+        with self._held() as pointer:
+            found = self.client.api.call("Executable_Fingerprint", executable=pointer)
+            return text(found.executable_fingerprint, found.executable_fingerprint_size)
 
-    def _ask(self, function: str) -> Any:
-        self._loaded.pin()
+    @contextmanager
+    def _held(self) -> Iterator[int]:
+        """The plugin's description of the program, kept during a `with` block."""
+        if pin_all((self._loaded, self._inner)):
+            raise self._closed()
         try:
-            return self.client.api.call(function, executable=self._inner.pointer)
+            yield self._inner.pointer
         finally:
-            self._loaded.unpin()
+            unpin_all((self._loaded, self._inner))
 
     def close(self) -> None:
         """Unload the program; executions that are under way go on."""

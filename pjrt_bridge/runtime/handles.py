@@ -7,8 +7,9 @@ follow from that for any order of drops and any thread:
   (pins) and all its children are gone;
 * finalizers only enqueue; the queue is worked off outside every lock of this module, at once where
   that is safe and at the next operation where it is not;
-* host memory that a plugin reads in place (a loan) outlives the plugin's use of it, as the plugin's
-  own `done_with_host_buffer` event says.
+* what a plugin has not done with yet (see `pjrt_bridge.runtime.pending`) is kept until it has, and
+  the interpreter waits for it before it exits: the libraries of plugins come down with the process,
+  under the threads that still run in them.
 
 Every function here may be called from any thread.
 """
@@ -16,12 +17,16 @@ Every function here may be called from any thread.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from pjrt_bridge.abi.api import Api
-from pjrt_bridge.errors import Closed, PjrtError
+from pjrt_bridge.errors import Closed, PjrtError, PluginIncompatible
+from pjrt_bridge.runtime import pending
 
 # Not re-entrant on purpose: a finalizer that a garbage collection starts inside a locked region
 # finds the lock taken and leaves its work in the inbox (see `defer`).
@@ -29,7 +34,9 @@ _lock = threading.Lock()
 _draining = threading.Lock()
 _live: Counter[str] = Counter()
 _inbox: deque[Callable[[], None]] = deque()
-_loans: deque[_Loan] = deque()
+_roots: set[Handle] = set()
+# Thread that runs the exit handlers; operations of others end with their thread from then on.
+_closer: int | None = None
 _exiting = False
 
 
@@ -42,37 +49,69 @@ class Handle:
         pointer: the plugin's pointer.
         parent: what has to outlive this object.
         argument: name of the pointer's field in the args of the destroy function.
+        pinned: start with one pin, for a creator that goes on using the pointer: from here on
+            another thread may close the parent, and this object with it.
+
+    Attributes:
+        released: its owner gave it up; it ends with the last pin and the last child.
+        running: of a buffer; the execution that it comes from may still be under way.
+
+    Raises:
+        PluginIncompatible: the plugin returned NULL.
     """
 
     __slots__ = (
         "_argument",
         "_children",
         "_dead",
+        "_loan",
         "_pins",
         "api",
         "kind",
         "parent",
         "pointer",
         "released",
+        "running",
     )
 
     def __init__(
-        self, api: Api, kind: str, pointer: int, parent: Handle | None, *, argument: str
+        self,
+        api: Api,
+        kind: str,
+        pointer: int | None,
+        parent: Handle | None,
+        *,
+        argument: str,
+        pinned: bool = False,
     ) -> None:
+        if not pointer:
+            raise PluginIncompatible(f"plugin {api.plugin!r} returned no {kind}, but a NULL")
         self.api = api
         self.kind = kind
-        self.pointer = pointer
+        self.pointer: int = pointer
         self.parent = parent
         self.released = False
+        self.running = False
         self._argument = argument
-        self._pins = 0
-        self._children: set[Handle] = set()
+        self._pins = 1 if pinned else 0
+        self._children: set[Handle] | None = None
         self._dead = False
+        self._loan: tuple[Handle, object] | None = None
         with _lock:
             _live[kind] += 1
-            if parent is not None:
+            if parent is None:
+                _roots.add(self)
+            else:
+                if parent._children is None:
+                    parent._children = set()
                 parent._children.add(self)
-        drain()
+                # Another thread closed the parent while this object was made.
+                self.released = parent.released
+            ended = self._ended()
+        if ended:
+            self._destroy()
+        if _inbox or pending.queue:
+            drain()
 
     def pin(self) -> None:
         """Keep the object from being destroyed until `unpin`, for a call or for a view.
@@ -80,18 +119,12 @@ class Handle:
         Raises:
             Closed: it was released before.
         """
-        with _lock:
-            if self.released:
-                raise Closed(f"this {self.kind} was closed")
-            self._pins += 1
+        if pin_all((self,)) is not None:
+            raise Closed(f"this {self.kind} was closed")
 
     def unpin(self) -> None:
         """Undo one `pin`."""
-        with _lock:
-            self._pins -= 1
-            ended = self._ended()
-        if ended:
-            self._destroy()
+        unpin_all((self,))
 
     def release(self) -> None:
         """Give up ownership, children first; later calls do nothing."""
@@ -99,13 +132,37 @@ class Handle:
             if self.released:
                 return
             self.released = True
-            children = tuple(self._children)
+            children = tuple(self._children or ())
             ended = self._ended()
         for child in children:
             child.release()
         if ended:
             self._destroy()
-        drain()
+        if _inbox or pending.queue:
+            drain()
+
+    def lend(self, memory: object, done: int | None) -> None:
+        """Keep the host memory that a buffer was made over until its plugin is done with it.
+
+        Args:
+            memory: any object that owns it.
+            done: PJRT_Event that says so, some time after the buffer's end; taken over.
+        """
+        self._loan = self._unowned(done), memory
+
+    def watch(self) -> None:
+        """See to it that the execution that ends with this buffer is waited for at exit."""
+        self.running = False
+        # What failed has ended, too.
+        with suppress(PjrtError):
+            event = self.api.call("Buffer_ReadyEvent", buffer=self.pointer).event
+            keep_until(self._unowned(event))
+
+    def _unowned(self, event: int | None) -> Handle:
+        """An event that ends with its one pin."""
+        handle = Handle(self.api, "Event", event, self.parent, argument="event", pinned=True)
+        handle.released = True
+        return handle
 
     def _ended(self) -> bool:
         """Whether this moment ends the object; true once. Needs the lock."""
@@ -117,29 +174,81 @@ class Handle:
     def _destroy(self) -> None:
         # A forked child has none of the plugin's threads, and at exit they may be gone.
         if self.api.usable and not _exiting:
-            self.api.call(f"{self.kind}_Destroy", **{self._argument: self.pointer})
+            # A plugin that refuses keeps the object, and there is nobody to tell: this may run in
+            # a finalizer or in the middle of a call that has nothing to do with it.
+            if self.running:
+                self.watch()
+            with suppress(PjrtError):
+                self.api.call(f"{self.kind}_Destroy", **{self._argument: self.pointer})
+        if self._loan is not None:
+            keep_until(*self._loan)
+            self._loan = None
         with _lock:
             _live[self.kind] -= 1
             parent = self.parent
             if parent is None:
+                _roots.discard(self)
                 return
+            assert parent._children is not None
             parent._children.discard(self)
             ended = parent._ended()
         if ended:
             parent._destroy()
 
 
+def keep_until(done: Handle, memory: object = None) -> None:
+    """Keep an event, whose pin is taken over, and `memory` until the plugin signals the event."""
+    pending.queue.append(pending.Pending(done, memory))
+
+
+def pin_all(handles: Sequence[Handle]) -> Handle | None:
+    """Pin all of them, or none and return the first that was released before.
+
+    Raises:
+        SystemExit: the interpreter exits, on another thread. What a daemon thread begins now would
+            go on while the plugin is taken down; this ends the thread without a word.
+    """
+    if _closer is not None and _closer != threading.get_ident():
+        raise SystemExit
+    with _lock:
+        for handle in handles:
+            if handle.released:
+                return handle
+        for handle in handles:
+            handle._pins += 1
+    return None
+
+
+def unpin_all(handles: Sequence[Handle]) -> None:
+    """Undo one pin of each."""
+    with _lock:
+        for handle in handles:
+            handle._pins -= 1
+        ended = [handle for handle in handles if handle.released and handle._ended()]
+    for handle in ended:
+        handle._destroy()
+    if pending.queue:
+        drain()
+
+
 class Pin:
     """A pin that ends with this object: what a view of a buffer's memory holds on to.
 
     While it lives the plugin counts an external reference and does not donate the buffer.
+
+    Raises:
+        Closed: the buffer was released before.
     """
 
     __slots__ = ("_handle",)
 
     def __init__(self, buffer: Handle) -> None:
         buffer.pin()
-        buffer.api.call("Buffer_IncreaseExternalReferenceCount", buffer=buffer.pointer)
+        try:
+            buffer.api.call("Buffer_IncreaseExternalReferenceCount", buffer=buffer.pointer)
+        except BaseException:
+            buffer.unpin()
+            raise
         self._handle = buffer
 
     def __del__(self) -> None:
@@ -149,60 +258,44 @@ class Pin:
     def _end(self) -> None:
         handle = self._handle
         if handle.api.usable and not _exiting:
-            handle.api.call("Buffer_DecreaseExternalReferenceCount", buffer=handle.pointer)
+            with suppress(PjrtError):
+                handle.api.call("Buffer_DecreaseExternalReferenceCount", buffer=handle.pointer)
         handle.unpin()
 
 
-class _Loan:
-    """Host memory that a plugin may still read, and the event that says when it is done."""
-
-    __slots__ = ("event", "memory")
-
-    def __init__(self, event: Handle, memory: object) -> None:
-        # Pinned: closing the client releases the event, but the loan still has to ask it.
-        event.pin()
-        self.event = event
-        self.memory = memory
-
-    def over(self) -> bool:
-        if not self.event.api.usable:
-            return False
-        try:
-            return bool(self.event.api.call("Event_IsReady", event=self.event.pointer).is_ready)
-        except PjrtError:
-            return True
-
-
-def lend(event: Handle, memory: object) -> None:
-    """Keep `memory` alive until the plugin signals `event`; takes over the event."""
-    _loans.append(_Loan(event, memory))
-
-
 def defer(action: Callable[[], None]) -> None:
-    """Do `action` soon: for finalizers, which must not take locks or call plugins themselves."""
+    """Do `action` soon: for finalizers, which must not wait for locks.
+
+    This thread may be inside a locked region of this module, where the garbage collector called
+    it; only then, or when another thread is, the action waits for the next operation.
+    """
     _inbox.append(action)
-    if _lock.acquire(blocking=False):
-        _lock.release()
+    if not _lock.locked():
         drain()
 
 
 def live() -> dict[str, int]:
     """Number of plugin objects that the bridge owns at this moment, by kind; zeros left out.
 
-    Works off the queue first, so the numbers are exact when no other thread is inside a call.
+    Works off the queue first, so the numbers are exact when no other thread is inside a call and
+    no execution is under way.
     """
-    drain()
+    drain(patient=True)
     with _lock:
         return {kind: count for kind, count in _live.items() if count}
 
 
-def drain() -> None:
-    """Do what finalizers left behind, and give back host memory that plugins are done with."""
+def drain(*, patient: bool = False) -> None:
+    """Do what finalizers left behind, and give back host memory that plugins are done with.
+
+    Args:
+        patient: ask for every loan; else stop at the first that is not over.
+    """
     while not _exiting and _draining.acquire(blocking=False):
         try:
             while _inbox:
                 _inbox.popleft()()
-            _settle_loans()
+            pending.settle(patient=patient)
         finally:
             _draining.release()
         # Something may have come in between the last look and the release of the lock.
@@ -210,20 +303,39 @@ def drain() -> None:
             return
 
 
-def _settle_loans() -> None:
-    for _ in range(len(_loans)):
-        loan = _loans.popleft()
-        if loan.over():
-            loan.event.release()
-            loan.event.unpin()
-        else:
-            _loans.append(loan)
-
-
 def _stop() -> None:
-    global _exiting
-    drain()
+    """Wait for what plugins do, before their libraries come down with the process.
+
+    A program that runs would go on in memory that is unmapped. Whoever waits too long can interrupt
+    this with Ctrl-C, as any other wait.
+    """
+    global _closer, _exiting
+    _closer = threading.get_ident()
+    while _busy():
+        time.sleep(0.001)
     _exiting = True
 
 
+def _busy() -> bool:
+    """Whether another thread is inside a call, or an execution is under way."""
+    drain(patient=True)
+    with _lock:
+        roots = [root for root in _roots if root.api.usable]
+        alive = [*roots, *(child for root in roots for child in root._children or ())]
+        inside = any(handle._pins and handle.kind in _CALLED for handle in alive)
+        running = [handle for handle in alive if handle.running and not handle._dead]
+    for handle in running:
+        handle.watch()
+    return inside or bool(pending.queue)
+
+
+def _start_again_in_child() -> None:
+    # Another thread of the parent may have held them at the moment of the fork.
+    global _lock, _draining
+    _lock = threading.Lock()
+    _draining = threading.Lock()
+
+
+_CALLED = ("Client", "LoadedExecutable")
 atexit.register(_stop)
+os.register_at_fork(after_in_child=_start_again_in_child)

@@ -26,6 +26,10 @@ class HostArray:
         shape: elements per dimension.
         byte_strides: None when the elements lie in row-major order without gaps.
         owner: keeps the memory alive.
+
+    Raises:
+        DataError: elements at address 0, a negative size, or strides of another rank; plugins die
+            of these.
     """
 
     address: int
@@ -34,18 +38,22 @@ class HostArray:
     byte_strides: tuple[int, ...] | None
     owner: object
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        count = self.dtype.itemsize
-        for size in self.shape:
-            count *= size
-        return count
+    def __post_init__(self) -> None:
+        strides = self.byte_strides
+        if strides is not None and len(strides) != len(self.shape):
+            raise DataError(f"found {len(strides)} strides, expected {len(self.shape)}")
+        if min(self.shape, default=1) < 0 or not (self.address or 0 in self.shape):
+            raise DataError(f"no elements of shape {self.shape} at address {self.address:#x}")
 
     @property
     def shareable(self) -> bool:
-        """Whether a plugin can use the memory in place."""
-        return self.byte_strides is None and self.nbytes > 0 and self.address % ALIGNMENT == 0
+        """Whether a plugin can use the memory in place: aligned, dense, not packed, not empty."""
+        return (
+            self.byte_strides is None
+            and self.address % ALIGNMENT == 0
+            and self.dtype.bits >= 8
+            and 0 not in self.shape
+        )
 
 
 def describe(data: Any) -> HostArray:

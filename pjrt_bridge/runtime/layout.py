@@ -8,6 +8,7 @@ from typing import Any
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import read_int64s
+from pjrt_bridge.errors import Unimplemented
 
 
 class Layout:
@@ -56,9 +57,12 @@ class Layout:
         )
 
     @staticmethod
-    def of_buffer(api: Api, buffer: int) -> Layout:
-        """Ask the plugin for the layout of a PJRT_Buffer."""
-        found = api.call("Buffer_GetMemoryLayout", buffer=buffer).layout
+    def of_buffer(api: Api, buffer: int | None, rank: int) -> Layout:
+        """Ask the plugin for the layout of a PJRT_Buffer; row-major if it knows no layouts."""
+        try:
+            found = api.call("Buffer_GetMemoryLayout", buffer=buffer).layout
+        except Unimplemented:
+            return Layout(tuple(reversed(range(rank))))
         return _tiled(found.layout) if found.type == 0 else _strided(found.layout)
 
 

@@ -6,12 +6,13 @@ the few fields that the bridge sets are encoded here, which needs no protobuf pa
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pjrt_bridge.abi.values import NamedValue
+from pjrt_bridge.abi.values import NamedValue, encode_named_values, utf8
 from pjrt_bridge.errors import OptionError
 
 Override = str | bool | int | float
@@ -59,12 +60,21 @@ class CompileOptions:
             if not (isinstance(value, bool) or (name == "use_spmd_partitioning" and value is None)):
                 raise OptionError(f"CompileOptions.{name}: found {value!r}, expected a bool")
         self._check_assignment()
+        self._check_env()
+
+    def _check_env(self) -> None:
+        if not isinstance(self.env, Mapping):
+            raise OptionError(f"CompileOptions.env: found {self.env!r}, expected a mapping")
         for flag, value in self.env.items():
-            if not isinstance(flag, str) or not isinstance(value, (str, bool, int, float)):
+            known = isinstance(flag, str) and isinstance(value, (str, bool, int, float))
+            if not known or (isinstance(value, int) and not -(1 << 63) <= value < 1 << 63):
                 raise OptionError(
                     f"CompileOptions.env[{flag!r}]: found {value!r}, "
-                    "expected str, bool, int or float"
+                    "expected str, bool, an int of 64 bits, or float"
                 )
+            for text in (flag, value):
+                if isinstance(text, str):
+                    utf8(text, "CompileOptions.env")
 
     def _check_assignment(self) -> None:
         rows = self.device_assignment
@@ -74,19 +84,20 @@ class CompileOptions:
             )
         if rows is None:
             return
-        shape = (self.num_replicas, self.num_partitions)
-        if len(rows) != shape[0] or any(len(row) != shape[1] for row in rows):
+        try:
+            ids = [[operator.index(device) for device in row] for row in rows]
+        except TypeError:
+            ids = []
+        flat = [device for row in ids for device in row]
+        if [len(row) for row in ids] != [self.num_partitions] * self.num_replicas:
             raise OptionError(
-                f"CompileOptions.device_assignment: found {rows!r}, expected {shape[0]} rows "
-                f"(replicas) of {shape[1]} device ids (partitions)"
+                f"CompileOptions.device_assignment: found {rows!r}, expected {self.num_replicas} "
+                f"rows (replicas) of {self.num_partitions} device ids (partitions)"
             )
-        ids = [device for row in rows for device in row]
-        if any(type(device) is not int or device < 0 for device in ids) or len(set(ids)) != len(
-            ids
-        ):
+        if any(not 0 <= device < 1 << 31 for device in flat) or len(set(flat)) != len(flat):
             raise OptionError(
                 f"CompileOptions.device_assignment: found {rows!r}, "
-                "expected different device ids >= 0"
+                "expected different device ids from 0 up"
             )
 
     @property
@@ -189,11 +200,15 @@ def check_client_options(
         plugin: name for messages.
 
     Raises:
-        OptionError: a wrong type, a device count that leaves no device, or a name that the plugin
-            does not declare.
+        OptionError: a wrong type, a value that no option can have, a device count that leaves no
+            device, or a name that the plugin does not declare.
     """
+    if not isinstance(options, Mapping):
+        raise OptionError(f"options of plugin {plugin!r}: found {options!r}, expected a mapping")
     checked: dict[str, NamedValue] = {}
     for name, value in options.items():
+        if not isinstance(name, str):
+            raise OptionError(f"plugin {plugin!r} has no option {name!r}; names are texts")
         if declared is not None and name not in declared:
             known = ", ".join(declared) or "none"
             raise OptionError(f"plugin {plugin!r} has no option {name!r}; it declares: {known}")
@@ -213,4 +228,5 @@ def check_client_options(
         raise OptionError(
             f"option 'cpu_device_count' of plugin {plugin!r}: found {count}, expected 1 to 4096"
         )
+    encode_named_values(checked)
     return checked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Mapping
@@ -14,10 +13,20 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.values import NamedValue, decode_named_values
 from pjrt_bridge.errors import PjrtError, PluginLoadError
 from pjrt_bridge.runtime.client import Client
+from pjrt_bridge.runtime.library import open_library
 from pjrt_bridge.runtime.options import check_client_options
 
 _lock = threading.Lock()
 _loaded: dict[Path, Plugin] = {}
+
+
+def _start_again_in_child() -> None:
+    # Another thread of the parent may have held it at the moment of the fork.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_start_again_in_child)
 
 
 class Plugin:
@@ -73,13 +82,18 @@ class Plugin:
             PluginIncompatible: its API table cannot be used.
             PjrtError: the plugin failed to initialize.
         """
-        path = Path(library).resolve()
+        try:
+            path = Path(library).resolve()
+        except (OSError, TypeError, ValueError, RuntimeError) as error:
+            raise PluginLoadError(f"plugin {name!r}: {library!r} is no path: {error}") from error
         with _lock:
             found = _loaded.get(path)
             if found is None:
                 found = _loaded[path] = Plugin(
-                    _open(path, name), library=path, option_types=option_types
+                    open_library(path, name), library=path, option_types=option_types
                 )
+            elif found.option_types is None:
+                found.option_types = option_types
             return found
 
     @staticmethod
@@ -116,9 +130,14 @@ class Plugin:
 
         Raises:
             OptionError: an option that the plugin would abort on, or does not declare.
+            ForkedProcess: this process was forked after the plugin was loaded.
             PjrtError: the plugin could not create the client (no such device, ...).
         """
-        checked = check_client_options(options or {}, self.option_types, plugin=self.name)
+        # Before the lock, which another thread may have held at the moment of the fork.
+        self.api.check_process()
+        checked = check_client_options(
+            {} if options is None else options, self.option_types, plugin=self.name
+        )
         key = tuple(
             (name, type(value).__name__, tuple(value) if isinstance(value, list) else value)
             for name, value in sorted(checked.items())
@@ -132,23 +151,6 @@ class Plugin:
     def __repr__(self) -> str:
         where = self.library or f"{self.api.address:#x}"
         return f"<Plugin {self.name!r}, PJRT API {'.'.join(map(str, self.api_version))}, {where}>"
-
-
-def _open(path: Path, name: str) -> Api:
-    if not path.is_file():
-        raise PluginLoadError(f"plugin {name!r}: there is no file {path}")
-    try:
-        library = ctypes.CDLL(str(path))
-    except OSError as error:
-        raise PluginLoadError(f"plugin {name!r}: {path} cannot be loaded: {error}") from error
-    try:
-        entry = library.GetPjrtApi
-    except AttributeError:
-        raise PluginLoadError(
-            f"plugin {name!r}: {path} exports no GetPjrtApi, so it is no PJRT plugin"
-        ) from None
-    entry.restype = ctypes.c_void_p
-    return Api(entry() or 0, plugin=name, keepalive=library)
 
 
 def _attributes(api: Api) -> dict[str, NamedValue]:

@@ -43,19 +43,25 @@ def pack(header: Header, blob: bytes) -> bytes:
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
-def unpack(data: bytes) -> tuple[Header, bytes]:
+def unpack(data: bytes | bytearray | memoryview) -> tuple[Header, bytes]:
     """Split what `pack` joined.
 
     Raises:
         ProgramError: other data, another format version, truncated or altered.
     """
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise ProgramError(f"no serialized executable: a {type(data).__name__}, expected bytes")
+    data = bytes(data)
     if data[: len(_MAGIC)] != _MAGIC:
         raise ProgramError(
-            f"no serialized executable of this bridge: starts with {bytes(data[:8])!r}, "
+            f"no serialized executable of this bridge: starts with {data[:8]!r}, "
             f"expected {_MAGIC!r}"
         )
     body = data[len(_MAGIC) + _HASH :]
     if hashlib.sha256(body).digest() != data[len(_MAGIC) : len(_MAGIC) + _HASH]:
         raise ProgramError("the serialized executable is truncated or was altered")
-    (length,) = struct.unpack_from("<Q", body)
-    return Header(**json.loads(body[8 : 8 + length])), body[8 + length :]
+    try:
+        (length,) = struct.unpack_from("<Q", body)
+        return Header(**json.loads(body[8 : 8 + length])), body[8 + length :]
+    except (struct.error, TypeError, ValueError) as error:
+        raise ProgramError(f"the serialized executable has another header: {error}") from error

@@ -1,0 +1,60 @@
+"""Opening a plugin's shared library, as far as that can be done without harm."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from pathlib import Path
+
+from pjrt_bridge.abi.api import Api
+from pjrt_bridge.errors import PluginLoadError
+
+_ELF64_LITTLE = b"\x7fELF\x02\x01"
+_LOADED_SEGMENT = 1
+
+
+def open_library(path: Path, name: str) -> Api:
+    """Load a library and read the table that its `GetPjrtApi` returns.
+
+    Raises:
+        PluginLoadError: no such file, not a loadable library, or no `GetPjrtApi` in it.
+        PluginIncompatible: its API table cannot be used.
+    """
+    if not path.is_file():
+        raise PluginLoadError(f"plugin {name!r}: there is no file {path}")
+    try:
+        # The loader maps what is missing and dies of it.
+        if _truncated(path):
+            raise OSError("the file is truncated; install it again")
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise PluginLoadError(f"plugin {name!r}: {path} cannot be loaded: {error}") from error
+    try:
+        entry = library.GetPjrtApi
+    except AttributeError:
+        raise PluginLoadError(
+            f"plugin {name!r}: {path} exports no GetPjrtApi, so it is no PJRT plugin"
+        ) from None
+    entry.restype = ctypes.c_void_p
+    return Api(entry() or 0, plugin=name, keepalive=library)
+
+
+def _truncated(path: Path) -> bool:
+    """Whether an ELF file ends before one of its segments does (elf(5), `Elf64_Phdr`)."""
+    with path.open("rb") as file:
+        header = file.read(64)
+        if len(header) < 64 or not header.startswith(_ELF64_LITTLE):
+            return False
+        (table,) = struct.unpack_from("<Q", header, 32)
+        entry_size, count = struct.unpack_from("<HH", header, 54)
+        file.seek(table)
+        segments = file.read(entry_size * count)
+        if len(segments) < entry_size * count or entry_size < 56:
+            return True
+        size = path.stat().st_size
+        for start in range(0, len(segments), entry_size):
+            kind, _, offset = struct.unpack_from("<IIQ", segments, start)
+            (length,) = struct.unpack_from("<Q", segments, start + 32)
+            if kind == _LOADED_SEGMENT and offset + length > size:
+                return True
+    return False

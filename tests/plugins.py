@@ -1,0 +1,53 @@
+"""The plugin that tests run on, found through the metadata of the wheel that brings it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+# The library logs each client to standard error otherwise; it reads this when it is loaded.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+PRELUDE = """
+import numpy as np
+from pjrt_bridge.errors import *
+from pjrt_bridge.runtime import *
+from tests import programs
+from tests.plugins import cpu_plugin
+"""
+
+
+def cpu_library() -> Path:
+    """Path of the XLA CPU plugin."""
+    files = importlib.metadata.files("xla-cpu-pjrt") or []
+    (found,) = [file for file in files if file.name == "xla_cpu_pjrt.so"]
+    return Path(str(found.locate()))
+
+
+def cpu_plugin():  # type: ignore[no-untyped-def]
+    """The XLA CPU plugin, loaded."""
+    from pjrt_bridge.runtime import Plugin
+
+    return Plugin.load(cpu_library(), name="cpu")
+
+
+def run_python(source: str, *arguments: str, prelude: str = PRELUDE, timeout: float = 60) -> str:
+    """Run Python in a process of its own; what it printed.
+
+    Asserts that the process neither died of a signal nor failed, and wrote nothing to standard
+    error: an exception that the source expects it has to catch itself.
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", prelude + dedent(source), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
+    assert done.stderr == "", done.stderr
+    return done.stdout.strip()
