@@ -2,7 +2,7 @@
 
     import pjrt_bridge
 
-    print(*pjrt_bridge.plugins(), sep="\\n")
+    print(pjrt_bridge.plugins())
     client = pjrt_bridge.client()
     executable = client.compile(stablehlo_text)
     (result,) = executable(array)

@@ -191,9 +191,7 @@ Buffer_CopyRawToHostFuture -
 Device_PoisonExecution -
 Device_CreateAsyncTrackingEvent -
 AsyncTrackingEvent_Destroy -
-Executable_GetCompileOptions: ptr executable, out ptr serialized_bytes, out size
-    serialized_bytes_size, out ptr serialized_compile_options, out fn
-    serialized_compile_options_deleter
+Executable_GetCompileOptions -
 Buffer_DonateWithControlDependency -
 Event_Create -
 Event_Set -

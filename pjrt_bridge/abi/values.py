@@ -15,6 +15,7 @@ NamedValue = str | int | float | bool | Sequence[int]
 
 _STRUCT = STRUCTS["PJRT_NamedValue"]
 _STRING, _INT64, _INT64_LIST, _FLOAT, _BOOL = range(5)
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _VALUE_OFFSET = _STRUCT.offset("value")
 
 
@@ -38,6 +39,11 @@ def utf8(text: str, where: str) -> bytes:
 @cache
 def _array(element: Any, length: int) -> Any:
     return element * length
+
+
+def free(deleter: int, owner: int | None) -> None:
+    """Call a `void (*)(void*)` of the plugin, which frees what backs an output."""
+    _DELETER(deleter)(owner)
 
 
 def int64s(values: Sequence[int]) -> Any:

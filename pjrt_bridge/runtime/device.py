@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pjrt_bridge.abi.api import Api
-from pjrt_bridge.abi.values import NamedValue, decode_named_values, read_pointers, text
+from pjrt_bridge.abi.values import NamedValue, decode_named_values, free, read_pointers, text
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime.handles import Handle
 
@@ -44,7 +44,8 @@ class Device:
         kind: the vendor's name of the device, such as "cpu".
         process_index: process that the device belongs to.
         local_hardware_id: number of the hardware, -1 where there is none.
-        attributes: the plugin's description.
+        attributes: the plugin's description of the device, and of its state where the plugin
+            tells that too (PJRT API 0.92).
         memories: memory spaces that the device reaches.
         default_memory: where buffers go unless said otherwise; None where the plugin has no say.
         description: the plugin's own text.
@@ -63,7 +64,10 @@ class Device:
         self.kind = text(kind.device_kind, kind.device_kind_size)
         described = api.call("DeviceDescription_ToString", device_description=about)
         self.description = text(described.to_string, described.to_string_size)
-        self.attributes: Mapping[str, NamedValue] = _attributes(api, about)
+        self.attributes: Mapping[str, NamedValue] = {
+            **_described(api, about),
+            **_attributes(api, pointer),
+        }
         self.local_hardware_id = int(
             api.call("Device_LocalHardwareId", device=pointer).local_hardware_id
         )
@@ -103,9 +107,19 @@ _STATS = (
 )
 
 
-def _attributes(api: Api, description: int) -> dict[str, NamedValue]:
+def _described(api: Api, description: int) -> dict[str, NamedValue]:
     found = api.call("DeviceDescription_Attributes", device_description=description)
     return decode_named_values(found.attributes, found.num_attributes)
+
+
+def _attributes(api: Api, device: int) -> dict[str, NamedValue]:
+    if not api.has("Device_GetAttributes"):
+        return {}
+    found = api.call("Device_GetAttributes", device=device)
+    attributes = decode_named_values(found.attributes, found.num_attributes)
+    if found.attributes_deleter:
+        free(found.attributes_deleter, found.device_attributes)
+    return attributes
 
 
 def _memories(

@@ -16,6 +16,7 @@ from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import (
     NamedValue,
     decode_named_values,
+    free,
     int64s,
     pointers,
     read_int64s,
@@ -338,8 +339,7 @@ class Executable:
         with self._held() as pointer:
             found = self.client.api.call("Executable_Serialize", executable=pointer)
             blob = ctypes.string_at(found.serialized_bytes, found.serialized_bytes_size)
-            free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(found.serialized_executable_deleter)
-            free(found.serialized_executable)
+            free(found.serialized_executable_deleter, found.serialized_executable)
         header = Header(
             name=self.name,
             platform=self.client.platform,
@@ -375,6 +375,20 @@ class Executable:
             aliased=int(found.alias_size_in_bytes),
             temporaries=int(found.temp_size_in_bytes),
         )
+
+    def parameter_memory_kinds(self) -> tuple[str, ...]:
+        """Kind of the memory space that each argument has to be in (PJRT API 0.102).
+
+        Raises:
+            Unimplemented: the plugin does not tell.
+            Closed: the executable was closed.
+        """
+        with self._held() as pointer:
+            found = self.client.api.call("Executable_ParameterMemoryKinds", executable=pointer)
+            count = int(found.num_parameters)
+            kinds = read_pointers(found.memory_kinds, count)
+            sizes = read_int64s(found.memory_kind_sizes, count)
+            return tuple(text(kind, size) for kind, size in zip(kinds, sizes, strict=True))
 
     def fingerprint(self) -> str:
         """The plugin's fingerprint of the compiled program.

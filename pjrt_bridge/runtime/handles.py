@@ -96,7 +96,7 @@ class Handle:
         self._pins = 1 if pinned else 0
         self._children: set[Handle] | None = None
         self._dead = False
-        self._loan: tuple[Handle, object] | None = None
+        self._loan: tuple[int | None, object] | None = None
         with _lock:
             _live[kind] += 1
             if parent is None:
@@ -148,21 +148,26 @@ class Handle:
             memory: any object that owns it.
             done: PJRT_Event that says so, some time after the buffer's end; taken over.
         """
-        self._loan = self._unowned(done), memory
+        self._loan = done, memory
 
     def watch(self) -> None:
         """See to it that the execution that ends with this buffer is waited for at exit."""
         self.running = False
         # What failed has ended, too.
         with suppress(PjrtError):
-            event = self.api.call("Buffer_ReadyEvent", buffer=self.pointer).event
-            keep_until(self._unowned(event))
+            self._outlive(self.api.call("Buffer_ReadyEvent", buffer=self.pointer).event, None)
 
-    def _unowned(self, event: int | None) -> Handle:
-        """An event that ends with its one pin."""
-        handle = Handle(self.api, "Event", event, self.parent, argument="event", pinned=True)
-        handle.released = True
-        return handle
+    def _outlive(self, event: int | None, memory: object) -> None:
+        """Keep `memory` until the plugin signals an event, which is taken over."""
+        if not event:
+            return
+        if pending.is_ready(self.api, event):
+            self.api.call("Event_Destroy", event=event)
+            return
+        done = Handle(self.api, "Event", event, self.parent, argument="event", pinned=True)
+        # Nobody owns it: it ends with its pin.
+        done.released = True
+        keep_until(done, memory)
 
     def _ended(self) -> bool:
         """Whether this moment ends the object; true once. Needs the lock."""
@@ -176,13 +181,13 @@ class Handle:
         if self.api.usable and not _exiting:
             # A plugin that refuses keeps the object, and there is nobody to tell: this may run in
             # a finalizer or in the middle of a call that has nothing to do with it.
-            if self.running:
-                self.watch()
             with suppress(PjrtError):
+                if self.running:
+                    self.watch()
                 self.api.call(f"{self.kind}_Destroy", **{self._argument: self.pointer})
-        if self._loan is not None:
-            keep_until(*self._loan)
-            self._loan = None
+                if self._loan is not None:
+                    self._outlive(*self._loan)
+        self._loan = None
         with _lock:
             _live[self.kind] -= 1
             parent = self.parent

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import PjrtError
 
 if TYPE_CHECKING:
@@ -32,12 +33,8 @@ class Pending:
 
     def over(self) -> bool:
         """Whether the plugin is done, or cannot be asked: its threads stayed behind in a fork."""
-        if not self._done.api.usable:
-            return True
-        try:
-            return bool(self._done.api.call("Event_IsReady", event=self._done.pointer).is_ready)
-        except PjrtError:
-            return True
+        api = self._done.api
+        return not api.usable or is_ready(api, self._done.pointer)
 
     def end(self) -> None:
         """Let go of the event; the memory goes with this object."""
@@ -46,6 +43,14 @@ class Pending:
 
 queue: deque[Pending] = deque()
 """What is not known to be over, oldest first."""
+
+
+def is_ready(api: Api, event: int) -> bool:
+    """Whether an event was signalled, or the plugin cannot tell."""
+    try:
+        return bool(api.call("Event_IsReady", event=event).is_ready)
+    except PjrtError:
+        return True
 
 
 def settle(*, patient: bool) -> None:
