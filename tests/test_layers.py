@@ -14,7 +14,7 @@ FLOORS = [
     {"abi"},
     {"stablehlo"},
     {"runtime"},
-    {"registry"},
+    {"registry", "mixed"},
     {"torch_interop"},
     {"cli", "__main__"},
 ]

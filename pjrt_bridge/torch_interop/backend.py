@@ -19,13 +19,20 @@ from typing import Any
 
 from torch import fx
 
-from pjrt_bridge.errors import FallbackForbidden, HostFallbackWarning, PjrtError
+from pjrt_bridge.errors import (
+    FallbackForbidden,
+    HostFallbackWarning,
+    PjrtError,
+    ProgramError,
+    UnsupportedDtype,
+)
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.registry import lowerings
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit import emit
 from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement import Placement
 from pjrt_bridge.torch_interop.segments import DeviceSegment
@@ -111,13 +118,16 @@ class _Compiler:
         self._client = client
         self._options = options
         self._lookup = _lookup(client)
+        self._static: frozenset[int] = frozenset()
 
     def compile(
         self, kind: str, graph: fx.GraphModule, example_inputs: Sequence[Any]
     ) -> Callable[[list[Any]], Any]:
         """Compile one ATen graph into a boxed function."""
-        # Saved activations take a backward's positions; there is nothing static about them.
-        static = frozenset() if kind == "backward" else compat.static_inputs()
+        if kind == "backward":
+            static = compat.saved_inputs(graph.graph, self._static)
+        else:
+            static = self._static = compat.static_inputs()
         if is_symbolic(graph.graph):
             specialized = partial(self._compile_specialized, kind, static, graph)
             return compat.boxed(Specializer(specialized).run)
@@ -146,15 +156,16 @@ class _Compiler:
         if refusals:
             seconds = time.perf_counter() - started
             return self._refuse(kind, graph, refusals, record(0, tuple(refusals), seconds, 0.0))
-        emitted = emit(graph, self._lookup, name=kind)
-        lowered = time.perf_counter()
         try:
+            emitted = emit(graph, self._lookup, name=kind)
+            lowered = time.perf_counter()
             executable = self._client.compile(
                 emitted.program, options=self._options.compile_options()
             )
-        except PjrtError as error:
-            reason = f"the plugin could not compile it: {error}"
-            return self._refuse(kind, graph, [reason], record(0, (reason,), lowered - started, 0.0))
+        except (NotLowerable, PjrtError, ProgramError, UnsupportedDtype) as error:
+            reason = f"it could not be compiled: {error}"
+            seconds = time.perf_counter() - started
+            return self._refuse(kind, graph, [reason], record(0, (reason,), seconds, 0.0))
         compiled = time.perf_counter() - lowered
         _compiled.append(record(1, (), lowered - started, compiled))
         return DeviceSegment(executable, emitted, static).run

@@ -7,6 +7,7 @@ looked up by name when they are needed, so one that is missing breaks nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -14,15 +15,18 @@ from torch import fx
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
+    unset_fake_temporarily,
 )
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils.checkpoint import CheckpointPolicy
 
 DATA_DEPENDENT = (
     DataDependentOutputException,
@@ -61,8 +65,21 @@ def run_aot_autograd(
             bw_compiler=backward,
             inference_compiler=inference,
             decompositions=decompositions,
+            partition_fn=_partition,
             keep_inference_input_mutations=True,
         )(graph, inputs)
+
+
+def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **counts: Any) -> Any:
+    """Divide a joint graph into forward and backward."""
+    for node in joint.graph.nodes:
+        if operator_name(node.target) == "aten.clone.default" and node.args[0].op == "placeholder":
+            # AOTAutograd keeps the old value of an input that is written into by a copy. Left to
+            # itself the partitioner would copy the input again in backward, when it is too late.
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    # Torch's other partitioner saves what backward reads as it is, transposed weights too, which
+    # here would be a copy of each of them in each step.
+    return min_cut_rematerialization_partition(joint, inputs, **counts)
 
 
 def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -83,6 +100,16 @@ def static_inputs() -> frozenset[int]:
     context = TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata
     return frozenset() if metadata is None else frozenset(metadata.static_input_indices or ())
+
+
+def saved_inputs(backward: fx.Graph, inputs: frozenset[int]) -> frozenset[int]:
+    """Where a backward graph is given the inputs of its forward graph that have these indices.
+
+    AOTAutograd names the inputs of both `primals_1`, `primals_2`, ...
+    """
+    names = {f"primals_{index + 1}" for index in inputs}
+    placeholders = [node for node in backward.nodes if node.op == "placeholder"]
+    return frozenset(at for at, node in enumerate(placeholders) if node.target in names)
 
 
 def operator_name(target: object) -> str | None:
@@ -124,6 +151,11 @@ def specialize(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModul
             return make_fx(fx.Interpreter(graph).run)(*fake)
 
 
+def real_tensors() -> AbstractContextManager[Any]:
+    """Operations inside see the values of tensors, also while AOTAutograd compiles."""
+    return unset_fake_temporarily()
+
+
 def stack_trace(node: fx.Node) -> str | None:
     """The user's Python stack where the node was traced."""
     trace = node.meta.get("stack_trace") or node.meta.get("fwd_stack_trace")
@@ -141,3 +173,19 @@ def graph_attribute(graph: Any, target: str) -> Any:
 def substitute(arguments: Any, values: Mapping[fx.Node, Any]) -> Any:
     """Arguments of a node with every node in them replaced by its value."""
     return fx.map_arg(arguments, lambda node: values[node])
+
+
+def has_effect(node: fx.Node) -> bool:
+    """Whether a node must keep its place among others of its kind: it draws, prints, mutates."""
+    if not isinstance(node.target, OpOverload):
+        return node.op == "call_function"
+    return torch.Tag.nondeterministic_seeded in node.target.tags or node.is_impure()
+
+
+def is_cheap(node: fx.Node) -> bool:
+    """Whether a node is a constant, a creator or a view: it costs less than moving its result."""
+    if node.op == "get_attr":
+        return True
+    if not isinstance(node.target, OpOverload) or has_effect(node):
+        return False
+    return node.target.is_view or not node.all_input_nodes

@@ -24,7 +24,7 @@ from pjrt_bridge.torch_interop.placement import (
     source_frame,
     tensor_types,
 )
-from pjrt_bridge.torch_interop.tensors import Form
+from pjrt_bridge.torch_interop.tensors import Form, Result
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class Computed:
-    """A graph output that is a result of the program."""
+    """A graph output that is a result of the program, by index."""
 
     result: int
-    form: Form
 
 
 @dataclass(frozen=True)
@@ -57,16 +56,18 @@ class Emitted:
         program: takes the tensor arguments in graph order, then `captured`.
         inputs: for each parameter that is an argument, its position and form.
         captured: tensors that the graph holds itself, and their forms.
+        results: the tensors that the program's results become.
         outputs: what each graph output is.
-        mutations: (position of an argument, result that becomes its new value).
+        mutations: (position of an argument, index of the result that becomes its new value).
         operations: number of graph nodes that compute.
     """
 
     program: Program
     inputs: tuple[tuple[int, Form], ...]
     captured: tuple[tuple[torch.Tensor, Form], ...]
+    results: tuple[Result, ...]
     outputs: tuple[Argument | Computed | Constant, ...]
-    mutations: tuple[tuple[int, Computed], ...]
+    mutations: tuple[tuple[int, int], ...]
     operations: int
 
 
@@ -103,8 +104,9 @@ class _Emission:
         sources = [*(node for _, node in tensors), *attributes]
         for node, form, value in zip(sources, forms, self._builder.parameters, strict=True):
             self._values[node] = self._permuted(value, form.order and form.inverse)
-        self._results: list[Value] = []
-        self._mutations: list[tuple[int, Computed]] = []
+        self._results: list[tuple[Value, Result]] = []
+        self._computed: dict[fx.Node, Computed] = {}
+        self._mutations: list[tuple[int, int]] = []
         self._operations = 0
 
     def run(self) -> Emitted:
@@ -116,9 +118,10 @@ class _Emission:
             elif node.op == "output":
                 outputs = tuple(self._output(item) for item in node.args[0])
         return Emitted(
-            program=self._builder.finish(self._results),
+            program=self._builder.finish([value for value, _ in self._results]),
             inputs=self._inputs,
             captured=self._captured,
+            results=tuple(result for _, result in self._results),
             outputs=outputs,
             mutations=tuple(self._mutations),
             operations=self._operations,
@@ -150,14 +153,15 @@ class _Emission:
         assert isinstance(target, fx.Node)
         assert isinstance(source, fx.Node)
         promise = compat.promise(target)
-        form = Form.of(promise)
         copy = self._lookup("aten.copy.default")
         assert copy is not None
         context = Context(self._builder, tensor_types(promise))
         value = copy(context, self._values[target], self._values[source])
         assert isinstance(value, Value)
         position = self._positions[target]
-        self._mutations.append((position, self._computed(value, form)))
+        self._mutations.append((position, self._result(value, promise)))
+        # Who reads the operation itself reads the argument, after the mutation.
+        self._positions[node] = position
 
     def _output(self, item: Any) -> Argument | Computed | Constant:
         if not isinstance(item, fx.Node):
@@ -167,12 +171,19 @@ class _Emission:
         value = self._values[item]
         if not isinstance(value, Value):
             return Constant(value)
-        return self._computed(value, Form.of(compat.promise(item)))
+        # A node that is several outputs (the user's, and saved for backward) is one tensor.
+        if item not in self._computed:
+            self._computed[item] = Computed(self._result(value, compat.promise(item)))
+        return self._computed[item]
 
-    def _computed(self, value: Value, form: Form) -> Computed:
-        dense = self._permuted(value, form.order)
-        self._results.append(dense)
-        return Computed(len(self._results) - 1, form)
+    def _result(self, value: Value, promise: torch.Tensor) -> int:
+        """Return a value from the program, as the memory of its tensor has it; the index."""
+        result = Result.of(promise)
+        once = result.form.type.shape
+        if once != value.shape:
+            value = self._builder.slice(value, (0,) * len(once), once, (1,) * len(once))
+        self._results.append((self._permuted(value, result.form.order), result))
+        return len(self._results) - 1
 
     def _permuted(self, value: Value, order: tuple[int, ...] | None) -> Value:
         return value if order is None else self._builder.transpose(value, order)

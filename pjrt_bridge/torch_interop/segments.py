@@ -7,15 +7,16 @@ from typing import Any
 import torch
 
 from pjrt_bridge.runtime import Buffer, Client, Executable
-from pjrt_bridge.torch_interop.emit import Argument, Computed, Emitted
-from pjrt_bridge.torch_interop.tensors import StaticInput, to_tensor
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.emit import Argument, Computed, Constant, Emitted
+from pjrt_bridge.torch_interop.tensors import StaticInputs
 
 
 class DeviceSegment:
     """A whole ATen graph as one executable.
 
-    A run waits before it returns:
-    arguments are shared with the plugin, and their owner may write to them next.
+    A run waits before it returns: arguments are shared with the plugin, and their owner may write
+    to them next.
 
     Args:
         executable: compiled from `emitted.program`.
@@ -28,57 +29,51 @@ class DeviceSegment:
         self.emitted = emitted
         client = executable.client
         self._client: Client = client
-        self._inputs = [
-            (position, form, StaticInput(client, form) if position in static else None)
-            for position, form in emitted.inputs
-        ]
-        self._captured = [
-            client.put_host(form.to_host_array(tensor.detach()))
-            for tensor, form in emitted.captured
-        ]
+        # (index among the program's parameters, position among the graph's arguments, form)
+        inputs = [(index, *item) for index, item in enumerate(emitted.inputs)]
+        kept = [item for item in inputs if item[1] in static]
+        self._given = [item for item in inputs if item[1] not in static]
+        self._kept = [(index, position) for index, position, _ in kept]
+        self._static = StaticInputs(client, [form for *_, form in kept])
+        with compat.real_tensors():
+            captured = [
+                client.put_host(form.to_host_array(tensor)) for tensor, form in emitted.captured
+            ]
+        self._template: list[Buffer | None] = [*(None for _ in inputs), *captured]
 
     def run(self, arguments: list[Any]) -> list[Any]:
         """The graph's outputs; empties the list of arguments (AOTAutograd's convention)."""
         given = list(arguments)
         arguments.clear()
-        outputs, done = self.executable.submit([*self._buffers(given), *self._captured])
+        buffers, done = self.executable.submit(self._buffers(given))
         try:
             done.wait()
         finally:
             done.close()
-        tensors: dict[int, torch.Tensor] = {}
-        with torch.no_grad():
-            for position, computed in self.emitted.mutations:
-                given[position].copy_(self._tensor(computed, outputs, tensors))
-        return [self._output(item, given, outputs, tensors) for item in self.emitted.outputs]
-
-    def _buffers(self, given: list[Any]) -> list[Buffer]:
-        put = self._client.put_host
-        return [
-            put(form.to_host_array(given[position].detach()))
-            if static is None
-            else static.buffer(given[position])
-            for position, form, static in self._inputs
+        tensors = [
+            result.tensor(buffer)
+            for result, buffer in zip(self.emitted.results, buffers, strict=True)
         ]
+        if self.emitted.mutations:
+            with torch.no_grad():
+                for position, index in self.emitted.mutations:
+                    given[position].copy_(tensors[index])
+        return [_output(item, given, tensors) for item in self.emitted.outputs]
 
-    def _output(
-        self,
-        item: Any,
-        given: list[Any],
-        outputs: tuple[Buffer, ...],
-        tensors: dict[int, torch.Tensor],
-    ) -> Any:
-        if isinstance(item, Argument):
-            return given[item.position]
-        if isinstance(item, Computed):
-            return self._tensor(item, outputs, tensors)
-        return item.value
+    def _buffers(self, given: list[Any]) -> list[Any]:
+        buffers = self._template.copy()
+        static = self._static.buffers([given[position] for _, position in self._kept])
+        for (index, _), buffer in zip(self._kept, static, strict=True):
+            buffers[index] = buffer
+        put = self._client.put_host
+        for index, position, form in self._given:
+            buffers[index] = put(form.to_host_array(given[position]))
+        return buffers
 
-    @staticmethod
-    def _tensor(
-        item: Computed, outputs: tuple[Buffer, ...], tensors: dict[int, torch.Tensor]
-    ) -> torch.Tensor:
-        found = tensors.get(item.result)
-        if found is None:
-            found = tensors[item.result] = to_tensor(outputs[item.result], item.form)
-        return found
+
+def _output(
+    item: Argument | Computed | Constant, given: list[Any], tensors: list[torch.Tensor]
+) -> Any:
+    if isinstance(item, Computed):
+        return tensors[item.result]
+    return given[item.position] if isinstance(item, Argument) else item.value

@@ -8,14 +8,19 @@ program permutes it, which costs nothing where the compiler can read it in that 
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
-from torch.utils.dlpack import from_dlpack
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.runtime import Buffer, Client
+from pjrt_bridge.runtime.dlpack import is_row_major
+from pjrt_bridge.runtime.handles import Pin
 from pjrt_bridge.runtime.host import HostArray
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -34,19 +39,15 @@ class Form:
 
     @staticmethod
     def of(promise: torch.Tensor) -> Form:
-        """The form of a (fake) tensor.
+        """The form of a (fake) tensor; row-major where its memory has gaps or repeats.
 
         Raises:
             UnsupportedDtype: torch's element type has no PJRT counterpart.
         """
         type = TensorType(tuple(promise.shape), dtypes.from_torch(promise.dtype))
-        if promise.is_contiguous():
-            return Form(type, None)
-        strides = promise.stride()
-        order = tuple(sorted(range(type.rank), key=lambda dim: (-strides[dim], dim)))
-        return Form(type, order if promise.permute(order).is_contiguous() else None)
+        return Form(type, _reordered(_dense_order(type.shape, promise.stride())))
 
-    @property
+    @cached_property
     def dense(self) -> TensorType:
         """Shape and type of the row-major array in memory."""
         if self.order is None:
@@ -61,23 +62,110 @@ class Form:
 
     def to_host_array(self, tensor: torch.Tensor) -> HostArray:
         """The memory of a tensor in this form, copied only where it lies differently."""
-        dense = tensor if self.order is None else tensor.permute(self.order)
+        # Detached, it holds this memory even if the tensor is given other memory meanwhile.
+        dense = tensor.detach()
+        if dense.is_conj() or dense.is_neg():
+            # Views that conjugate or negate when they are read; their memory does neither.
+            dense = dense.resolve_conj().resolve_neg()
+        if self.order is not None:
+            dense = dense.permute(self.order)
         if not dense.is_contiguous():
             dense = dense.contiguous()
         type = self.dense
         return HostArray(dense.data_ptr(), type.dtype, type.shape, None, dense)
 
 
-def to_tensor(buffer: Buffer, form: Form) -> torch.Tensor:
-    """A tensor over a buffer's memory, or a copy where the memory is not the host's."""
-    tensor = from_dlpack(buffer) if buffer.client.shares_host_memory else _copied(buffer)
-    return tensor if form.order is None else tensor.permute(form.inverse)
+@dataclass(frozen=True)
+class Result:
+    """A tensor that is made of a result of a program.
+
+    Strides are those that torch promises, also of a permuted or an expanded tensor. Gaps alone are
+    closed: what torch returns as a slice of a larger tensor is a tensor of its own here.
+
+    Attributes:
+        type: shape and element type as the graph sees them.
+        strides: of the tensor, in elements.
+        form: of what the program has to compute: one element for each that is repeated.
+    """
+
+    type: TensorType
+    strides: tuple[int, ...]
+    form: Form
+
+    @staticmethod
+    def of(promise: torch.Tensor) -> Result:
+        """The result that keeps torch's promise.
+
+        Raises:
+            UnsupportedDtype: torch's element type has no PJRT counterpart.
+        """
+        type = TensorType(tuple(promise.shape), dtypes.from_torch(promise.dtype))
+        strides = tuple(promise.stride())
+        shape = tuple(
+            1 if stride == 0 and size > 1 else size
+            for size, stride in zip(type.shape, strides, strict=True)
+        )
+        order = _dense_order(shape, strides)
+        if order is None:
+            steps = _row_major_strides(shape)
+            repeats = zip(shape, type.shape, steps, strict=True)
+            strides = tuple(0 if once != size else step for once, size, step in repeats)
+        return Result(type, strides, Form(TensorType(shape, type.dtype), _reordered(order)))
+
+    def tensor(self, buffer: Buffer) -> torch.Tensor:
+        """A tensor over a buffer's memory, or over a copy where the memory is not the host's.
+
+        The execution that computes the buffer must have ended.
+        """
+        shape, dtype = self.type.shape, self._dtype
+        if 0 in shape:
+            return torch.empty_strided(shape, self.strides, dtype=dtype)
+        memory: Any
+        if buffer.client.shares_host_memory:
+            pin = Pin(buffer.handle)
+            # Not `buffer.address`, which waits for each buffer once more.
+            found = buffer.client.api.call(
+                "Buffer_OpaqueDeviceMemoryDataPointer", buffer=buffer.handle.pointer
+            )
+            memory = self._memory.from_address(found.device_memory_ptr)
+            memory.pin = pin
+        else:
+            memory = buffer.to_numpy().reshape(-1).view("u1")
+        # Torch lets go of `memory` as C does, also while a Python exception is on its way. The
+        # tensor is no view of another, which autograd would forbid the user to write into.
+        flat = torch.frombuffer(memory, dtype=dtype)
+        return flat.set_(flat.untyped_storage(), 0, shape, self.strides)
+
+    @cached_property
+    def _dtype(self) -> torch.dtype:
+        return torch_dtype(self.type.dtype)
+
+    @cached_property
+    def _memory(self) -> Any:
+        return ctypes.c_char * self.form.type.nbytes
 
 
-def _copied(buffer: Buffer) -> torch.Tensor:
-    array = buffer.to_numpy()
-    raw = torch.from_numpy(array.reshape(-1).view("u1"))
-    return raw.view(torch_dtype(buffer.dtype)).reshape(array.shape)
+def _dense_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """Dimensions from the slowest to the fastest varying; None where memory has gaps or repeats."""
+    rank = len(shape)
+    if is_row_major(shape, strides):
+        return tuple(range(rank))
+    order = tuple(sorted(range(rank), key=lambda dim: (-strides[dim], dim)))
+    if is_row_major([shape[dim] for dim in order], [strides[dim] for dim in order]):
+        return order
+    return None
+
+
+def _reordered(order: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    return None if order is None or order == tuple(range(len(order))) else order
+
+
+def _row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
@@ -88,36 +176,56 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return found
 
 
-class StaticInput:
-    """The buffer of a parameter, kept from call to call.
+class StaticInputs:
+    """The buffers of parameters and other tensors that a graph reads in every call.
 
-    Where the plugin uses host memory in place the buffer is a view and follows in-place updates, so
+    Where the plugin uses host memory in place a buffer is a view and follows in-place updates, so
     it holds as long as the tensor keeps its memory. Elsewhere it is a copy that is renewed when the
-    tensor's version counter moves.
+    tensor's version counter moves; torch moves it with every in-place operation, except those on
+    `tensor.data`.
+
+    Args:
+        client: where the buffers live.
+        forms: of the tensors.
     """
 
-    def __init__(self, client: Client, form: Form) -> None:
+    def __init__(self, client: Client, forms: Sequence[Form]) -> None:
         self._client = client
-        self._form = form
-        self._buffer: Buffer | None = None
-        self._address = 0
-        self._version: int | None = None
+        self._forms = tuple(forms)
+        # One tuple, replaced as a whole: other threads see marks and buffers that belong together.
+        self._kept: tuple[list[object], list[Buffer | None]] = (
+            [_Never() for _ in self._forms],
+            [None for _ in self._forms],
+        )
 
-    def buffer(self, tensor: torch.Tensor) -> Buffer:
-        """The buffer of the tensor as it is now."""
-        address = tensor.data_ptr()
-        version = None if self._client.shares_host_memory else tensor._version
-        if self._buffer is None or address != self._address or version != self._version:
-            return self._renew(tensor, address, version)
-        return self._buffer
-
-    def _renew(self, tensor: torch.Tensor, address: int, version: int | None) -> Buffer:
-        host = self._form.to_host_array(tensor.detach())
-        buffer = self._client.put_host(host)
-        # A copy of unaligned or gapped host memory would not follow updates: make it in each call.
-        follows = host.address == address and host.shareable
-        if follows or not self._client.shares_host_memory:
-            self._buffer, self._address, self._version = buffer, address, version
+    def buffers(self, tensors: Sequence[torch.Tensor]) -> list[Buffer | None]:
+        """A buffer for each tensor as it is now. The list must not be changed."""
+        marks: list[object]
+        if self._client.shares_host_memory:
+            marks = [tensor.data_ptr() for tensor in tensors]
         else:
-            self._buffer = None
-        return buffer
+            marks = [_version_mark(tensor) for tensor in tensors]
+        old_marks, buffers = self._kept
+        if marks == old_marks:
+            return buffers
+        buffers = buffers.copy()
+        for index, (tensor, form) in enumerate(zip(tensors, self._forms, strict=True)):
+            if marks[index] != old_marks[index]:
+                host = form.to_host_array(tensor)
+                buffers[index] = self._client.put_host(host)
+                if self._client.shares_host_memory and not (
+                    host.shareable and host.address == marks[index]
+                ):
+                    # A copy does not follow updates of the tensor: it is made in each call.
+                    marks[index] = _Never()
+        self._kept = marks, buffers
+        return buffers
+
+
+class _Never:
+    """A mark that no later call has: objects are equal only to themselves."""
+
+
+def _version_mark(tensor: torch.Tensor) -> object:
+    # Tensors of inference mode count no versions.
+    return _Never() if tensor.is_inference() else (tensor.data_ptr(), tensor._version)

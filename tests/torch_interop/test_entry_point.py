@@ -1,0 +1,30 @@
+"""How torch finds the backend."""
+
+import subprocess
+import sys
+
+import torch
+
+
+def test_the_backend_is_listed() -> None:
+    assert "pjrt" in torch._dynamo.list_backends()
+
+
+def test_a_program_that_never_imports_the_bridge() -> None:
+    program = (
+        "import sys, torch\n"
+        "assert 'pjrt_bridge' not in sys.modules\n"
+        "f = torch.compile(lambda x: x.exp() + 1, backend='pjrt', options={'fallback': 'error'})\n"
+        "x = torch.ones(3)\n"
+        "assert torch.allclose(f(x), x.exp() + 1)\n"
+        "from pjrt_bridge.torch_interop.backend import compiled_graphs\n"
+        "print([(g.kind, g.plugin, g.segments) for g in compiled_graphs()])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "[('inference', 'cpu', 1)]", done.stderr
+    assert done.returncode == 0
