@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from pjrt_bridge.errors import HostFallbackWarning, Internal
-from pjrt_bridge.registry import PluginSpec, load
-from pjrt_bridge.runtime import Event, Executable
+from pjrt_bridge.registry import load
+from pjrt_bridge.runtime import Event, Executable, Plugin
 from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop import backend
 from pjrt_bridge.torch_interop.backend import compiled_graphs
@@ -86,7 +86,7 @@ def test_two_models_at_once() -> None:
 
 
 def test_two_plugins_with_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    second = load(PluginSpec("second", address=load("cpu").api.address)).client()
+    second = Plugin.from_address(load("cpu").api.address, name="second").client()
     first = backend.select_client("cpu")
     monkeypatch.setattr(
         backend, "select_client", lambda name: second if name == "second" else first
