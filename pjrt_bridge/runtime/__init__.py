@@ -2,9 +2,10 @@
 
 from pjrt_bridge.runtime.buffer import Buffer, BufferState
 from pjrt_bridge.runtime.client import Client
+from pjrt_bridge.runtime.description import MemoryStats
 from pjrt_bridge.runtime.device import Device, Memory
 from pjrt_bridge.runtime.event import Event
-from pjrt_bridge.runtime.executable import Executable, MemoryStats
+from pjrt_bridge.runtime.executable import Executable
 from pjrt_bridge.runtime.handles import live as live_handles
 from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.runtime.options import CompileOptions

@@ -120,6 +120,8 @@ class Arguments:
             SignatureMismatch: a parameter that the program does not donate, or a donated buffer
                 that is also another argument.
         """
+        if not (self.donors or donate):
+            return (), ()
         donated = self.donors
         if donate is not None:
             unknown = [index for index in donate if index not in self.donors]

@@ -66,10 +66,10 @@ class Buffer:
         pointer: int | None,
         type: TensorType,
         device: Device,
-        *,
         layout: Layout | None = None,
         custom_layout: tuple[int, ...] | None = None,
         dynamic: bool = False,
+        *,
         pinned: bool = False,
     ) -> None:
         self.client = client
@@ -231,7 +231,9 @@ class Buffer:
                 made = client.api.call(
                     "Buffer_CopyToMemory", buffer=pointer, dst_memory=memory.pointer
                 )
-            return Buffer(client, made.dst_buffer, self.type, device)
+            copy = Buffer(client, made.dst_buffer, self.type, device)
+            copy.handle.running = True
+            return copy
 
     def delete(self) -> None:
         """Free the memory as soon as nothing reads it; later uses raise BufferUnavailable."""

@@ -8,14 +8,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.chain import Extension
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import (
     encode_named_values,
-    int64s,
     read_pointers,
     text,
 )
@@ -36,13 +33,12 @@ from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.runtime.options import CompileOptions, Override, check_client_options
 from pjrt_bridge.runtime.quirks import SAFE_FLAGS
 from pjrt_bridge.runtime.serialized import unpack
+from pjrt_bridge.runtime.transfer import shares_host_memory, transfer
 from pjrt_bridge.stablehlo.program import Program
-from pjrt_bridge.stablehlo.types import Signature, TensorType
+from pjrt_bridge.stablehlo.types import Signature
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime.plugin import Plugin
-
-_COPY_DURING_CALL, _SHARE = 0, 2
 
 
 class Client:
@@ -118,22 +114,7 @@ class Client:
             return len(self.devices)
 
     def _probe_sharing(self) -> bool:
-        needed = ("Buffer_OpaqueDeviceMemoryDataPointer", "Buffer_IsOnCpu")
-        if not all(self.api.has(name) for name in needed):
-            return False
-        raw = np.zeros(2 * ALIGNMENT, np.uint8)
-        start = -raw.__array_interface__["data"][0] % ALIGNMENT
-        aligned = raw[start : start + ALIGNMENT]
-        try:
-            with self._put(describe(aligned), self.devices[0], None, share=True) as probe:
-                on_host = self._on_host(probe)
-                return on_host and probe.address == aligned.__array_interface__["data"][0]
-        except PjrtError:
-            return False
-
-    def _on_host(self, buffer: Buffer) -> bool:
-        with buffer.held() as pointer:
-            return bool(self.api.call("Buffer_IsOnCpu", buffer=pointer).is_on_cpu)
+        return shares_host_memory(self)
 
     @property
     def extensions(self) -> tuple[Extension, ...]:
@@ -202,7 +183,9 @@ class Client:
         place = self.place(device, memory)
         host = describe(data)
         share = copy is not True and self.shares_host_memory and host.shareable
-        made = self._put(host, place, memory, share=share) if share or copy is not False else None
+        made = (
+            transfer(self, host, place, memory, share=share) if share or copy is not False else None
+        )
         # Plugins that cannot share an array copy it in silence.
         if made is None or (copy is False and made.address != host.address):
             raise DataError(
@@ -215,7 +198,7 @@ class Client:
     def put_host(self, host: HostArray, device: Device | None = None) -> Buffer:
         """`put` for memory that is described already: shared where possible, else copied."""
         share = self.shares_host_memory and host.shareable
-        return self._put(host, device or self.devices[0], None, share=share)
+        return transfer(self, host, device or self.devices[0], None, share=share)
 
     def place(self, device: Device | None, memory: Memory | None) -> Device:
         """The device of a placement that leaves one of both open, or both.
@@ -253,43 +236,6 @@ class Client:
         if copy is False:
             raise DataError(f"{buffer!r} is not on {place!r}, and copy=False forbids to bring it")
         return buffer.copy_to(memory or place)
-
-    def _put(
-        self, host: HostArray, device: Device, memory: Memory | None, *, share: bool
-    ) -> Buffer:
-        self.check_dtype(host.dtype)
-        shape = host.shape
-        strides = None if share else host.byte_strides
-        dims = int64s(shape)
-        steps = None if strides is None else int64s(strides)
-        self.handle.pin()
-        try:
-            made = self.api.call(
-                "Client_BufferFromHostBuffer",
-                client=self.handle.pointer,
-                data=host.address or _EMPTY_ADDRESS,
-                type=host.dtype.code,
-                dims=ctypes.addressof(dims),
-                num_dims=len(shape),
-                byte_strides=None if steps is None else ctypes.addressof(steps),
-                num_byte_strides=0 if steps is None else len(shape),
-                host_buffer_semantics=_SHARE if share else _COPY_DURING_CALL,
-                # A memory space says more than its device; plugins refuse both.
-                device=None if memory else device.pointer,
-                memory=memory.pointer if memory else None,
-            )
-            done = made.done_with_host_buffer
-            if not share:
-                # The copy was made during the call, so there is nothing to wait for.
-                if done:
-                    self.api.call("Event_Destroy", event=done)
-                return Buffer(self, made.buffer, TensorType(shape, host.dtype), device)
-            buffer = Buffer(self, made.buffer, TensorType(shape, host.dtype), device, pinned=True)
-            buffer.handle.lend(host.owner, done)
-            buffer.handle.unpin()
-            return buffer
-        finally:
-            self.handle.unpin()
 
     def check_dtype(self, dtype: DType) -> None:
         """Refuse element types that are newer than the plugin, which would crash on them.
@@ -431,7 +377,3 @@ func.func @main() -> tensor<i32> {
   return %0 : tensor<i32>
 }
 """
-
-_EMPTY = ctypes.create_string_buffer(ALIGNMENT)
-# Plugins dereference the data pointer's check even when there are no elements.
-_EMPTY_ADDRESS = ctypes.addressof(_EMPTY)

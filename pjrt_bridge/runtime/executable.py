@@ -8,44 +8,27 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pjrt_bridge import dtypes
 from pjrt_bridge.abi.structs import STRUCTS
-from pjrt_bridge.abi.values import (
-    NamedValue,
-    decode_named_values,
-    free,
-    int64s,
-    pointers,
-    read_int64s,
-    read_pointers,
-    text,
-)
-from pjrt_bridge.errors import Closed, PjrtBridgeError, PjrtError, SignatureMismatch
+from pjrt_bridge.abi.values import NamedValue, free, int64s, pointers
+from pjrt_bridge.errors import Closed, PjrtBridgeError, SignatureMismatch
+from pjrt_bridge.runtime import description
 from pjrt_bridge.runtime.arguments import Arguments
 from pjrt_bridge.runtime.buffer import Buffer
+from pjrt_bridge.runtime.description import MemoryStats
 from pjrt_bridge.runtime.device import Device
 from pjrt_bridge.runtime.event import Event
 from pjrt_bridge.runtime.handles import Handle, defer, pin_all, unpin_all
 from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.runtime.serialized import Header, pack
-from pjrt_bridge.stablehlo.types import Result, Signature, TensorType
+from pjrt_bridge.stablehlo.types import Result, Signature
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime.client import Client
 
-
-@dataclass(frozen=True, slots=True)
-class MemoryStats:
-    """Bytes that one execution needs, by the compiler's account."""
-
-    generated_code: int
-    arguments: int
-    outputs: int
-    aliased: int
-    temporaries: int
+# Layout, custom layout and dynamic, as `Buffer` has them.
+_Form = tuple[Layout, tuple[int, ...] | None, bool]
 
 
 class Executable:
@@ -86,50 +69,16 @@ class Executable:
             self._loaded.unpin()
 
     def _describe(self) -> None:
-        api, inner = self.client.api, self._inner.pointer
-        self.devices = self._assigned_devices() or self.client.devices[:1]
-        partitions = api.call("Executable_NumPartitions", executable=inner).num_partitions
+        client, inner = self.client, self._inner.pointer
         # With one partition the compiler ignores shardings.
-        self._sharded = partitions > 1
-        self.outputs = self._output_types()
-        self._arguments = Arguments(self.name, self.signature, self.client, sharded=self._sharded)
-        self._layouts: tuple[tuple[Layout, tuple[int, ...] | None], ...] | None = None
-        self._options = STRUCTS["PJRT_ExecuteOptions"].new()
-
-    def _assigned_devices(self) -> tuple[Device, ...]:
-        api = self.client.api
-        try:
-            found = api.call("LoadedExecutable_AddressableDevices", executable=self._loaded.pointer)
-        except PjrtError:
-            return ()
-        listed = read_pointers(found.addressable_devices, found.num_addressable_devices)
-        return tuple(self.client.device_of(pointer) for pointer in listed)
-
-    def _output_types(self) -> tuple[TensorType, ...]:
-        api, inner = self.client.api, self._inner.pointer
-        declared = tuple(
-            TensorType(result.shard_shape, result.type.dtype) if self._sharded else result.type
-            for result in self.signature.results
+        sharded = description.partitions(client.api, inner) > 1
+        self.devices = description.devices(client, self._loaded.pointer) or client.devices[:1]
+        self.outputs = description.result_types(
+            client.api, inner, self.name, self.signature, sharded=sharded
         )
-        count = int(api.call("Executable_NumOutputs", executable=inner).num_outputs)
-        if count != len(declared):
-            raise SignatureMismatch(
-                f"executable {self.name!r}: the plugin returns {count} results, "
-                f"the program has {len(declared)}"
-            )
-        try:
-            kinds = api.call("Executable_OutputElementTypes", executable=inner)
-            dims = api.call("Executable_OutputDimensions", executable=inner, num_outputs=count)
-        except PjrtError:
-            return declared
-        codes = (ctypes.c_int * count).from_address(kinds.output_types) if count else ()
-        ranks = read_int64s(dims.dim_sizes, count)
-        sizes = read_int64s(dims.dims, sum(ranks))
-        found, start = [], 0
-        for code, rank in zip(codes, ranks, strict=True):
-            found.append(TensorType(sizes[start : start + rank], dtypes.from_code(code)))
-            start += rank
-        return tuple(found)
+        self._arguments = Arguments(self.name, self.signature, client, sharded=sharded)
+        self._forms: tuple[_Form, ...] | None = None
+        self._options = STRUCTS["PJRT_ExecuteOptions"].new()
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -247,7 +196,7 @@ class Executable:
             arguments = pointers([ctypes.addressof(column) for column in columns])
             rows = [pointers([None] * len(self.outputs)) for _ in lists]
             results = pointers([ctypes.addressof(row) for row in rows])
-            ends = pointers([None] * len(lists))
+            ends = pointers([None] * len(lists)) if watch else None
             options = self._options_keeping(kept) if kept else self._options
             api.call(
                 "LoadedExecutable_Execute",
@@ -257,11 +206,11 @@ class Executable:
                 num_devices=len(lists),
                 num_args=len(demands.types),
                 output_lists=ctypes.addressof(results),
-                device_complete_events=ctypes.addressof(ends) if watch else None,
+                device_complete_events=None if ends is None else ctypes.addressof(ends),
                 execute_device=devices[0].pointer if self.portable else None,
             )
             outputs = tuple(map(self._wrap, rows, devices))
-            events = [Event(api, end, self.client.handle) for end in ends] if watch else []
+            events = [Event(api, end, self.client.handle) for end in ends or ()]
             # All results of one device come together, so one of them is enough to watch.
             for made in outputs:
                 if made:
@@ -286,31 +235,19 @@ class Executable:
         return Closed(f"executable {self.name!r} was closed")
 
     def _wrap(self, row: Sequence[int | None], device: Device) -> tuple[Buffer, ...]:
-        if self._layouts is None:
-            self._layouts = tuple(map(self._result_layout, row, self.signature.results))
+        if self._forms is None:
+            self._forms = tuple(map(self._form, row, self.signature.results))
+        made = zip(row, self.outputs, self._forms, strict=True)
         return tuple(
-            Buffer(
-                self.client,
-                pointer,
-                type,
-                device,
-                layout=layout,
-                custom_layout=custom,
-                dynamic=bool(result.dynamic),
-            )
-            for pointer, type, result, (layout, custom) in zip(
-                row, self.outputs, self.signature.results, self._layouts, strict=True
-            )
+            [Buffer(self.client, pointer, type, device, *form) for pointer, type, form in made]
         )
 
-    def _result_layout(
-        self, pointer: int | None, result: Result
-    ) -> tuple[Layout, tuple[int, ...] | None]:
-        """The layout of one result, which is that of the later ones too, and if it is custom."""
+    def _form(self, pointer: int | None, result: Result) -> _Form:
+        """What all buffers of one result have in common; only the first one is asked."""
         layout = Layout.of_buffer(self.client.api, pointer, result.type.rank)
         # Only the plugin knows what became of mhlo.layout_mode = "auto".
         order = layout.minor_to_major if self.client.shares_host_memory else result.layout
-        return layout, self.client.custom_layout(order)
+        return layout, self.client.custom_layout(order), bool(result.dynamic)
 
     def _options_keeping(self, kept: Sequence[int]) -> Any:
         indices = int64s(kept)
@@ -356,8 +293,7 @@ class Executable:
             Closed: the executable was closed.
         """
         with self._held() as pointer:
-            found = self.client.api.call("Executable_GetCostAnalysis", executable=pointer)
-            return decode_named_values(found.properties, found.num_properties)
+            return description.cost(self.client.api, pointer)
 
     def memory_stats(self) -> MemoryStats:
         """Device memory that one execution needs.
@@ -367,14 +303,7 @@ class Executable:
             Closed: the executable was closed.
         """
         with self._held() as pointer:
-            found = self.client.api.call("Executable_GetCompiledMemoryStats", executable=pointer)
-        return MemoryStats(
-            generated_code=int(found.generated_code_size_in_bytes),
-            arguments=int(found.argument_size_in_bytes),
-            outputs=int(found.output_size_in_bytes),
-            aliased=int(found.alias_size_in_bytes),
-            temporaries=int(found.temp_size_in_bytes),
-        )
+            return description.memory_stats(self.client.api, pointer)
 
     def parameter_memory_kinds(self) -> tuple[str, ...]:
         """Kind of the memory space that each argument has to be in (PJRT API 0.102).
@@ -384,11 +313,7 @@ class Executable:
             Closed: the executable was closed.
         """
         with self._held() as pointer:
-            found = self.client.api.call("Executable_ParameterMemoryKinds", executable=pointer)
-            count = int(found.num_parameters)
-            kinds = read_pointers(found.memory_kinds, count)
-            sizes = read_int64s(found.memory_kind_sizes, count)
-            return tuple(text(kind, size) for kind, size in zip(kinds, sizes, strict=True))
+            return description.parameter_memory_kinds(self.client.api, pointer)
 
     def fingerprint(self) -> str:
         """The plugin's fingerprint of the compiled program.
@@ -398,8 +323,7 @@ class Executable:
             Closed: the executable was closed.
         """
         with self._held() as pointer:
-            found = self.client.api.call("Executable_Fingerprint", executable=pointer)
-            return text(found.executable_fingerprint, found.executable_fingerprint_size)
+            return description.fingerprint(self.client.api, pointer)
 
     @contextmanager
     def _held(self) -> Iterator[int]:

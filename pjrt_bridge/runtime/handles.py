@@ -54,7 +54,7 @@ class Handle:
 
     Attributes:
         released: its owner gave it up; it ends with the last pin and the last child.
-        running: of a buffer; the execution that it comes from may still be under way.
+        running: of a buffer; the execution or copy that it comes from may still be under way.
 
     Raises:
         PluginIncompatible: the plugin returned NULL.
@@ -300,7 +300,8 @@ def drain(*, patient: bool = False) -> None:
         try:
             while _inbox:
                 _inbox.popleft()()
-            pending.settle(patient=patient)
+            if pending.queue:
+                pending.settle(patient=patient)
         finally:
             _draining.release()
         # Something may have come in between the last look and the release of the lock.

@@ -272,7 +272,7 @@ def test_many_shared_buffers_make_nothing_slower(no_leaks: Census, client: Clien
     shared = aligned(ONES)
     alone = min(seconds() for _ in range(5))
     alive = [client.put(shared) for _ in range(2000)]
-    assert min(seconds() for _ in range(5)) < 5 * alone
+    assert min(seconds() for _ in range(5)) < 20 * alone
     assert len(alive) == 2000
 
 

@@ -172,7 +172,7 @@ def test_functions_and_slots_that_are_not_there() -> None:
     in_process("""
 api = client.api
 refuses(Unimplemented, lambda: api.call("Device_GetAttributes", device=0))
-refuses(Unimplemented, lambda: api.call("Executable_GetCompileOptions", executable=0))
+refuses(Unimplemented, lambda: api.call("Executable_ParameterMemoryKinds", executable=0))
 refuses(PjrtBridgeError, lambda: api.call("Client_Explode"))
 """)
 
@@ -341,6 +341,7 @@ big = client.put(np.ones((512, 512), np.float32))
         "kept = [slow.execute([big]) for _ in range(4)]",
         "for _ in range(4): slow.execute([big])",
         "kept = slow.submit([big])",
+        "slow.execute([big])[0].copy_to(client.devices[1])",
         "slow.submit([big]); big.delete()",
         "slow.execute([big]); slow.close()",
         "slow.execute([big]); client.close()",

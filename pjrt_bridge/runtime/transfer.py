@@ -1,0 +1,89 @@
+"""Host memory into buffers: shared with the plugin, or copied by it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pjrt_bridge.abi.values import int64s
+from pjrt_bridge.errors import PjrtError
+from pjrt_bridge.runtime.buffer import Buffer
+from pjrt_bridge.runtime.device import Device, Memory
+from pjrt_bridge.runtime.host import ALIGNMENT, HostArray, describe
+from pjrt_bridge.stablehlo.types import TensorType
+
+if TYPE_CHECKING:
+    from pjrt_bridge.runtime.client import Client
+
+# PJRT_HostBufferSemantics: kImmutableOnlyDuringCall and kImmutableZeroCopy.
+_COPY_DURING_CALL, _SHARE = 0, 2
+
+_EMPTY = ctypes.create_string_buffer(ALIGNMENT)
+# Plugins dereference the data pointer's check even when there are no elements.
+_EMPTY_ADDRESS = ctypes.addressof(_EMPTY)
+
+
+def transfer(
+    client: Client, host: HostArray, device: Device, memory: Memory | None, *, share: bool
+) -> Buffer:
+    """Make a buffer of host memory, in a memory space of a device (None: its default).
+
+    Args:
+        client: owner of the device.
+        host: the elements; shareable if `share`.
+        device: where to.
+        memory: a memory space that the device reaches.
+        share: let the plugin use the memory in place; else it copies before this returns.
+
+    Raises:
+        UnsupportedDtype: the plugin's API version does not know the type.
+        Closed: the client was closed.
+        PjrtError: the plugin refused (out of memory, ...).
+    """
+    client.check_dtype(host.dtype)
+    api, handle = client.api, client.handle
+    type = TensorType(host.shape, host.dtype)
+    strides = None if share else host.byte_strides
+    dims = int64s(host.shape)
+    steps = None if strides is None else int64s(strides)
+    handle.pin()
+    try:
+        made = api.call(
+            "Client_BufferFromHostBuffer",
+            client=handle.pointer,
+            data=host.address or _EMPTY_ADDRESS,
+            type=host.dtype.code,
+            dims=ctypes.addressof(dims),
+            num_dims=len(dims),
+            byte_strides=None if steps is None else ctypes.addressof(steps),
+            num_byte_strides=0 if steps is None else len(steps),
+            host_buffer_semantics=_SHARE if share else _COPY_DURING_CALL,
+            # A memory space says more than its device; plugins refuse both.
+            device=None if memory else device.pointer,
+            memory=memory.pointer if memory else None,
+        )
+        buffer = Buffer(client, made.buffer, type, device, pinned=True)
+        buffer.handle.lend(host.owner if share else None, made.done_with_host_buffer)
+        buffer.handle.unpin()
+        return buffer
+    finally:
+        handle.unpin()
+
+
+def shares_host_memory(client: Client) -> bool:
+    """Try whether the plugin uses aligned host memory in place, and lets it be read there."""
+    api = client.api
+    if not (api.has("Buffer_OpaqueDeviceMemoryDataPointer") and api.has("Buffer_IsOnCpu")):
+        return False
+    raw = np.zeros(2 * ALIGNMENT, np.uint8)
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT
+    aligned = describe(raw[start : start + ALIGNMENT])
+    try:
+        with transfer(client, aligned, client.devices[0], None, share=True) as probe:
+            with probe.held() as pointer:
+                on_host = api.call("Buffer_IsOnCpu", buffer=pointer).is_on_cpu
+            return bool(on_host) and probe.address == aligned.address
+    except PjrtError:
+        return False
