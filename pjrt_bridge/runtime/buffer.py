@@ -305,23 +305,24 @@ class Buffer:
     def _shares_memory(self) -> bool:
         return self.client.shares_host_memory and self.dtype.bits >= 8
 
-    def _view(self) -> tuple[int, tuple[int, ...], tuple[int, ...], Pin]:
-        """Address, shape and strides in elements of the host memory, and what keeps it."""
+    def _view(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """The host memory as an array of elements as wide as the buffer's, which keeps it."""
         try:
             pin = Pin(self.handle)
         except Closed:
             raise self.unavailable() from None
-        shape = self.true_shape()
-        # Programs write bounded results densely, in their true shape.
-        return self.address or _NOWHERE, shape, self.layout.strides(shape), pin
-
-    def _numpy_view(self) -> np.ndarray[Any, Any]:
-        address, shape, steps, pin = self._view()
-        memory: Any = (ctypes.c_char * max(self.type.nbytes, 1)).from_address(address)
+        memory: Any = (ctypes.c_char * max(self.type.nbytes, 1)).from_address(
+            self.address or _NOWHERE
+        )
         # ndarray -> memory -> Pin: the view holds the device memory.
         memory._pin = pin
-        strides = [step * self.dtype.itemsize for step in steps]
-        array: np.ndarray[Any, Any] = np.ndarray(shape, self.dtype.numpy, memory, strides=strides)
+        # Programs write bounded results densely, in their true shape.
+        shape = self.true_shape()
+        strides = [step * dtype.itemsize for step in self.layout.strides(shape)]
+        return np.ndarray(shape, dtype, memory, strides=strides)
+
+    def _numpy_view(self) -> np.ndarray[Any, Any]:
+        array = self._view(self.dtype.numpy)
         array.flags.writeable = False
         return array
 
@@ -348,9 +349,8 @@ class Buffer:
             raise BufferError("host memory has no streams; pass stream=None")
         if copy:
             return self.copy_to(self.device).__dlpack__(max_version=max_version)
-        address, shape, strides, pin = self._view()
         versioned = max_version is not None and max_version[0] >= 1
-        return dlpack.export(address, self.dtype, shape, strides, device, pin, versioned=versioned)
+        return dlpack.export(self._view(dlpack.words(self.dtype)), self.dtype, versioned=versioned)
 
     def __repr__(self) -> str:
         return f"<Buffer {self.type} on device {self.device.id} ({self.state.value})>"

@@ -1,15 +1,16 @@
 """The DLPack exchange protocol, both ways, classic and versioned (dlpack.h 1.1).
 
-Exporting hands out a capsule over memory that a `Pin` keeps alive; importing reads a capsule of
-another library. Consumers free capsules on any thread, so the deleter only drops references.
+Exporting hands out a capsule over memory that an array keeps alive; importing reads a capsule of
+another library.
 """
 
 from __future__ import annotations
 
 import ctypes
-import itertools
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
@@ -65,71 +66,28 @@ class _ManagedVersioned(ctypes.Structure):
 
 
 _python = ctypes.PyDLL(None)
-_new_capsule = _python.PyCapsule_New
-_new_capsule.restype = ctypes.py_object
-_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _is_valid = _python.PyCapsule_IsValid
 _is_valid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 _get_pointer = _python.PyCapsule_GetPointer
 _get_pointer.restype = ctypes.c_void_p
 _get_pointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 
-_exports: dict[int, tuple[object, ...]] = {}
-_keys = itertools.count(1)
+
+def words(dtype: DType) -> np.dtype[Any]:
+    """A type that NumPy exports, as wide as `dtype`."""
+    wide = dtype.numpy.itemsize
+    return np.dtype("complex128" if wide == 16 else f"u{wide}")
 
 
-# Defaults bind what the callbacks need: module globals may be gone when the last tensor dies.
-def _drop(address: int, managed: Any, exports: dict[int, tuple[object, ...]] = _exports) -> None:
-    exports.pop(managed.from_address(address).manager_ctx, None)
+def export(memory: np.ndarray[Any, Any], dtype: DType, *, versioned: bool) -> Any:
+    """A capsule over memory that an array keeps alive.
 
-
-def _delete(address: int, drop: Any = _drop, managed: Any = _Managed) -> None:
-    drop(address, managed)
-
-
-def _delete_versioned(address: int, drop: Any = _drop, managed: Any = _ManagedVersioned) -> None:
-    drop(address, managed)
-
-
-def _destroy_capsule(
-    capsule: int,
-    forms: Any = ((_CLASSIC, _delete), (_VERSIONED, _delete_versioned)),
-    is_valid: Any = _is_valid,
-    get_pointer: Any = _get_pointer,
-) -> None:
-    # A consumer renames the capsule; one that still has its name was never consumed.
-    for name, delete in forms:
-        if is_valid(capsule, name):
-            delete(get_pointer(capsule, name))
-
-
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_delete)
-_DELETER_VERSIONED = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_delete_versioned)
-_DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_destroy_capsule)
-# Immortal: tensors that outlive this module at exit still hold these function pointers.
-for _callback in (_DELETER, _DELETER_VERSIONED, _DESTRUCTOR):
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_callback))
-
-
-def export(
-    address: int,
-    dtype: DType,
-    shape: Sequence[int],
-    strides: Sequence[int],
-    device: tuple[int, int],
-    owner: object,
-    *,
-    versioned: bool,
-) -> Any:
-    """A capsule over memory that `owner` keeps alive.
+    NumPy makes the capsule, because its deleter is C: consumers drop tensors on any thread and
+    while an exception is on its way, which a deleter in Python would swallow.
 
     Args:
-        address: of the first element.
-        dtype: element type.
-        shape: elements per dimension.
-        strides: in elements.
-        device: (DLDeviceType, device id).
-        owner: dropped when the consumer is done, on any thread.
+        memory: the elements as `words`.
+        dtype: what they are.
         versioned: a DLManagedTensorVersioned; else the classic form.
 
     Raises:
@@ -137,28 +95,11 @@ def export(
     """
     if dtype.dlpack is None:
         raise UnsupportedDtype(f"{dtype} has no DLPack form; use numpy.asarray(buffer)")
-    rank = len(shape)
-    dims = (ctypes.c_int64 * rank)(*shape)
-    steps = (ctypes.c_int64 * rank)(*strides)
-    managed = _ManagedVersioned() if versioned else _Managed()
-    tensor = managed.tensor
-    tensor.data = address
-    tensor.device = _Device(*device)
-    tensor.ndim = rank
-    tensor.dtype = _DataType(*dtype.dlpack, 1)
-    tensor.shape = dims
-    tensor.strides = steps
-    key = next(_keys)
-    managed.manager_ctx = key
-    if isinstance(managed, _ManagedVersioned):
-        managed.major, managed.minor = VERSION
-    deleter = _DELETER_VERSIONED if versioned else _DELETER
-    managed.deleter = ctypes.cast(deleter, ctypes.c_void_p).value
-    _exports[key] = (managed, dims, steps, owner)
-    name = _VERSIONED if versioned else _CLASSIC
-    return _new_capsule(
-        ctypes.addressof(managed), name, ctypes.cast(_DESTRUCTOR, ctypes.c_void_p).value
-    )
+    capsule = memory.__dlpack__(max_version=VERSION) if versioned else memory.__dlpack__()
+    name, managed = (_VERSIONED, _ManagedVersioned) if versioned else (_CLASSIC, _Managed)
+    found: Any = managed.from_address(_get_pointer(id(capsule), name))
+    found.tensor.dtype = _DataType(*dtype.dlpack, 1)
+    return capsule
 
 
 class Imported:

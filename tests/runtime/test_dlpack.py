@@ -86,7 +86,9 @@ def test_a_deleter_on_a_foreign_thread(no_leaks: Census, client: Client, offset:
     capsule = buffer.__dlpack__(max_version=None if offset == 56 else (1, 0))
     pointer = pointer_of(capsule, name)
     assert pointer
-    rename(capsule, b"used")
+    # As the standard demands of a consumer; the capsule does not copy the name.
+    used = b"used_" + name
+    rename(capsule, used)
     del capsule
     buffer.delete()
     gc.collect()
@@ -195,3 +197,25 @@ def test_a_newer_major_version(client: Client) -> None:
 
     with pytest.raises(ValueError, match="DLPack version 2, expected 1"):
         client.put(Newer())
+
+
+def test_a_view_that_dies_while_an_exception_is_on_its_way(client: Client) -> None:
+    """The consumer's deleter runs with an exception pending, which must survive it."""
+
+    def fail() -> None:
+        view = torch.from_dlpack(client.put(np.ones(16, np.float32)))
+        assert view.sum() == 16
+        int("no number")
+
+    for _ in range(3):
+        with pytest.raises(ValueError, match="no number"):
+            fail()
+
+
+def test_a_native_exception_survives_the_death_of_its_arguments(client: Client) -> None:
+    # Here torch's own argument tuple holds the last reference while the error is raised in C.
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="shape"):
+            torch.from_dlpack(client.put(np.ones(4, np.float32))).reshape(3)
+        with pytest.raises(TypeError):
+            max(torch.from_dlpack(client.put(np.ones(4, np.float32))), key=1)
