@@ -190,9 +190,10 @@ class Buffer:
         if not self._ready:
             api = self.client.api
             wait_and_close(api, api.call("Buffer_ReadyEvent", buffer=pointer).event)
-            self._settle()
+            self.mark_ready()
 
-    def _settle(self) -> None:
+    def mark_ready(self) -> None:
+        """Say that the execution that computes the values was waited for, and went well."""
         self._ready = True
         self.handle.running = False
 
@@ -284,7 +285,7 @@ class Buffer:
                 dst_size=raw.nbytes,
             )
             wait_and_close(api, copied.event)
-            self._settle()
+            self.mark_ready()
         if layout.row_major:
             return raw
         return np.ascontiguousarray(raw.transpose(np.argsort(order)))

@@ -4,7 +4,8 @@
 
 Dynamo hands over a graph; AOTAutograd turns it into functional ATen graphs, one for inference or
 one each for forward and backward. A graph of which every node lowers becomes one StableHLO program
-on the plugin; any other runs in PyTorch as it is, with a warning that names what stands in the way.
+on the plugin; of any other the parts that lower do, and PyTorch runs the rest between them, with a
+warning that names what stands in the way.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +28,7 @@ from pjrt_bridge.errors import (
     ProgramError,
     UnsupportedDtype,
 )
+from pjrt_bridge.mixed.program import Runner
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.registry import lowerings
 from pjrt_bridge.runtime import Client
@@ -33,10 +36,12 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit import emit
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from pjrt_bridge.torch_interop.mixed import HostSegment, MixedGraph
 from pjrt_bridge.torch_interop.options import BackendOptions
-from pjrt_bridge.torch_interop.placement import Placement
+from pjrt_bridge.torch_interop.placement import Placement, Refusal, is_border
 from pjrt_bridge.torch_interop.segments import DeviceSegment
 from pjrt_bridge.torch_interop.specialize import Run, Specializer, is_symbolic
+from pjrt_bridge.torch_interop.split import split
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,8 @@ class CompiledGraph:
         kind: `"inference"`, `"forward"` or `"backward"`.
         plugin: name of the plugin it was meant for.
         operations: operators in the graph.
-        segments: executables on the device: 1, or 0 when the graph runs on the host.
-        refusals: why it runs on the host; empty when it does not.
+        segments: executables on the device: 1 for a whole graph, 0 when all of it is on the host.
+        refusals: why something of it runs on the host; empty when nothing does.
         lowering_seconds: time from the graph to StableHLO.
         compile_seconds: time that the plugin took to compile.
     """
@@ -63,7 +68,7 @@ class CompiledGraph:
 
 
 _compiled: deque[CompiledGraph] = deque(maxlen=1000)
-_warned: set[tuple[str, str]] = set()
+_warned: set[str] = set()
 
 
 def pjrt(
@@ -139,42 +144,77 @@ class _Compiler:
         try:
             concrete = compat.specialize(graph, arguments)
         except compat.DATA_DEPENDENT as error:
-            reason = f"a size in it depends on data: {error}"
-            return self._refuse(
-                kind, graph, [reason], self._record(kind, graph)(0, (reason,), 0, 0)
-            )
+            return self._on_host(kind, graph, [f"a size in it depends on data: {error}"])
         return self._compile_static(kind, static, concrete)
 
-    def _record(self, kind: str, graph: fx.GraphModule) -> Callable[..., CompiledGraph]:
-        operations = sum(node.op == "call_function" for node in graph.graph.nodes)
-        return partial(CompiledGraph, kind, self._client.plugin.name, operations)
-
     def _compile_static(self, kind: str, static: frozenset[int], graph: fx.GraphModule) -> Run:
-        started = time.perf_counter()
-        record = self._record(kind, graph)
-        refusals = [str(refusal) for refusal in Placement(self._lookup).refusals(graph.graph)]
+        stopwatch = Stopwatch()
+        with stopwatch.lowering():
+            refusals = Placement(self._lookup).refusals(graph.graph)
         if refusals:
-            seconds = time.perf_counter() - started
-            return self._refuse(kind, graph, refusals, record(0, tuple(refusals), seconds, 0.0))
+            return self._compile_mixed(kind, static, graph, refusals, stopwatch)
         try:
-            emitted = emit(graph, self._lookup, name=kind)
-            lowered = time.perf_counter()
+            segment = self._segment(kind, graph, static, stopwatch)
+        except _FAILURES as error:
+            return self._on_host(kind, graph, [f"it could not be compiled: {error}"])
+        self._record(kind, graph, 1, [], stopwatch)
+        return segment.run
+
+    def _compile_mixed(
+        self,
+        kind: str,
+        static: frozenset[int],
+        graph: fx.GraphModule,
+        refusals: Sequence[Refusal],
+        stopwatch: Stopwatch,
+    ) -> Run:
+        """Compile what can run on the device, and leave the rest to PyTorch."""
+        reasons = [str(refusal) for refusal in refusals]
+        refused = {refusal.node: refusal.reason for refusal in refusals}
+        if any(node.name in refused and is_border(node) for node in graph.graph.nodes):
+            return self._on_host(kind, graph, reasons)
+        parts = split(graph, refused)
+        if not any(part.on_device for part in parts.parts):
+            return self._on_host(kind, graph, reasons)
+        self._object(kind, f"{_count(len(refusals))} of the {kind} graph", reasons)
+        runners: list[Runner] = []
+        segments = 0
+        for index, part in enumerate(parts.parts):
+            runners.append(HostSegment(part.module).start)
+            if not part.on_device:
+                continue
+            inputs = part.inputs_among(static)
+            try:
+                segment = self._segment(f"{kind}_{index}", part.module, inputs, stopwatch)
+            except _FAILURES as error:
+                reasons.append(f"segment {index} could not be compiled: {error}")
+                self._object(kind, f"a segment of the {kind} graph", reasons[-1:])
+            else:
+                runners[-1] = segment.start
+                segments += 1
+        self._record(kind, graph, segments, reasons, stopwatch)
+        return MixedGraph(parts, runners).run
+
+    def _segment(
+        self, name: str, graph: fx.GraphModule, static: frozenset[int], stopwatch: Stopwatch
+    ) -> DeviceSegment:
+        with stopwatch.lowering():
+            emitted = emit(graph, self._lookup, name=name)
+        with stopwatch.compiling():
             executable = self._client.compile(
                 emitted.program, options=self._options.compile_options()
             )
-        except (NotLowerable, PjrtError, ProgramError, UnsupportedDtype) as error:
-            reason = f"it could not be compiled: {error}"
-            seconds = time.perf_counter() - started
-            return self._refuse(kind, graph, [reason], record(0, (reason,), seconds, 0.0))
-        compiled = time.perf_counter() - lowered
-        _compiled.append(record(1, (), lowered - started, compiled))
-        return DeviceSegment(executable, emitted, static).run
+        return DeviceSegment(executable, emitted, static)
 
-    def _refuse(
-        self, kind: str, graph: fx.GraphModule, refusals: Sequence[str], record: CompiledGraph
-    ) -> Run:
-        """Run a graph on the host, or raise where that is forbidden."""
-        distinct = list(dict.fromkeys(refusals))
+    def _on_host(self, kind: str, graph: fx.GraphModule, reasons: Sequence[str]) -> Run:
+        """Run a whole graph in PyTorch."""
+        self._object(kind, f"the {kind} graph", reasons)
+        self._record(kind, graph, 0, reasons, Stopwatch())
+        return partial(_run_on_host, graph)
+
+    def _object(self, kind: str, what: str, reasons: Sequence[str]) -> None:
+        """Raise where the host is forbidden, else warn once of each thing."""
+        distinct = list(dict.fromkeys(reasons))
         more = f"; and {len(distinct) - 3} more" if distinct[3:] else ""
         shown = "; ".join(distinct[:3]) + more
         plugin = self._client.plugin.name
@@ -183,15 +223,60 @@ class _Compiler:
                 f"the {kind} graph cannot run on plugin {plugin!r}: {shown}. "
                 "Change the model there, or allow the host with options={'fallback': 'host'}"
             )
-        _compiled.append(record)
-        if (kind, shown) not in _warned:
-            _warned.add((kind, shown))
-            warnings.warn(
-                f"the {kind} graph runs on the host instead of plugin {plugin!r}: {shown}",
-                HostFallbackWarning,
-                stacklevel=2,
+        text = f"plugin {plugin!r} does not run {what}, PyTorch does: {shown}"
+        if text not in _warned:
+            _warned.add(text)
+            warnings.warn(text, HostFallbackWarning, stacklevel=2)
+
+    def _record(
+        self,
+        kind: str,
+        graph: fx.GraphModule,
+        segments: int,
+        reasons: Sequence[str],
+        stopwatch: Stopwatch,
+    ) -> None:
+        operations = sum(node.op == "call_function" for node in graph.graph.nodes)
+        _compiled.append(
+            CompiledGraph(
+                kind=kind,
+                plugin=self._client.plugin.name,
+                operations=operations,
+                segments=segments,
+                refusals=tuple(reasons),
+                lowering_seconds=stopwatch.lowering_seconds,
+                compile_seconds=stopwatch.compile_seconds,
             )
-        return partial(_run_on_host, graph)
+        )
+
+
+class Stopwatch:
+    """Seconds that compiling a graph takes, in two parts."""
+
+    def __init__(self) -> None:
+        self.lowering_seconds = 0.0
+        self.compile_seconds = 0.0
+
+    @contextmanager
+    def lowering(self) -> Iterator[None]:
+        """Count the time of a `with` block as lowering."""
+        started = time.perf_counter()
+        yield
+        self.lowering_seconds += time.perf_counter() - started
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """Count the time of a `with` block as the plugin's compilation."""
+        started = time.perf_counter()
+        yield
+        self.compile_seconds += time.perf_counter() - started
+
+
+_FAILURES = (NotLowerable, PjrtError, ProgramError, UnsupportedDtype)
+
+
+def _count(operators: int) -> str:
+    return "1 operator" if operators == 1 else f"{operators} operators"
 
 
 def _run_on_host(graph: fx.GraphModule, arguments: list[Any]) -> Any:

@@ -193,6 +193,11 @@ def _copy_reason(node: fx.Node) -> str | None:
     return None
 
 
+def is_border(node: fx.Node) -> bool:
+    """Whether a node is an argument of its graph, or writes into one."""
+    return node.op == "placeholder" or compat.operator_name(node.target) == COPY_INTO_INPUT
+
+
 def has_contiguous_inputs(node: fx.Node) -> bool:
     """Whether every tensor that the node reads is all of its memory, row-major."""
     promises = [compat.promise(used) for used in node.all_input_nodes]

@@ -115,20 +115,15 @@ class Result:
     def tensor(self, buffer: Buffer) -> torch.Tensor:
         """A tensor over a buffer's memory, or over a copy where the memory is not the host's.
 
-        The execution that computes the buffer must have ended.
+        Waits for the values.
         """
         shape, dtype = self.type.shape, self._dtype
         if 0 in shape:
             return torch.empty_strided(shape, self.strides, dtype=dtype)
         memory: Any
         if buffer.client.shares_host_memory:
-            pin = Pin(buffer.handle)
-            # Not `buffer.address`, which waits for each buffer once more.
-            found = buffer.client.api.call(
-                "Buffer_OpaqueDeviceMemoryDataPointer", buffer=buffer.handle.pointer
-            )
-            memory = self._memory.from_address(found.device_memory_ptr)
-            memory.pin = pin
+            memory = self._memory.from_address(buffer.address)
+            memory.pin = Pin(buffer.handle)
         else:
             memory = buffer.to_numpy().reshape(-1).view("u1")
         # Torch lets go of `memory` as C does, also while a Python exception is on its way. The

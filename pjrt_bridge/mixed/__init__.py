@@ -1,0 +1,1 @@
+"""Mixed execution, for any framework: graphs split between a device and the host."""

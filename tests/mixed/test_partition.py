@@ -1,0 +1,152 @@
+"""Laws of the partition, over random graphs."""
+
+import itertools
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pjrt_bridge.errors import PjrtBridgeError
+from pjrt_bridge.mixed.graph import Graph, Node
+from pjrt_bridge.mixed.partition import Segment, partition
+
+
+@st.composite
+def graphs(draw: st.DrawFn, largest: int = 25) -> Graph:
+    inputs = tuple(range(draw(st.integers(1, 3))))
+    values = list(inputs)
+    nodes: list[Node] = []
+    for index in range(draw(st.integers(0, largest))):
+        reads = tuple(draw(st.lists(st.sampled_from(values), max_size=3)))
+        makes = tuple(range(len(values), len(values) + draw(st.integers(0, 2))))
+        cheap = draw(st.integers(0, 3)) == 0
+        after = draw(st.lists(st.integers(0, index - 1), max_size=2)) if index else []
+        # What is computed anew where it is read has no side effects, hence no order.
+        after = [] if cheap else [before for before in after if not nodes[before].cheap]
+        reason = draw(st.sampled_from([None, None, "no lowering"]))
+        nodes.append(Node(f"n{index}", reads, makes, reason, tuple(after), cheap))
+        values.extend(makes)
+    outputs = tuple(draw(st.lists(st.sampled_from(values), max_size=4)))
+    return Graph(inputs, nodes, outputs)
+
+
+def compute(node: Node, values: dict[int, object]) -> None:
+    for result in node.outputs:
+        values[result] = (node.name, result, tuple(values[value] for value in node.inputs))
+
+
+def run_whole(graph: Graph) -> list[object]:
+    values: dict[int, object] = {value: ("input", value) for value in graph.inputs}
+    for node in graph.nodes:
+        compute(node, values)
+    return [values[value] for value in graph.outputs]
+
+
+def run_parts(graph: Graph, segments: list[Segment]) -> list[object]:
+    slots: dict[int, object] = {value: ("input", value) for value in graph.inputs}
+    for segment in segments:
+        values = {value: slots[value] for value in segment.inputs}
+        for index in segment.nodes:
+            compute(graph.nodes[index], values)
+        slots.update({value: values[value] for value in segment.outputs})
+    return [slots[value] for value in graph.outputs]
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_the_parts_compute_what_the_whole_computes(graph: Graph) -> None:
+    assert run_parts(graph, partition(graph)) == run_whole(graph)
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_nodes_run_where_they_can_and_once_unless_cheap(graph: Graph) -> None:
+    segments = partition(graph)
+    times = [0] * len(graph.nodes)
+    for segment in segments:
+        for index in segment.nodes:
+            times[index] += 1
+            assert graph.nodes[index].on_device or not segment.on_device
+    for node, count in zip(graph.nodes, times, strict=True):
+        assert count == 1 or node.cheap
+    kinds = [segment.on_device for segment in segments]
+    assert all(here != following for here, following in itertools.pairwise(kinds))
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_order_is_kept(graph: Graph) -> None:
+    position = {
+        index: (at, segment.nodes.index(index))
+        for at, segment in enumerate(partition(graph))
+        for index in segment.nodes
+        if not graph.nodes[index].cheap
+    }
+    for index, node in enumerate(graph.nodes):
+        for before in node.after:
+            assert position[before] < position[index]
+
+
+def alternations(graph: Graph) -> int:
+    """Segments that a split needs at least: the longest alternating path, by brute force."""
+    longest: list[int] = []
+    maker = {value: index for index, node in enumerate(graph.nodes) for value in node.outputs}
+    for node in graph.nodes:
+        before = [*(maker[value] for value in node.inputs if value in maker), *node.after]
+        changes = [
+            longest[other] + (graph.nodes[other].on_device != node.on_device) for other in before
+        ]
+        longest.append(max(changes, default=1))
+    return max(longest, default=0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_there_are_no_more_segments_than_needed(graph: Graph) -> None:
+    plain = Graph(
+        graph.inputs,
+        [Node(n.name, n.inputs, n.outputs, n.host_reason, n.after) for n in graph.nodes],
+        graph.outputs,
+    )
+    needed = alternations(plain)
+    # One more where paths of the same length begin on different sides.
+    assert needed <= len(partition(plain)) <= needed + 1
+
+
+def test_a_constant_is_computed_where_it_is_read() -> None:
+    nodes = [
+        Node("constant", (), (1,), cheap=True),
+        Node("device", (0, 1), (2,)),
+        Node("host", (2, 1), (3,), "no lowering"),
+    ]
+    device, host = partition(Graph((0,), nodes, (3,)))
+    assert device == Segment(True, (0, 1), (0,), (2,))
+    assert host == Segment(False, (0, 2), (2,), (3,))
+
+
+def test_twenty_thousand_nodes_take_no_time() -> None:
+    nodes = [
+        Node(f"n{i}", (i, max(0, i - 7)), (i + 1,), "host" if i % 100 == 0 else None)
+        for i in range(20_000)
+    ]
+    graph = Graph((0,), nodes, (20_000,))
+    started = time.perf_counter()
+    segments = partition(graph)
+    # The claim is a benchmark's; this only tells linear from quadratic.
+    assert time.perf_counter() - started < 5
+    assert len(segments) == 400
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs", "message"),
+    [
+        ([Node("a", (5,), (1,))], (), r"'a' at 0: reads \[5\] before"),
+        ([Node("a", (0,), (0,))], (), r"makes \[0\] again"),
+        ([Node("a", (0,), (1,), after=(0,))], (), r"comes after \(0,\)"),
+        ([], (9,), r"returns \[9\], which no node makes"),
+    ],
+)
+def test_a_graph_out_of_order(nodes: list[Node], outputs: tuple[int, ...], message: str) -> None:
+    with pytest.raises(PjrtBridgeError, match=message):
+        Graph((0,), nodes, outputs)
