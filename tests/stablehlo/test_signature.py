@@ -83,6 +83,11 @@ def test_malformed_json(data):
             "parameter 0: mhlo.layout_mode 'sideways'",
         ),
         ('tensor<2x2xf32> {mhlo.layout_mode = "{0,0}"}', "tensor<f32>", "no permutation"),
+        (
+            'tensor<2x2xf32> {mhlo.layout_mode = "auto"}',
+            "tensor<f32>",
+            "parameter 0: mhlo.layout_mode 'auto' lets the compiler choose",
+        ),
         ('tensor<2xf32> {mhlo.sharding = "{what}"}', "tensor<f32>", "cannot read '{what}'"),
     ],
 )
