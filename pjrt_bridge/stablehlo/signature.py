@@ -52,8 +52,8 @@ def _parameter(index: int, kind: Any, attrs: Mapping[str, Any], meshes: Meshes) 
     where = f"parameter {index}"
     if attrs.get("mhlo.layout_mode") == "auto":
         raise ProgramError(
-            f"{where}: mhlo.layout_mode 'auto' lets the compiler choose an order that PJRT does not "
-            "tell; name one such as {1,0}, or leave it out"
+            f"{where}: mhlo.layout_mode 'auto' lets the compiler choose an order that PJRT does "
+            "not tell; name one such as {1,0}, or leave it out"
         )
     common = _common(where, kind, attrs, meshes)
     if common.dynamic:
