@@ -16,6 +16,7 @@ from pjrt_bridge.runtime import dlpack
 from pjrt_bridge.runtime.device import Device, Memory
 from pjrt_bridge.runtime.event import Event, wait_and_close
 from pjrt_bridge.runtime.handles import Handle, Pin, defer
+from pjrt_bridge.runtime.host import NOWHERE
 from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -313,7 +314,7 @@ class Buffer:
         except Closed:
             raise self.unavailable() from None
         memory: Any = (ctypes.c_char * max(self.type.nbytes, 1)).from_address(
-            self.address or _NOWHERE
+            self.address or NOWHERE
         )
         # ndarray -> memory -> Pin: the view holds the device memory.
         memory._pin = pin
@@ -355,11 +356,6 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"<Buffer {self.type} on device {self.device.id} ({self.state.value})>"
-
-
-_EMPTY = ctypes.create_string_buffer(64)
-# Consumers take a NULL pointer for an error, so arrays without elements point here.
-_NOWHERE = ctypes.addressof(_EMPTY)
 
 
 class _Held:

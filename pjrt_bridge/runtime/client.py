@@ -98,7 +98,7 @@ class Client:
                 f"plugin {self.plugin.name!r} made a client without devices from the options "
                 f"{self.options}"
             )
-        self.shares_host_memory = self._probe_sharing()
+        self.shares_host_memory = shares_host_memory(self)
 
     def _memory_pointers(self) -> tuple[int, ...]:
         try:
@@ -112,9 +112,6 @@ class Client:
             return int(self.api.call("Client_Devices", client=self.handle.pointer).num_devices)
         except PjrtError:
             return len(self.devices)
-
-    def _probe_sharing(self) -> bool:
-        return shares_host_memory(self)
 
     @property
     def extensions(self) -> tuple[Extension, ...]:

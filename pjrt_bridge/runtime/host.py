@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,10 @@ from pjrt_bridge.runtime.dlpack import Imported
 
 ALIGNMENT = 64
 """Bytes to which host memory must be aligned for a plugin to use it in place (XLA's minimum)."""
+
+_NOTHING = ctypes.create_string_buffer(ALIGNMENT)
+NOWHERE = ctypes.addressof(_NOTHING)
+"""Address of an array without elements: plugins and DLPack consumers take NULL for an error."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from pjrt_bridge.abi.values import int64s
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime.buffer import Buffer
 from pjrt_bridge.runtime.device import Device, Memory
-from pjrt_bridge.runtime.host import ALIGNMENT, HostArray, describe
+from pjrt_bridge.runtime.host import ALIGNMENT, NOWHERE, HostArray, describe
 from pjrt_bridge.stablehlo.types import TensorType
 
 if TYPE_CHECKING:
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 
 # PJRT_HostBufferSemantics: kImmutableOnlyDuringCall and kImmutableZeroCopy.
 _COPY_DURING_CALL, _SHARE = 0, 2
-
-_EMPTY = ctypes.create_string_buffer(ALIGNMENT)
-# Plugins dereference the data pointer's check even when there are no elements.
-_EMPTY_ADDRESS = ctypes.addressof(_EMPTY)
 
 
 def transfer(
@@ -53,7 +49,7 @@ def transfer(
         made = api.call(
             "Client_BufferFromHostBuffer",
             client=handle.pointer,
-            data=host.address or _EMPTY_ADDRESS,
+            data=host.address or NOWHERE,
             type=host.dtype.code,
             dims=ctypes.addressof(dims),
             num_dims=len(dims),

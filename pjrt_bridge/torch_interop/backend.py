@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch import fx
 
@@ -149,7 +149,7 @@ class _Compiler:
 
     def _compile_static(self, kind: str, static: frozenset[int], graph: fx.GraphModule) -> Run:
         stopwatch = Stopwatch()
-        with stopwatch.lowering():
+        with stopwatch.counting("lowering_seconds"):
             refusals = Placement(self._lookup).refusals(graph.graph)
         if refusals:
             return self._compile_mixed(kind, static, graph, refusals, stopwatch)
@@ -198,9 +198,9 @@ class _Compiler:
     def _segment(
         self, name: str, graph: fx.GraphModule, static: frozenset[int], stopwatch: Stopwatch
     ) -> DeviceSegment:
-        with stopwatch.lowering():
+        with stopwatch.counting("lowering_seconds"):
             emitted = emit(graph, self._lookup, name=name)
-        with stopwatch.compiling():
+        with stopwatch.counting("compile_seconds"):
             executable = self._client.compile(
                 emitted.program, options=self._options.compile_options()
             )
@@ -210,7 +210,7 @@ class _Compiler:
         """Run a whole graph in PyTorch."""
         self._object(kind, f"the {kind} graph", reasons)
         self._record(kind, graph, 0, reasons, Stopwatch())
-        return partial(_run_on_host, graph)
+        return HostSegment(graph).start
 
     def _object(self, kind: str, what: str, reasons: Sequence[str]) -> None:
         """Raise where the host is forbidden, else warn once of each thing."""
@@ -258,18 +258,11 @@ class Stopwatch:
         self.compile_seconds = 0.0
 
     @contextmanager
-    def lowering(self) -> Iterator[None]:
-        """Count the time of a `with` block as lowering."""
+    def counting(self, seconds: Literal["lowering_seconds", "compile_seconds"]) -> Iterator[None]:
+        """Add the time of a `with` block to one of the two."""
         started = time.perf_counter()
         yield
-        self.lowering_seconds += time.perf_counter() - started
-
-    @contextmanager
-    def compiling(self) -> Iterator[None]:
-        """Count the time of a `with` block as the plugin's compilation."""
-        started = time.perf_counter()
-        yield
-        self.compile_seconds += time.perf_counter() - started
+        setattr(self, seconds, getattr(self, seconds) + time.perf_counter() - started)
 
 
 _FAILURES = (NotLowerable, PjrtError, ProgramError, UnsupportedDtype)
@@ -277,12 +270,6 @@ _FAILURES = (NotLowerable, PjrtError, ProgramError, UnsupportedDtype)
 
 def _count(operators: int) -> str:
     return "1 operator" if operators == 1 else f"{operators} operators"
-
-
-def _run_on_host(graph: fx.GraphModule, arguments: list[Any]) -> Any:
-    given = list(arguments)
-    arguments.clear()
-    return graph.forward(*given)
 
 
 def _lookup(client: Client) -> Callable[[str], portable.Lowering | None]:

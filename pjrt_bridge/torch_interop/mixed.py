@@ -18,13 +18,13 @@ from pjrt_bridge.torch_interop.split import Split
 
 
 class HostSegment:
-    """A part of a graph that runs in PyTorch, operator by operator."""
+    """A graph, or a part of one, that runs in PyTorch, operator by operator."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         self._module = module
 
     def start(self, values: list[Any]) -> Sequence[Any]:
-        """The outputs of the part; an operator's exception passes through unchanged."""
+        """The outputs; empties the list. An operator's exception passes through unchanged."""
         given = [tensor_of(value) for value in values]
         values.clear()
         with torch.no_grad():

@@ -18,7 +18,7 @@ import torch
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.runtime import Buffer, Client
+from pjrt_bridge.runtime import Buffer, Client, Layout
 from pjrt_bridge.runtime.dlpack import is_row_major
 from pjrt_bridge.runtime.handles import Pin
 from pjrt_bridge.runtime.host import HostArray
@@ -107,7 +107,7 @@ class Result:
         )
         order = _dense_order(shape, strides)
         if order is None:
-            steps = _row_major_strides(shape)
+            steps = Layout(tuple(reversed(range(type.rank)))).strides(shape)
             repeats = zip(shape, type.shape, steps, strict=True)
             strides = tuple(0 if once != size else step for once, size, step in repeats)
         return Result(type, strides, Form(TensorType(shape, type.dtype), _reordered(order)))
@@ -153,14 +153,6 @@ def _dense_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...
 
 def _reordered(order: tuple[int, ...] | None) -> tuple[int, ...] | None:
     return None if order is None or order == tuple(range(len(order))) else order
-
-
-def _row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
 
 
 def torch_dtype(dtype: DType) -> torch.dtype:
