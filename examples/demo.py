@@ -28,7 +28,8 @@ from rich.table import Table
 from transformers import GPT2Config, GPT2LMHeadModel, ResNetConfig, ResNetForImageClassification
 
 import pjrt_bridge
-from pjrt_bridge.torch_interop.backend import CompiledGraph, compiled_graphs
+from pjrt_bridge.mixed.report import GraphReport
+from pjrt_bridge.torch_interop import compiled_graphs
 
 README = Path(__file__).parent.parent / "README.md"
 DEVICE_ONLY = {"fallback": "error"}
@@ -111,7 +112,7 @@ def run_inference(work: Workload, rounds: int, with_inductor: bool) -> None:
     graphs = compiled_graphs()
     difference = (logits["pjrt"] - logits["eager"]).abs().max().item()
     console.print(
-        f"graphs {len(graphs)}, segments {sum(g.segments for g in graphs)}, "
+        f"graphs {len(graphs)}, segments {sum(g.on_device for g in graphs)}, "
         f"{_seconds(graphs)}, maximum difference from eager {difference:.1e}"
     )
     table = Table("", "first call [s]", "median latency [ms]", "of eager")
@@ -149,7 +150,7 @@ def run_training(work: Workload, steps: int) -> None:
             losses[name].append(loss.item())
     graphs = compiled_graphs()
     console.print(
-        f"training: graphs {len(graphs)}, segments {sum(g.segments for g in graphs)}, "
+        f"training: graphs {len(graphs)}, segments {sum(g.on_device for g in graphs)}, "
         f"{_seconds(graphs)}"
     )
     table = Table("step", "loss, eager", "loss, pjrt")
@@ -159,7 +160,7 @@ def run_training(work: Workload, steps: int) -> None:
     console.print(table)
 
 
-def _seconds(graphs: tuple[CompiledGraph, ...]) -> str:
+def _seconds(graphs: tuple[GraphReport, ...]) -> str:
     lowering = sum(graph.lowering_seconds for graph in graphs)
     compiling = sum(graph.compile_seconds for graph in graphs)
     return f"lowering {lowering:.2f} s, compile {compiling:.2f} s"

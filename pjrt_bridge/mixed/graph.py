@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pjrt_bridge.errors import PjrtBridgeError
+from pjrt_bridge.mixed.obstacle import Obstacle
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +21,26 @@ class Node:
         name: for messages and reports.
         inputs: values that it reads.
         outputs: values that it makes.
-        host_reason: why it has to run on the host; None where the device can run it.
+        obstacle: why it has to run on the host; None where the device can run it.
         after: indices of nodes that have to run before it although it reads nothing of theirs:
             side effects, mutation, randomness.
         cheap: a constant, a view or a creator that costs less than moving its result: each segment
             that reads it computes it anew. A cheap node has no side effects.
+        work: what it counts towards making a segment worth a launch: 0 for a view or a scalar.
     """
 
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    host_reason: str | None = None
+    obstacle: Obstacle | None = None
     after: tuple[int, ...] = ()
     cheap: bool = False
+    work: int = 1
 
     @property
     def on_device(self) -> bool:
         """Whether the device can run it."""
-        return self.host_reason is None
+        return self.obstacle is None
 
 
 @dataclass(frozen=True, slots=True)

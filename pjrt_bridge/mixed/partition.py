@@ -4,14 +4,18 @@ Every node gets a level: the number of changes between device and host on the lo
 over data and order constraints. Nodes of one level form a segment. Levels alternate between device
 and host, so a segment reads only from segments before it: there can be no cycle, and no split
 alternates less often than the longest alternating path. Linear in nodes and edges.
+
+A device segment that does too little to be worth a launch is moved to the host, which joins its
+neighbours; then the levels are found again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pjrt_bridge.mixed.graph import Graph, Node
+from pjrt_bridge.mixed.obstacle import Obstacle
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,41 +35,54 @@ class Segment:
     outputs: tuple[int, ...]
 
 
-def partition(graph: Graph) -> list[Segment]:
-    """Split a graph into the fewest alternating segments, in running order."""
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A graph in segments.
+
+    Attributes:
+        graph: as it was given, with an obstacle at each node that was moved to the host.
+        segments: in running order, device and host alternating.
+    """
+
+    graph: Graph
+    segments: Sequence[Segment]
+
+
+def partition(graph: Graph, *, min_segment: int = 1) -> Partition:
+    """Split a graph into the fewest alternating segments.
+
+    Args:
+        graph: what to split.
+        min_segment: the least work (see `Node.work`) for which a device segment is launched.
+    """
     maker = {value: index for index, node in enumerate(graph.nodes) for value in node.outputs}
-    settled = _settled(graph, maker)
-    groups = min(
-        (_levels(graph, maker, settled, device_first) for device_first in (True, False)), key=len
-    )
-    return _connect(graph, [_with_cheap(graph, maker, settled, group) for group in groups])
-
-
-def _settled(graph: Graph, maker: Mapping[int, int]) -> list[bool]:
-    """Which nodes have one place of their own: all but cheap ones that only other nodes read."""
-    settled = [not node.cheap or not node.on_device for node in graph.nodes]
-    for value in graph.outputs:
-        if value in maker:
-            settled[maker[value]] = True
-    return settled
-
-
-def _levels(
-    graph: Graph, maker: Mapping[int, int], settled: Sequence[bool], device_first: bool
-) -> list[list[int]]:
-    """Settled nodes by level; the first level runs on the device or on the host as asked."""
-    levels: list[int] = []
-    groups: list[list[int]] = [[]]
-    for index, node in enumerate(graph.nodes):
-        level = max((levels[before] for before in _before(node, maker)), default=0)
-        # A cheap node has no level of its own: who reads it waits only for what it reads.
-        if settled[index]:
-            level += (level % 2 == 0) != (node.on_device == device_first)
-            if level == len(groups):
-                groups.append([])
-            groups[level].append(index)
-        levels.append(level)
-    return [group for group in groups if group]
+    before = [tuple(_before(node, maker)) for node in graph.nodes]
+    on_device = [node.on_device for node in graph.nodes]
+    cheap = [node.cheap and node.on_device for node in graph.nodes]
+    settled = _settled(graph, maker, cheap)
+    moved: dict[int, int] = {}
+    while True:
+        groups = min(
+            (_levels(before, settled, cheap, on_device, first) for first in (True, False)), key=len
+        )
+        small = {
+            index: work
+            for group in groups
+            if on_device[group[0]]
+            and (work := sum(graph.nodes[index].work for index in group)) < min_segment
+            for index in group
+        }
+        if not small:
+            break
+        moved.update(small)
+        for index in small:
+            on_device[index] = False
+    needed = set(graph.outputs)
+    segments = []
+    for group in reversed(groups):
+        indices = _with_cheap(graph, maker, cheap, group)
+        segments.append(_segment(graph, on_device[group[0]], group, indices, needed))
+    return Partition(_with_obstacles(graph, moved, min_segment), segments[::-1])
 
 
 def _before(node: Node, maker: Mapping[int, int]) -> Iterable[int]:
@@ -73,31 +90,80 @@ def _before(node: Node, maker: Mapping[int, int]) -> Iterable[int]:
     yield from node.after
 
 
+def _settled(graph: Graph, maker: Mapping[int, int], cheap: Sequence[bool]) -> list[bool]:
+    """Which nodes have one place of their own: all but cheap ones that only other nodes read."""
+    settled = [not item for item in cheap]
+    for value in graph.outputs:
+        if value in maker:
+            settled[maker[value]] = True
+    return settled
+
+
+def _levels(
+    before: Sequence[Sequence[int]],
+    settled: Sequence[bool],
+    cheap: Sequence[bool],
+    on_device: Sequence[bool],
+    device_first: bool,
+) -> list[list[int]]:
+    """Settled nodes by level; the first level runs on the device or on the host as asked."""
+    levels: list[int] = []
+    groups: list[list[int]] = [[]]
+    for index, earlier in enumerate(before):
+        level = reached = 0
+        for other in earlier:
+            if levels[other] > reached:
+                reached = levels[other]
+        if settled[index]:
+            level = reached + ((reached % 2 == 0) != (on_device[index] == device_first))
+            if level == len(groups):
+                groups.append([])
+            groups[level].append(index)
+        # Who reads a cheap node computes it anew, and waits only for what that reads.
+        levels.append(reached if cheap[index] else level)
+    return [group for group in groups if group]
+
+
 def _with_cheap(
-    graph: Graph, maker: Mapping[int, int], settled: Sequence[bool], group: Sequence[int]
-) -> tuple[bool, list[int]]:
-    """Where a group runs, and its nodes with the unsettled ones that it reads."""
+    graph: Graph, maker: Mapping[int, int], cheap: Sequence[bool], group: Sequence[int]
+) -> list[int]:
+    """The nodes of a group with the cheap ones that it reads."""
     chosen = set(group)
     waiting = list(group)
     while waiting:
         for value in graph.nodes[waiting.pop()].inputs:
             source = maker.get(value)
-            if source is not None and source not in chosen and not settled[source]:
+            if source is not None and source not in chosen and cheap[source]:
                 chosen.add(source)
                 waiting.append(source)
-    return graph.nodes[group[0]].on_device, sorted(chosen)
+    return sorted(chosen)
 
 
-def _connect(graph: Graph, placed: Sequence[tuple[bool, list[int]]]) -> list[Segment]:
-    """Find what each segment reads from before, and what it has to hand on."""
-    needed = set(graph.outputs)
-    segments = []
-    for on_device, indices in reversed(placed):
-        nodes = [graph.nodes[index] for index in indices]
-        made = [value for node in nodes for value in node.outputs]
-        read = dict.fromkeys(value for node in nodes for value in node.inputs)
-        inputs = tuple(value for value in read if value not in set(made))
-        outputs = tuple(value for value in made if value in needed)
-        segments.append(Segment(on_device, tuple(indices), inputs, outputs))
-        needed.update(inputs)
-    return segments[::-1]
+def _with_obstacles(graph: Graph, moved: Mapping[int, int], min_segment: int) -> Graph:
+    if not moved:
+        return graph
+    nodes = list(graph.nodes)
+    for index, work in moved.items():
+        if work:
+            reason = (
+                f"its segment would have {work} operators, fewer than min_segment={min_segment}"
+            )
+        else:
+            reason = "views and scalars alone are not worth a launch"
+        nodes[index] = replace(nodes[index], obstacle=Obstacle(nodes[index].name, reason, "small"))
+    return Graph(graph.inputs, nodes, graph.outputs)
+
+
+def _segment(
+    graph: Graph, on_device: bool, group: Sequence[int], indices: Sequence[int], needed: set[int]
+) -> Segment:
+    """A group with the cheap nodes that it reads; what it reads from before is needed then."""
+    nodes = [graph.nodes[index] for index in indices]
+    made = {value for node in nodes for value in node.outputs}
+    read = dict.fromkeys(value for node in nodes for value in node.inputs)
+    inputs = tuple(value for value in read if value not in made)
+    outputs = tuple(
+        value for index in group for value in graph.nodes[index].outputs if value in needed
+    )
+    needed.update(inputs)
+    return Segment(on_device, tuple(indices), inputs, outputs)

@@ -1,1 +1,6 @@
-"""PyTorch on PJRT: the `pjrt` backend of torch.compile."""
+"""PyTorch on PJRT: the `pjrt` backend of torch.compile, and what became of what it compiled."""
+
+from pjrt_bridge.torch_interop.explain import explain
+from pjrt_bridge.torch_interop.records import compiled_graphs
+
+__all__ = ["compiled_graphs", "explain"]

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 import torch
 from torch import fx
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.utils import counters, get_compilation_metrics
 from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._guards import TracingContext
-from torch._ops import OpOverload
+from torch._guards import CompileContext, TracingContext
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OpOverload as OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -25,7 +28,9 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.fx.graph import _BoxedCodeGen
+from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy
 
 DATA_DEPENDENT = (
@@ -38,15 +43,31 @@ DATA_DEPENDENT = (
 GraphCompiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 """Takes an ATen graph and example inputs; gives a boxed function over a list of arguments."""
 
-# Its decomposition saves other values than its backward expects: gradients would be wrong in
-# silence. Both directions have lowerings instead.
-_KEPT = ("aten._scaled_dot_product_flash_attention_for_cpu.default",)
+# Operators with lowerings of their own, because torch's decompositions are wrong.
+_KEPT = (
+    # Saves other values than its backward expects: gradients would be wrong in silence.
+    "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    # Steps from the number that was given, where eager rounds it to an integer dtype first.
+    "aten.linspace.default",
+    # Asks for the value of an index that is a scalar.
+    "aten.take.default",
+)
 
 
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The decompositions that graphs go through before they are lowered."""
+@cache
+def _decompositions() -> Mapping[Any, Callable[..., Any]]:
+    # Torch looks through every operator there is to make its table.
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     return {op: rule for op, rule in table.items() if str(op) not in _KEPT}
+
+
+def decompositions(keep: Callable[[str], bool] = lambda _: False) -> dict[Any, Callable[..., Any]]:
+    """The decompositions that graphs go through before they are lowered.
+
+    Args:
+        keep: says of an operator's name that it is to stay as it is.
+    """
+    return {op: rule for op, rule in _decompositions().items() if not keep(str(op))}
 
 
 def run_aot_autograd(
@@ -56,15 +77,19 @@ def run_aot_autograd(
     forward: GraphCompiler,
     backward: GraphCompiler,
     inference: GraphCompiler,
+    keep: Callable[[str], bool] = lambda _: False,
 ) -> Callable[..., Any]:
-    """Capture forward and backward of a Dynamo graph as functional ATen graphs and compile them."""
+    """Capture forward and backward of a Dynamo graph as functional ATen graphs and compile them.
+
+    `keep` names operators that must not be decomposed.
+    """
     # The cache of AOTAutograd does not know which backend an entry belongs to.
     with functorch_config.patch(enable_autograd_cache=False):
         return aot_autograd(
             fw_compiler=forward,
             bw_compiler=backward,
             inference_compiler=inference,
-            decompositions=decompositions,
+            decompositions=lambda: decompositions(keep),
             partition_fn=_partition,
             keep_inference_input_mutations=True,
         )(graph, inputs)
@@ -117,6 +142,34 @@ def operator_name(target: object) -> str | None:
     return str(target) if isinstance(target, OpOverload) else None
 
 
+def label(target: object) -> str:
+    """What users read for anything that a graph calls."""
+    if isinstance(target, HigherOrderOperator):
+        return f"higher_order.{target}"
+    name = operator_name(target)
+    return str(getattr(target, "__qualname__", target)) if name is None else name
+
+
+def is_operator(name: str) -> bool:
+    """Whether torch knows `"namespace.operator"` or `"namespace.operator.overload"`."""
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is not None and name.count(".") > 0
+
+
+def is_composite(name: str) -> bool:
+    """Whether torch always takes an operator (by the names of `is_operator`) apart for a graph."""
+    namespace, packet, *overload = name.split(".")
+    packet = getattr(getattr(torch.ops, namespace), packet)
+    chosen = overload or [name for name in packet.overloads() if not name.endswith("out")]
+    key = "CompositeImplicitAutograd"
+    return all(
+        torch._C._dispatch_has_kernel_for_dispatch_key(getattr(packet, name).name(), key)
+        for name in chosen
+    )
+
+
 def promise(node: fx.Node) -> Any:
     """What torch promises of a node's result: fake tensors with shape, dtype, strides; numbers."""
     if node.op == "get_attr":
@@ -125,12 +178,39 @@ def promise(node: fx.Node) -> Any:
 
 
 def is_symbolic(value: object) -> bool:
-    """Whether a promise depends on a size that is only known in a call."""
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        return True
+    """Whether a promise depends on a size or a number that is only known in a call."""
+    if isinstance(value, (tuple, list)):
+        return any(map(is_symbolic, value))
     if isinstance(value, torch.Tensor):
         return any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
-    return False
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+_USUAL_SIZE = 5040  # Divisible by all that is likely: the graph may say that a size is.
+
+
+def stand_in(value: Any) -> Any:
+    """A promise with sizes as a call could bring them: what lowers for one size does for others.
+
+    Raises:
+        ValueError: a size that cannot be computed, or a number that is no size.
+    """
+    if isinstance(value, (tuple, list)):
+        return tuple(map(stand_in, value))
+    if isinstance(value, torch.SymInt):
+        expression, environment = value.node.expr, value.node.shape_env
+        sizes = {}
+        for symbol in expression.free_symbols:
+            bounds = environment.var_to_range[symbol]
+            sizes[symbol] = int(max(bounds.lower, min(bounds.upper, _USUAL_SIZE)))
+        return int(expression.subs(sizes))
+    if isinstance(value, (torch.SymFloat, torch.SymBool)):
+        raise ValueError(f"{value} is no size")
+    if isinstance(value, torch.Tensor) and is_symbolic(value):
+        shape, strides = stand_in(value.shape), stand_in(value.stride())
+        with real_tensors(), FakeTensorMode():
+            return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
+    return value
 
 
 def specialize(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:
@@ -139,7 +219,9 @@ def specialize(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModul
     Raises:
         Exception: as torch finds an operator whose result depends on data.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+    # Sizes that depend on data stay symbols.
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+    with mode, torch.no_grad():
         fake = [
             mode.from_tensor(argument.detach(), static_shapes=True)
             if isinstance(argument, torch.Tensor)
@@ -175,17 +257,58 @@ def substitute(arguments: Any, values: Mapping[fx.Node, Any]) -> Any:
     return fx.map_arg(arguments, lambda node: values[node])
 
 
-def has_effect(node: fx.Node) -> bool:
-    """Whether a node must keep its place among others of its kind: it draws, prints, mutates."""
-    if not isinstance(node.target, OpOverload):
-        return node.op == "call_function"
-    return torch.Tag.nondeterministic_seeded in node.target.tags or node.is_impure()
+def boxed_module(root: fx.GraphModule, graph: fx.Graph) -> Callable[[list[Any]], Any]:
+    """A graph as a function of one list, which it empties: values are dropped after their use."""
+    graph.set_codegen(_BoxedCodeGen())
+    forward: Callable[[list[Any]], Any] = fx.GraphModule(root, graph).forward
+    return forward
 
 
-def is_cheap(node: fx.Node) -> bool:
-    """Whether a node is a constant, a creator or a view: it costs less than moving its result."""
-    if node.op == "get_attr":
-        return True
-    if not isinstance(node.target, OpOverload) or has_effect(node):
-        return False
-    return node.target.is_view or not node.all_input_nodes
+def original(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """What torch.compile was given to make a function; None where it did not make it."""
+    return getattr(function, "_torchdynamo_orig_callable", None) or getattr(
+        function, "_orig_mod", None
+    )
+
+
+def compile_id() -> tuple[int, int] | None:
+    """While a graph is compiled: the number of its code, and how often that was compiled before."""
+    found = CompileContext.current_compile_id()
+    if found is None or found.frame_id is None:
+        return None
+    return found.frame_id, found.frame_compile_id or 0
+
+
+def recompile_reasons() -> dict[tuple[int, int], str]:
+    """Why torch compiled code again, by `compile_id` (of the last compilations)."""
+    reasons = {}
+    for metrics in get_compilation_metrics():
+        identity, _, again = str(metrics.compile_id).partition("/")
+        if metrics.recompile_reason and identity.isdigit() and again.isdigit():
+            # "0/0: tensor 'x' size mismatch ...": which compilation the guard belongs to.
+            reason = metrics.recompile_reason.partition(": ")[2] or metrics.recompile_reason
+            reasons[int(identity), int(again)] = reason.strip()
+    return reasons
+
+
+def tree_leaves(tree: Any) -> list[Any]:
+    """What is in nested lists, tuples, dicts and other containers that torch knows."""
+    return pytree.tree_leaves(tree)
+
+
+def leaves_of(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The tensors without a history that gradients of these outputs flow to."""
+    found, seen, waiting = [], set(), [output.grad_fn for output in outputs]
+    while waiting:
+        function = waiting.pop()
+        if function is not None and function not in seen:
+            seen.add(function)
+            waiting += [before for before, _ in function.next_functions]
+            if hasattr(function, "variable"):
+                found.append(function.variable)
+    return found
+
+
+def graph_breaks() -> Mapping[str, int]:
+    """Why torch divided functions into several graphs, and how often, since its last reset."""
+    return dict(counters["graph_break"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime import CompileOptions
 from pjrt_bridge.runtime.options import Override
+from pjrt_bridge.torch_interop import compat
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,12 @@ class BackendOptions:
     Attributes:
         plugin: name of a discovered plugin or path of a library; None: the environment's choice or
             the best that was discovered.
-        fallback: what happens to a graph that the plugin cannot run: `"host"` runs it in PyTorch
-            and warns once, `"error"` raises.
+        fallback: what happens to operators that the plugin cannot run: `"host"` runs them in
+            PyTorch and warns once, `"error"` raises.
+        host_ops: operators that run in PyTorch whatever the plugin can do: `"aten.mm.default"`,
+            `"aten.mm"` for all its overloads, `"mylib.twice"`.
+        min_segment: the least number of operators (views and scalars do not count) for which the
+            device is used; smaller parts of a graph run in PyTorch.
         compiler_flags: flags of the plugin's compiler for these graphs alone.
 
     Raises:
@@ -28,6 +33,8 @@ class BackendOptions:
 
     plugin: str | None = None
     fallback: Literal["host", "error"] = "host"
+    host_ops: Sequence[str] = ()
+    min_segment: int = 1
     compiler_flags: Mapping[str, Override] = field(default_factory=dict)
 
     @staticmethod
@@ -50,12 +57,45 @@ class BackendOptions:
             raise OptionError(
                 f"option fallback: found {self.fallback!r}, expected 'host' or 'error'"
             )
+        if isinstance(self.min_segment, bool) or not (
+            isinstance(self.min_segment, int) and self.min_segment >= 1
+        ):
+            raise OptionError(
+                f"option min_segment: found {self.min_segment!r}, expected a number of operators, "
+                "1 or more"
+            )
         if not isinstance(self.compiler_flags, Mapping):
             raise OptionError(
                 f"option compiler_flags: found {self.compiler_flags!r}, expected a dict"
             )
+        object.__setattr__(self, "host_ops", _host_ops(self.host_ops))
         self.compile_options()
 
     def compile_options(self) -> CompileOptions:
         """The options of each compilation."""
         return CompileOptions(env=dict(self.compiler_flags))
+
+    def wants_on_host(self, operator: str) -> bool:
+        """Whether `host_ops` names an overload such as `"aten.mm.default"`."""
+        return any(operator == name or operator.startswith(name + ".") for name in self.host_ops)
+
+
+def _host_ops(names: Any) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise OptionError(f"option host_ops: found {names!r}, expected a list of operator names")
+    return tuple(map(_host_op, names))
+
+
+def _host_op(name: Any) -> str:
+    spelled = name.replace("::", ".") if isinstance(name, str) else ""
+    if not compat.is_operator(spelled):
+        raise OptionError(
+            f"option host_ops: torch has no operator {name!r}; expected a name such as 'aten.mm' "
+            "or 'aten.mm.default'"
+        )
+    if compat.is_composite(spelled):
+        raise OptionError(
+            f"option host_ops: torch takes {spelled!r} apart before a backend sees it; name the "
+            "operators that it becomes, which the report of explain() lists"
+        )
+    return spelled

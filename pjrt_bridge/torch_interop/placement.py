@@ -11,7 +11,6 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,12 +18,13 @@ from torch import fx
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError, UnsupportedDtype
+from pjrt_bridge.mixed.obstacle import Kind, Obstacle
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.registry import Lowering, NotLowerable
+from pjrt_bridge.torch_interop.lowering.registry import Lowering, NoLowering, NotLowerable
 
 Lookup = Callable[[str], Lowering | None]
 """Finds the lowering of an operator for one plugin."""
@@ -33,62 +33,56 @@ COPY_INTO_INPUT = "aten.copy_.default"
 """The one mutation in a functional graph: an input's new value, at the end of the graph."""
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a node cannot run on the device.
-
-    Attributes:
-        node: name of the node in the graph.
-        operator: what it calls.
-        reason: in the user's terms.
-        source: the user's line, `file:line: code`, where torch recorded it.
-    """
-
-    node: str
-    operator: str
-    reason: str
-    source: str | None
-
-    def __str__(self) -> str:
-        where = f" ({self.source})" if self.source else ""
-        return f"{self.operator}: {self.reason}{where}"
-
-
 class Placement:
     """Decides for the nodes of one graph.
 
     Args:
         lookup: lowerings for the plugin in question.
+        host_ops: says of an operator's name that the user wants it on the host.
     """
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Lookup, host_ops: Callable[[str], bool] = lambda _: False) -> None:
         self._lookup = lookup
-        self._tried: dict[object, str | None] = {}
+        self._host_ops = host_ops
+        self._tried: dict[object, _Refused | None] = {}
         self._builder = Builder()
 
-    def refusals(self, graph: fx.Graph) -> list[Refusal]:
-        """The nodes that cannot run on the device, in graph order."""
-        found = []
+    def obstacles(self, graph: fx.Graph) -> dict[str, Obstacle]:
+        """For the names of nodes that cannot run on the device, in graph order, the reason."""
+        found = {}
         for node in graph.nodes:
-            reason = self._reason(node)
-            if reason is not None:
-                name = compat.operator_name(node.target) or str(node.target)
-                found.append(Refusal(node.name, name, reason, source_line(node)))
+            refused = self._refused(node)
+            if refused is not None:
+                label = compat.label(node.target)
+                found[node.name] = Obstacle(label, *refused, source=source_line(node))
         return found
 
-    def _reason(self, node: fx.Node) -> str | None:
+    def _refused(self, node: fx.Node) -> _Refused | None:
+        if node.op == "get_attr" and isinstance(compat.promise(node), torch.nn.Module):
+            return None
         try:
             if node.op in ("placeholder", "get_attr"):
-                tensor_types(compat.promise(node))
+                tensor_types(_promise(node))
                 return None
             if node.op != "call_function" or node.target is operator.getitem:
                 return None
-            if compat.operator_name(node.target) == COPY_INTO_INPUT:
-                return _copy_reason(node)
-            outputs = tensor_types(compat.promise(node))
-            values = {used: _describe(compat.promise(used)) for used in node.all_input_nodes}
+            name = compat.operator_name(node.target)
+            if name == COPY_INTO_INPUT:
+                reason = _copy_reason(node)
+                return None if reason is None else (reason, "refused")
+            if name is not None and self._host_ops(name):
+                return "options={'host_ops': ...} names it", "requested"
+            if nodes.is_size_computation(node):
+                return None
+            if nodes.is_check(node):
+                return "it checks a number that Python holds", "small"
+            outputs = tensor_types(_promise(node))
+            values = {used: _describe(_promise(used)) for used in node.all_input_nodes}
         except (NotLowerable, UnsupportedDtype) as error:
-            return str(error)
+            return str(error), "refused"
+        except ValueError:
+            # An argument that is a number may be there for nodes that run on the host.
+            return None if node.op == "placeholder" else (_DATA_NUMBER, "data")
         contiguous = has_contiguous_inputs(node)
         arguments = compat.substitute((node.args, node.kwargs), values)
         key = (node.target, repr(arguments), outputs, contiguous)
@@ -102,7 +96,7 @@ class Placement:
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
         outputs: Sequence[TensorType | None],
         contiguous: bool,
-    ) -> str | None:
+    ) -> _Refused | None:
         types = [item for item in _leaves(arguments) if isinstance(item, TensorType)]
         with self._builder.scratch(types) as parameters:
             supply = iter(parameters)
@@ -110,8 +104,22 @@ class Placement:
             try:
                 lower(self._builder, self._lookup, node, args, kwargs, outputs, contiguous)
             except NotLowerable as refusal:
-                return refusal.reason
+                if nodes.depends_on_data(node):
+                    return _DATA_RESULT, "data"
+                missing = isinstance(refusal, NoLowering)
+                return refusal.reason, "unsupported" if missing else "refused"
         return None
+
+
+_Refused = tuple[str, Kind]
+_DATA_RESULT = "its result's shape, or its number, depends on data"
+_DATA_NUMBER = "it computes with a number that depends on data"
+
+
+def _promise(node: fx.Node) -> Any:
+    """A promise whose sizes are numbers; raises ValueError for other numbers that are not known."""
+    promise = compat.promise(node)
+    return compat.stand_in(promise) if compat.is_symbolic(promise) else promise
 
 
 def lower(
@@ -128,12 +136,9 @@ def lower(
     Raises:
         NotLowerable: there is no lowering, it refused, or it broke torch's promise.
     """
-    name = compat.operator_name(node.target)
-    if name is None:
-        raise NotLowerable(f"{node.target} is no ATen operator")
-    lowering = lookup(name)
+    lowering = lookup(compat.label(node.target))
     if lowering is None:
-        raise NotLowerable("no lowering to StableHLO exists for this operator")
+        raise NoLowering("no lowering to StableHLO exists for this operator")
     context = Context(builder, outputs, contiguous_inputs=contiguous_inputs)
     try:
         result = lowering(context, *args, **kwargs)
@@ -193,14 +198,14 @@ def _copy_reason(node: fx.Node) -> str | None:
     return None
 
 
-def is_border(node: fx.Node) -> bool:
-    """Whether a node is an argument of its graph, or writes into one."""
-    return node.op == "placeholder" or compat.operator_name(node.target) == COPY_INTO_INPUT
+def is_mutation(node: fx.Node) -> bool:
+    """Whether a node writes into an argument of its graph."""
+    return compat.operator_name(node.target) == COPY_INTO_INPUT
 
 
 def has_contiguous_inputs(node: fx.Node) -> bool:
     """Whether every tensor that the node reads is all of its memory, row-major."""
-    promises = [compat.promise(used) for used in node.all_input_nodes]
+    promises = [_promise(used) for used in node.all_input_nodes]
     tensors = [item for item in promises if isinstance(item, torch.Tensor)]
     return all(item.is_contiguous() and item.storage_offset() == 0 for item in tensors)
 

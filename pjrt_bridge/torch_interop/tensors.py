@@ -18,6 +18,7 @@ import torch
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
+from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Buffer, Client, Layout
 from pjrt_bridge.runtime.dlpack import is_row_major
 from pjrt_bridge.runtime.handles import Pin
@@ -163,6 +164,14 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return found
 
 
+def put(client: Client, form: Form, tensor: torch.Tensor, call: Call) -> tuple[Buffer, bool]:
+    """A buffer of a tensor's elements, and whether it is the tensor's memory; the call counts."""
+    host = form.to_host_array(tensor)
+    shared = client.shares_host_memory and host.shareable and host.address == tensor.data_ptr()
+    call.crossed(call.at, form.type.nbytes, shared=shared)
+    return client.put_host(host), shared
+
+
 class StaticInputs:
     """The buffers of parameters and other tensors that a graph reads in every call.
 
@@ -185,7 +194,7 @@ class StaticInputs:
             [None for _ in self._forms],
         )
 
-    def buffers(self, tensors: Sequence[torch.Tensor]) -> list[Buffer | None]:
+    def buffers(self, tensors: Sequence[torch.Tensor], call: Call) -> list[Buffer | None]:
         """A buffer for each tensor as it is now. The list must not be changed."""
         marks: list[object]
         if self._client.shares_host_memory:
@@ -198,11 +207,8 @@ class StaticInputs:
         buffers = buffers.copy()
         for index, (tensor, form) in enumerate(zip(tensors, self._forms, strict=True)):
             if marks[index] != old_marks[index]:
-                host = form.to_host_array(tensor)
-                buffers[index] = self._client.put_host(host)
-                if self._client.shares_host_memory and not (
-                    host.shareable and host.address == marks[index]
-                ):
+                buffers[index], shared = put(self._client, form, tensor, call)
+                if self._client.shares_host_memory and not shared:
                     # A copy does not follow updates of the tensor: it is made in each call.
                     marks[index] = _Never()
         self._kept = marks, buffers

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pjrt_bridge.torch_interop.backend import compiled_graphs
+from pjrt_bridge.torch_interop import compiled_graphs
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
@@ -18,7 +18,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
 def assert_compiled(*kinds: str) -> None:
     """These graphs were compiled since the last reset, in this order, each of one segment."""
     graphs = compiled_graphs()
-    assert [(graph.kind, graph.segments, graph.refusals) for graph in graphs] == [
+    assert [(graph.kind, graph.on_device, graph.obstacles) for graph in graphs] == [
         (kind, 1, ()) for kind in kinds
     ]
     assert all(graph.plugin == "cpu" and graph.operations > 0 for graph in graphs)

@@ -17,8 +17,8 @@ def test_a_program_that_never_imports_the_bridge() -> None:
         "f = torch.compile(lambda x: x.exp() + 1, backend='pjrt', options={'fallback': 'error'})\n"
         "x = torch.ones(3)\n"
         "assert torch.allclose(f(x), x.exp() + 1)\n"
-        "from pjrt_bridge.torch_interop.backend import compiled_graphs\n"
-        "print([(g.kind, g.plugin, g.segments) for g in compiled_graphs()])\n"
+        "from pjrt_bridge.torch_interop import compiled_graphs\n"
+        "print([(g.kind, g.plugin, g.on_device) for g in compiled_graphs()])\n"
     )
     done = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", "-c", program],

@@ -19,7 +19,7 @@ from pjrt_bridge.errors import (
     UnsupportedDtype,
 )
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.torch_interop.backend import compiled_graphs
+from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.lowering import registry
 from tests.torch_interop.helpers import assert_compiled, assert_same, compiled
 
@@ -88,9 +88,9 @@ def test_the_host_runs_it_and_says_why_once(function: Callable[..., Any]) -> Non
     if expected.device.type == "cpu":
         assert_same(found, expected)
     (graph,) = compiled_graphs()
-    assert graph.segments == SEGMENTS[function]
-    assert len(graph.refusals) == 1
-    assert_explained(graph.refusals[0], function)
+    assert graph.on_device == SEGMENTS[function]
+    assert len(graph.obstacles) == 1
+    assert_explained(str(graph.obstacles[0]), function)
 
 
 @pytest.mark.parametrize("function", REFUSED)
@@ -123,7 +123,7 @@ def test_each_reason_is_named_once_and_three_are_shown() -> None:
     assert len(caught) == 1
     assert str(caught[0].message).count("pjrt_test.half") == 4
     (graph,) = compiled_graphs()
-    assert len(graph.refusals) == 2
+    assert len(graph.obstacles) == 2
 
 
 def test_a_split_graph_trains_right() -> None:
@@ -142,7 +142,7 @@ def test_a_split_graph_trains_right() -> None:
     with pytest.warns(HostFallbackWarning, match="the forward graph"):
         found = gradients(compiled(loss, fallback="host"))
     assert_same(found, expected, rtol=1e-3, atol=1e-4)
-    assert [graph.segments for graph in compiled_graphs()] == [2, 1]
+    assert [graph.on_device for graph in compiled_graphs()] == [2, 1]
 
 
 class HalfGradient(torch.autograd.Function):
@@ -162,7 +162,7 @@ def test_a_backward_that_needs_the_host_leaves_the_forward_on_the_device() -> No
     ):
         compiled(lambda x: (HalfGradient.apply(x) * 3).sum(), fallback="host")(x).backward()
     assert_same(x.grad, torch.full((3,), 1.5))
-    assert [(graph.kind, graph.segments) for graph in compiled_graphs()] == [
+    assert [(graph.kind, graph.on_device) for graph in compiled_graphs()] == [
         ("forward", 1),
         ("backward", 1),
     ]
@@ -195,17 +195,26 @@ def test_an_operator_whose_result_depends_on_data_breaks_the_graph() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert torch.equal(compiled(function)(x), function(x))
-    assert {graph.segments for graph in compiled_graphs()} == {1}
+    assert {graph.on_device for graph in compiled_graphs()} == {1}
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"options": {"fallbak": "error"}}, ["fallbak", "plugin, fallback, compiler_flags"]),
+        (
+            {"options": {"fallbak": "error"}},
+            ["fallbak", "plugin, fallback, host_ops, min_"],
+        ),
         ({"options": {"fallback": "never"}}, ["option fallback: found 'never'", "'host' or"]),
         ({"options": {"plugin": 3}}, ["option plugin: found 3", "a name or a path"]),
         ({"options": {"compiler_flags": ["a"]}}, ["option compiler_flags: found ['a']", "dict"]),
         ({"options": {"compiler_flags": {"xla_dump_to": None}}}, ["xla_dump_to"]),
+        ({"options": {"host_ops": "aten.mm"}}, ["host_ops: found 'aten.mm'", "a list"]),
+        ({"options": {"host_ops": ["aten.nm"]}}, ["no operator 'aten.nm'", "such as 'aten.mm'"]),
+        ({"options": {"host_ops": ["mm"]}}, ["no operator 'mm'", "such as 'aten.mm'"]),
+        ({"options": {"host_ops": ["aten::linear"]}}, ["takes 'aten.linear' apart"]),
+        ({"options": {"min_segment": 0}}, ["min_segment: found 0", "1 or more"]),
+        ({"options": {"min_segment": "all"}}, ["min_segment: found 'all'"]),
         ({"mode": "max-autotune"}, ["no mode 'max-autotune'", "options={...}"]),
     ],
     ids=str,
@@ -247,7 +256,7 @@ def test_a_failed_compilation_degrades_its_graph_only(
         with pytest.warns(HostFallbackWarning, match=re.escape(f"be compiled: {error}")):
             found = compiled(torch.exp, fallback="host")(x)
     assert_same(found, torch.exp(x))
-    assert [graph.segments for graph in compiled_graphs()] == [0]
+    assert [graph.on_device for graph in compiled_graphs()] == [0]
     assert_same(compiled(torch.sin)(x), torch.sin(x))
 
 

@@ -15,8 +15,7 @@ from pjrt_bridge.errors import HostFallbackWarning, Internal
 from pjrt_bridge.registry import load
 from pjrt_bridge.runtime import Event, Executable, Plugin
 from pjrt_bridge.runtime.handles import live
-from pjrt_bridge.torch_interop import backend
-from pjrt_bridge.torch_interop.backend import compiled_graphs
+from pjrt_bridge.torch_interop import backend, compiled_graphs
 from tests.torch_interop.helpers import (
     assert_compiled,
     assert_same,
@@ -130,7 +129,7 @@ def test_eight_threads_call_one_function() -> None:
     for thread in threads:
         thread.join()
     assert not failures
-    assert {(graph.kind, graph.segments) for graph in compiled_graphs()} == {
+    assert {(graph.kind, graph.on_device) for graph in compiled_graphs()} == {
         ("forward", 1),
         ("backward", 1),
     }

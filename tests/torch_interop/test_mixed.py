@@ -13,7 +13,7 @@ from torch import nn
 from pjrt_bridge.errors import HostFallbackWarning, ResourceExhausted
 from pjrt_bridge.runtime import Client, Executable
 from pjrt_bridge.runtime.handles import live
-from pjrt_bridge.torch_interop.backend import compiled_graphs, reset
+from pjrt_bridge.torch_interop import compiled_graphs
 from tests.torch_interop.helpers import assert_same, compiled
 
 pytestmark = pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
@@ -51,13 +51,12 @@ def mixed(function: Callable[..., Any]) -> Any:
 
 
 def segments() -> list[int]:
-    return [graph.segments for graph in compiled_graphs()]
+    return [graph.on_device for graph in compiled_graphs()]
 
 
 @pytest.fixture(autouse=True)
 def forget() -> None:
     torch.compiler.reset()
-    reset()
 
 
 def test_fifty_alternations() -> None:

@@ -238,9 +238,9 @@ def test_parameters_are_not_saved_for_backward(monkeypatch: pytest.MonkeyPatch) 
     saved: list[int] = []
     run = DeviceSegment.run
 
-    def spy(self: DeviceSegment, arguments: list[Any]) -> Any:
+    def spy(self: DeviceSegment, *arguments: Any) -> Any:
         saved.extend(result.type.nbytes for result in self.emitted.results)
-        return run(self, arguments)
+        return run(self, *arguments)
 
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
     monkeypatch.setattr(DeviceSegment, "run", spy)

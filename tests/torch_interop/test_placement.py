@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from pjrt_bridge.errors import HostFallbackWarning, ProgramError
 from pjrt_bridge.torch_interop.emit import emit
@@ -40,18 +41,22 @@ def graph_of(*calls: Sequence[Any], **inputs: Any) -> fx.Graph:
 
 
 def reasons(graph: fx.Graph, lookup: Any = registry.find) -> list[tuple[str, str]]:
-    return [(found.operator, found.reason) for found in Placement(lookup).refusals(graph)]
+    return [(found.operator, found.reason) for found in Placement(lookup).obstacles(graph).values()]
 
 
-def symbolic_input() -> fx.Graph:
-    graph = make_fx(torch.exp, tracing_mode="symbolic")(torch.randn(3, 4)).graph
-    assert isinstance(graph, fx.Graph)
-    return graph
+def symbolic_number() -> torch.SymFloat:
+    number = ShapeEnv().create_unbacked_symfloat()
+    assert isinstance(number, torch.SymFloat)
+    return number
 
 
 X = torch.ones(2, 3)
 REFUSED: dict[str, tuple[Callable[[], fx.Graph], str, str]] = {
-    "symbolic size": (symbolic_input, "aten.exp.default", "its shape is only known in a call"),
+    "number that depends on data": (
+        lambda: graph_of((aten.mul.Tensor, X, "x", "n"), x=X, n=symbolic_number()),
+        "aten.mul.Tensor",
+        "it computes with a number that depends on data",
+    ),
     "sparse": (
         lambda: graph_of(x=X.to_sparse()),
         "x",
@@ -73,14 +78,19 @@ REFUSED: dict[str, tuple[Callable[[], fx.Graph], str, str]] = {
         "a tensor on device meta cannot be shared with the plugin",
     ),
     "operator without a lowering": (
+        lambda: graph_of((aten.cholesky_inverse.default, X, "x"), x=X),
+        "aten.cholesky_inverse.default",
+        "no lowering to StableHLO exists for this operator",
+    ),
+    "result that depends on data": (
         lambda: graph_of((aten.bincount.default, X, "x"), x=X),
         "aten.bincount.default",
-        "no lowering to StableHLO exists for this operator",
+        "its result's shape, or its number, depends on data",
     ),
     "no operator": (
         lambda: graph_of((operator.add, X, "x", "x"), x=X),
-        str(operator.add),
-        f"{operator.add} is no ATen operator",
+        "add",
+        "no lowering to StableHLO exists for this operator",
     ),
     "mutation of a result": (
         lambda: graph_of((aten.exp.default, X, "x"), (aten.copy_.default, X, ..., "x"), x=X),
@@ -101,6 +111,14 @@ def test_reasons(case: str) -> None:
     found = reasons(make())
     assert (name, reason) in found
     assert {who for who, _ in found} <= {name, "arg0_1"}
+
+
+def test_sizes_that_a_call_brings_stand_in_nobodys_way() -> None:
+    graph = make_fx(lambda x: torch.exp(x).view(x.shape[0] * x.shape[1]), tracing_mode="symbolic")(
+        X
+    ).graph
+    assert any("sym_size" in str(node.target) for node in graph.nodes)
+    assert reasons(graph) == []
 
 
 def test_a_captured_tensor_that_no_plugin_has() -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import Closed
+from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.registry import load
 from pjrt_bridge.runtime import Client, Plugin
@@ -75,9 +76,9 @@ def static(tensor: torch.Tensor) -> tuple[Client, StaticInputs]:
 def test_a_kept_buffer_is_the_tensor_and_stays() -> None:
     weight = torch.randn(4, 4).t()
     _, kept = static(weight)
-    (first,) = kept.buffers([weight])
+    (first,) = kept.buffers([weight], Call(1))
     weight.mul_(2)
-    (second,) = kept.buffers([weight])
+    (second,) = kept.buffers([weight], Call(1))
     assert first is second is not None
     assert first.address == weight.data_ptr()
 
@@ -85,7 +86,7 @@ def test_a_kept_buffer_is_the_tensor_and_stays() -> None:
 def test_a_kept_buffer_holds_memory_that_its_tensor_gave_up() -> None:
     weight = torch.ones(4096)
     _, kept = static(weight)
-    (buffer,) = kept.buffers([weight])
+    (buffer,) = kept.buffers([weight], Call(1))
     weight.data = torch.zeros(4096)
     scratch = [torch.full((4096,), float(value)) for value in range(20)]
     assert buffer is not None
@@ -106,9 +107,9 @@ def test_a_kept_buffer_is_renewed_when_the_memory_is_another(
 ) -> None:
     weight = torch.ones(8)
     _, kept = static(weight)
-    kept.buffers([weight])
+    kept.buffers([weight], Call(1))
     change(weight)
-    (buffer,) = kept.buffers([weight])
+    (buffer,) = kept.buffers([weight], Call(1))
     assert buffer is not None
     assert buffer.to_numpy().tolist() == [7.0] * 8
 
@@ -120,7 +121,7 @@ def test_what_cannot_be_shared_is_copied_in_each_call(weight: torch.Tensor) -> N
     _, kept = static(weight)
     for value in (2.0, 3.0):
         weight.fill_(value)
-        (buffer,) = kept.buffers([weight])
+        (buffer,) = kept.buffers([weight], Call(1))
         assert buffer is not None
         assert buffer.address != weight.data_ptr()
         assert buffer.to_numpy().tolist() == [value] * 8

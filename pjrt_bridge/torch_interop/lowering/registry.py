@@ -58,6 +58,10 @@ class NotLowerable(PjrtBridgeError):
         self.reason = reason
 
 
+class NoLowering(NotLowerable):
+    """Nobody wrote a lowering for the operator."""
+
+
 def lowering(*names: str) -> Callable[[_L], _L]:
     """Register the decorated function as the lowering of each named operator overload.
 

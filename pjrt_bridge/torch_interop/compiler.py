@@ -1,0 +1,267 @@
+"""From ATen graphs to what runs them: place, split, emit, compile, and record what became of each.
+
+A graph of which every node lowers becomes one StableHLO program; of any other the parts that lower
+do, and PyTorch runs the rest between them. Sizes that only a call knows are compiled when it comes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from torch import fx
+
+from pjrt_bridge.errors import FallbackForbidden, PjrtError, ProgramError, UnsupportedDtype
+from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.mixed.program import Runner
+from pjrt_bridge.registry import lowerings
+from pjrt_bridge.runtime import Client
+from pjrt_bridge.torch_interop import compat, records
+from pjrt_bridge.torch_interop.emit import emit
+from pjrt_bridge.torch_interop.graphs import (
+    CompiledGraph,
+    DeviceGraph,
+    HostGraph,
+    MixedGraph,
+    SymbolicSegment,
+)
+from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from pjrt_bridge.torch_interop.options import BackendOptions
+from pjrt_bridge.torch_interop.placement import Placement, is_mutation
+from pjrt_bridge.torch_interop.records import GraphRecord, SegmentRecord
+from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
+from pjrt_bridge.torch_interop.specialize import Specializer, is_symbolic
+from pjrt_bridge.torch_interop.split import Part, operators, split
+
+_FAILURES = (NotLowerable, PjrtError, ProgramError, UnsupportedDtype)
+_INTENDED = ("requested", "small")
+
+
+class Compiler:
+    """Compiles the ATen graphs of one Dynamo graph for one client.
+
+    Args:
+        client: of the plugin that runs them.
+        options: the user's.
+    """
+
+    def __init__(self, client: Client, options: BackendOptions) -> None:
+        self._client = client
+        self._plugin = client.plugin.name
+        self._options = options
+        self._lookup = _lookup(client)
+        self._static: frozenset[int] = frozenset()
+
+    def compile(
+        self, kind: str, graph: fx.GraphModule, example_inputs: Sequence[Any]
+    ) -> Callable[[list[Any]], Any]:
+        """Compile one ATen graph into a boxed function.
+
+        Args:
+            kind: `"inference"`, `"forward"` or `"backward"`.
+            graph: functional but for the new values of arguments at its end.
+            example_inputs: not used; the graph holds what is known of its inputs.
+
+        Raises:
+            FallbackForbidden: it cannot run on the device, and the host is forbidden.
+        """
+        if kind == "backward":
+            static = compat.saved_inputs(graph.graph, self._static)
+        else:
+            static = self._static = compat.static_inputs()
+        if is_symbolic(graph.graph):
+            specializer = self._specializer(graph, GraphRecord(kind, kind, self._plugin), static)
+            return compat.boxed(lambda arguments: specializer.find(arguments).run(arguments))
+        return compat.boxed(self._compile(graph, GraphRecord(kind, kind, self._plugin), static).run)
+
+    # -- one graph ---------------------------------------------------------------------------------
+
+    def _compile(
+        self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
+    ) -> CompiledGraph:
+        """Compile a graph whose inputs have concrete sizes."""
+        with _counting(record, "lowering_seconds"):
+            placement = Placement(self._lookup, self._options.wants_on_host)
+            obstacles = placement.obstacles(graph.graph)
+        self._object(record, f"the {record.kind} graph", obstacles.values())
+        if obstacles or self._options.min_segment > 1:
+            return self._compile_parts(graph, record, static, obstacles)
+        host = HostSegment(graph)
+        segment = SegmentRecord("device", operators(graph.graph))
+        record.segments.append(segment)
+        try:
+            compiled = self._device_segment(record.name, graph, record, segment, static, host)
+        except _FAILURES as error:
+            self._failed(record, segment, error)
+            return self._on_host(host, record)
+        records.add(record)
+        return DeviceGraph(compiled, host, record)
+
+    def _compile_parts(
+        self,
+        graph: fx.GraphModule,
+        record: GraphRecord,
+        static: frozenset[int],
+        obstacles: Mapping[str, Obstacle],
+    ) -> CompiledGraph:
+        """Compile what can run on the device, and leave the rest to PyTorch."""
+        if any(node.name in obstacles and is_mutation(node) for node in graph.graph.nodes):
+            record.segments.append(
+                SegmentRecord("host", operators(graph.graph), list(obstacles.values()))
+            )
+            return self._on_host(HostSegment(graph), record)
+        parts = split(graph, obstacles, min_segment=self._options.min_segment)
+        record.segments += map(_segment_record, parts.parts)
+        runners = [
+            self._runner(index, part, record, segment, static)
+            for index, (part, segment) in enumerate(zip(parts.parts, record.segments, strict=True))
+        ]
+        records.add(record)
+        return MixedGraph(parts, runners, record)
+
+    def _runner(
+        self,
+        index: int,
+        part: Part,
+        record: GraphRecord,
+        segment: SegmentRecord,
+        static: frozenset[int],
+    ) -> Runner:
+        host = HostSegment(part.module)
+        if not part.on_device:
+            return host.start
+        name = f"{record.name}_{index}"
+        if part.symbolic:
+            inner = GraphRecord(record.kind, name, self._plugin, within=record)
+            return SymbolicSegment(self._specializer(part.module, inner, frozenset())).start
+        inputs = part.inputs_among(static)
+        try:
+            return self._device_segment(name, part.module, record, segment, inputs, host).start
+        except _FAILURES as error:
+            self._failed(record, segment, error)
+            return host.start
+
+    def _device_segment(
+        self,
+        name: str,
+        graph: fx.GraphModule,
+        record: GraphRecord,
+        segment: SegmentRecord,
+        static: frozenset[int],
+        host: HostSegment,
+    ) -> DeviceSegment:
+        with _counting(record, "lowering_seconds"):
+            emitted = emit(graph, self._lookup, name=name)
+        with _counting(segment, "compile_seconds"):
+            executable = self._client.compile(
+                emitted.program, options=self._options.compile_options()
+            )
+        return DeviceSegment(
+            executable, emitted, static, host, partial(self._failed_in_a_call, record, segment)
+        )
+
+    def _on_host(self, segment: HostSegment, record: GraphRecord) -> HostGraph:
+        records.add(record)
+        return HostGraph(segment, record)
+
+    # -- sizes that a call brings ------------------------------------------------------------------
+
+    def _specializer(
+        self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
+    ) -> Specializer[CompiledGraph]:
+        """Compile a graph for the sizes that come; `record` tells what it is."""
+        uncompiled = None
+        if self._options.fallback != "error":
+            host = GraphRecord(record.kind, record.name, self._plugin, within=record.within)
+            host.segments.append(SegmentRecord("host", operators(graph.graph)))
+            uncompiled = HostGraph(HostSegment(graph), host)
+        return Specializer(partial(self._specialized, graph, record, static), uncompiled)
+
+    def _specialized(
+        self,
+        graph: fx.GraphModule,
+        model: GraphRecord,
+        static: frozenset[int],
+        arguments: list[Any],
+        trigger: str | None,
+    ) -> CompiledGraph:
+        record = GraphRecord(
+            model.kind, model.name, self._plugin, trigger, model.within, code=model.code
+        )
+        try:
+            concrete = compat.specialize(graph, arguments)
+        except compat.DATA_DEPENDENT as error:
+            obstacle = Obstacle("", f"a size in it depends on data: {error}", "data")
+            self._object(record, f"the {record.kind} graph", [obstacle])
+            record.segments.append(SegmentRecord("host", operators(graph.graph), [obstacle]))
+            return self._on_host(HostSegment(graph), record)
+        return self._compile(concrete, record, static)
+
+    # -- what the host has to do -------------------------------------------------------------------
+
+    def _object(self, record: GraphRecord, what: str, obstacles: Iterable[Obstacle]) -> None:
+        """Raise where the host is forbidden, else warn once of each thing nobody asked for."""
+        unasked = [obstacle for obstacle in obstacles if obstacle.kind not in _INTENDED]
+        if not unasked:
+            return
+        distinct = list(dict.fromkeys(map(str, unasked)))
+        more = f"; and {len(distinct) - 3} more" if distinct[3:] else ""
+        shown = "; ".join(distinct[:3]) + more
+        if self._options.fallback == "error":
+            raise FallbackForbidden(
+                f"the {record.kind} graph cannot run on plugin {self._plugin!r}: {shown}. "
+                "Change the model there, or allow the host with options={'fallback': 'host'}"
+            )
+        count = sum(bool(obstacle.operator) for obstacle in unasked)
+        if count:
+            what = f"{count} operator{'s' if count > 1 else ''} of {what}"
+        records.warn_once(f"plugin {self._plugin!r} does not run {what}, PyTorch does: {shown}")
+
+    def _failed(self, record: GraphRecord, segment: SegmentRecord, error: Exception) -> None:
+        """Note that a segment cannot be compiled: it runs on the host."""
+        segment.placement = "host"
+        segment.failed(f"it could not be compiled: {error}")
+        self._object(record, _segment_of(record), segment.obstacles[-1:])
+
+    def _failed_in_a_call(
+        self, record: GraphRecord, segment: SegmentRecord, error: PjrtError
+    ) -> None:
+        if self._options.fallback == "error":
+            raise error
+        segment.failed(f"it failed on the device: {error}")
+        self._object(record, _segment_of(record), segment.obstacles[-1:])
+
+
+def _segment_record(part: Part) -> SegmentRecord:
+    return SegmentRecord(
+        placement="device" if part.on_device else "host",
+        operators=operators(part.module.graph),
+        obstacles=list(part.obstacles),
+        reads=part.reads,
+        takes_arguments=any(at is not None for at in part.arguments),
+        gives_results=part.gives_results,
+    )
+
+
+def _segment_of(record: GraphRecord) -> str:
+    whole = len(record.segments) == 1
+    return f"the {record.kind} graph" if whole else f"a segment of the {record.kind} graph"
+
+
+@contextmanager
+def _counting(where: GraphRecord | SegmentRecord, seconds: str) -> Iterator[None]:
+    """Add the time of a `with` block to an attribute."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        setattr(where, seconds, getattr(where, seconds) + time.perf_counter() - started)
+
+
+def _lookup(client: Client) -> Callable[[str], portable.Lowering | None]:
+    own = lowerings(client.plugin)
+    return lambda name: own.get(name) or portable.find(name)

@@ -1,0 +1,120 @@
+"""explain(): what becomes of a function when it is compiled and called, and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from pjrt_bridge.mixed.report import GraphReport, Report
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.records import GraphRecord, Watch, graph_records, watching
+
+
+def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
+    """Compile a function, call it, and report what ran where, why, and what it cost.
+
+    The function is called three times: once to compile it, once segment by segment to take the
+    times, once undisturbed. Results that require gradients are sent backward too, without touching
+    the `grad` of any tensor. Arguments, parameters and buffers that a call writes into get their
+    values back, and so does the random state; other effects of the function happen three times.
+
+    Args:
+        function: a function or module. What torch.compile made for the `pjrt` backend is called as
+            it is, with its options; anything else is compiled with the default options.
+        args: its arguments.
+        kwargs: its arguments by name.
+
+    Raises:
+        Exception: whatever compiling or calling the function raises.
+    """
+    plain = compat.original(function)
+    compiled = torch.compile(function, backend="pjrt") if plain is None else function
+    known = frozenset(graph_records())
+    breaks = compat.graph_breaks()
+
+    def call() -> float:
+        with _undone(function, args, kwargs):
+            started = time.perf_counter()
+            _backward(compiled(*args, **kwargs))
+            return time.perf_counter() - started
+
+    first = call()
+    with watching() as watch:
+        call()
+    again = call()
+    graphs = _graphs(watch, known)
+    return Report(
+        program=_name(plain or function),
+        graphs=tuple(graphs),
+        breaks=tuple(
+            reason
+            for reason, count in compat.graph_breaks().items()
+            if count > breaks.get(reason, 0)
+        ),
+        first_seconds=first if any(record not in known for record in watch.calls) else None,
+        call_seconds=again,
+    )
+
+
+def _graphs(watch: Watch, known: frozenset[GraphRecord]) -> Iterator[GraphReport]:
+    """The graphs that ran, and others that were compiled for the same code or the same call."""
+    codes = {record.code[0] for record in watch.calls if record.code is not None}
+    reasons = compat.recompile_reasons()
+    for record in graph_records():
+        call = watch.calls.get(record)
+        related = record.code is not None and record.code[0] in codes
+        if call is not None or related or record not in known:
+            # Torch compiles forward and backward together, so its reason belongs to both.
+            reason = None if record.code is None else reasons.get(record.code)
+            yield record.report(call, reason, ran=call is not None)
+
+
+@contextmanager
+def _undone(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[None]:
+    """Give tensors that are written into their values back, and the random state."""
+    tensors = [leaf for leaf in compat.tree_leaves((args, kwargs)) if _is_plain(leaf)]
+    owner = function if isinstance(function, torch.nn.Module) else _owner(function)
+    if owner is not None:
+        tensors += [*owner.parameters(), *owner.buffers()]
+    saved = [(tensor, tensor.detach().clone(), tensor._version) for tensor in tensors]
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for tensor, values, version in saved:
+                    if tensor._version != version:
+                        tensor.copy_(values)
+
+
+def _is_plain(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and not leaf.is_inference()
+
+
+def _owner(function: Callable[..., Any]) -> torch.nn.Module | None:
+    found = getattr(compat.original(function) or function, "__self__", None)
+    return found if isinstance(found, torch.nn.Module) else None
+
+
+def _backward(results: Any) -> None:
+    """Send all results that require gradients backward, and drop the gradients."""
+    outputs = [
+        leaf
+        for leaf in compat.tree_leaves(results)
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    ]
+    leaves = compat.leaves_of(outputs)
+    if leaves:
+        ones = [torch.ones_like(output) for output in outputs]
+        torch.autograd.grad(outputs, leaves, ones, allow_unused=True)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    return str(name)

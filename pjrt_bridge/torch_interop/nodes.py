@@ -1,0 +1,77 @@
+"""What a node of an ATen graph is: whether it has effects, is cheap, depends on data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.compat import HigherOrderOperator, OpOverload
+
+
+def is_size_computation(node: fx.Node) -> bool:
+    """Whether a node reads sizes of tensors or calculates with them: tracing leaves numbers."""
+    if node.op != "call_function" or isinstance(node.target, HigherOrderOperator):
+        return False
+    name = compat.operator_name(node.target)
+    if name is None:
+        return isinstance(
+            compat.promise(node), (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+        )
+    return name.startswith(("aten.sym_", "aten._sym_"))
+
+
+def is_check(node: fx.Node) -> bool:
+    """Whether a node raises unless a condition on sizes or numbers holds."""
+    return compat.operator_name(node.target) in (
+        "aten._assert_scalar.default",
+        "aten.sym_constrain_range.default",
+        "aten.sym_constrain_range_for_size.default",
+    )
+
+
+def depends_on_data(node: fx.Node) -> bool:
+    """Whether the shape or the number that a node gives depends on what its tensors hold."""
+    tags = node.target.tags if isinstance(node.target, OpOverload) else ()
+    return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
+
+
+# Collectives are functional, but every process has to begin them in the same order.
+_ORDERED = ("_c10d_functional", "_c10d_functional_autograd", "c10d", "_dtensor", "symm_mem")
+
+
+def has_effect(node: fx.Node) -> bool:
+    """Whether a node must keep its place among others of its kind.
+
+    It draws random numbers, prints, mutates, speaks to other processes, or holds what may.
+    """
+    if not isinstance(node.target, OpOverload):
+        return isinstance(node.target, HigherOrderOperator)
+    return (
+        torch.Tag.nondeterministic_seeded in node.target.tags
+        or node.target.namespace in _ORDERED
+        or node.is_impure()
+    )
+
+
+def is_cheap(node: fx.Node) -> bool:
+    """Whether a node is a constant, a creator or a view: it costs less than moving its result."""
+    if node.op == "get_attr" or is_size_computation(node):
+        return True
+    if not isinstance(node.target, OpOverload) or has_effect(node):
+        return False
+    return node.target.is_view or not node.all_input_nodes
+
+
+def is_light(node: fx.Node) -> bool:
+    """Whether a node is not worth a launch of its own: it is cheap, or computes scalars."""
+    used = [compat.promise(item) for item in node.all_input_nodes]
+    return is_cheap(node) or all(map(_is_scalar, (compat.promise(node), *used)))
+
+
+def _is_scalar(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or (
+        not compat.is_symbolic(value) and value.numel() <= 1
+    )

@@ -1,0 +1,166 @@
+"""What became of every graph: kept while compiling, added to while running, asked by reports."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pjrt_bridge.errors import HostFallbackWarning
+from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.mixed.program import Call
+from pjrt_bridge.mixed.report import GraphReport, SegmentReport
+from pjrt_bridge.torch_interop import compat
+
+
+@dataclass(eq=False)
+class SegmentRecord:
+    """A segment: see `SegmentReport`, which has the same attributes."""
+
+    placement: Literal["device", "host"]
+    operators: Counter[str]
+    obstacles: list[Obstacle] = field(default_factory=list)
+    reads: tuple[int, ...] = ()
+    takes_arguments: bool = True
+    gives_results: bool = True
+    compile_seconds: float = 0.0
+
+    def failed(self, reason: str) -> None:
+        """Note why the device could not do it after all."""
+        obstacle = Obstacle("", reason, "failed")
+        if obstacle not in self.obstacles:
+            self.obstacles.append(obstacle)
+
+
+@dataclass(eq=False)
+class GraphRecord:
+    """A compiled graph.
+
+    Attributes:
+        kind: `"inference"`, `"forward"` or `"backward"`.
+        name: tells it from the other graphs of the same code.
+        plugin: name of the plugin.
+        code: which code torch compiled, and the how-manieth time; None outside of torch.compile.
+        trigger: what made the bridge compile it again for other sizes; None otherwise.
+        within: the record of the graph whose segment it specializes.
+        segments: in running order.
+        lowering_seconds: time from the graph to StableHLO.
+        last: the last call that ended.
+    """
+
+    kind: str
+    name: str
+    plugin: str
+    trigger: str | None = None
+    within: GraphRecord | None = None
+    segments: list[SegmentRecord] = field(default_factory=list)
+    lowering_seconds: float = 0.0
+    last: Call | None = None
+    code: tuple[int, int] | None = field(default_factory=compat.compile_id)
+
+    def report(
+        self, call: Call | None = None, trigger: str | None = None, *, ran: bool = True
+    ) -> GraphReport:
+        """What is known now; bytes and times are those of a call, by default of the last."""
+        call = call or self.last or Call(len(self.segments))
+        return GraphReport(
+            name=self.name,
+            kind=self.kind,
+            plugin=self.plugin,
+            lowering_seconds=self.lowering_seconds,
+            trigger=self.trigger or trigger,
+            ran=ran,
+            within=None if self.within is None else self.within.name,
+            segments=tuple(
+                SegmentReport(
+                    placement=segment.placement,
+                    operators=dict(segment.operators.most_common()),
+                    obstacles=tuple(segment.obstacles),
+                    reads=segment.reads,
+                    takes_arguments=segment.takes_arguments,
+                    gives_results=segment.gives_results,
+                    compile_seconds=segment.compile_seconds,
+                    bytes_shared=call.shared[at],
+                    bytes_copied=call.copied[at],
+                    run_seconds=None if call.seconds is None else call.seconds[at],
+                )
+                for at, segment in enumerate(self.segments)
+            ),
+        )
+
+
+_graphs: deque[GraphRecord] = deque(maxlen=1000)
+_warned: set[str] = set()
+
+
+def add(record: GraphRecord) -> None:
+    """Keep the record of a graph that was compiled."""
+    _graphs.append(record)
+
+
+def graph_records() -> tuple[GraphRecord, ...]:
+    """The graphs that were compiled since the last reset, oldest first (the last 1000)."""
+    return tuple(_graphs)
+
+
+def compiled_graphs() -> tuple[GraphReport, ...]:
+    """What became of the graphs that were compiled since the last reset (the last 1000).
+
+    Oldest first; a graph whose sizes differ from call to call is in it once for each set of sizes.
+    """
+    return tuple(record.report() for record in _graphs)
+
+
+def forget() -> None:
+    """Forget all graphs, and which warnings were given."""
+    _graphs.clear()
+    _warned.clear()
+
+
+def warn_once(text: str) -> None:
+    """Warn of something that runs on the host, unless it was said before."""
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, HostFallbackWarning, stacklevel=2)
+
+
+class Watch:
+    """Calls that happen in a `with watching()` block.
+
+    Attributes:
+        calls: the last call of each graph that ran, in the order of their first calls.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[GraphRecord, Call] = {}
+
+
+_watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """In this thread, run segment after segment and take the time of each."""
+    watch = Watch()
+    token = _watch.set(watch)
+    try:
+        yield watch
+    finally:
+        _watch.reset(token)
+
+
+def begin(record: GraphRecord, outer: Call | None) -> Call:
+    """A call of a graph, which may be a segment of a graph that is being called."""
+    return Call(len(record.segments), timed=_watch.get() is not None, outer=outer)
+
+
+def end(record: GraphRecord, call: Call) -> None:
+    """Keep a call that ended well."""
+    record.last = call
+    watch = _watch.get()
+    if watch is not None:
+        watch.calls[record] = call
