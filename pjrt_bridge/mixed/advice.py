@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pjrt_bridge.mixed import wording
-from pjrt_bridge.mixed.obstacle import Kind, Obstacle
+from pjrt_bridge.mixed.obstacle import Kind
 
 if TYPE_CHECKING:
     from pjrt_bridge.mixed.report import GraphReport, Report, SegmentReport
@@ -88,66 +88,50 @@ class _Culprit:
 
 
 def _obstacles(graphs: Collection[GraphReport]) -> _Advice:
+    before = _segments_without(graphs)
     for kind, say in _SENTENCES.items():
         culprits = _culprits(graphs, kind)
         if not culprits:
             continue
-        joint = _extra_segments(graphs, kind, culprits)
-        extra = {name: _extra_segments(graphs, kind, [name]) for name in culprits}
+        extra = {name: before - _segments_without(graphs, kind, [name]) for name in culprits}
         names = sorted(culprits, key=lambda name: (-extra[name], -culprits[name].count, name))
-        described = [_described(name, culprits[name], extra[name]) for name in names]
-        sentence = say(wording.listed(described, _SHOWN, "operator"))
-        before = sum(_alternations(graph, lambda found: False) for graph in graphs)
-        if joint and len(names) > 1:
-            sentence += (
-                f" Without them there would be {before - joint} segments instead of {before}."
-            )
+        described = [_described(kind, name, culprits[name], extra[name]) for name in names]
+        sentence = say(wording.listed(described, _SHOWN, "operator", "; "))
+        left = _segments_without(graphs, kind, culprits)
+        if left < before and len(names) > 1:
+            sentence += f" Without all of them {wording.plural(left, 'segment')} would do."
         count = sum(culprit.count for culprit in culprits.values())
-        yield joint * _PER_SEGMENT + count * _PER_HOST_OPERATOR, sentence
+        yield (before - left) * _PER_SEGMENT + count * _PER_HOST_OPERATOR, sentence
 
 
 def _culprits(graphs: Iterable[GraphReport], kind: Kind) -> dict[str, _Culprit]:
-    found: dict[str, _Culprit] = {}
-    for segment in _host_segments(graphs):
-        here: set[str] = set()
-        for obstacle in segment.obstacles:
-            if obstacle.kind != kind:
-                continue
-            culprit = found.setdefault(obstacle.operator, _Culprit())
-            culprit.reasons[obstacle.reason] = None
-            culprit.source = culprit.source or obstacle.source
-            if obstacle.operator not in here:
-                culprit.count += segment.operators.get(obstacle.operator, 1)
-            here.add(obstacle.operator)
-    return found
+    culprits: dict[str, _Culprit] = {}
+    for segment in (part for graph in graphs for part in graph.segments):
+        if segment.placement == "host":
+            here = [found for found in segment.obstacles if found.kind == kind]
+            for found in here:
+                culprit = culprits.setdefault(found.operator, _Culprit())
+                culprit.reasons[found.reason] = None
+                culprit.source = culprit.source or found.source
+            for name in {found.operator for found in here}:
+                culprits[name].count += segment.operators.get(name, 1)
+    return culprits
 
 
-def _host_segments(graphs: Iterable[GraphReport]) -> Iterator[SegmentReport]:
-    for graph in graphs:
-        yield from (segment for segment in graph.segments if segment.placement == "host")
+def _segments_without(
+    graphs: Iterable[GraphReport], kind: Kind | None = None, operators: Collection[str] = ()
+) -> int:
+    """How many segments there were if the obstacles of one kind to these operators were gone.
 
-
-def _extra_segments(graphs: Iterable[GraphReport], kind: Kind, operators: Collection[str]) -> int:
-    """How many segments fewer there were if these obstacles were gone.
-
-    A bound: neighbours in running order can always be joined, others perhaps as well.
+    At most: neighbours in running order can always be joined, others perhaps as well. Only a
+    segment in which other obstacles stay may itself divide, which cannot be known from here.
     """
 
-    def gone(found: Obstacle) -> bool:
-        return found.kind == kind and found.operator in operators
+    def on_device(segment: SegmentReport) -> bool:
+        gone = [found.kind == kind and found.operator in operators for found in segment.obstacles]
+        return segment.placement == "device" or (len(gone) > 0 and all(gone))
 
-    return sum(
-        _alternations(graph, lambda _: False) - _alternations(graph, gone) for graph in graphs
-    )
-
-
-def _alternations(graph: GraphReport, gone: Callable[[Obstacle], bool]) -> int:
-    places = [
-        segment.placement == "device"
-        or (len(segment.obstacles) > 0 and all(map(gone, segment.obstacles)))
-        for segment in graph.segments
-    ]
-    return _changes(places)
+    return sum(_changes(map(on_device, graph.segments)) for graph in graphs)
 
 
 def _changes(places: Iterable[bool]) -> int:
@@ -155,13 +139,17 @@ def _changes(places: Iterable[bool]) -> int:
     return sum(1 for _ in itertools.groupby(places))
 
 
-def _described(name: str, culprit: _Culprit, extra: int) -> str:
+def _described(kind: Kind, name: str, culprit: _Culprit, extra: int) -> str:
     details = [wording.times(culprit.count)]
     if extra:
         details.append(wording.plural(extra, "extra segment"))
     if culprit.source:
         details.append(place(culprit.source))
-    return f"{wording.clip(name, _LONGEST) if name else 'a whole segment'} ({', '.join(details)})"
+    about = wording.clip(name, _LONGEST) if name else "a whole segment"
+    if kind == "refused":
+        reasons = [wording.clip(reason, _LONGEST) for reason in culprit.reasons]
+        about += f": {wording.listed(reasons, 1, 'reason')}"
+    return f"{about} ({', '.join(details)})"
 
 
 def place(source: str) -> str:
@@ -177,8 +165,8 @@ _SENTENCES: Mapping[Kind, Callable[[str], str]] = {
         " nothing."
     ),
     "refused": lambda names: (
-        f"The lowering does not do this use: {names}. The reason says what it takes; change the"
-        " line, or bring a lowering that does it through the hook pjrt_bridge_lowerings."
+        f"Not lowered as used: {names}. Change the line so that the reason is gone, or bring a"
+        " lowering that does it through the hook pjrt_bridge_lowerings."
     ),
     "data": lambda names: (
         f"Depends on data: {names}. Keep sizes fixed, as with `where` in place of a boolean index,"
@@ -250,7 +238,7 @@ def _tiny_segments(graphs: Iterable[GraphReport]) -> _Advice:
         (before - left) * _PER_SEGMENT / 2,
         f"{len(sizes)} device segments have {wording.plural(sizes[-1], 'operator')}"
         f"{' or fewer' if sizes[0] < sizes[-1] else ' each'}, which may cost more to launch than"
-        f' they save. options={{"min_segment": {least}}} leaves them on the host:'
+        f' they save. options={{"min_segment": {least}}} leaves them on the host: at most'
         f" {wording.plural(left, 'segment')} instead of {before}{nothing}.",
     )
 

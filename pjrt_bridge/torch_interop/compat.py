@@ -182,7 +182,8 @@ def is_symbolic(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return any(map(is_symbolic, value))
     if isinstance(value, torch.Tensor):
-        return any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride()))
+        numbers = (*value.shape, *value.stride(), value.storage_offset())
+        return any(isinstance(number, torch.SymInt) for number in numbers)
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
@@ -211,6 +212,13 @@ def stand_in(value: Any) -> Any:
         with real_tensors(), FakeTensorMode():
             return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
     return value
+
+
+def storage_identity(promise: torch.Tensor) -> int | None:
+    """Equal for promises that share memory; None where a tensor has no memory of its own kind."""
+    if promise.layout is not torch.strided:
+        return None
+    return int(promise.untyped_storage()._cdata)
 
 
 def specialize(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:

@@ -20,12 +20,14 @@ from pjrt_bridge.mixed.program import Runner
 from pjrt_bridge.registry import lowerings
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import compat, records
+from pjrt_bridge.torch_interop.aliases import share
 from pjrt_bridge.torch_interop.emit import emit
 from pjrt_bridge.torch_interop.graphs import (
     CompiledGraph,
     DeviceGraph,
     HostGraph,
     MixedGraph,
+    SharingGraph,
     SymbolicSegment,
 )
 from pjrt_bridge.torch_interop.lowering import registry as portable
@@ -84,6 +86,15 @@ class Compiler:
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
     ) -> CompiledGraph:
         """Compile a graph whose inputs have concrete sizes."""
+        shared = share(graph)
+        if shared is not None:
+            return SharingGraph(self._compile_owned(shared.module, record, static), shared)
+        return self._compile_owned(graph, record, static)
+
+    def _compile_owned(
+        self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
+    ) -> CompiledGraph:
+        """Compile a graph whose results share no memory."""
         with _counting(record, "lowering_seconds"):
             placement = Placement(self._lookup, self._options.wants_on_host)
             obstacles = placement.obstacles(graph.graph)

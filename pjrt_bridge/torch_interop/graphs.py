@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from pjrt_bridge.mixed.program import Call, MixedProgram, Runner
+from pjrt_bridge.torch_interop.aliases import Shared
 from pjrt_bridge.torch_interop.records import GraphRecord, begin, end
 from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment, output, tensor_of
 from pjrt_bridge.torch_interop.specialize import Specializer
@@ -104,6 +105,23 @@ class MixedGraph:
                     argument.copy_(values[index])
         end(self._record, call)
         return [values[item] if isinstance(item, int) else item[0] for item in self._outputs]
+
+
+class SharingGraph:
+    """A graph some of whose results lie in the memory of others.
+
+    Args:
+        graph: computes those that own their memory.
+        shared: makes the others.
+    """
+
+    def __init__(self, graph: CompiledGraph, shared: Shared) -> None:
+        self._graph = graph
+        self._shared = shared
+
+    def run(self, arguments: list[Any], outer: Call | None = None) -> Sequence[Any]:
+        """The outputs; empties the list of arguments."""
+        return self._shared.restore(self._graph.run(arguments, outer))
 
 
 class SymbolicSegment:

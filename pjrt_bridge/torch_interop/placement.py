@@ -80,7 +80,7 @@ class Placement:
             values = {used: _describe(_promise(used)) for used in node.all_input_nodes}
         except (NotLowerable, UnsupportedDtype) as error:
             return str(error), "refused"
-        except ValueError:
+        except (ValueError, *compat.DATA_DEPENDENT):
             # An argument that is a number may be there for nodes that run on the host.
             return None if node.op == "placeholder" else (_DATA_NUMBER, "data")
         contiguous = has_contiguous_inputs(node)
@@ -205,9 +205,17 @@ def is_mutation(node: fx.Node) -> bool:
 
 def has_contiguous_inputs(node: fx.Node) -> bool:
     """Whether every tensor that the node reads is all of its memory, row-major."""
-    promises = [_promise(used) for used in node.all_input_nodes]
-    tensors = [item for item in promises if isinstance(item, torch.Tensor)]
-    return all(item.is_contiguous() and item.storage_offset() == 0 for item in tensors)
+    return all(map(_is_row_major, map(compat.promise, node.all_input_nodes)))
+
+
+def _is_row_major(promise: Any) -> bool:
+    if not isinstance(promise, torch.Tensor):
+        return True
+    offset = promise.storage_offset()
+    if compat.is_symbolic(offset) or offset != 0:
+        return False
+    known: torch.Tensor = compat.stand_in(promise)
+    return known.is_contiguous()
 
 
 def _describe(promise: Any) -> Any:
