@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pjrt_bridge.cli import plugins, run
+from pjrt_bridge.cli import explain, plugins, run
 from pjrt_bridge.cli.console import fail
 from pjrt_bridge.errors import PjrtBridgeError
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 app.command()(plugins.plugins)
 app.command()(plugins.inspect)
 app.command()(run.run)
+app.command()(explain.explain)
 
 
 def _print_version(wanted: bool) -> None:
@@ -40,9 +41,10 @@ def _main(
         ),
     ] = False,
 ) -> None:
-    """Run StableHLO programs on any PJRT plugin.
+    """Run programs on any PJRT plugin.
 
-    **plugins** lists what is installed, **inspect** shows one of them, **run** runs a program.
+    **plugins** lists what is installed, **inspect** shows one of them, **run** runs a StableHLO
+    program, **explain** tells what of a PyTorch function a plugin runs, and why not the rest.
 
     The variable PJRT_BRIDGE_PLUGIN chooses the plugin: a name, a library's path or name:path.
     """

@@ -31,13 +31,11 @@ _BETWEEN = 58
 _OUTSIDE = 62
 """Above the upper lane and below the lower one, for what passes by boxes."""
 _LEFT = 76
-_RIGHT = 24
+_RIGHT = 30
 _CHARACTERS = 20
 """Characters of an operator's name that fit into a box."""
 _NOTE = 38
 """From a box to what is written where an arrow comes from or leads to another row."""
-_NAMED = 2
-"""Boxes in other rows that are named where an arrow ends or begins."""
 
 
 _Readers = Sequence[Sequence[int]]
@@ -235,8 +233,8 @@ def _drawn(segment: SegmentReport, number: int, box: _Box, anchor: str) -> str:
         f'<rect class="box {segment.placement}" x="{box.x:g}" y="{box.y:g}"'
         f' width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="7"/>',
         _text("number", left, box.y + 17, str(number)),
-        _text("time", right, box.y + 17, time, at_end=True),
-        _text("name", left, box.y + 34, name),
+        _text("time", right, box.y + 17, time, at_end=True) if time else "",
+        _text("name", left, box.y + 34, name) if name else "",
         _text("total", left, box.y + 50, total),
         "</a>",
     ]
@@ -255,12 +253,17 @@ def _notes(
         yield _text("note", box.right + 2, box.outer + near, "results", at_end=True)
     sources = [str(other) for other in sorted(segment.reads) if boxes[other].row != box.row]
     if sources:
-        note = f"from {wording.listed(sources, _NAMED)}"
-        yield _text("note", box.x - 2, box.outer + far, note)
+        yield _text("note", box.x - 2, box.outer + far, f"from {_few(sources)}")
     targets = [str(other) for other in readers if boxes[other].row != box.row]
     if targets:
-        note = f"to {wording.listed(targets, _NAMED)}"
-        yield _text("note", box.right - 56, box.outer + far, note)
+        yield _text("note", box.right - 52, box.outer + far, f"to {_few(targets)}")
+
+
+def _few(numbers: Sequence[str]) -> str:
+    """As many numbers of boxes as there is room for, and how many are left out."""
+    room = 1 if any(len(number) > 2 for number in numbers) else 2
+    rest = [f"+{len(numbers) - room}"] if len(numbers) > room else []
+    return ", ".join([*numbers[:room], *rest])
 
 
 def _text(kind: str, x: float, y: float, content: str, at_end: bool = False) -> str:

@@ -52,7 +52,8 @@ td li+li{margin-top:6px}
 td details{display:inline-block}
 tr{scroll-margin-top:40px}
 tr:target{background:var(--aim)}
-td code:not(.source){background:var(--card);border-radius:4px;padding:1px 5px}
+td code:not(.source){overflow-wrap:break-word;background:var(--card);border-radius:4px;
+padding:1px 5px}
 .source{display:block;color:var(--dim)}
 .place,.kind{border-radius:5px;padding:1px 7px;font-size:12.5px;white-space:nowrap}
 .place.device{background:var(--device);color:var(--device-ink)}
@@ -72,5 +73,5 @@ a.segment:hover .box,a.segment:focus .box{stroke-width:3}
 .segment .name{font-size:11px}
 .edge,.leaving,.end{fill:none;stroke:var(--arrow);stroke-width:1.5}
 .picture marker path{fill:var(--arrow)}
-text.note{fill:var(--dim);stroke:var(--paper);stroke-width:4;paint-order:stroke;font-size:11px}
+text.note{fill:var(--dim);stroke:var(--paper);stroke-width:4;paint-order:stroke;font-size:10.5px}
 """

@@ -6,6 +6,7 @@ looked up by name when they are needed, so one that is missing breaks nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -27,7 +28,6 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     unset_fake_temporarily,
 )
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 from torch.utils import _pytree as pytree
@@ -221,24 +221,9 @@ def storage_identity(promise: torch.Tensor) -> int | None:
     return int(promise.untyped_storage()._cdata)
 
 
-def specialize(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:
-    """The graph traced again with the concrete sizes and numbers of these arguments.
-
-    Raises:
-        Exception: as torch finds an operator whose result depends on data.
-    """
-    # Sizes that depend on data stay symbols.
-    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
-    with mode, torch.no_grad():
-        fake = [
-            mode.from_tensor(argument.detach(), static_shapes=True)
-            if isinstance(argument, torch.Tensor)
-            else argument
-            for argument in arguments
-        ]
-        # Through an interpreter, so that the new nodes keep the user's source lines.
-        with fx.traceback.preserve_node_meta():
-            return make_fx(fx.Interpreter(graph).run)(*fake)
+def fakes() -> FakeTensorMode:
+    """A mode in which tensors have shapes but no memory; sizes that depend on data are symbols."""
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
 
 
 def real_tensors() -> AbstractContextManager[Any]:
@@ -319,4 +304,16 @@ def leaves_of(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def graph_breaks() -> Mapping[str, int]:
     """Why torch divided functions into several graphs, and how often, since its last reset."""
-    return dict(counters["graph_break"])
+    return Counter({_in_one_line(text): count for text, count in counters["graph_break"].items()})
+
+
+def _in_one_line(text: str) -> str:
+    """Torch's summary, explanation and first hint of a graph break."""
+    summary, *rest = [line.strip() for line in text.splitlines() if line.strip()]
+    found: dict[str, str] = {}
+    for line in rest:
+        head, colon, words = line.partition(": ")
+        if colon:
+            found.setdefault(head, words)
+    explained = [found[head] for head in ("Explanation", "Hint") if head in found]
+    return ": ".join([summary, " ".join(explained)]) if explained else summary

@@ -21,6 +21,7 @@ from pjrt_bridge.registry import lowerings
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import compat, records
 from pjrt_bridge.torch_interop.aliases import share
+from pjrt_bridge.torch_interop.concrete import concrete
 from pjrt_bridge.torch_interop.emit import emit
 from pjrt_bridge.torch_interop.graphs import (
     CompiledGraph,
@@ -204,13 +205,13 @@ class Compiler:
             model.kind, model.name, self._plugin, trigger, model.within, code=model.code
         )
         try:
-            concrete = compat.specialize(graph, arguments)
+            specialized = concrete(graph, arguments)
         except compat.DATA_DEPENDENT as error:
             obstacle = Obstacle("", f"a size in it depends on data: {error}", "data")
             self._object(record, f"the {record.kind} graph", [obstacle])
             record.segments.append(SegmentRecord("host", operators(graph.graph), [obstacle]))
             return self._on_host(HostSegment(graph), record)
-        return self._compile(concrete, record, static)
+        return self._compile(specialized, record, static)
 
     # -- what the host has to do -------------------------------------------------------------------
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from pjrt_bridge.errors import OptionError
 from pjrt_bridge.mixed.report import GraphReport, Report
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.records import GraphRecord, Watch, graph_records, watching
@@ -31,8 +34,26 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
     Raises:
         Exception: whatever compiling or calling the function raises.
     """
+    return explain_with({}, function, *args, **kwargs)
+
+
+def explain_with(
+    options: Mapping[str, Any], function: Callable[..., Any], /, *args: Any, **kwargs: Any
+) -> Report:
+    """`explain`, compiling with options of the backend.
+
+    Raises:
+        OptionError: the function is compiled already, so that options come too late.
+    """
     plain = compat.original(function)
-    compiled = torch.compile(function, backend="pjrt") if plain is None else function
+    if plain is not None and options:
+        raise OptionError(
+            f"{_name(plain)} is compiled already; give {', '.join(options)} to torch.compile, as "
+            "options={...}"
+        )
+    compiled = function
+    if plain is None:
+        compiled = torch.compile(function, backend="pjrt", options=dict(options))
     known = frozenset(graph_records())
     breaks = compat.graph_breaks()
 
@@ -62,6 +83,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
 
 def _graphs(watch: Watch, known: frozenset[GraphRecord]) -> Iterator[GraphReport]:
     """The graphs that ran, and others that were compiled for the same code or the same call."""
+    names = _Names()
     codes = {record.code[0] for record in watch.calls if record.code is not None}
     reasons = compat.recompile_reasons()
     for record in graph_records():
@@ -70,7 +92,25 @@ def _graphs(watch: Watch, known: frozenset[GraphRecord]) -> Iterator[GraphReport
         if call is not None or related or record not in known:
             # Torch compiles forward and backward together, so its reason belongs to both.
             reason = None if record.code is None else reasons.get(record.code)
-            yield record.report(call, reason, ran=call is not None)
+            found = record.report(call, reason, ran=call is not None)
+            within = None if record.within is None else names.of(record.within)
+            yield replace(found, name=names.of(record), within=within)
+
+
+class _Names:
+    """Names of graphs, made different where several have the same."""
+
+    def __init__(self) -> None:
+        self._given: dict[GraphRecord, str] = {}
+        self._count: Counter[str] = Counter()
+
+    def of(self, record: GraphRecord) -> str:
+        """The name of a graph."""
+        if record not in self._given:
+            self._count[record.name] += 1
+            count = self._count[record.name]
+            self._given[record] = record.name if count == 1 else f"{record.name} {count}"
+        return self._given[record]
 
 
 @contextmanager
@@ -116,5 +156,4 @@ def _backward(results: Any) -> None:
 
 
 def _name(function: Callable[..., Any]) -> str:
-    name = getattr(function, "__qualname__", None) or type(function).__qualname__
-    return str(name)
+    return str(getattr(function, "__name__", None) or type(function).__name__)

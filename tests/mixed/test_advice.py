@@ -23,8 +23,10 @@ def report_of(*segments: SegmentReport, name: str = "g") -> Report:
     return Report("model", (GraphReport(name, "inference", "cpu", segments),))
 
 
-def device(count: int = 20, **details: int) -> SegmentReport:
-    return SegmentReport("device", {"aten.mm.default": count}, **details)
+def device(*, bytes_shared: int = 0, bytes_copied: int = 0) -> SegmentReport:
+    return SegmentReport(
+        "device", {"aten.mm.default": 20}, bytes_shared=bytes_shared, bytes_copied=bytes_copied
+    )
 
 
 def host(kind: Kind, operator: str = "lib.op", source: str | None = "m.py:7: y = op(x)",

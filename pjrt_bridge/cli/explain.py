@@ -1,0 +1,125 @@
+"""`pjrt-bridge explain`: what runs on the plugin, what stays on the host, and why."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from pjrt_bridge.cli.console import out
+from pjrt_bridge.errors import HostFallbackWarning, OptionError
+
+
+def explain(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A function or module, as package.module:name or path/to/file.py:name.",
+            metavar="MODULE:CALLABLE",
+        ),
+    ],
+    input: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="INPUT",
+            help="An argument, in order: f32[8,64], i64[4,128]<1000 (random numbers) or FILE.npy.",
+        ),
+    ] = None,
+    plugin: Annotated[
+        str | None,
+        typer.Option("--plugin", "-p", help="A plugin's name, a library, or name:library."),
+    ] = None,
+    host_op: Annotated[
+        list[str] | None,
+        typer.Option("--host-op", metavar="OPERATOR", help="Keep an operator on the host."),
+    ] = None,
+    min_segment: Annotated[
+        int | None,
+        typer.Option("--min-segment", min=1, help="Fewest operators for which the device is used."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write the report as a page.", metavar="FILE")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compile a PyTorch function, call it, and report what ran where and why.
+
+    A callable that takes no arguments makes its own inputs; a module class is made without
+    arguments. What torch.compile made already keeps the options that it was given.
+    """
+    function = _load(target)
+    options = {
+        name: value
+        for name, value in (
+            ("plugin", plugin),
+            ("host_ops", host_op),
+            ("min_segment", min_segment),
+        )
+        if value is not None
+    }
+    try:
+        from pjrt_bridge import torch_interop
+        from pjrt_bridge.torch_interop.example_inputs import example_input
+    except ModuleNotFoundError as error:
+        raise OptionError(f"explain needs PyTorch: {error}; pip install torch==2.13.0") from error
+    arguments = [example_input(text) for text in input or ()]
+    progress = Console(stderr=True)
+    with progress.status(f"compiling and running {target}"), warnings.catch_warnings():
+        # The report says all that the warnings say.
+        warnings.simplefilter("ignore", HostFallbackWarning)
+        report = torch_interop.explain_with(options, function, *arguments)
+    if json:
+        print(report.to_json())
+    else:
+        out().print(report)
+    if html is not None:
+        progress.print(f"wrote {report.to_html(html)}", markup=False)
+
+
+def _load(target: str) -> Callable[..., Any]:
+    where, colon, name = target.rpartition(":")
+    if not colon or not where or not name:
+        raise OptionError(f"found {target!r}, expected package.module:name or file.py:name")
+    found: Any = _module(where)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise OptionError(f"{target}: {where} has no {name!r}")
+        found = getattr(found, part)
+    if inspect.isclass(found):
+        found = found()
+    if not callable(found):
+        raise OptionError(f"{target} is a {type(found).__name__}, expected a function or module")
+    return found  # type: ignore[no-any-return]
+
+
+def _module(where: str) -> Any:
+    if where.endswith(".py"):
+        path = Path(where)
+        if not path.is_file():
+            raise OptionError(f"{where}: no such file")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        sys.path.insert(0, str(path.parent.resolve()))
+        spec.loader.exec_module(module)
+        return module
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{where}.".startswith(f"{error.name}."):
+            raise
+        raise OptionError(f"{where}: no module {error.name!r} here or installed") from error

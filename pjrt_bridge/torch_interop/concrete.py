@@ -1,0 +1,70 @@
+"""A symbolic graph with the sizes and numbers of a call put in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat, nodes
+
+
+def concrete(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:
+    """The graph for arguments of these sizes: what was calculated with them becomes numbers.
+
+    The nodes are evaluated on tensors without memory and keep their names and source lines. Sizes
+    that depend on data stay symbols. Nothing is traced: tracing would stop other threads that call
+    compiled functions meanwhile.
+
+    Raises:
+        Exception: as torch finds an operator whose result it cannot tell without the data.
+    """
+    made = fx.Graph()
+    values: dict[fx.Node, Any] = {}
+    copies: dict[fx.Node, Any] = {}
+    given = iter(arguments)
+    with compat.fakes() as mode, torch.no_grad():
+        for node in graph.graph.nodes:
+            if node.op == "output":
+                made.output(fx.map_arg(node.args[0], copies.__getitem__))
+                continue
+            if node.op == "placeholder":
+                value = next(given)
+                copies[node] = made.node_copy(node)
+                if isinstance(value, torch.Tensor):
+                    value = mode.from_tensor(value.detach(), static_shapes=True)
+                    copies[node].meta["val"] = value
+                else:
+                    # The argument stays; who read it gets the number.
+                    copies[node].meta["val"] = copies[node] = value
+            elif node.op == "get_attr":
+                value = compat.promise(node)
+                copies[node] = made.node_copy(node)
+            else:
+                value = _evaluate(node, values)
+                if _is_settled(node, value, values):
+                    copies[node] = value
+                else:
+                    copies[node] = made.node_copy(node, copies.__getitem__)
+                    copies[node].meta["val"] = value
+            values[node] = value
+    return fx.GraphModule(graph, made)
+
+
+def _evaluate(node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
+    promise = compat.promise(node)
+    if isinstance(node.target, compat.HigherOrderOperator) and not compat.is_symbolic(promise):
+        # Some cannot be evaluated without memory; what torch promised holds for any sizes.
+        return promise
+    args, kwargs = compat.substitute((node.args, node.kwargs), values)
+    assert callable(node.target)
+    return node.target(*args, **kwargs)
+
+
+def _is_settled(node: fx.Node, value: Any, values: Mapping[fx.Node, Any]) -> bool:
+    """Whether nothing of a node is left to run: it gave a number, or checked one."""
+    if nodes.is_check(node):
+        return not any(compat.is_symbolic(values[used]) for used in node.all_input_nodes)
+    return isinstance(value, (bool, int, float))
