@@ -18,6 +18,7 @@ import torch
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import DataError
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Buffer, Client, Layout
 from pjrt_bridge.runtime.dlpack import is_row_major
@@ -55,6 +56,10 @@ class Form:
             return self.type
         return TensorType(tuple(self.type.shape[dim] for dim in self.order), self.type.dtype)
 
+    @cached_property
+    def _dtype(self) -> torch.dtype:
+        return torch_dtype(self.type.dtype)
+
     @property
     def inverse(self) -> tuple[int, ...]:
         """The permutation from the array in memory back to the graph's dimensions."""
@@ -62,9 +67,21 @@ class Form:
         return tuple(sorted(range(len(order)), key=order.__getitem__))
 
     def to_host_array(self, tensor: torch.Tensor) -> HostArray:
-        """The memory of a tensor in this form, copied only where it lies differently."""
+        """The memory of a tensor in this form, copied only where it lies differently.
+
+        Raises:
+            DataError: a tensor of another shape.
+        """
         # Detached, it holds this memory even if the tensor is given other memory meanwhile.
         dense = tensor.detach()
+        if dense.shape != self.type.shape:
+            raise DataError(
+                f"found a tensor of shape {tuple(dense.shape)} where {self.type} was promised; the "
+                "fake of a custom operator must give the shape that the operator gives"
+            )
+        if dense.dtype is not self._dtype:
+            # Some of torch's own operators give another type than their fakes promise.
+            dense = dense.to(self._dtype)
         if dense.is_conj() or dense.is_neg():
             # Views that conjugate or negate when they are read; their memory does neither.
             dense = dense.resolve_conj().resolve_neg()

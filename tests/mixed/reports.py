@@ -145,7 +145,7 @@ def hostile() -> Report:
 
 
 NAMES = st.text(max_size=12) | st.sampled_from(
-    ["aten.mm.default", "aten.add.Tensor", "tf.Where", HOSTILE, "", "a b\nc"]
+    ["aten.mm.default", "aten.add.Tensor", "tf.Where", "&lt;b&amp;", HOSTILE, "", "a b\nc"]
 )
 SECONDS = st.floats(0, 1e4)
 BYTES = st.integers(0, 10**13)

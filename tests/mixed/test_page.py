@@ -127,6 +127,13 @@ def test_a_page_shows_everything(report: Report) -> None:
         assert wording.printable(line) in shown
 
 
+def test_neighbours_in_a_lane_are_joined_by_a_straight_line() -> None:
+    paths = [str(edge["d"]) for edge in Reader(page(reports.joined())).having("path", "edge")]
+    straight = [path for path in paths if re.fullmatch(r"M[\d.]+ [\d.]+H[\d.]+", path)]
+    assert len(straight) == 2
+    assert len(paths) == 7
+
+
 def test_hostile_names_are_text() -> None:
     markup = page(reports.hostile())
     assert "<script" not in markup

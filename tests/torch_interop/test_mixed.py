@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from pjrt_bridge.errors import HostFallbackWarning, ResourceExhausted
+from pjrt_bridge.errors import DataError, HostFallbackWarning, ResourceExhausted
 from pjrt_bridge.runtime import Client, Executable
 from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
@@ -28,6 +28,7 @@ def operators() -> Iterator[None]:
     library = torch.library.Library("pjrt_mixed", "DEF")
     library.define("twice(Tensor x) -> Tensor")
     library.define("ends(Tensor x) -> (Tensor, Tensor)")
+    library.define("liar(Tensor x, bool shape) -> Tensor")
 
     def twice(x: torch.Tensor) -> torch.Tensor:
         if x.numel() and x.flatten()[0] == 666:
@@ -36,7 +37,11 @@ def operators() -> Iterator[None]:
 
     library.impl("twice", twice, "CompositeExplicitAutograd")
     library.impl("ends", lambda x: (x[:1] + 0, x[-1:] + 0), "CompositeExplicitAutograd")
+    library.impl(
+        "liar", lambda x, shape: x.double()[: 1 if shape else None], "CompositeExplicitAutograd"
+    )
     library._register_fake("twice", torch.empty_like)
+    library._register_fake("liar", lambda x, shape: torch.empty_like(x))
     library._register_fake("ends", lambda x: (torch.empty_like(x[:1]), torch.empty_like(x[:1])))
     yield
     library._destroy()
@@ -175,6 +180,19 @@ def test_a_segment_that_cannot_be_compiled_runs_on_the_host(
     assert any("a segment of the inference graph, PyTorch does" in text for text in shown)
     assert any("RESOURCE_EXHAUSTED: full" in text for text in shown)
     assert segments() == [1]
+
+
+def test_an_operator_that_gives_another_type_than_its_fake_promises() -> None:
+    x = torch.randn(4)
+    found = mixed(lambda x: torch.ops.pjrt_mixed.liar(x.exp(), False) * 2)(x)
+    assert_same(found, x.exp() * 2)
+
+
+def test_an_operator_that_gives_another_shape_than_its_fake_promises() -> None:
+    run, x = mixed(lambda x: torch.ops.pjrt_mixed.liar(x.exp(), True) * 2), torch.randn(4)
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"shape \(1,\) where f32\[4\] was promised"):
+            run(x)
 
 
 def test_eight_threads() -> None:

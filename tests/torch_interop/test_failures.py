@@ -1,0 +1,184 @@
+"""A device that fails in a call: PyTorch takes over, the user is told, nothing is lost."""
+
+import gc
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from pjrt_bridge.errors import HostFallbackWarning, Internal, PjrtError, ResourceExhausted
+from pjrt_bridge.runtime import Event, Executable
+from pjrt_bridge.runtime.handles import live
+from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge.torch_interop.segments import PATIENCE
+from tests.torch_interop.helpers import assert_same, compiled
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+class Device:
+    """The real plugin, made to fail where a test wants it.
+
+    Attributes:
+        starts: executions that were asked for.
+        failing: name of the program whose executions fail, and when: at once or at their end.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.starts: list[str] = []
+        self.failing: tuple[str, str] | None = None
+        submit, wait = Executable.submit, Event.wait
+        doomed: set[int] = set()
+
+        def submitting(executable: Executable, *args: Any, **kwargs: Any) -> Any:
+            self.starts.append(executable.name)
+            if self.failing == (executable.name, "start"):
+                raise full("LoadedExecutable_Execute")
+            made, done = submit(executable, *args, **kwargs)
+            if self.failing == (executable.name, "end"):
+                doomed.add(id(done))
+            return made, done
+
+        def waiting(event: Event) -> None:
+            wait(event)
+            if id(event) in doomed:
+                doomed.discard(id(event))
+                raise Internal("it broke", code=13, plugin="cpu", function="Event_Await")
+
+        monkeypatch.setattr(Executable, "submit", submitting)
+        monkeypatch.setattr(Event, "wait", waiting)
+
+
+def full(function: str) -> PjrtError:
+    return ResourceExhausted("out of memory", code=8, plugin="cpu", function=function)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    return Device(monkeypatch)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operators() -> Iterator[None]:
+    library = torch.library.Library("pjrt_failures", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.define("raises(Tensor x) -> Tensor")
+
+    def raises(x: torch.Tensor) -> torch.Tensor:
+        raise Refused("no")
+
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    library.impl("raises", raises, "CompositeExplicitAutograd")
+    library._register_fake("twice", torch.empty_like)
+    library._register_fake("raises", torch.empty_like)
+    yield
+    library._destroy()
+
+
+class Refused(Exception):
+    """What the user's own operator raises."""
+
+
+def whole(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    total.add_(x.sum())
+    return x.exp() + total
+
+
+def in_parts(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    total.add_(x.sum())
+    return torch.ops.pjrt_failures.twice(x.exp() + total).sin() * x
+
+
+CASES = [
+    (function, name, when)
+    for function, names in ((whole, ["inference"]), (in_parts, ["inference_0", "inference_2"]))
+    for name in names
+    for when in ("start", "end")
+]
+
+
+@pytest.mark.parametrize(("function", "name", "when"), CASES)
+def test_pytorch_takes_over(device: Device, function: Any, name: str, when: str) -> None:
+    run, x = compiled(function, fallback="host"), torch.randn(5)
+
+    def both(times: int = 1) -> None:
+        for _ in range(times):
+            totals = torch.zeros(1), torch.zeros(1)
+            found, expected = run(x, totals[0]), function(x, totals[1])
+            assert_same([found, totals[0]], [expected, totals[1]])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HostFallbackWarning)
+        both()
+    gc.collect()
+    before = live()
+    device.failing = (name, when)
+    with pytest.warns(HostFallbackWarning, match="it failed on the device: ") as caught:
+        both(times=2)
+    # Said once, recorded once, and nothing is held.
+    assert len(caught) == 1
+    (graph,) = compiled_graphs()
+    (failure,) = [found for found in graph.obstacles if found.kind == "failed"]
+    assert "it failed on the device" in failure.reason
+    gc.collect()
+    assert live() == before
+    device.failing = None
+    device.starts.clear()
+    both()
+    assert name in device.starts
+
+
+def test_a_device_that_keeps_failing_is_left_alone(device: Device) -> None:
+    run, x = compiled(torch.exp, fallback="host"), torch.randn(3)
+    device.failing = ("inference", "start")
+    with pytest.warns(HostFallbackWarning):
+        found = [run(x) for _ in range(PATIENCE + 3)]
+    assert_same(found, [x.exp()] * len(found))
+    assert len(device.starts) == PATIENCE
+
+
+def test_a_success_starts_the_count_again(device: Device) -> None:
+    run, x = compiled(torch.exp, fallback="host"), torch.randn(3)
+
+    def fail_and_succeed() -> None:
+        for failing in (("inference", "end"), None) * PATIENCE:
+            device.failing = failing
+            run(x)
+
+    with pytest.warns(HostFallbackWarning):
+        fail_and_succeed()
+    assert len(device.starts) == 2 * PATIENCE
+
+
+@pytest.mark.parametrize("when", ["start", "end"])
+def test_the_error_is_raised_where_the_host_is_forbidden(device: Device, when: str) -> None:
+    run, x = compiled(torch.exp), torch.randn(3)
+    run(x)
+    device.failing = ("inference", when)
+    with pytest.raises(PjrtError):
+        run(x)
+    device.failing = None
+    assert_same(run(x), x.exp())
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_an_exception_leaves_when_the_device_has_read_its_arguments(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[bool] = []
+    wait = Event.wait
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x @ x, torch.ops.pjrt_failures.raises(x)
+
+    def watched(event: Event) -> None:
+        wait(event)
+        waited.append(True)
+
+    run, x = compiled(function, fallback="host"), torch.ones(400, 400)
+    monkeypatch.setattr(Event, "wait", watched)
+    with pytest.raises(Refused, match="no"):
+        run(x)
+    assert len(waited) == len(device.starts) > 0
