@@ -26,7 +26,7 @@ _SOURCES = 2
 _NUMBERS = 3
 _NUMBER_WIDTH = 9
 _GRAPHS = 8
-_LINES = 6
+_LINES = 8
 _LONGEST = 240
 
 _COLORS = {"device": "green", "host": "yellow"}
@@ -40,9 +40,7 @@ def text(report: Report, width: int = WIDTH) -> str:
         width=width,
         height=25,
         color_system=None,
-        force_terminal=False,
         force_jupyter=False,
-        force_interactive=False,
         legacy_windows=False,
     )
     with console.capture() as captured:

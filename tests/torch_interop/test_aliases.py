@@ -1,0 +1,108 @@
+"""Results that share memory with each other, as they do in eager."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pjrt_bridge.torch_interop import compiled_graphs
+from tests.torch_interop.helpers import assert_same, compiled
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+def a_base_and_views(x: torch.Tensor) -> Any:
+    y = x.exp()
+    return y, y.t(), y[1], y.view(-1)[3:7:2], y.unsqueeze(0).expand(2, -1, -1)
+
+
+def views_without_their_base(x: torch.Tensor) -> Any:
+    y = x.exp()
+    return y[0], y[1:], x + 1
+
+
+def two_bases(x: torch.Tensor) -> Any:
+    y, z = x.exp(), x.sin().t()
+    return z[0], y[0], y[1], z[1], (x + 2)[1]
+
+
+def a_view_of_another_type(x: torch.Tensor) -> Any:
+    y = x.exp()
+    return y, y.view(torch.int32)
+
+
+def the_same_twice(x: torch.Tensor) -> Any:
+    y = x.exp()
+    return y, y, y.t(), 1, True, None
+
+
+FUNCTIONS = [
+    a_base_and_views,
+    views_without_their_base,
+    two_bases,
+    a_view_of_another_type,
+    the_same_twice,
+]
+
+
+def groups(results: Any) -> list[int]:
+    """For each tensor the first result that shares its memory."""
+    starts = [
+        item.untyped_storage().data_ptr() if isinstance(item, torch.Tensor) else index
+        for index, item in enumerate(results)
+    ]
+    return [starts.index(start) for start in starts]
+
+
+@pytest.mark.parametrize("host_ops", [[], ["aten.exp"]], ids=["device", "host"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_results_share_what_they_share_in_eager(
+    function: Callable[[torch.Tensor], Any], host_ops: list[str]
+) -> None:
+    x = torch.randn(4, 5)
+    found, expected = compiled(function, host_ops=host_ops)(x), function(x)
+    assert len(found) == len(expected)
+    tensors = [item for item in found if isinstance(item, torch.Tensor)]
+    assert_same(tensors, [item for item in expected if isinstance(item, torch.Tensor)])
+    if function is not a_view_of_another_type:
+        assert groups(found) == groups(expected)
+    for item, other in zip(found, expected, strict=True):
+        if not isinstance(item, torch.Tensor):
+            assert item is other
+
+
+def test_a_write_into_one_is_seen_in_the_others() -> None:
+    y, transposed, row, *_ = compiled(a_base_and_views)(torch.randn(4, 5))
+    y.fill_(3)
+    assert bool((transposed == 3).all())
+    row.add_(1)
+    assert bool((transposed[:, 1] == 4).all())
+
+
+def test_views_of_results_are_not_computed() -> None:
+    compiled(a_base_and_views)(torch.randn(4, 5))
+    (graph,) = compiled_graphs()
+    assert dict(graph.segments[0].operators) == {"aten.exp.default": 1}
+
+
+def test_a_base_that_is_saved_for_backward_with_its_view() -> None:
+    def function(x: torch.Tensor) -> Any:
+        y = x.exp()
+        return y, (y.t() * y.t()).sum()
+
+    x = torch.randn(4, 5, requires_grad=True)
+    total = compiled(function)(x)[1]
+    total.backward()
+    gradient, x.grad = x.grad, None
+    function(x)[1].backward()
+    assert_same(gradient, x.grad)
+
+
+def test_results_live_as_long_as_one_of_them() -> None:
+    run = compiled(views_without_their_base)
+    x = torch.randn(4, 5)
+    row = run(x)[0]
+    for _ in range(20):
+        run(torch.randn(4, 5))
+    assert_same(row, x.exp()[0])
