@@ -127,6 +127,16 @@ def static_inputs() -> frozenset[int]:
     return frozenset() if metadata is None else frozenset(metadata.static_input_indices or ())
 
 
+def donate_nothing() -> None:
+    """Say, while a forward graph is compiled, that backward leaves saved tensors as they are.
+
+    AOTAutograd forbids to run backward twice where it believes that the backend consumes them.
+    """
+    context = TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
+
+
 def saved_inputs(backward: fx.Graph, inputs: frozenset[int]) -> frozenset[int]:
     """Where a backward graph is given the inputs of its forward graph that have these indices.
 

@@ -76,6 +76,7 @@ class Compiler:
             static = compat.saved_inputs(graph.graph, self._static)
         else:
             static = self._static = compat.static_inputs()
+            compat.donate_nothing()
         if is_symbolic(graph.graph):
             specializer = self._specializer(graph, GraphRecord(kind, kind, self._plugin), static)
             return compat.boxed(lambda arguments: specializer.find(arguments).run(arguments))

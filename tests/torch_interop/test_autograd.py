@@ -40,6 +40,12 @@ def two_backwards(model: nn.Module, x: torch.Tensor) -> None:
     loss.backward()
 
 
+def two_backwards_after_a_single_one(model: nn.Module, x: torch.Tensor) -> None:
+    # What the first call compiles must not take it for granted that backward runs once.
+    model(x).square().sum().backward()
+    two_backwards(model, x)
+
+
 def accumulation(model: nn.Module, x: torch.Tensor) -> None:
     for part in x.chunk(3):
         (model(part).mean() / 3).backward()
@@ -79,6 +85,7 @@ def only_some_rows(model: nn.Module, x: torch.Tensor) -> None:
 DRIVERS = [
     two_forwards_then_backward,
     two_backwards,
+    two_backwards_after_a_single_one,
     accumulation,
     model_of_model,
     checkpointed,
