@@ -124,6 +124,13 @@ def test_recompilations_and_recoveries_are_shown() -> None:
     assert "+2 more graphs that did not run in this call, compiled in 400 ms: 2 segments" in shown
 
 
+def test_long_lists_end_with_how_many_more_there_are() -> None:
+    breaks = tuple(f"m.py:{line}: print()" for line in range(20))
+    shown = str(Report("model", reports.happy().graphs, breaks)).partition("What to do")[0]
+    assert shown.count("print()") == 8
+    assert shown.rstrip().endswith("+12 more")
+
+
 def squeezed(shown: str) -> str:
     return " ".join(shown.split())
 
