@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-full lint format bench clean
+.PHONY: demo test test-full lint format bench browser clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -28,6 +28,11 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# The pages that reports write are tested in headless Chromium.
+browser:
+	command -v chromium || (apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium)
 
 # torch comes first and pinned: asked for by a range it would bring gigabytes of CUDA wheels.
 $(READY): pyproject.toml plugins/cpu/pyproject.toml

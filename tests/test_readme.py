@@ -1,4 +1,4 @@
-"""What the README says is what happens: its programs and commands are run."""
+"""What the README and the pages of docs/ say is what happens: programs and commands are run."""
 
 import os
 import re
@@ -11,7 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, re.DOTALL)
+PAGES = [TEXT, *(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))]
+BLOCKS = [block for page in PAGES for block in re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)]
 PROGRAMS = [code for language, code in BLOCKS if language == "python"]
 COMMANDS = [
     line.split("#")[0].strip()
@@ -22,11 +23,28 @@ COMMANDS = [
 ]
 
 
-def run(command: list[str]) -> str:
+# Programs may use the host, which is said by a warning; nothing else may warn.
+STRICT = """
+import runpy, sys, warnings
+from pjrt_bridge.errors import HostFallbackWarning
+warnings.simplefilter("error")
+warnings.simplefilter("ignore", HostFallbackWarning)
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a user could be who has the examples."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    return tmp_path
+
+
+def run(command: list[str], cwd: Path = ROOT) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         command,
-        cwd=ROOT,
+        cwd=cwd,
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
@@ -42,13 +60,14 @@ def test_there_are_programs_and_commands() -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
-def test_programs(program: str) -> None:
-    run([sys.executable, "-W", "error", "-c", program])
+def test_programs(program: str, folder: Path) -> None:
+    (folder / "program.py").write_text(program)
+    run([sys.executable, "-c", STRICT, "program.py"], folder)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands(command: str) -> None:
-    assert run(command.split()).strip()
+def test_commands(command: str, folder: Path) -> None:
+    assert run(command.split(), folder).strip()
 
 
 def test_the_stablehlo_program_prints_its_result() -> None:
