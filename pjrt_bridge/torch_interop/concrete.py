@@ -55,7 +55,8 @@ def concrete(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:
 
 def _evaluate(node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
     promise = compat.promise(node)
-    if isinstance(node.target, compat.HigherOrderOperator) and not compat.is_symbolic(promise):
+    known = promise is not None and not compat.is_symbolic(promise)
+    if known and isinstance(node.target, compat.HigherOrderOperator):
         # Some cannot be evaluated without memory; what torch promised holds for any sizes.
         return promise
     args, kwargs = compat.substitute((node.args, node.kwargs), values)
