@@ -110,7 +110,10 @@ def _owners(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
         if storage is None:
             continue
         owner = first.setdefault(storage, node)
-        if owner.op == "call_function" and _is_all(compat.promise(owner)):
+        made = compat.promise(owner)
+        # These are not in the memory but in the view, and strides do not tell them.
+        alike = (promise.is_conj(), promise.is_neg()) == (made.is_conj(), made.is_neg())
+        if owner.op == "call_function" and alike and _is_all(made):
             owners[node] = owner
     return owners
 
