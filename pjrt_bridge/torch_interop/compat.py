@@ -224,6 +224,46 @@ def stand_in(value: Any) -> Any:
     return value
 
 
+def expression(value: Any) -> Any:
+    """The sympy expression of a symbolic number; anything else as it is."""
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return value.node.expr if symbolic else value
+
+
+def evaluate(value: Any, symbols: Mapping[Any, int]) -> Any:
+    """A symbolic number with these values of its symbols."""
+    found = expression(value)
+    if isinstance(value, torch.SymBool):
+        return bool(found.subs(symbols))
+    return int(found.subs(symbols)) if isinstance(value, torch.SymInt) else found
+
+
+def quotient(number: Any, divisor: Any) -> Any:
+    """The quotient of sizes, numbers or expressions, if it is whole in all calls; or None."""
+    if isinstance(number, int) and isinstance(divisor, int):
+        return number // divisor if divisor and number % divisor == 0 else None
+    found = None if divisor == 0 else number / divisor
+    return found if getattr(found, "is_integer", False) else None
+
+
+def least(size: int | torch.SymInt) -> int:
+    """A number that a size is never below."""
+    if not isinstance(size, torch.SymInt):
+        return size
+    found = size.node.shape_env.var_to_range.get(size.node.expr)
+    return 0 if found is None else int(max(found.lower, 0))
+
+
+def bound_arguments(node: fx.Node) -> dict[str, Any]:
+    """What an operator is called with, by name, defaults included; nothing if it is none."""
+    if not isinstance(node.target, OpOverload):
+        return {}
+    arguments = node.target._schema.arguments
+    given = dict(zip((argument.name for argument in arguments), node.args, strict=False))
+    defaults = {item.name: item.default_value for item in arguments if item.has_default_value()}
+    return {**defaults, **given, **node.kwargs}
+
+
 def storage_identity(promise: torch.Tensor) -> int | None:
     """Equal for promises that share memory; None where a tensor has no memory of its own kind."""
     if promise.layout is not torch.strided:

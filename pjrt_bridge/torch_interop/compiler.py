@@ -29,11 +29,13 @@ from pjrt_bridge.torch_interop.graphs import (
     HostGraph,
     MixedGraph,
     SharingGraph,
-    SymbolicSegment,
+    SymbolicGraph,
+    run,
 )
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.options import BackendOptions
+from pjrt_bridge.torch_interop.padding import Padding
 from pjrt_bridge.torch_interop.placement import Placement, is_mutation
 from pjrt_bridge.torch_interop.records import GraphRecord, SegmentRecord
 from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
@@ -78,9 +80,11 @@ class Compiler:
             static = self._static = compat.static_inputs()
             compat.donate_nothing()
         if is_symbolic(graph.graph):
-            specializer = self._specializer(graph, GraphRecord(kind, kind, self._plugin), static)
-            return compat.boxed(lambda arguments: specializer.find(arguments).run(arguments))
-        return compat.boxed(self._compile(graph, GraphRecord(kind, kind, self._plugin), static).run)
+            return compat.boxed(
+                self._symbolic(graph, GraphRecord(kind, kind, self._plugin), static).run
+            )
+        compiled = self._compile(graph, GraphRecord(kind, kind, self._plugin), static)
+        return compat.boxed(partial(run, compiled))
 
     # -- one graph ---------------------------------------------------------------------------------
 
@@ -150,7 +154,7 @@ class Compiler:
         name = f"{record.name}_{index}"
         if part.symbolic:
             inner = GraphRecord(record.kind, name, self._plugin, within=record)
-            return SymbolicSegment(self._specializer(part.module, inner, frozenset())).start
+            return self._symbolic(part.module, inner, frozenset()).start
         inputs = part.inputs_among(static)
         try:
             return self._device_segment(name, part.module, record, segment, inputs, host).start
@@ -183,25 +187,34 @@ class Compiler:
 
     # -- sizes that a call brings ------------------------------------------------------------------
 
-    def _specializer(
+    def _symbolic(
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
-    ) -> Specializer[CompiledGraph]:
+    ) -> SymbolicGraph:
         """Compile a graph for the sizes that come; `record` tells what it is."""
+        padding = None
+        if self._options.buckets:
+            padding = Padding(graph, self._options.buckets)
+            graph, static = padding.module, static - padding.positions
         uncompiled = None
         if self._options.fallback != "error":
             host = GraphRecord(record.kind, record.name, self._plugin, within=record.within)
             host.segments.append(SegmentRecord("host", operators(graph.graph)))
             uncompiled = HostGraph(HostSegment(graph), host)
-        return Specializer(partial(self._specialized, graph, record, static), uncompiled)
+        compiler = partial(self._specialized, graph, record, static, padding)
+        return SymbolicGraph(Specializer(compiler, uncompiled), padding)
 
     def _specialized(
         self,
         graph: fx.GraphModule,
         model: GraphRecord,
         static: frozenset[int],
+        padding: Padding | None,
         arguments: list[Any],
         trigger: str | None,
     ) -> CompiledGraph:
+        refusals = [] if padding is None else padding.refusals(arguments)
+        if trigger and refusals:
+            trigger += f"; not padded to a bucket because of {'; '.join(refusals)}"
         record = GraphRecord(
             model.kind, model.name, self._plugin, trigger, model.within, code=model.code
         )

@@ -1,9 +1,8 @@
 """Compiled ATen graphs: whole on the device, whole in PyTorch, or in parts.
 
-Each has `run(arguments, outer)`: it gives the graph's outputs, empties the list of arguments
+Each has `run(arguments, call)`: it gives the graph's outputs, empties the list of arguments
 (AOTAutograd's convention), and waits before it returns, because arguments are shared with the
-plugin and their owner may write to them next. `outer` is the call of a graph of which this one is a
-segment.
+plugin and their owner may write to them next.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import torch
 
 from pjrt_bridge.mixed.program import Call, MixedProgram, Runner
 from pjrt_bridge.torch_interop.aliases import Shared
+from pjrt_bridge.torch_interop.padding import Padding
 from pjrt_bridge.torch_interop.records import GraphRecord, begin, end
 from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment, output, tensor_of
 from pjrt_bridge.torch_interop.specialize import Specializer
@@ -24,8 +24,20 @@ from pjrt_bridge.torch_interop.split import Split
 class CompiledGraph(Protocol):
     """A graph that can run."""
 
-    def run(self, arguments: list[Any], outer: Call | None = None) -> Sequence[Any]:
+    @property
+    def record(self) -> GraphRecord:
+        """What is known of it."""
+
+    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
+
+
+def run(graph: CompiledGraph, arguments: list[Any], outer: Call | None = None) -> Sequence[Any]:
+    """Run a graph, and record the call: on its own, or as a segment of a graph that is called."""
+    call = begin(graph.record, outer)
+    outputs = graph.run(arguments, call)
+    end(graph.record, call)
+    return outputs
 
 
 class HostGraph:
@@ -33,15 +45,12 @@ class HostGraph:
 
     def __init__(self, segment: HostSegment, record: GraphRecord) -> None:
         self._segment = segment
-        self._record = record
+        self.record = record
 
-    def run(self, arguments: list[Any], outer: Call | None = None) -> Sequence[Any]:
+    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
-        call = begin(self._record, outer)
         with call.timing():
-            outputs = self._segment.start(arguments, call)
-        end(self._record, call)
-        return outputs
+            return self._segment.start(arguments, call)
 
 
 class DeviceGraph:
@@ -56,26 +65,22 @@ class DeviceGraph:
     def __init__(self, segment: DeviceSegment, host: HostSegment, record: GraphRecord) -> None:
         self._segment = segment
         self._host = host
-        self._record = record
+        self.record = record
 
-    def run(self, arguments: list[Any], outer: Call | None = None) -> Sequence[Any]:
+    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
         given = list(arguments)
         arguments.clear()
-        call = begin(self._record, outer)
         with call.timing():
             results = self._segment.run(given, call)
             if results is None:
-                outputs = self._host.start(given, call)
-            else:
-                emitted = self._segment.emitted
-                if emitted.mutations:
-                    with torch.no_grad():
-                        for position, index in emitted.mutations:
-                            given[position].copy_(results[index])
-                outputs = [output(item, given, results) for item in emitted.outputs]
-        end(self._record, call)
-        return outputs
+                return self._host.start(given, call)
+            emitted = self._segment.emitted
+            if emitted.mutations:
+                with torch.no_grad():
+                    for position, index in emitted.mutations:
+                        given[position].copy_(results[index])
+            return [output(item, given, results) for item in emitted.outputs]
 
 
 class MixedGraph:
@@ -91,19 +96,17 @@ class MixedGraph:
         self._program = MixedProgram(parts.graph, parts.segments, runners)
         self._outputs = parts.outputs
         self._mutations = parts.mutations
-        self._record = record
+        self.record = record
 
-    def run(self, arguments: list[Any], outer: Call | None = None) -> Sequence[Any]:
+    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
         # The program drops arguments after their last use; those that are written into stay.
         written = [(arguments[position], index) for position, index in self._mutations]
-        call = begin(self._record, outer)
         values = [tensor_of(value) for value in self._program.run(arguments, call)]
         if written:
             with torch.no_grad():
                 for argument, index in written:
                     argument.copy_(values[index])
-        end(self._record, call)
         return [values[item] if isinstance(item, int) else item[0] for item in self._outputs]
 
 
@@ -118,20 +121,41 @@ class SharingGraph:
     def __init__(self, graph: CompiledGraph, shared: Shared) -> None:
         self._graph = graph
         self._shared = shared
+        self.record = graph.record
+
+    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
+        """The outputs; empties the list of arguments."""
+        return self._shared.restore(self._graph.run(arguments, call))
+
+
+class SymbolicGraph:
+    """A graph whose sizes are known when it runs: compiled for the sizes that come.
+
+    Args:
+        specializer: compiles it.
+        padding: pads sizes, so that fewer come.
+    """
+
+    def __init__(
+        self, specializer: Specializer[CompiledGraph], padding: Padding | None = None
+    ) -> None:
+        self._specializer = specializer
+        self._padding = padding
 
     def run(self, arguments: list[Any], outer: Call | None = None) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
-        return self._shared.restore(self._graph.run(arguments, outer))
-
-
-class SymbolicSegment:
-    """A part of a graph whose sizes are known when it runs: compiled for the sizes that come."""
-
-    def __init__(self, specializer: Specializer[CompiledGraph]) -> None:
-        self._specializer = specializer
+        padded = None if self._padding is None else self._padding.pad(arguments)
+        if padded is None:
+            return run(self._specializer.find(arguments), arguments, outer)
+        graph = self._specializer.find(padded.arguments)
+        call = begin(graph.record, outer)
+        call.crossed(call.at, padded.copied, shared=False)
+        outputs = padded.restore(graph.run(padded.arguments, call), call)
+        end(graph.record, call)
+        return outputs
 
     def start(self, values: list[Any], call: Call) -> Sequence[Any]:
-        """The outputs; empties the list."""
+        """The outputs of a part of a graph; empties the list."""
         tensors = [tensor_of(value) for value in values]
         values.clear()
-        return self._specializer.find(tensors).run(tensors, call)
+        return self.run(tensors, call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any, Literal
 
 from pjrt_bridge.errors import OptionError
@@ -25,6 +26,9 @@ class BackendOptions:
             `"aten.mm"` for all its overloads, `"mylib.twice"`.
         min_segment: the least number of operators (views and scalars do not count) for which the
             device is used; smaller parts of a graph run in PyTorch.
+        buckets: increasing sizes. Sizes that only a call knows are padded up to the next of them
+            where the operators allow, and then share a compilation; others are compiled as they
+            are.
         compiler_flags: flags of the plugin's compiler for these graphs alone.
 
     Raises:
@@ -35,6 +39,7 @@ class BackendOptions:
     fallback: Literal["host", "error"] = "host"
     host_ops: Sequence[str] = ()
     min_segment: int = 1
+    buckets: Sequence[int] = ()
     compiler_flags: Mapping[str, Override] = field(default_factory=dict)
 
     @staticmethod
@@ -69,6 +74,7 @@ class BackendOptions:
                 f"option compiler_flags: found {self.compiler_flags!r}, expected a dict"
             )
         object.__setattr__(self, "host_ops", _host_ops(self.host_ops))
+        object.__setattr__(self, "buckets", _buckets(self.buckets))
         self.compile_options()
 
     def compile_options(self) -> CompileOptions:
@@ -84,6 +90,20 @@ def _host_ops(names: Any) -> tuple[str, ...]:
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise OptionError(f"option host_ops: found {names!r}, expected a list of operator names")
     return tuple(map(_host_op, names))
+
+
+def _buckets(sizes: Any) -> tuple[int, ...]:
+    if (
+        isinstance(sizes, str)
+        or not isinstance(sizes, Sequence)
+        or any(isinstance(size, bool) or not isinstance(size, int) for size in sizes)
+        or any(low >= high for low, high in pairwise((0, *sizes)))
+    ):
+        raise OptionError(
+            f"option buckets: found {sizes!r}, expected increasing sizes, 1 or more, such as "
+            "[64, 256, 1024]"
+        )
+    return tuple(sizes)
 
 
 def _host_op(name: Any) -> str:
