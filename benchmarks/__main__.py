@@ -1,6 +1,7 @@
 """`make bench`: the bridge beside eager PyTorch and Inductor, on the default plugin.
 
-Dispatch cases show what a call costs, model cases what the kernels cost.
+Dispatch cases show what a call costs, model cases what the kernels cost, and the figures of mixed
+execution what it adds to both. `--only` measures one of these alone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +26,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import pjrt_bridge
 from benchmarks.interleave import Result, measure
+from benchmarks.mixed import Figure, figures
 
 ADD = """
 func.func @main(%a: tensor<64xf32>, %b: tensor<64xf32>) -> tensor<64xf32> {
@@ -30,6 +34,14 @@ func.func @main(%a: tensor<64xf32>, %b: tensor<64xf32>) -> tensor<64xf32> {
   return %0 : tensor<64xf32>
 }
 """
+
+
+class Suite(Enum):
+    """What can be measured alone."""
+
+    DISPATCH = "dispatch"
+    MODELS = "models"
+    MIXED = "mixed"
 
 
 def runtime_cases(rounds: int) -> Iterator[Result]:
@@ -103,23 +115,51 @@ def show(console: Console, results: list[Result]) -> None:
     console.print(table)
 
 
+def show_figures(console: Console, found: list[Figure]) -> None:
+    """Print each figure beside what is asked, and what it was made of."""
+    table = Table("figure", "found", "asked", "sides")
+    for figure in found:
+        color = "green" if figure.found <= figure.asked else "red"
+        table.add_row(
+            figure.what,
+            f"[{color}]{figure.found:.2f}[/] {figure.unit}",
+            f"{figure.asked:g} {figure.unit}",
+            figure.sides,
+        )
+    console.print(table)
+
+
 def main(
     rounds: Annotated[int, typer.Option(help="Interleaved rounds.", min=1)] = 25,
     inductor: Annotated[bool, typer.Option(help="Measure Inductor too.")] = True,
+    only: Annotated[Suite | None, typer.Option(help="Measure one of these alone.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the medians as JSON.")] = None,
 ) -> None:
     """Measure the bridge beside eager PyTorch and Inductor in one interleaved run."""
     warnings.simplefilter("ignore")
     console = Console()
     console.print(f"torch {torch.__version__}, {os.cpu_count()} cores, {platform.machine()}")
-    results = list(runtime_cases(rounds))
+    results: list[Result] = []
+    found: list[Figure] = []
     with console.status("measuring") as status:
-        for result in model_cases(rounds, inductor):
-            results.append(result)
-            status.update(f"measured {result.case}")
-    show(console, results)
+        if only in (None, Suite.DISPATCH):
+            results += runtime_cases(rounds)
+        if only in (None, Suite.MODELS):
+            for result in model_cases(rounds, inductor):
+                results.append(result)
+                status.update(f"measured {result.case}")
+        if only in (None, Suite.MIXED):
+            for figure in figures(rounds):
+                found.append(figure)
+                status.update(f"measured {figure.what}")
+    if results:
+        show(console, results)
+    if found:
+        show_figures(console, found)
     if output is not None:
-        output.write_text(json.dumps({result.case: dict(result.medians) for result in results}))
+        numbers: dict[str, object] = {result.case: dict(result.medians) for result in results}
+        numbers |= {figure.what: asdict(figure) for figure in found}
+        output.write_text(json.dumps(numbers))
 
 
 if __name__ == "__main__":

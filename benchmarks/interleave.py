@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Result:
-    """Median seconds per call of each contender of one case."""
+    """Median and least seconds per call of each contender of one case."""
 
     case: str
     medians: Mapping[str, float]
+    bests: Mapping[str, float]
 
     def ratio(self, contender: str, base: str) -> float:
         """Time of a contender in units of another's."""
@@ -49,7 +50,11 @@ def measure(
             for _ in range(repeats[name]):
                 call()
             samples[name].append((time.perf_counter() - started) / repeats[name])
-    return Result(case, {name: statistics.median(values) for name, values in samples.items()})
+    return Result(
+        case,
+        medians={name: statistics.median(values) for name, values in samples.items()},
+        bests={name: min(values) for name, values in samples.items()},
+    )
 
 
 def _repeats(call: Callable[[], object], seconds: float) -> int:

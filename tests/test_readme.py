@@ -1,5 +1,6 @@
 """What the README and the pages of docs/ say is what happens: programs and commands are run."""
 
+import json
 import os
 import re
 import subprocess
@@ -75,12 +76,19 @@ def test_the_stablehlo_program_prints_its_result() -> None:
     assert "[0. 1. 4. 9.]" in run([sys.executable, "-c", program])
 
 
-def test_the_demo_and_the_benchmarks_run() -> None:
+def test_the_demo_runs() -> None:
     shown = run([sys.executable, "-m", "examples.demo", "--quick", "--no-inductor", "--rounds=2"])
     assert "PJRT API 0." in shown
     assert shown.count("segments") == 3
     assert "three training steps" in shown
-    run([sys.executable, "-m", "benchmarks", "--no-inductor", "--rounds=1"])
+
+
+@pytest.mark.parametrize(("suite", "cases"), [("dispatch", 1), ("models", 4), ("mixed", 9)])
+def test_the_benchmarks_run(suite: str, cases: int, tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    options = ["--no-inductor", "--rounds=1", f"--only={suite}", f"--output={found}"]
+    run([sys.executable, "-m", "benchmarks", *options])
+    assert len(json.loads(found.read_text())) == cases
 
 
 def test_make_targets_that_the_readme_names_exist() -> None:

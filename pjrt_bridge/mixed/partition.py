@@ -11,7 +11,7 @@ neighbours; then the levels are found again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pjrt_bridge.mixed.graph import Graph, Node
@@ -56,7 +56,7 @@ def partition(graph: Graph, *, min_segment: int = 1) -> Partition:
         min_segment: the least work (see `Node.work`) for which a device segment is launched.
     """
     maker = {value: index for index, node in enumerate(graph.nodes) for value in node.outputs}
-    before = [tuple(_before(node, maker)) for node in graph.nodes]
+    before = [_before(node, maker) for node in graph.nodes]
     on_device = [node.on_device for node in graph.nodes]
     cheap = [node.cheap and node.on_device for node in graph.nodes]
     settled = _settled(graph, maker, cheap)
@@ -79,15 +79,16 @@ def partition(graph: Graph, *, min_segment: int = 1) -> Partition:
             on_device[index] = False
     needed = set(graph.outputs)
     segments = []
+    some_cheap = any(cheap)
     for group in reversed(groups):
-        indices = _with_cheap(graph, maker, cheap, group)
+        indices = _with_cheap(graph, maker, cheap, group) if some_cheap else group
         segments.append(_segment(graph, on_device[group[0]], group, indices, needed))
     return Partition(_with_obstacles(graph, moved, min_segment), segments[::-1])
 
 
-def _before(node: Node, maker: Mapping[int, int]) -> Iterable[int]:
-    yield from (maker[value] for value in node.inputs if value in maker)
-    yield from node.after
+def _before(node: Node, maker: Mapping[int, int]) -> Sequence[int]:
+    made = [maker[value] for value in node.inputs if value in maker]
+    return [*made, *node.after] if node.after else made
 
 
 def _settled(graph: Graph, maker: Mapping[int, int], cheap: Sequence[bool]) -> list[bool]:
@@ -109,18 +110,24 @@ def _levels(
     """Settled nodes by level; the first level runs on the device or on the host as asked."""
     levels: list[int] = []
     groups: list[list[int]] = [[]]
+    # Even levels run where the first one does.
+    wanted = [place == device_first for place in on_device]
     for index, earlier in enumerate(before):
-        level = reached = 0
+        level = 0
         for other in earlier:
-            if levels[other] > reached:
-                reached = levels[other]
+            if levels[other] > level:
+                level = levels[other]
         if settled[index]:
-            level = reached + ((reached % 2 == 0) != (on_device[index] == device_first))
+            reached = level
+            if (level % 2 == 0) != wanted[index]:
+                level += 1
             if level == len(groups):
                 groups.append([])
             groups[level].append(index)
-        # Who reads a cheap node computes it anew, and waits only for what that reads.
-        levels.append(reached if cheap[index] else level)
+            if cheap[index]:
+                # Who reads a cheap node computes it anew, and waits only for what that reads.
+                level = reached
+        levels.append(level)
     return [group for group in groups if group]
 
 
