@@ -28,7 +28,7 @@ from pjrt_bridge.mixed.partition import partition
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.emit import emit
-from pjrt_bridge.torch_interop.graphs import DeviceGraph, MixedGraph
+from pjrt_bridge.torch_interop.graphs import DeviceGraph, MixedGraph, run
 from pjrt_bridge.torch_interop.lowering.registry import find
 from pjrt_bridge.torch_interop.records import GraphRecord, SegmentRecord
 from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
@@ -189,8 +189,8 @@ def segment_figure(rounds: int) -> Figure:
         "one segment",
         {
             "direct": direct,
-            "whole": lambda: whole.run([x, y]),
-            "mixed": lambda: mixed.run([x, y]),
+            "whole": lambda: run(whole, [x, y]),
+            "mixed": lambda: run(mixed, [x, y]),
         },
         rounds=rounds,
     )
