@@ -157,13 +157,23 @@ class Context:
         return self.full(promised.shape, 0, promised.dtype)
 
     def cast(self, x: Value, dtype: DType) -> Value:
-        """`x.to(dtype)`: floats are truncated to integers, bool is `x != 0`, NaN is True."""
+        """`x.to(dtype)`: floats are truncated to integers, bool is `x != 0`, NaN is True.
+
+        What a narrow integer cannot hold wraps around, as far as int32 goes.
+        """
         if x.dtype == dtype:
             return x
         if x.dtype.is_complex and dtype.is_bool:
             return self.b.compare(x, self.full(x.shape, 0, x.dtype), "NE")
         if x.dtype.is_complex and not dtype.is_complex:
             return self.cast(self.b.real(x), dtype)
+        if x.dtype.is_bool and not dtype.is_integer:
+            # XLA makes `y * convert(mask)` a selection, in which a NaN of `y` would be lost.
+            one, zero = (self.full(x.shape, value, dtype) for value in (1, 0))
+            return self.b.select(x, one, zero)
+        if x.dtype.is_float and dtype.is_integer and dtype.bits < 32:
+            # Converted at once, what is out of range would be the nearest that is not.
+            x = self.b.convert(x, INT32)
         return self.b.convert(x, dtype)
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import torch
 
+from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Scalar, number
+from pjrt_bridge.torch_interop.lowering.context import (
+    INT64,
+    Context,
+    Scalar,
+    compute_type,
+    number,
+)
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+
+FLOAT64 = dtypes.of("float64")
 
 _EXACT_FLOAT_INTEGERS = {16: 1 << 8, 32: 1 << 24, 64: 1 << 53}
 """Largest magnitude below which every integer is a float of so many bits (bfloat16's for 16)."""
@@ -99,6 +108,26 @@ def _count(c: Context, start: Scalar, step: Scalar) -> Value:
     counter = c.b.iota(shape, 0, INT64)
     scaled = c.b.multiply(counter, c.full(shape, step, INT64))
     return c.result(c.b.add(scaled, c.full(shape, start, INT64)))
+
+
+@lowering("aten.linspace.default")
+def linspace(c: Context, start: Scalar, end: Scalar, steps: int, **kwargs: object) -> Value:
+    """`steps` numbers from `start` to `end`, counted from whichever is nearer.
+
+    As in ATen the ends are numbers of the output's type before anything is computed, and integers
+    step in double precision.
+    """
+    out = c.output
+    wide = FLOAT64 if out.dtype.is_integer else compute_type(out.dtype)
+    first, last = (number(value, out.dtype) for value in (start, start if steps == 1 else end))
+    step = (last - first) / max(steps - 1, 1)
+    from_start = c.cast(c.b.iota(out.shape, 0, INT64), wide)
+    from_end = c.b.subtract(c.full(out.shape, steps - 1, wide), from_start)
+    stride = c.full(out.shape, step, wide)
+    forwards = c.b.add(c.full(out.shape, first, wide), c.b.multiply(stride, from_start))
+    backwards = c.b.subtract(c.full(out.shape, last, wide), c.b.multiply(stride, from_end))
+    near = c.b.compare(c.b.iota(out.shape, 0, INT64), c.full(out.shape, steps // 2, INT64), "LT")
+    return c.result(c.b.select(near, forwards, backwards))
 
 
 @lowering("prims.iota.default")

@@ -250,7 +250,7 @@ def batch_norm_functional(
         y, *saved = batch_norm_inference(
             c, x, weight, bias, running_mean, running_var, momentum, eps
         )
-        return y, *saved, running_mean, running_var
+        return c.promised(y, *saved, running_mean, running_var)
     variance, mean = moments(c, c.widen(x), _all_but_channels(x))
     y, rstd = _batch_normalize(c, x, weight, bias, mean, variance, eps)
     count = x.size // x.shape[1]

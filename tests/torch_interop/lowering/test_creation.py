@@ -42,6 +42,8 @@ CASES = [
     ("aten._to_copy.default", (X,), {"dtype": torch.bool}),
     ("aten._to_copy.default", (torch.tensor([math.nan, 0.0]),), {"dtype": torch.bool}),
     ("aten._to_copy.default", (torch.tensor([300, -1]),), {"dtype": torch.uint8}),
+    ("aten._to_copy.default", (torch.tensor([-1.5, 300.7, 0.9, -7.0]),), {"dtype": torch.uint8}),
+    ("aten._to_copy.default", (torch.tensor([-1.5, 171.0, -200.0]),), {"dtype": torch.int8}),
     ("aten._to_copy.default", (torch.tensor([True, False]),), {"dtype": torch.float64}),
     ("aten._to_copy.default", (torch.tensor([1 + 2j]),), {"dtype": torch.complex128}),
     ("aten._to_copy.default", (torch.tensor([2j, 0j]),), {"dtype": torch.bool}),
@@ -57,6 +59,24 @@ CASES = [
 )
 def test_values_are_exact(name, args, kwargs):
     check(name, *args, exact=True, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "steps", "dtype"),
+    [
+        (4.3, 1, 50, torch.int64),
+        (-7.9, 20.5, 13, torch.int32),
+        (3, 9, 1, torch.int64),
+        (0, 1, 0, torch.float32),
+        (-1.5, 2.25, 11, torch.float32),
+        (0.1, -5, 7, torch.float64),
+        (0, 10, 6, torch.bfloat16),
+        (1 + 2j, 3, 5, torch.complex64),
+    ],
+)
+def test_numbers_between_two(start, end, steps, dtype):
+    exact = not dtype.is_floating_point and not dtype.is_complex
+    check("aten.linspace.default", start, end, steps, dtype=dtype, exact=exact)
 
 
 def test_uninitialized_tensors_are_zeros():

@@ -167,3 +167,33 @@ def test_power_of_floats(exponent, dtype):
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, 5, 0.5])
 def test_power_of_integers(exponent):
     check("aten.pow.Tensor_Scalar", INTS, exponent)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64])
+def test_powers_of_integers_use_every_bit_of_the_exponent(dtype):
+    limits = torch.iinfo(dtype)
+    bases = torch.tensor([0, 1, 2, 3, 7, limits.max, limits.min], dtype=dtype)
+    exponents = torch.tensor([0, 1, 5, 63, 64, 65, 100, limits.max], dtype=dtype)
+    pairs = torch.cartesian_prod(bases, exponents).unbind(1)
+    check("aten.pow.Tensor_Tensor", *(side.contiguous() for side in pairs))
+    check("aten.pow.Tensor_Scalar", bases, 100)
+    check("aten.pow.Tensor_Tensor", bases[:0], exponents[:0])
+    check("aten.pow.Tensor_Tensor", bases[3], exponents[6])
+
+
+def test_negative_powers_of_integers_vanish_but_for_units():
+    bases = torch.tensor([-3, -1, 1, 2, 0, -1])
+    exponents = torch.tensor([-1, -3, -2, -70, 0, torch.iinfo(torch.int64).min])
+    check("aten.pow.Tensor_Tensor", bases, exponents)
+
+
+def test_a_product_with_a_mask_keeps_nan():
+    x, mask = torch.tensor([NAN, INF, NAN, 1.0]), torch.tensor([False, False, True, False])
+    check("aten.mul.Tensor", x, mask, exact=True)
+    check("aten.mul.Tensor", mask, x.double(), exact=True)
+
+
+def test_complex_powers_of_zero():
+    exponents = torch.tensor([1 + 1j, 1 - 2j, 0.5, 2, 3j + 1])
+    check("aten.pow.Tensor_Tensor", torch.zeros(5, dtype=torch.complex64), exponents)
+    check("aten.pow.Tensor_Tensor", torch.full((5,), 1 - 2j), exponents)

@@ -86,6 +86,17 @@ def test_batch_norm(shape, affine):
     check(no_stats, x, weight, bias, True, 0.1, 1e-5)
 
 
+@pytest.mark.parametrize("train", [True, False])
+def test_batch_norm_keeps_the_promised_type_of_half_precision_statistics(train):
+    # Torch promises float32 for the new statistics, its kernel gives them as the old ones are.
+    name = "aten._native_batch_norm_legit_functional.default"
+    args = (*(t.bfloat16() for t in (X, W, B, RM, RV)), train, 0.1, 1e-5)
+    for ours, theirs in zip(lower(name, *args)[3:], overload(name)(*args)[3:], strict=True):
+        assert ours.dtype is torch.float32
+        assert theirs.dtype is torch.bfloat16
+        torch.testing.assert_close(ours.to(theirs.dtype), theirs, rtol=0.01, atol=0.01)
+
+
 def test_batch_norm_of_half_precision_keeps_float_statistics():
     functional = "aten._native_batch_norm_legit_functional.default"
     check(functional, X.bfloat16(), W, B, RM, RV, True, 0.1, 1e-5)
