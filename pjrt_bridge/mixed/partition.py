@@ -87,8 +87,8 @@ def partition(graph: Graph, *, min_segment: int = 1) -> Partition:
 
 
 def _before(node: Node, maker: Mapping[int, int]) -> Sequence[int]:
-    made = [maker[value] for value in node.inputs if value in maker]
-    return [*made, *node.after] if node.after else made
+    # A tuple of numbers, which the garbage collector does not visit again and again.
+    return (*[maker[value] for value in node.inputs if value in maker], *node.after)
 
 
 def _settled(graph: Graph, maker: Mapping[int, int], cheap: Sequence[bool]) -> list[bool]:
