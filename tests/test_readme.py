@@ -83,7 +83,14 @@ def test_the_demo_runs() -> None:
     assert "three training steps" in shown
 
 
-@pytest.mark.parametrize(("suite", "cases"), [("dispatch", 1), ("models", 4), ("mixed", 9)])
+@pytest.mark.parametrize(
+    ("suite", "cases"),
+    [
+        ("dispatch", 1),
+        ("models", 4),
+        pytest.param("mixed", 9, marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
+    ],
+)
 def test_the_benchmarks_run(suite: str, cases: int, tmp_path: Path) -> None:
     found = tmp_path / "found.json"
     options = ["--no-inductor", "--rounds=1", f"--only={suite}", f"--output={found}"]
