@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import NamedValue, free, int64s, pointers
 from pjrt_bridge.errors import Closed, PjrtBridgeError, SignatureMismatch
-from pjrt_bridge.runtime import description
+from pjrt_bridge.runtime import description, dispatch
 from pjrt_bridge.runtime.arguments import Arguments
 from pjrt_bridge.runtime.buffer import Buffer
 from pjrt_bridge.runtime.description import MemoryStats
@@ -136,6 +136,18 @@ class Executable:
         where = self._one_device(device)
         (outputs,), (event,) = self._execute([buffers], (where,), donate, watch=True)
         return outputs, event
+
+    def plan(
+        self,
+        given: Sequence[dispatch.Given],
+        made: Sequence[dispatch.Made],
+        framework: dispatch.Framework,
+    ) -> Any:
+        """What launches this executable on tensors of a framework, see `runtime.dispatch`.
+
+        None where there is no faster way than `submit`.
+        """
+        return dispatch.plan(self, self._loaded, self._options, given, made, framework)
 
     def _one_device(self, device: Device | None) -> Device:
         if device is not None and not self.portable:

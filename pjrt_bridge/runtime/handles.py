@@ -26,7 +26,10 @@ from contextlib import suppress
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import Closed, PjrtError, PluginIncompatible
-from pjrt_bridge.runtime import pending
+from pjrt_bridge.runtime import native, pending
+
+BUNDLE = "Bundle"
+"""Kind of a handle that is no plugin object of its own."""
 
 # Not re-entrant on purpose: a finalizer that a garbage collection starts inside a locked region
 # finds the lock taken and leaves its work in the inbox (see `defer`).
@@ -53,7 +56,9 @@ class Handle:
             another thread may close the parent, and this object with it.
 
     Attributes:
-        released: its owner gave it up; it ends with the last pin and the last child.
+        released: its owner gave it up; it ends with the last pin, the last child and the lease.
+        lease: keeps the object until the last reference to it is dropped; None if nobody asked for
+            one, and again when the object was released.
         running: of a buffer; the execution or copy that it comes from may still be under way.
 
     Raises:
@@ -64,10 +69,12 @@ class Handle:
         "_argument",
         "_children",
         "_dead",
+        "_leased",
         "_loan",
         "_pins",
         "api",
         "kind",
+        "lease",
         "parent",
         "pointer",
         "released",
@@ -96,6 +103,8 @@ class Handle:
         self._pins = 1 if pinned else 0
         self._children: set[Handle] | None = None
         self._dead = False
+        self.lease: Lease | None = None
+        self._leased = False
         self._loan: tuple[int | None, object] | None = None
         with _lock:
             _live[kind] += 1
@@ -126,6 +135,21 @@ class Handle:
         """Undo one `pin`."""
         unpin_all((self,))
 
+    def offer_lease(self) -> None:
+        """See to it that there is a `lease`, unless the object was released."""
+        with _lock:
+            if not (self._leased or self.released):
+                self._leased = True
+                self.lease = Lease(self)
+
+    def end_lease(self) -> None:
+        """Note that nobody holds the lease any more."""
+        with _lock:
+            self._leased = False
+            ended = self._ended()
+        if ended:
+            self._destroy()
+
     def release(self) -> None:
         """Give up ownership, children first; later calls do nothing."""
         with _lock:
@@ -134,6 +158,8 @@ class Handle:
             self.released = True
             children = tuple(self._children or ())
             ended = self._ended()
+        # Its finalizer takes the lock.
+        self.lease = None
         for child in children:
             child.release()
         if ended:
@@ -171,7 +197,7 @@ class Handle:
 
     def _ended(self) -> bool:
         """Whether this moment ends the object; true once. Needs the lock."""
-        if self._dead or not self.released or self._pins or self._children:
+        if self._dead or not self.released or self._pins or self._children or self._leased:
             return False
         self._dead = True
         return True
@@ -184,7 +210,7 @@ class Handle:
             with suppress(PjrtError):
                 if self.running:
                     self.watch()
-                self.api.call(f"{self.kind}_Destroy", **{self._argument: self.pointer})
+                self._give_back()
                 if self._loan is not None:
                     self._outlive(*self._loan)
         self._loan = None
@@ -199,6 +225,22 @@ class Handle:
             ended = parent._ended()
         if ended:
             parent._destroy()
+
+    def _give_back(self) -> None:
+        """End the plugin's object."""
+        self.api.call(f"{self.kind}_Destroy", **{self._argument: self.pointer})
+
+
+class Lease:
+    """Keeps a handle's object while anybody holds this; the interpreter may exit nevertheless."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def __del__(self) -> None:
+        defer(self._handle.end_lease)
 
 
 def keep_until(done: Handle, memory: object = None) -> None:
@@ -287,7 +329,12 @@ def live() -> dict[str, int]:
     """
     drain(patient=True)
     with _lock:
-        return {kind: count for kind, count in _live.items() if count}
+        found = _live.copy()
+    del found[BUNDLE]
+    if native.module is not None:
+        buffers, events = native.module.live()
+        found.update(Buffer=buffers, Event=events)
+    return {kind: count for kind, count in found.items() if count}
 
 
 def drain(*, patient: bool = False) -> None:
@@ -317,9 +364,13 @@ def _stop() -> None:
     """
     global _closer, _exiting
     _closer = threading.get_ident()
+    if native.module is not None:
+        native.module.close()
     while _busy():
         time.sleep(0.001)
     _exiting = True
+    if native.module is not None:
+        native.module.end()
 
 
 def _busy() -> bool:
@@ -332,6 +383,8 @@ def _busy() -> bool:
         running = [handle for handle in alive if handle.running and not handle._dead]
     for handle in running:
         handle.watch()
+    if native.module is not None and native.module.busy():
+        return True
     return inside or bool(pending.queue)
 
 
@@ -340,6 +393,8 @@ def _start_again_in_child() -> None:
     global _lock, _draining
     _lock = threading.Lock()
     _draining = threading.Lock()
+    if native.module is not None:
+        native.module.forked()
 
 
 _CALLED = ("Client", "LoadedExecutable")

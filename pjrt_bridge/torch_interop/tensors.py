@@ -21,6 +21,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Buffer, Client, Layout
+from pjrt_bridge.runtime.dispatch import Array, Framework, Made
 from pjrt_bridge.runtime.dlpack import is_row_major
 from pjrt_bridge.runtime.handles import Pin
 from pjrt_bridge.runtime.host import HostArray
@@ -66,8 +67,16 @@ class Form:
         order = self.order or tuple(range(self.type.rank))
         return tuple(sorted(range(len(order)), key=order.__getitem__))
 
-    def to_host_array(self, tensor: torch.Tensor) -> HostArray:
-        """The memory of a tensor in this form, copied only where it lies differently.
+    @property
+    def array(self) -> Array:
+        """The array in memory, with the graph's dimensions."""
+        dense = self.dense.shape
+        steps = Layout(tuple(reversed(range(self.type.rank)))).strides(dense)
+        strides = tuple(steps[at] for at in self.inverse)
+        return Array(self.dense, self.type.shape, strides)
+
+    def arranged(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The array in memory that a tensor has in this form, copied where it lies differently.
 
         Raises:
             DataError: a tensor of another shape.
@@ -87,8 +96,15 @@ class Form:
             dense = dense.resolve_conj().resolve_neg()
         if self.order is not None:
             dense = dense.permute(self.order)
-        if not dense.is_contiguous():
-            dense = dense.contiguous()
+        return dense if dense.is_contiguous() else dense.contiguous()
+
+    def to_host_array(self, tensor: torch.Tensor) -> HostArray:
+        """The memory of a tensor in this form, as `arranged` gives it.
+
+        Raises:
+            DataError: a tensor of another shape.
+        """
+        dense = self.arranged(tensor)
         type = self.dense
         return HostArray(dense.data_ptr(), type.dtype, type.shape, None, dense)
 
@@ -129,6 +145,11 @@ class Result:
             repeats = zip(shape, type.shape, steps, strict=True)
             strides = tuple(0 if once != size else step for once, size, step in repeats)
         return Result(type, strides, Form(TensorType(shape, type.dtype), _reordered(order)))
+
+    @property
+    def made(self) -> Made:
+        """The array in memory, and the tensor over it."""
+        return Made(self.form.array, self.type.shape, self.strides)
 
     def tensor(self, buffer: Buffer) -> torch.Tensor:
         """A tensor over a buffer's memory, or over a copy where the memory is not the host's.
@@ -181,12 +202,31 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return found
 
 
+def framework() -> Framework | None:
+    """How torch's tensors are read and made in C; None for a torch that does not offer it."""
+    exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if exchange is None:
+        return None
+    # A storage stays when its tensor is given other memory.
+    return Framework(exchange, torch.Tensor, torch.Tensor.is_neg, torch.Tensor.untyped_storage)
+
+
 def put(client: Client, form: Form, tensor: torch.Tensor, call: Call) -> tuple[Buffer, bool]:
     """A buffer of a tensor's elements, and whether it is the tensor's memory; the call counts."""
     host = form.to_host_array(tensor)
-    shared = client.shares_host_memory and host.shareable and host.address == tensor.data_ptr()
+    shared = _is_in_place(client, host, tensor)
     call.crossed(call.at, form.type.nbytes, shared=shared)
     return client.put_host(host), shared
+
+
+def view(client: Client, form: Form, tensor: torch.Tensor) -> Buffer | None:
+    """A buffer over a tensor's own memory; None where the plugin cannot use that in place."""
+    host = form.to_host_array(tensor)
+    return client.put_host(host) if _is_in_place(client, host, tensor) else None
+
+
+def _is_in_place(client: Client, host: HostArray, tensor: torch.Tensor) -> bool:
+    return client.shares_host_memory and host.shareable and host.address == tensor.data_ptr()
 
 
 class StaticInputs:

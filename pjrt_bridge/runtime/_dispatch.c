@@ -1,0 +1,1089 @@
+/* The hot path of a launch: tensors in, execute, await, tensors out.
+
+   A Plan belongs to one executable. `launch` makes buffers over the memory of tensors, which it
+   reads through the DLPack exchange API of their framework, and executes; `finish` waits. A Launch
+   owns what the plugin made for it, an Output one result; both go back to the plugin when they are
+   dropped, and what the plugin has not done with then waits in the queue of
+   `pjrt_bridge.runtime.pending`, as everything else does.
+
+   Rules. Nothing here raises while the GIL is released. Every call into the plugin that can take
+   time is made with the GIL released, and is counted in `inside`, so that the interpreter does not
+   exit under it. The plugin calls nothing here. The structs are those of `pjrt_bridge.abi`; a test
+   compares them. */
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Raised with every change of what Python passes or expects. */
+#define REVISION 1
+
+/* -- the PJRT C API ---------------------------------------------------------------------------- */
+
+#define FIELDS_Client_BufferFromHostBuffer(X)                                                     \
+    X(void *, client) X(const void *, data) X(int, type) X(const int64_t *, dims)                 \
+    X(size_t, num_dims) X(const int64_t *, byte_strides) X(size_t, num_byte_strides)              \
+    X(int, host_buffer_semantics) X(void *, device) X(void *, memory) X(void *, device_layout)    \
+    X(void *, done_with_host_buffer) X(void *, buffer)
+#define FIELDS_LoadedExecutable_Execute(X)                                                        \
+    X(void *, executable) X(void *, options) X(void *const *const *, argument_lists)              \
+    X(size_t, num_devices) X(size_t, num_args) X(void **const *, output_lists)                    \
+    X(void **, device_complete_events) X(void *, execute_device)
+#define FIELDS_Event_Await(X) X(void *, event)
+#define FIELDS_Event_Destroy(X) X(void *, event)
+#define FIELDS_Event_IsReady(X) X(void *, event) X(bool, is_ready)
+#define FIELDS_Buffer_Destroy(X) X(void *, buffer)
+#define FIELDS_Buffer_OpaqueDeviceMemoryDataPointer(X) X(void *, buffer) X(void *, device_memory_ptr)
+
+#define FUNCTIONS(X)                                                                              \
+    X(Client_BufferFromHostBuffer)                                                                \
+    X(LoadedExecutable_Execute)                                                                   \
+    X(Event_Await)                                                                                \
+    X(Event_Destroy)                                                                              \
+    X(Event_IsReady)                                                                              \
+    X(Buffer_Destroy)                                                                             \
+    X(Buffer_OpaqueDeviceMemoryDataPointer)
+
+#define DECLARE_FIELD(type, name) type name;
+#define DECLARE_ARGS(function)                                                                    \
+    typedef struct {                                                                              \
+        size_t struct_size;                                                                       \
+        void *extension_start;                                                                    \
+        FIELDS_##function(DECLARE_FIELD)                                                          \
+    } function##_Args;
+#define DECLARE_INDEX(function) AT_##function,
+FUNCTIONS(DECLARE_ARGS)
+enum { FUNCTIONS(DECLARE_INDEX) NUM_FUNCTIONS };
+
+/* PJRT_HostBufferSemantics: kImmutableOnlyDuringCall and kImmutableZeroCopy. */
+enum { COPY_DURING_CALL = 0, SHARE = 2 };
+
+typedef struct {
+    void *(*call)(void *args); /* Gives a PJRT_Error, or NULL. */
+    size_t size;               /* Of its args struct. */
+} Entry;
+
+/* Calls `function` of a plan's table; the args struct stays in scope as `args`. */
+#define ARGS(plan, function, ...)                                                                 \
+    function##_Args args = {.struct_size = (plan)->table[AT_##function].size, __VA_ARGS__}
+#define CALL(plan, function) (plan)->table[AT_##function].call(&args)
+
+/* -- DLPack (dlpack.h 1.3) --------------------------------------------------------------------- */
+
+enum { DL_CPU = 1 };
+
+typedef struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+} DLDataType;
+
+typedef struct {
+    void *data;
+    struct {
+        int32_t device_type, device_id;
+    } device;
+    int32_t ndim;
+    DLDataType dtype;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} DLTensor;
+
+typedef struct DLManagedTensorVersioned {
+    struct {
+        uint32_t major, minor;
+    } version;
+    void *manager_ctx;
+    void (*deleter)(struct DLManagedTensorVersioned *);
+    uint64_t flags;
+    DLTensor tensor;
+} DLManagedTensorVersioned;
+
+typedef struct {
+    struct {
+        uint32_t major, minor;
+    } version;
+    void *previous;
+    void *allocate;
+    void *managed_from_object;
+    int (*object_from_managed)(DLManagedTensorVersioned *, void **object);
+    int (*tensor_from_object)(void *object, DLTensor *out); /* NULL where it is not offered. */
+    void *work_stream;
+} DLPackExchangeAPI;
+
+/* -- state of the process, under the GIL ------------------------------------------------------- */
+
+typedef struct Launch Launch;
+
+static PyTypeObject *launch_type, *output_type;
+static PyObject *name_lease;
+/* Calls into plugins that are under way. */
+static long inside;
+/* Plugin objects that belong to launches and outputs. */
+static long num_buffers, num_events;
+/* The launches that were not waited for. */
+static Launch *unfinished;
+/* Moved by a fork: what was made before belongs to the parent. */
+static int generation;
+/* The thread that runs the exit handlers; operations of others end with their thread. */
+static unsigned long closer;
+/* Plugins may be gone: nothing is given back any more. Read without the GIL, too. */
+static volatile bool ended;
+/* Address of an array without elements: plugins and consumers of DLPack take NULL for an error. */
+static char nowhere[64] __attribute__((aligned(64)));
+
+static PyThreadState *enter(void) {
+    inside++;
+    return PyEval_SaveThread();
+}
+
+static void leave(PyThreadState *state) {
+    PyEval_RestoreThread(state);
+    inside--;
+}
+
+/* -- Plan -------------------------------------------------------------------------------------- */
+
+/* How the elements of an argument or a result lie in memory. */
+typedef struct {
+    int type; /* PJRT_Buffer_Type */
+    DLDataType dtype;
+    int32_t rank;
+    int64_t nbytes;
+    Py_ssize_t position;              /* Of an argument among the values; -1: always kept. */
+    const int64_t *shape, *strides;   /* In elements, as the framework's graph sees it. */
+    const int64_t *dims;              /* Shape of the row-major array in memory. */
+    int64_t *tensor_shape, *tensor_strides; /* Of the tensor over a result. */
+} Form;
+
+typedef struct {
+    PyObject_HEAD
+    Entry table[NUM_FUNCTIONS];
+    void *client, *executable, *device, *options;
+    PyObject *client_handle, *executable_handle;
+    PyObject *keep;   /* Owns the options. */
+    PyObject *fail;   /* (PJRT_Error or 0, function) -> exception */
+    PyObject *refuse; /* () -> the exception that says why nothing can be launched any more */
+    PyObject *queue;  /* (Launch) -> it is settled later */
+    DLPackExchangeAPI *exchange;
+    PyTypeObject *tensor_type;
+    PyObject *is_lazy; /* (tensor) -> its memory does not hold its values as they are */
+    PyObject *owner;   /* (tensor) -> what keeps its memory */
+    PyObject *numbers; /* Bytes that the forms point into. */
+    Py_ssize_t num_parameters, num_results;
+    Form *parameters, *results;
+    int generation;
+} Plan;
+
+/* Read `count` forms at `*numbers`, and move it behind them. Of each there are type, code and bits
+   of its DLPack type, nbytes, position and rank, then five lists as long as the rank. */
+static Form *read_forms(const int64_t **numbers, Py_ssize_t count) {
+    Form *forms = calloc((size_t)count + 1, sizeof(Form));
+    for (Py_ssize_t index = 0; forms != NULL && index < count; index++) {
+        const int64_t *head = *numbers, rank = head[5], *lists = head + 6;
+        forms[index] = (Form){
+            .type = (int)head[0],
+            .dtype = {(uint8_t)head[1], (uint8_t)head[2], 1},
+            .nbytes = head[3],
+            .position = (Py_ssize_t)head[4],
+            .rank = (int32_t)rank,
+            .shape = lists,
+            .strides = lists + rank,
+            .dims = lists + 2 * rank,
+            /* DLPack's pointers are not const, but nobody writes to what they lead to. */
+            .tensor_shape = (int64_t *)(uintptr_t)(lists + 3 * rank),
+            .tensor_strides = (int64_t *)(uintptr_t)(lists + 4 * rank),
+        };
+        *numbers = lists + 5 * rank;
+    }
+    return forms;
+}
+
+static int parse_table(PyObject *tuple, Entry *table) {
+    if (PyTuple_Size(tuple) != NUM_FUNCTIONS) {
+        PyErr_SetString(PyExc_TypeError, "expected an entry for each of FUNCTIONS");
+        return -1;
+    }
+    for (Py_ssize_t index = 0; index < NUM_FUNCTIONS; index++) {
+        unsigned long long address;
+        Py_ssize_t size;
+        if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, index), "Kn", &address, &size)) {
+            return -1;
+        }
+        /* A pointer to a function cannot be made of a number otherwise without a warning. */
+        uintptr_t pointer = (uintptr_t)address;
+        memcpy(&table[index].call, &pointer, sizeof(pointer));
+        table[index].size = (size_t)size;
+    }
+    return 0;
+}
+
+static void plan_dealloc(Plan *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    free(self->parameters);
+    free(self->results);
+    Py_XDECREF(self->client_handle);
+    Py_XDECREF(self->executable_handle);
+    Py_XDECREF(self->keep);
+    Py_XDECREF(self->fail);
+    Py_XDECREF(self->refuse);
+    Py_XDECREF(self->queue);
+    Py_XDECREF((PyObject *)self->tensor_type);
+    Py_XDECREF(self->is_lazy);
+    Py_XDECREF(self->owner);
+    Py_XDECREF(self->numbers);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
+    PyObject *table, *client_handle, *executable_handle, *keep, *fail, *refuse, *queue, *exchange;
+    PyObject *tensor_type, *is_lazy, *owner, *numbers;
+    unsigned long long client, executable, device, options;
+    Py_ssize_t num_parameters, num_results;
+    if (!PyArg_ParseTuple(args, "O!OOKKKKOOOOOO!OOnnS", &PyTuple_Type, &table, &client_handle,
+                          &executable_handle, &client, &executable, &device, &options, &keep, &fail,
+                          &refuse, &queue, &exchange, &PyType_Type, &tensor_type, &is_lazy, &owner,
+                          &num_parameters, &num_results, &numbers)) {
+        return NULL;
+    }
+    DLPackExchangeAPI *api = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
+    if (api == NULL) {
+        return NULL;
+    }
+    if (api->version.major != 1 || api->tensor_from_object == NULL) {
+        PyErr_SetString(PyExc_ValueError, "another version of the DLPack exchange API");
+        return NULL;
+    }
+    Plan *self = (Plan *)PyType_GenericAlloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->client_handle = Py_NewRef(client_handle);
+    self->executable_handle = Py_NewRef(executable_handle);
+    self->keep = Py_NewRef(keep);
+    self->fail = Py_NewRef(fail);
+    self->refuse = Py_NewRef(refuse);
+    self->queue = Py_NewRef(queue);
+    self->tensor_type = (PyTypeObject *)Py_NewRef(tensor_type);
+    self->is_lazy = Py_NewRef(is_lazy);
+    self->owner = Py_NewRef(owner);
+    self->numbers = Py_NewRef(numbers);
+    self->exchange = api;
+    self->client = (void *)(uintptr_t)client;
+    self->executable = (void *)(uintptr_t)executable;
+    self->device = (void *)(uintptr_t)device;
+    self->options = (void *)(uintptr_t)options;
+    self->generation = generation;
+    self->num_parameters = num_parameters;
+    self->num_results = num_results;
+    /* The bytes of a bytes object are aligned as its header is. */
+    const int64_t *cursor = (const int64_t *)(const void *)PyBytes_AsString(numbers);
+    if (parse_table(table, self->table)) {
+        Py_DECREF((PyObject *)self);
+        return NULL;
+    }
+    self->parameters = read_forms(&cursor, num_parameters);
+    self->results = read_forms(&cursor, num_results);
+    if (self->parameters == NULL || self->results == NULL) {
+        Py_DECREF((PyObject *)self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+/* Set the exception that belongs to a PJRT_Error, which Python destroys; NULL: the plugin returned
+   no object where it has to. */
+static void raise_failure(Plan *plan, void *error, const char *function) {
+    PyObject *address = PyLong_FromVoidPtr(error), *name = PyUnicode_FromString(function);
+    PyObject *exception =
+        address && name ? PyObject_CallFunctionObjArgs(plan->fail, address, name, NULL) : NULL;
+    if (exception != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+    }
+    Py_XDECREF(exception);
+    Py_XDECREF(address);
+    Py_XDECREF(name);
+}
+
+static void raise_refusal(Plan *plan) {
+    PyObject *exception = PyObject_CallNoArgs(plan->refuse);
+    if (exception != NULL) {
+        PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+        Py_DECREF(exception);
+    }
+}
+
+/* Whether this thread may call the plugin; else an exception is set. */
+static bool may_call(Plan *plan) {
+    if (closer && closer != PyThread_get_thread_ident()) {
+        PyErr_SetNone(PyExc_SystemExit);
+        return false;
+    }
+    if (plan->generation != generation) {
+        raise_refusal(plan);
+        return false;
+    }
+    return true;
+}
+
+/* A new reference to what keeps a handle's object from being destroyed; NULL with an exception
+   where it was closed. */
+static PyObject *lease_of(Plan *plan, PyObject *handle) {
+    PyObject *lease = PyObject_GetAttr(handle, name_lease);
+    if (lease == Py_None) {
+        Py_DECREF(lease);
+        raise_refusal(plan);
+        return NULL;
+    }
+    return lease;
+}
+
+/* -- Output ------------------------------------------------------------------------------------ */
+
+/* A result: a buffer that goes back to the plugin with this object. */
+typedef struct {
+    PyObject_HEAD
+    Plan *plan;
+    PyObject *lease; /* The client's. */
+    Form *form;
+    void *buffer;
+    void *data; /* Known when the values are there. */
+} Output;
+
+static void output_dealloc(Output *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    if (self->buffer != NULL) {
+        num_buffers--;
+        if (!ended && self->plan->generation == generation) {
+            ARGS(self->plan, Buffer_Destroy, .buffer = self->buffer);
+            PyThreadState *state = enter();
+            CALL(self->plan, Buffer_Destroy);
+            leave(state);
+        }
+    }
+    Py_XDECREF(self->lease);
+    Py_XDECREF((PyObject *)self->plan);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* Called on any thread, with or without the GIL, also while an exception is on its way. */
+static void delete_managed(DLManagedTensorVersioned *managed) {
+    if (!ended && Py_IsInitialized()) {
+        PyGILState_STATE state = PyGILState_Ensure();
+        Py_DECREF((PyObject *)managed->manager_ctx);
+        PyGILState_Release(state);
+    }
+    free(managed);
+}
+
+static PyObject *output_tensor(Output *self, PyObject *Py_UNUSED(ignored)) {
+    if (self->data == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "the launch was not finished");
+        return NULL;
+    }
+    DLManagedTensorVersioned *managed = calloc(1, sizeof(*managed));
+    if (managed == NULL) {
+        return PyErr_NoMemory();
+    }
+    managed->version.major = managed->version.minor = 1;
+    managed->manager_ctx = Py_NewRef((PyObject *)self);
+    managed->deleter = delete_managed;
+    managed->tensor = (DLTensor){
+        .data = self->data,
+        .device = {DL_CPU, 0},
+        .ndim = self->form->rank,
+        .dtype = self->form->dtype,
+        .shape = self->form->tensor_shape,
+        .strides = self->form->tensor_strides,
+    };
+    void *tensor = NULL;
+    /* Whether a failure takes `managed` is not said, so it stays. */
+    return self->plan->exchange->object_from_managed(managed, &tensor) ? NULL : tensor;
+}
+
+/* -- Launch ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    void *buffer;
+    void *done; /* The plugin is done with the host memory. */
+} Input;
+
+struct Launch {
+    PyObject_HEAD
+    Plan *plan;
+    PyObject *lease;   /* The client's. */
+    PyObject *owners;  /* Keep the memory of the inputs. */
+    PyObject *outputs; /* A tuple; NULL where only the end is waited for. */
+    void *done;        /* The end of the execution; NULL once it was waited for. */
+    Input *inputs;
+    Py_ssize_t num_inputs;
+    int64_t shared, copied;
+    bool listed;
+    Launch *previous, *next;
+};
+
+static void list_launch(Launch *self) {
+    self->listed = true;
+    self->previous = NULL;
+    self->next = unfinished;
+    if (unfinished != NULL) {
+        unfinished->previous = self;
+    }
+    unfinished = self;
+}
+
+static void unlist_launch(Launch *self) {
+    if (!self->listed) {
+        return;
+    }
+    self->listed = false;
+    if (self->previous != NULL) {
+        self->previous->next = self->next;
+    } else {
+        unfinished = self->next;
+    }
+    if (self->next != NULL) {
+        self->next->previous = self->previous;
+    }
+}
+
+static Launch *new_launch(Plan *plan, PyObject *lease, PyObject *owners) {
+    Launch *self = (Launch *)PyType_GenericAlloc(launch_type, 0);
+    if (self != NULL) {
+        self->plan = (Plan *)Py_NewRef((PyObject *)plan);
+        self->lease = Py_NewRef(lease);
+        self->owners = Py_NewRef(owners);
+    }
+    return self;
+}
+
+/* Whether an event was signalled, or the plugin cannot tell. */
+static bool is_ready(Plan *plan, void *event, void **error) {
+    ARGS(plan, Event_IsReady, .event = event);
+    *error = CALL(plan, Event_IsReady);
+    return *error != NULL || args.is_ready;
+}
+
+static void destroy_event(Plan *plan, void *event) {
+    ARGS(plan, Event_Destroy, .event = event);
+    CALL(plan, Event_Destroy);
+}
+
+static void destroy_buffer(Plan *plan, void *buffer) {
+    ARGS(plan, Buffer_Destroy, .buffer = buffer);
+    CALL(plan, Buffer_Destroy);
+}
+
+/* What `drop_inputs` took off the counts. */
+typedef struct {
+    long buffers, events;
+} Dropped;
+
+/* Give the input buffers back, and the events of those whose memory the plugin is done with.
+   Without the GIL. */
+static Dropped drop_inputs(Launch *self) {
+    Dropped dropped = {0, 0};
+    Py_ssize_t left = 0;
+    for (Py_ssize_t index = 0; index < self->num_inputs; index++) {
+        Input *input = &self->inputs[index];
+        if (input->buffer != NULL) {
+            destroy_buffer(self->plan, input->buffer);
+            input->buffer = NULL;
+            dropped.buffers++;
+        }
+        void *error = NULL;
+        if (input->done != NULL && is_ready(self->plan, input->done, &error)) {
+            destroy_event(self->plan, input->done);
+            input->done = NULL;
+            dropped.events++;
+        }
+        if (input->done != NULL) {
+            self->inputs[left++] = *input;
+        }
+    }
+    self->num_inputs = left;
+    return dropped;
+}
+
+static void count_dropped(Dropped dropped) {
+    num_buffers -= dropped.buffers;
+    num_events -= dropped.events;
+}
+
+/* Leave to the queue what the plugin has not done with. */
+static void hand_over(Launch *self) {
+    if (self->done == NULL && self->num_inputs == 0) {
+        return;
+    }
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    Launch *heir = new_launch(self->plan, self->lease, self->owners);
+    if (heir != NULL) {
+        heir->done = self->done;
+        heir->inputs = self->inputs;
+        heir->num_inputs = self->num_inputs;
+        self->done = NULL;
+        self->inputs = NULL;
+        self->num_inputs = 0;
+        Py_XDECREF(PyObject_CallFunctionObjArgs(self->plan->queue, (PyObject *)heir, NULL));
+        Py_DECREF(heir);
+    }
+    /* Without memory for it the plugin's objects are lost; nobody is there to be told. */
+    PyErr_Restore(type, value, traceback);
+}
+
+static void launch_dealloc(Launch *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    unlist_launch(self);
+    if (self->plan != NULL && !ended && self->plan->generation == generation) {
+        /* The outputs are destroyed with their objects, whether they are there or not. */
+        hand_over(self);
+    }
+    num_events -= self->done != NULL;
+    for (Py_ssize_t index = 0; index < self->num_inputs; index++) {
+        num_buffers -= self->inputs[index].buffer != NULL;
+        num_events -= self->inputs[index].done != NULL;
+    }
+    free(self->inputs);
+    Py_XDECREF(self->outputs);
+    Py_XDECREF(self->owners);
+    Py_XDECREF(self->lease);
+    Py_XDECREF((PyObject *)self->plan);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyObject *launch_finish(Launch *self, PyObject *Py_UNUSED(ignored)) {
+    if (self->done == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (!may_call(self->plan)) {
+        return NULL;
+    }
+    Plan *plan = self->plan;
+    void *done = self->done;
+    /* Another thread that asks at the same time finds nothing to do. */
+    self->done = NULL;
+    unlist_launch(self);
+    Py_INCREF((PyObject *)self);
+    const char *function = "Event_Await";
+    void *error;
+    PyThreadState *state = enter();
+    {
+        ARGS(plan, Event_Await, .event = done);
+        error = CALL(plan, Event_Await);
+    }
+    destroy_event(plan, done);
+    Dropped dropped = drop_inputs(self);
+    Py_ssize_t outputs = error ? 0 : plan->num_results;
+    for (Py_ssize_t index = 0; index < outputs && error == NULL; index++) {
+        Output *output = (Output *)PyTuple_GetItem(self->outputs, index);
+        ARGS(plan, Buffer_OpaqueDeviceMemoryDataPointer, .buffer = output->buffer);
+        function = "Buffer_OpaqueDeviceMemoryDataPointer";
+        error = CALL(plan, Buffer_OpaqueDeviceMemoryDataPointer);
+        output->data = args.device_memory_ptr ? args.device_memory_ptr : nowhere;
+    }
+    leave(state);
+    dropped.events++;
+    count_dropped(dropped);
+    hand_over(self);
+    Py_CLEAR(self->owners);
+    self->owners = Py_NewRef(Py_None);
+    Py_DECREF((PyObject *)self);
+    if (error != NULL) {
+        raise_failure(plan, error, function);
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *launch_tensors(Launch *self, PyObject *Py_UNUSED(ignored)) {
+    Py_ssize_t count = self->plan->num_results;
+    PyObject *tensors = PyList_New(count);
+    for (Py_ssize_t index = 0; tensors != NULL && index < count; index++) {
+        PyObject *tensor = output_tensor((Output *)PyTuple_GetItem(self->outputs, index), NULL);
+        if (tensor == NULL) {
+            Py_CLEAR(tensors);
+        } else {
+            PyList_SetItem(tensors, index, tensor);
+        }
+    }
+    return tensors;
+}
+
+/* Whether the plugin has done with everything; for the queue. */
+static PyObject *launch_over(Launch *self, PyObject *Py_UNUSED(ignored)) {
+    Plan *plan = self->plan;
+    if (plan->generation != generation) {
+        Py_RETURN_TRUE;
+    }
+    Dropped dropped = {0, 0};
+    void *done = self->done, *error = NULL;
+    PyThreadState *state = enter();
+    bool over = done == NULL || is_ready(plan, done, &error);
+    if (over) {
+        if (done != NULL) {
+            destroy_event(plan, done);
+        }
+        dropped = drop_inputs(self);
+        dropped.events += done != NULL;
+    }
+    leave(state);
+    if (over) {
+        self->done = NULL;
+        count_dropped(dropped);
+    }
+    return PyBool_FromLong(over && self->num_inputs == 0);
+}
+
+static PyObject *launch_end(Launch *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
+    Py_RETURN_NONE;
+}
+
+static PyObject *launch_get_outputs(Launch *self, void *Py_UNUSED(closure)) {
+    return Py_NewRef(self->outputs ? self->outputs : Py_None);
+}
+
+static PyObject *launch_get_shared(Launch *self, void *Py_UNUSED(closure)) {
+    return PyLong_FromLongLong(self->shared);
+}
+
+static PyObject *launch_get_copied(Launch *self, void *Py_UNUSED(closure)) {
+    return PyLong_FromLongLong(self->copied);
+}
+
+/* -- Plan.launch ------------------------------------------------------------------------------- */
+
+/* Host memory that becomes an input. */
+typedef struct {
+    Py_ssize_t parameter;
+    const void *data;
+    bool share;
+} Given;
+
+static bool describe(Plan *plan, PyObject *value, DLTensor *tensor) {
+    if (!PyObject_TypeCheck(value, plan->tensor_type)) {
+        return false;
+    }
+    if (plan->exchange->tensor_from_object(value, tensor)) {
+        /* What has no memory of its own is for the caller to understand. */
+        PyErr_Clear();
+        return false;
+    }
+    return tensor->device.device_type == DL_CPU;
+}
+
+static const char *address_of(const DLTensor *tensor) {
+    return (const char *)tensor->data + tensor->byte_offset;
+}
+
+/* Whether a tensor lies in memory as the program takes it. */
+static bool fits(const DLTensor *tensor, const Form *form) {
+    if (tensor->ndim != form->rank || tensor->dtype.code != form->dtype.code ||
+        tensor->dtype.bits != form->dtype.bits || tensor->dtype.lanes != 1) {
+        return false;
+    }
+    for (int32_t dim = 0; dim < form->rank; dim++) {
+        if (tensor->shape[dim] != form->shape[dim]) {
+            return false;
+        }
+    }
+    if (form->nbytes == 0) {
+        return true;
+    }
+    for (int32_t dim = 0; dim < form->rank; dim++) {
+        if (form->shape[dim] != 1 &&
+            (tensor->strides == NULL || tensor->strides[dim] != form->strides[dim])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool same_form(const Form *one, const Form *other) {
+    return one->type == other->type && one->rank == other->rank &&
+           memcmp(one->shape, other->shape, (size_t)one->rank * 3 * sizeof(int64_t)) == 0;
+}
+
+enum Found { FOUND, STALE, UNFIT, FAILED };
+
+/* Find the buffer or the host memory of each parameter.
+
+   `column` gets the buffers that there are, `given` the memory of the others. STALE: a value is in
+   other memory than when it was kept. UNFIT: the value at `*position` cannot go in as it is. */
+static enum Found gather(Plan *plan, PyObject *values, void *const *kept, void *const *marks,
+                         PyObject *copies, Launch *launch, void **column, Given *given,
+                         Py_ssize_t *num_given, Py_ssize_t *position) {
+    *num_given = 0;
+    for (Py_ssize_t index = 0; index < plan->num_parameters; index++) {
+        Form *form = &plan->parameters[index];
+        DLTensor tensor;
+        column[index] = kept[index];
+        if (form->position < 0) {
+            continue;
+        }
+        *position = form->position;
+        PyObject *value = PyList_GetItem(values, form->position);
+        if (value == NULL) {
+            return FAILED;
+        }
+        if (kept[index] != NULL) {
+            if (!describe(plan, value, &tensor) || address_of(&tensor) != marks[index]) {
+                return STALE;
+            }
+            continue;
+        }
+        if (Py_TYPE(value) == output_type) {
+            Output *output = (Output *)value;
+            if (output->plan->client != plan->client || !same_form(output->form, form)) {
+                return UNFIT;
+            }
+            column[index] = output->buffer;
+            if (PyList_Append(launch->owners, value)) {
+                return FAILED;
+            }
+            continue;
+        }
+        if (!PyObject_TypeCheck(value, plan->tensor_type)) {
+            return UNFIT;
+        }
+        PyObject *lazy = PyObject_CallFunctionObjArgs(plan->is_lazy, value, NULL);
+        Py_XDECREF(lazy);
+        /* The owner comes first: the tensor may be given other memory at any time. */
+        PyObject *owner =
+            lazy == Py_False ? PyObject_CallFunctionObjArgs(plan->owner, value, NULL) : NULL;
+        if (owner == NULL) {
+            PyErr_Clear();
+            return UNFIT;
+        }
+        int failed = PyList_Append(launch->owners, owner);
+        Py_DECREF(owner);
+        if (failed) {
+            return FAILED;
+        }
+        if (!describe(plan, value, &tensor) || !fits(&tensor, form)) {
+            return UNFIT;
+        }
+        int copied = 0;
+        if (copies != Py_None) {
+            PyObject *number = PyLong_FromSsize_t(form->position);
+            copied = number ? PySet_Contains(copies, number) : -1;
+            Py_XDECREF(number);
+            if (copied < 0) {
+                return FAILED;
+            }
+        }
+        const char *data = form->nbytes ? address_of(&tensor) : nowhere;
+        /* XLA's minimum; a plugin copies in silence what is aligned to less. */
+        bool share = form->nbytes && (uintptr_t)data % 64 == 0;
+        *(share && !copied ? &launch->shared : &launch->copied) += form->nbytes;
+        given[(*num_given)++] = (Given){index, data, share};
+    }
+    return FOUND;
+}
+
+/* Make buffers of what is given, and execute. Without the GIL. False, with the error and the
+   function's name, where the plugin failed. */
+static bool execute(Plan *plan, Launch *launch, void **column, const Given *given,
+                    Py_ssize_t num_given, void **row, void **error, const char **function) {
+    *function = "Client_BufferFromHostBuffer";
+    for (Py_ssize_t index = 0; index < num_given; index++) {
+        const Given *item = &given[index];
+        const Form *form = &plan->parameters[item->parameter];
+        ARGS(plan, Client_BufferFromHostBuffer, .client = plan->client, .data = item->data,
+             .type = form->type, .dims = form->dims, .num_dims = (size_t)form->rank,
+             .host_buffer_semantics = item->share ? SHARE : COPY_DURING_CALL,
+             .device = plan->device);
+        *error = CALL(plan, Client_BufferFromHostBuffer);
+        if (*error != NULL || args.buffer == NULL) {
+            return false;
+        }
+        launch->inputs[launch->num_inputs++] = (Input){args.buffer, args.done_with_host_buffer};
+        column[item->parameter] = args.buffer;
+    }
+    *function = "LoadedExecutable_Execute";
+    void *const *columns[] = {column};
+    void **rows[] = {row};
+    ARGS(plan, LoadedExecutable_Execute, .executable = plan->executable, .options = plan->options,
+         .argument_lists = columns, .num_devices = 1, .num_args = (size_t)plan->num_parameters,
+         .output_lists = rows, .device_complete_events = &launch->done);
+    *error = CALL(plan, LoadedExecutable_Execute);
+    return *error == NULL;
+}
+
+static PyObject *new_outputs(Plan *plan, PyObject *lease) {
+    PyObject *outputs = PyTuple_New(plan->num_results);
+    for (Py_ssize_t index = 0; outputs != NULL && index < plan->num_results; index++) {
+        Output *output = (Output *)PyType_GenericAlloc(output_type, 0);
+        if (output == NULL) {
+            Py_CLEAR(outputs);
+            break;
+        }
+        output->plan = (Plan *)Py_NewRef((PyObject *)plan);
+        output->lease = Py_NewRef(lease);
+        output->form = &plan->results[index];
+        PyTuple_SetItem(outputs, index, (PyObject *)output);
+    }
+    return outputs;
+}
+
+/* The rest of `plan_launch`, once nothing can fail any more but the plugin. */
+static PyObject *start(Plan *plan, Launch *launch, void **column, const Given *given,
+                       Py_ssize_t num_given, void **row) {
+    void *error = NULL;
+    const char *function;
+    PyThreadState *state = enter();
+    bool started = execute(plan, launch, column, given, num_given, row, &error, &function);
+    Py_ssize_t made = launch->num_inputs;
+    long events = launch->done != NULL;
+    for (Py_ssize_t index = 0; index < made; index++) {
+        events += launch->inputs[index].done != NULL;
+    }
+    Dropped dropped = {0, 0};
+    if (!started) {
+        dropped = drop_inputs(launch);
+    }
+    leave(state);
+    num_buffers += made;
+    num_events += events;
+    count_dropped(dropped);
+    bool complete = started && launch->done != NULL;
+    for (Py_ssize_t index = 0; started && index < plan->num_results; index++) {
+        ((Output *)PyTuple_GetItem(launch->outputs, index))->buffer = row[index];
+        num_buffers += row[index] != NULL;
+        complete = complete && row[index] != NULL;
+    }
+    if (!complete) {
+        raise_failure(plan, error, function);
+        return NULL;
+    }
+    list_launch(launch);
+    return Py_NewRef((PyObject *)launch);
+}
+
+static PyObject *plan_launch(Plan *self, PyObject *const *args, Py_ssize_t num_args) {
+    char *kept, *marks;
+    Py_ssize_t kept_size, marks_size;
+    Py_ssize_t size = self->num_parameters * (Py_ssize_t)sizeof(void *);
+    if (num_args != 3 || !PyList_Check(args[0]) || !PyTuple_Check(args[1]) ||
+        PyTuple_Size(args[1]) != 3 ||
+        PyBytes_AsStringAndSize(PyTuple_GetItem(args[1], 1), &kept, &kept_size) ||
+        PyBytes_AsStringAndSize(PyTuple_GetItem(args[1], 2), &marks, &marks_size) ||
+        kept_size != size || marks_size != size) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_TypeError, "expected values, what is kept of them, and copies");
+        }
+        return NULL;
+    }
+    if (!may_call(self)) {
+        return NULL;
+    }
+    PyObject *answer = NULL, *keeper = PyTuple_GetItem(args[1], 0);
+    PyObject *executable = NULL, *client = NULL, *bundle = NULL, *owners = NULL;
+    Launch *launch = NULL;
+    void **row = NULL;
+    if (!(executable = lease_of(self, self->executable_handle)) ||
+        !(client = lease_of(self, self->client_handle)) ||
+        (keeper != Py_None && !(bundle = lease_of(self, keeper))) || !(owners = PyList_New(0)) ||
+        !(launch = new_launch(self, client, owners)) ||
+        !(launch->outputs = new_outputs(self, client))) {
+        goto end;
+    }
+    size_t count = (size_t)self->num_parameters;
+    launch->inputs = calloc(count + 1, sizeof(Input));
+    row = calloc((size_t)self->num_results + count + 1, sizeof(void *) + sizeof(Given));
+    if (launch->inputs == NULL || row == NULL) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    void **column = row + self->num_results;
+    Given *given = (Given *)(column + count);
+    Py_ssize_t num_given, position;
+    switch (gather(self, args[0], (void *const *)(void *)kept, (void *const *)(void *)marks,
+                   args[2], launch, column, given, &num_given, &position)) {
+    case FOUND:
+        answer = start(self, launch, column, given, num_given, row);
+        break;
+    case STALE:
+        answer = Py_NewRef(Py_None);
+        break;
+    case UNFIT:
+        answer = PyLong_FromSsize_t(position);
+        break;
+    case FAILED:
+        break;
+    }
+end:
+    free(row);
+    Py_XDECREF((PyObject *)launch);
+    Py_XDECREF(owners);
+    Py_XDECREF(bundle);
+    Py_XDECREF(client);
+    Py_XDECREF(executable);
+    return answer;
+}
+
+/* -- the module -------------------------------------------------------------------------------- */
+
+static PyObject *module_live(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    return Py_BuildValue("(ll)", num_buffers, num_events);
+}
+
+static PyObject *module_busy(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    bool busy = inside > 0;
+    for (Launch *launch = unfinished; launch != NULL && !busy; launch = launch->next) {
+        void *error;
+        busy = !is_ready(launch->plan, launch->done, &error);
+    }
+    return PyBool_FromLong(busy);
+}
+
+static PyObject *module_close(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    closer = PyThread_get_thread_ident();
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_end(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    ended = true;
+    Py_RETURN_NONE;
+}
+
+static PyObject *module_forked(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
+    generation++;
+    inside = 0;
+    while (unfinished != NULL) {
+        unlist_launch(unfinished);
+    }
+    Py_RETURN_NONE;
+}
+
+#define METHOD(name, function, flags, doc) \
+    {name, (PyCFunction)(void (*)(void))(function), flags, doc}
+
+static PyMethodDef plan_methods[] = {
+    METHOD("launch", plan_launch, METH_FASTCALL,
+           "launch(values, kept, copies) -> a Launch; the position of a value that does not fit "
+           "as it is; None where what is kept is stale."),
+    {0}};
+static PyMethodDef launch_methods[] = {
+    METHOD("finish", launch_finish, METH_NOARGS, "Wait for the end."),
+    METHOD("tensors", launch_tensors, METH_NOARGS, "A tensor over each result, once it is there."),
+    METHOD("over", launch_over, METH_NOARGS, "Whether the plugin has done with all of it."),
+    METHOD("end", launch_end, METH_NOARGS, "Let go of what is over."),
+    {0}};
+static PyMethodDef output_methods[] = {
+    METHOD("tensor", output_tensor, METH_NOARGS, "A tensor over the result, once it is there."),
+    {0}};
+static PyGetSetDef launch_getset[] = {
+    {"outputs", (getter)launch_get_outputs, NULL, "The results, which may not be there.", NULL},
+    {"shared", (getter)launch_get_shared, NULL, "Bytes that went in as they lie.", NULL},
+    {"copied", (getter)launch_get_copied, NULL, "Bytes that were copied to go in.", NULL},
+    {0}};
+static PyMethodDef module_methods[] = {
+    METHOD("live", module_live, METH_NOARGS, "Number of buffers and of events."),
+    METHOD("busy", module_busy, METH_NOARGS, "Whether a plugin is at work here."),
+    METHOD("close", module_close, METH_NOARGS, "From now on only this thread may launch."),
+    METHOD("end", module_end, METH_NOARGS, "From now on nothing is given back to plugins."),
+    METHOD("forked", module_forked, METH_NOARGS, "Disown what the parent process made."),
+    {0}};
+
+static PyType_Slot plan_slots[] = {{Py_tp_new, plan_new},
+                                   {Py_tp_dealloc, plan_dealloc},
+                                   {Py_tp_methods, plan_methods},
+                                   {Py_tp_doc, "Launches one executable."},
+                                   {0, NULL}};
+static PyType_Slot launch_slots[] = {{Py_tp_dealloc, launch_dealloc},
+                                     {Py_tp_methods, launch_methods},
+                                     {Py_tp_getset, launch_getset},
+                                     {Py_tp_doc, "An execution that may not have ended."},
+                                     {0, NULL}};
+static PyType_Slot output_slots[] = {{Py_tp_dealloc, output_dealloc},
+                                     {Py_tp_methods, output_methods},
+                                     {Py_tp_doc, "A result of a launch."},
+                                     {0, NULL}};
+static PyType_Spec plan_spec = {"pjrt_bridge.runtime._dispatch.Plan", sizeof(Plan), 0,
+                                Py_TPFLAGS_DEFAULT, plan_slots};
+static PyType_Spec launch_spec = {"pjrt_bridge.runtime._dispatch.Launch", sizeof(Launch), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                  launch_slots};
+static PyType_Spec output_spec = {"pjrt_bridge.runtime._dispatch.Output", sizeof(Output), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                  output_slots};
+
+/* {struct: {field: (offset, size)}}, for a test. */
+static PyObject *layouts(void) {
+    PyObject *found = PyDict_New();
+#define REPORT_FIELD(type, name)                                                                  \
+    {                                                                                             \
+        PyObject *place = Py_BuildValue("(nn)", (Py_ssize_t)offsetof(REPORTED, name),             \
+                                        (Py_ssize_t)sizeof(((REPORTED *)NULL)->name));            \
+        if (place == NULL || PyDict_SetItemString(fields, #name, place)) {                        \
+            Py_CLEAR(found);                                                                      \
+        }                                                                                         \
+        Py_XDECREF(place);                                                                        \
+    }
+#define REPORT(function)                                                                          \
+    if (found != NULL) {                                                                          \
+        typedef function##_Args REPORTED;                                                         \
+        PyObject *fields = PyDict_New();                                                          \
+        if (fields == NULL || PyDict_SetItemString(found, #function, fields)) {                   \
+            Py_CLEAR(found);                                                                      \
+        }                                                                                         \
+        if (found != NULL) {                                                                      \
+            FIELDS_##function(REPORT_FIELD)                                                       \
+        }                                                                                         \
+        Py_XDECREF(fields);                                                                       \
+    }
+    FUNCTIONS(REPORT)
+    return found;
+}
+
+#define NAME_FUNCTION(function) #function,
+static const char *const function_names[] = {FUNCTIONS(NAME_FUNCTION)};
+
+static PyObject *functions(void) {
+    PyObject *names = PyTuple_New(NUM_FUNCTIONS);
+    for (Py_ssize_t index = 0; names != NULL && index < NUM_FUNCTIONS; index++) {
+        PyObject *name = PyUnicode_FromString(function_names[index]);
+        if (name == NULL) {
+            Py_CLEAR(names);
+        } else {
+            PyTuple_SetItem(names, index, name);
+        }
+    }
+    return names;
+}
+
+static int add(PyObject *module, const char *name, PyObject *value) {
+    int failed = value == NULL || PyModule_AddObjectRef(module, name, value);
+    Py_XDECREF(value);
+    return failed;
+}
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_dispatch", "The hot path of a launch.", -1, module_methods, 0, 0, 0, 0};
+
+PyMODINIT_FUNC PyInit__dispatch(void) {
+    PyObject *module = PyModule_Create(&definition);
+    PyObject *plan_type = PyType_FromSpec(&plan_spec);
+    launch_type = (PyTypeObject *)PyType_FromSpec(&launch_spec);
+    output_type = (PyTypeObject *)PyType_FromSpec(&output_spec);
+    name_lease = PyUnicode_InternFromString("lease");
+    if (module == NULL || launch_type == NULL || output_type == NULL || name_lease == NULL ||
+        add(module, "Plan", plan_type) ||
+        PyModule_AddObjectRef(module, "Launch", (PyObject *)launch_type) ||
+        PyModule_AddObjectRef(module, "Output", (PyObject *)output_type) ||
+        add(module, "LAYOUTS", layouts()) || add(module, "FUNCTIONS", functions()) ||
+        PyModule_AddIntConstant(module, "REVISION", REVISION)) {
+        Py_XDECREF(module);
+        return NULL;
+    }
+    return module;
+}

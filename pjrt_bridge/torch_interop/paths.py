@@ -1,0 +1,282 @@
+"""How a device segment takes its arguments and starts: in C where that is offered, else in Python.
+
+Both ways give the same: tensors, and results of other segments, go in; results come out that the
+next segment takes as they are, and that become tensors when PyTorch asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from pjrt_bridge.errors import DataError
+from pjrt_bridge.mixed.program import Call
+from pjrt_bridge.runtime import Buffer, Client, Event, Executable
+from pjrt_bridge.runtime.dispatch import Given, Kept
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.emit import Emitted
+from pjrt_bridge.torch_interop.tensors import Form, Result, StaticInputs, framework, put, view
+
+
+class Output(Protocol):
+    """A result of a program, which may not be there."""
+
+    def tensor(self) -> torch.Tensor:
+        """A tensor over it, once the launch has ended well."""
+
+
+class Started(Protocol):
+    """An execution that may not have ended."""
+
+    @property
+    def outputs(self) -> Sequence[Output]:
+        """The program's results."""
+
+    def finish(self) -> None:
+        """Wait for the end; a failure of the device raises."""
+
+    def tensors(self) -> list[torch.Tensor]:
+        """A tensor over each result, once the end was waited for."""
+
+
+class Path(Protocol):
+    """What starts a program."""
+
+    def launch(self, values: Sequence[Any], call: Call) -> Started:
+        """Start it on a graph's arguments; counts what crosses."""
+
+
+class Source(Protocol):
+    """The launch of a segment that a result comes from."""
+
+    recovered: dict[int, Any] | None
+
+    def tensor(self, index: int, output: Output) -> Any:
+        """A result, once it is there."""
+
+
+class Crossing:
+    """A result of a device segment on its way, and a tensor when a host segment asks."""
+
+    __slots__ = ("_index", "_launch", "_tensor", "output")
+
+    def __init__(self, launch: Source, index: int, output: Output) -> None:
+        self._launch = launch
+        self._index = index
+        self._tensor: Any = None
+        self.output = output
+
+    @property
+    def direct(self) -> Any:
+        """What the next segment takes: the output; where the device failed, PyTorch's tensor."""
+        return self.output if self._launch.recovered is None else self.tensor()
+
+    def tensor(self) -> Any:
+        """The tensor over the result's memory; waits for the values."""
+        if self._tensor is None:
+            self._tensor = self._launch.tensor(self._index, self.output)
+        return self._tensor
+
+
+def tensor_of(value: Any) -> Any:
+    """A value as PyTorch takes it."""
+    return value.tensor() if isinstance(value, Crossing) else value
+
+
+def path_of(executable: Executable, emitted: Emitted, static: frozenset[int]) -> Path:
+    """The fastest way to start a program.
+
+    Args:
+        executable: compiled from `emitted.program`.
+        emitted: how arguments and outputs map to it.
+        static: positions of parameters and buffers, which keep their device buffers.
+    """
+    client = executable.client
+    with compat.real_tensors():
+        captured = [
+            client.put_host(form.to_host_array(tensor)) for tensor, form in emitted.captured
+        ]
+    torch_tensors = framework()
+    if torch_tensors is not None:
+        given = [Given(position, form.array) for position, form in emitted.inputs]
+        given += [Given(None, form.array) for _, form in emitted.captured]
+        made = [result.made for result in emitted.results]
+        plan = executable.plan(given, made, torch_tensors)
+        if plan is not None:
+            return Dispatched(plan, client, emitted, static, captured)
+    return General(executable, emitted, static, captured)
+
+
+# -- in C ------------------------------------------------------------------------------------------
+
+
+class Dispatched:
+    """Programs that the dispatcher starts."""
+
+    def __init__(
+        self,
+        plan: Any,
+        client: Client,
+        emitted: Emitted,
+        static: frozenset[int],
+        captured: Sequence[Buffer],
+    ) -> None:
+        self._plan = plan
+        self._client = client
+        self._forms = dict(emitted.inputs)
+        self._static = [
+            (index, position, form)
+            for index, (position, form) in enumerate(emitted.inputs)
+            if position in static
+        ]
+        self._captured = captured
+        # One object, replaced as a whole: other threads see buffers and addresses that fit.
+        self._kept: Kept | None = None if self._static else self._keep({})
+
+    def launch(self, values: Sequence[Any], call: Call) -> Started:
+        """Start it on a graph's arguments; counts what crosses.
+
+        Raises:
+            PjrtError: the plugin failed.
+            DataError: a tensor of another shape.
+        """
+        given = [value.direct if type(value) is Crossing else value for value in values]
+        tried: set[int] = set()
+        copies: set[int] | None = None
+        kept = self._kept or self._renew(values, call)
+        while True:
+            found = self._plan.launch(given, kept.parts, copies)
+            if found is None:
+                kept = self._renew(values, call)
+            elif type(found) is int:
+                if found in tried:
+                    raise DataError(f"argument {found}: {given[found]!r} cannot be shared")
+                tried.add(found)
+                copies = copies or set()
+                given[found], copied = self._fitting(found, values[found])
+                if copied:
+                    copies.add(found)
+            else:
+                call.crossed(call.at, found.shared, shared=True)
+                if found.copied:
+                    call.crossed(call.at, found.copied, shared=False)
+                started: Started = found
+                return started
+
+    def _fitting(self, position: int, value: Any) -> tuple[torch.Tensor, bool]:
+        """A tensor that lies in memory as the program takes it, and whether it is a copy."""
+        form, tensor = self._forms[position], tensor_of(value)
+        arranged = form.arranged(tensor)
+        copied = arranged.data_ptr() != tensor.data_ptr()
+        return (arranged if form.order is None else arranged.permute(form.inverse)), copied
+
+    def _renew(self, values: Sequence[Any], call: Call) -> Kept:
+        """Views of parameters as they are now; what cannot be viewed goes in with each call."""
+        views: dict[int, tuple[Buffer, int]] = {}
+        for index, position, form in self._static:
+            tensor = values[position]
+            address = tensor.data_ptr()
+            buffer = None if self._kept is None else self._kept.find(index, address)
+            if buffer is None:
+                buffer = view(self._client, form, tensor)
+                if buffer is not None:
+                    call.crossed(call.at, form.type.nbytes, shared=True)
+            if buffer is not None:
+                views[index] = buffer, address
+        self._kept = kept = self._keep(views)
+        return kept
+
+    def _keep(self, views: Mapping[int, tuple[Buffer, int]]) -> Kept:
+        count = len(self._forms)
+        found = [views.get(index, (None, 0)) for index in range(count)]
+        buffers = [*(buffer for buffer, _ in found), *self._captured]
+        return Kept(buffers, [address for _, address in found] + [0] * len(self._captured))
+
+
+# -- in Python -------------------------------------------------------------------------------------
+
+
+class General:
+    """Programs that take and give buffers, on any plugin."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        emitted: Emitted,
+        static: frozenset[int],
+        captured: Sequence[Buffer],
+    ) -> None:
+        self._executable = executable
+        self._client = executable.client
+        self._results = emitted.results
+        # (index among the program's parameters, position among the graph's arguments, form)
+        inputs = [(index, *item) for index, item in enumerate(emitted.inputs)]
+        kept = [item for item in inputs if item[1] in static]
+        self._given = [item for item in inputs if item[1] not in static]
+        self._kept = [(index, position) for index, position, _ in kept]
+        self._static = StaticInputs(self._client, [form for *_, form in kept])
+        self._template: list[Buffer | None] = [*(None for _ in inputs), *captured]
+
+    def launch(self, values: Sequence[Any], call: Call) -> Started:
+        """Start it on a graph's arguments; counts what crosses."""
+        buffers, done = self._executable.submit(self._buffers(values, call))
+        return Submitted(buffers, done, self._results)
+
+    def _buffers(self, given: Sequence[Any], call: Call) -> list[Any]:
+        buffers = self._template.copy()
+        if self._kept:
+            tensors = [given[position] for _, position in self._kept]
+            static = self._static.buffers(tensors, call)
+            for (index, _), buffer in zip(self._kept, static, strict=True):
+                buffers[index] = buffer
+        for index, position, form in self._given:
+            buffers[index] = self._buffer(given[position], form, call)
+        return buffers
+
+    def _buffer(self, value: Any, form: Form, call: Call) -> Buffer:
+        if type(value) is Crossing:
+            direct = value.direct
+            if type(direct) is Held and direct.result.form == form:
+                return direct.buffer
+            value = value.tensor()
+        buffer, _ = put(self._client, form, value, call)
+        return buffer
+
+
+class Submitted:
+    """An execution of `Executable.submit`."""
+
+    __slots__ = ("_done", "outputs")
+
+    def __init__(self, buffers: Sequence[Buffer], done: Event, results: Sequence[Result]) -> None:
+        self._done = done
+        self.outputs = [Held(*item) for item in zip(buffers, results, strict=True)]
+
+    def finish(self) -> None:
+        """Wait for the end; a failure of the device raises."""
+        try:
+            self._done.wait()
+        finally:
+            self._done.close()
+        for output in self.outputs:
+            output.buffer.mark_ready()
+
+    def tensors(self) -> list[torch.Tensor]:
+        """A tensor over each result, once the end was waited for."""
+        return [output.tensor() for output in self.outputs]
+
+
+class Held:
+    """A result as a buffer."""
+
+    __slots__ = ("buffer", "result")
+
+    def __init__(self, buffer: Buffer, result: Result) -> None:
+        self.buffer = buffer
+        self.result = result
+
+    def tensor(self) -> torch.Tensor:
+        """A tensor over the buffer's memory; waits for the values."""
+        return self.result.tensor(self.buffer)
