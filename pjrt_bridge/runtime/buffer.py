@@ -81,7 +81,7 @@ class Buffer:
         self._layout = layout
         self._ready = False
         self._donated_to: str | None = None
-        self.handle = Handle(
+        self.handle: Handle = Handle(
             client.api, "Buffer", pointer, client.handle, argument="buffer", pinned=pinned
         )
 

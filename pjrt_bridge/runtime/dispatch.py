@@ -163,7 +163,7 @@ def plan(
         framework: where the tensors come from.
     """
     client = executable.client
-    arrays = [item.array for item in (*given, *made)]
+    arrays = [*(item.array for item in given), *(item.array for item in made)]
     found = native.module
     if (
         found is None

@@ -15,8 +15,9 @@ import torch
 from pjrt_bridge.mixed.program import Call, MixedProgram, Runner
 from pjrt_bridge.torch_interop.aliases import Shared
 from pjrt_bridge.torch_interop.padding import Padding
+from pjrt_bridge.torch_interop.paths import tensor_of
 from pjrt_bridge.torch_interop.records import GraphRecord, begin, end
-from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment, output, tensor_of
+from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
 from pjrt_bridge.torch_interop.specialize import Specializer
 from pjrt_bridge.torch_interop.split import Split
 
@@ -80,7 +81,7 @@ class DeviceGraph:
                 with torch.no_grad():
                     for position, index in emitted.mutations:
                         given[position].copy_(results[index])
-            return [output(item, given, results) for item in emitted.outputs]
+            return self._segment.outputs(given, results)
 
 
 class MixedGraph:

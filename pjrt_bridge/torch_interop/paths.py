@@ -13,8 +13,9 @@ import torch
 
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import Buffer, Client, Event, Executable
+from pjrt_bridge.runtime import Buffer, Client, Event, Executable, pending
 from pjrt_bridge.runtime.dispatch import Given, Kept
+from pjrt_bridge.runtime.handles import drain
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit import Emitted
 from pjrt_bridge.torch_interop.tensors import Form, Result, StaticInputs, framework, put, view
@@ -142,28 +143,40 @@ class Dispatched:
             PjrtError: the plugin failed.
             DataError: a tensor of another shape.
         """
+        if pending.queue:
+            # Memory that plugins had not done with when earlier launches ended.
+            drain()
         given = [value.direct if type(value) is Crossing else value for value in values]
-        tried: set[int] = set()
-        copies: set[int] | None = None
         kept = self._kept or self._renew(values, call)
-        while True:
-            found = self._plan.launch(given, kept.parts, copies)
+        found = self._plan.launch(given, kept.parts, None)
+        if found is None or type(found) is int:
+            found = self._prepare(found, values, given, call)
+        call.crossed(call.at, found.shared, shared=True)
+        if found.copied:
+            call.crossed(call.at, found.copied, shared=False)
+        started: Started = found
+        return started
+
+    def _prepare(self, found: Any, values: Sequence[Any], given: list[Any], call: Call) -> Any:
+        """Launch values some of which do not go in as they are; `found` says which one.
+
+        None means that a parameter is in other memory than it was.
+        """
+        tried: set[int] = set()
+        copies: set[int] = set()
+        while found is None or type(found) is int:
             if found is None:
-                kept = self._renew(values, call)
-            elif type(found) is int:
-                if found in tried:
-                    raise DataError(f"argument {found}: {given[found]!r} cannot be shared")
+                self._renew(values, call)
+            elif found in tried:
+                raise DataError(f"argument {found} cannot be read: {type(given[found])}")
+            else:
                 tried.add(found)
-                copies = copies or set()
                 given[found], copied = self._fitting(found, values[found])
                 if copied:
                     copies.add(found)
-            else:
-                call.crossed(call.at, found.shared, shared=True)
-                if found.copied:
-                    call.crossed(call.at, found.copied, shared=False)
-                started: Started = found
-                return started
+            assert self._kept is not None
+            found = self._plan.launch(given, self._kept.parts, copies)
+        return found
 
     def _fitting(self, position: int, value: Any) -> tuple[torch.Tensor, bool]:
         """A tensor that lies in memory as the program takes it, and whether it is a copy."""

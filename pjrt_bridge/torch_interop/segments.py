@@ -20,7 +20,7 @@ from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Executable
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit import Argument, Computed, Constant, Emitted
-from pjrt_bridge.torch_interop.paths import Crossing, Output, Started, path_of, tensor_of
+from pjrt_bridge.torch_interop.paths import Crossing, Output, Started, path_of
 
 PATIENCE = 3
 """Failures in a row after which a segment is not tried on the device again."""
@@ -40,9 +40,15 @@ class HostSegment:
     def start(self, values: list[Any], call: Call) -> Sequence[Any]:
         """The outputs; empties the list. An operator's exception passes through unchanged."""
         for index, value in enumerate(values):
-            values[index] = tensor_of(value)
-        with torch.no_grad():
-            results: Sequence[Any] = self._forward(values)
+            if type(value) is Crossing:
+                values[index] = value.tensor()
+        results: Sequence[Any]
+        # To turn off what is off already takes as long as a small operator.
+        if not torch.is_grad_enabled():
+            results = self._forward(values)
+        else:
+            with torch.no_grad():
+                results = self._forward(values)
         return results
 
 
@@ -73,6 +79,9 @@ class DeviceSegment:
         self._path = path_of(executable, emitted, static)
         self._shares = executable.client.shares_host_memory
         self._bytes = [result.form.type.nbytes for result in emitted.results]
+        self._all_bytes = sum(self._bytes)
+        # Most segments give what their programs compute, and nothing else.
+        self._plain = emitted.outputs == tuple(map(Computed, range(len(emitted.results))))
 
     def run(self, given: Sequence[Any], call: Call) -> list[torch.Tensor] | None:
         """The program's results, there; None where the device failed, and nothing was changed."""
@@ -85,7 +94,7 @@ class DeviceSegment:
             self._failed(error)
             return None
         self._failures = 0
-        call.crossed(call.at, sum(self._bytes), shared=self._shares)
+        call.crossed(call.at, self._all_bytes, shared=self._shares)
         return started.tensors()
 
     def start(self, values: list[Any], call: Call) -> Sequence[Any]:
@@ -102,7 +111,13 @@ class DeviceSegment:
         launch = Launch(self, values, started, call)
         call.began(launch)
         results = [Crossing(launch, index, item) for index, item in enumerate(started.outputs)]
-        return [output(item, values, results) for item in self.emitted.outputs]
+        return self.outputs(values, results)
+
+    def outputs(self, given: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
+        """The graph's outputs, from its arguments and the results of its program."""
+        if self._plain:
+            return results
+        return [_output(item, given, results) for item in self.emitted.outputs]
 
     def count(self, index: int, at: int, call: Call) -> None:
         """Count a result that crosses to the host."""
@@ -174,7 +189,7 @@ class Launch:
         return output.tensor()
 
 
-def output(
+def _output(
     item: Argument | Computed | Constant, given: Sequence[Any], results: Sequence[Any]
 ) -> Any:
     """An output of a graph, from its arguments and the results of its program."""

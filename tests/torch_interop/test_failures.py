@@ -8,56 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from pjrt_bridge.errors import HostFallbackWarning, Internal, PjrtError, ResourceExhausted
-from pjrt_bridge.runtime import Event, Executable
+from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.segments import PATIENCE
+from tests.torch_interop.faults import Faults
 from tests.torch_interop.helpers import assert_same, compiled
 
-pytestmark = pytest.mark.usefixtures("fresh")
-
-
-class Device:
-    """The real plugin, made to fail where a test wants it.
-
-    Attributes:
-        starts: executions that were asked for.
-        failing: name of the program whose executions fail, and when: at once or at their end.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.starts: list[str] = []
-        self.failing: tuple[str, str] | None = None
-        submit, wait = Executable.submit, Event.wait
-        doomed: set[int] = set()
-
-        def submitting(executable: Executable, *args: Any, **kwargs: Any) -> Any:
-            self.starts.append(executable.name)
-            if self.failing == (executable.name, "start"):
-                raise full("LoadedExecutable_Execute")
-            made, done = submit(executable, *args, **kwargs)
-            if self.failing == (executable.name, "end"):
-                doomed.add(id(done))
-            return made, done
-
-        def waiting(event: Event) -> None:
-            wait(event)
-            if id(event) in doomed:
-                doomed.discard(id(event))
-                raise Internal("it broke", code=13, plugin="cpu", function="Event_Await")
-
-        monkeypatch.setattr(Executable, "submit", submitting)
-        monkeypatch.setattr(Event, "wait", waiting)
-
-
-def full(function: str) -> PjrtError:
-    return ResourceExhausted("out of memory", code=8, plugin="cpu", function=function)
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    return Device(monkeypatch)
+pytestmark = pytest.mark.usefixtures("fresh", "way")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -100,7 +58,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("function", "name", "when"), CASES)
-def test_pytorch_takes_over(device: Device, function: Any, name: str, when: str) -> None:
+def test_pytorch_takes_over(faults: Faults, function: Any, name: str, when: str) -> None:
     run, x = compiled(function, fallback="host"), torch.randn(5)
 
     def both(times: int = 1) -> None:
@@ -114,7 +72,7 @@ def test_pytorch_takes_over(device: Device, function: Any, name: str, when: str)
         both()
     gc.collect()
     before = live()
-    device.failing = (name, when)
+    faults.failing = (name, when)
     with pytest.warns(HostFallbackWarning, match="it failed on the device: ") as caught:
         both(times=2)
     # Said once, recorded once, and nothing is held.
@@ -124,61 +82,53 @@ def test_pytorch_takes_over(device: Device, function: Any, name: str, when: str)
     assert "it failed on the device" in failure.reason
     gc.collect()
     assert live() == before
-    device.failing = None
-    device.starts.clear()
+    faults.failing = None
+    faults.starts.clear()
     both()
-    assert name in device.starts
+    assert name in faults.starts
 
 
-def test_a_device_that_keeps_failing_is_left_alone(device: Device) -> None:
+def test_a_device_that_keeps_failing_is_left_alone(faults: Faults) -> None:
     run, x = compiled(torch.exp, fallback="host"), torch.randn(3)
-    device.failing = ("inference", "start")
+    faults.failing = ("inference", "start")
     with pytest.warns(HostFallbackWarning):
         found = [run(x) for _ in range(PATIENCE + 3)]
     assert_same(found, [x.exp()] * len(found))
-    assert len(device.starts) == PATIENCE
+    assert len(faults.starts) == PATIENCE
 
 
-def test_a_success_starts_the_count_again(device: Device) -> None:
+def test_a_success_starts_the_count_again(faults: Faults) -> None:
     run, x = compiled(torch.exp, fallback="host"), torch.randn(3)
 
     def fail_and_succeed() -> None:
         for failing in (("inference", "end"), None) * PATIENCE:
-            device.failing = failing
+            faults.failing = failing
             run(x)
 
     with pytest.warns(HostFallbackWarning):
         fail_and_succeed()
-    assert len(device.starts) == 2 * PATIENCE
+    assert len(faults.starts) == 2 * PATIENCE
 
 
 @pytest.mark.parametrize("when", ["start", "end"])
-def test_the_error_is_raised_where_the_host_is_forbidden(device: Device, when: str) -> None:
+def test_the_error_is_raised_where_the_host_is_forbidden(faults: Faults, when: str) -> None:
     run, x = compiled(torch.exp), torch.randn(3)
     run(x)
-    device.failing = ("inference", when)
+    faults.failing = ("inference", when)
     with pytest.raises(PjrtError):
         run(x)
-    device.failing = None
+    faults.failing = None
     assert_same(run(x), x.exp())
 
 
 @pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
 def test_an_exception_leaves_when_the_device_has_read_its_arguments(
-    device: Device, monkeypatch: pytest.MonkeyPatch
+    faults: Faults,
 ) -> None:
-    waited: list[bool] = []
-    wait = Event.wait
-
     def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x @ x, torch.ops.pjrt_failures.raises(x)
 
-    def watched(event: Event) -> None:
-        wait(event)
-        waited.append(True)
-
     run, x = compiled(function, fallback="host"), torch.ones(400, 400)
-    monkeypatch.setattr(Event, "wait", watched)
     with pytest.raises(Refused, match="no"):
         run(x)
-    assert len(waited) == len(device.starts) > 0
+    assert faults.ends == len(faults.starts) > 0

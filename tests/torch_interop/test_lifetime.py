@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from pjrt_bridge.errors import HostFallbackWarning, Internal
+from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.registry import load
-from pjrt_bridge.runtime import Event, Executable, Plugin
+from pjrt_bridge.runtime import Plugin
 from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop import backend, compiled_graphs
+from tests.torch_interop.faults import Faults, When
 from tests.torch_interop.helpers import (
     assert_compiled,
     assert_same,
@@ -161,24 +162,19 @@ def test_parameters_that_move_while_threads_call() -> None:
     assert seen <= {256.0 * value for value in range(200)}
 
 
-@pytest.mark.parametrize("where", [(Executable, "submit"), (Event, "wait")], ids=["submit", "wait"])
-def test_a_failed_call_leaves_everything_usable(
-    where: tuple[type, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("when", ["start", "end"])
+def test_a_failed_call_leaves_everything_usable(when: When, faults: Faults) -> None:
     eager, device = twins(nn.Linear(4, 4))
     x = torch.randn(2, 4)
     device(x).sum().backward()
     handles = live()
 
-    def fail(*args: object, **kwargs: object) -> None:
-        raise Internal("the sky fell", code=13, plugin="cpu", function="Execute")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(*where, fail)
-        with pytest.raises(Internal, match="the sky fell"):
+    faults.failing = (None, when)
+    for grad in (True, False):
+        with pytest.raises(PjrtError, match="the sky fell"), torch.set_grad_enabled(grad):
             device(x)
-        with pytest.raises(Internal, match="the sky fell"), torch.no_grad():
-            device(x)
+    faults.failing = None
     gc.collect()
     device.zero_grad()
     for model in (eager, device):

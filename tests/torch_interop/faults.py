@@ -1,0 +1,65 @@
+"""The real plugin, made to fail where a test wants it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pjrt_bridge.errors import Internal, ResourceExhausted
+from pjrt_bridge.torch_interop import paths
+
+When = Literal["start", "end"]
+
+
+class Faults:
+    """Faults of segments that are compiled from now on.
+
+    Attributes:
+        starts: names of the programs whose executions were asked for.
+        ends: how many were waited for.
+        failing: name of the program whose executions fail (None: of any), and when: at once or at
+            their end.
+    """
+
+    def __init__(self) -> None:
+        self.starts: list[str] = []
+        self.ends = 0
+        self.failing: tuple[str | None, When] | None = None
+
+    def path_of(self, executable: Any, *arguments: Any) -> paths.Path:
+        """`paths.path_of`, with faults."""
+        return _Path(self, executable.name, paths.path_of(executable, *arguments))
+
+    def fails(self, name: str, when: When) -> bool:
+        """Whether an execution of a program is to fail now."""
+        return self.failing in ((name, when), (None, when))
+
+
+class _Path:
+    def __init__(self, faults: Faults, name: str, path: paths.Path) -> None:
+        self._faults = faults
+        self._name = name
+        self._path = path
+
+    def launch(self, values: Any, call: Any) -> paths.Started:
+        self._faults.starts.append(self._name)
+        if self._faults.fails(self._name, "start"):
+            raise ResourceExhausted(
+                "the sky fell", code=8, plugin="cpu", function="LoadedExecutable_Execute"
+            )
+        doomed = self._faults.fails(self._name, "end")
+        return _Started(self._faults, self._path.launch(values, call), doomed)
+
+
+class _Started:
+    def __init__(self, faults: Faults, started: paths.Started, doomed: bool) -> None:
+        self._faults = faults
+        self._started = started
+        self._doomed = doomed
+        self.outputs = started.outputs
+        self.tensors = started.tensors
+
+    def finish(self) -> None:
+        self._started.finish()
+        self._faults.ends += 1
+        if self._doomed:
+            raise Internal("the sky fell", code=13, plugin="cpu", function="Event_Await")
