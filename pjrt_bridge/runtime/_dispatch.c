@@ -26,6 +26,7 @@
 
 /* -- the PJRT C API ---------------------------------------------------------------------------- */
 
+#define FIELDS_Error_Destroy(X) X(void *, error)
 #define FIELDS_Client_BufferFromHostBuffer(X)                                                     \
     X(void *, client) X(const void *, data) X(int, type) X(const int64_t *, dims)                 \
     X(size_t, num_dims) X(const int64_t *, byte_strides) X(size_t, num_byte_strides)              \
@@ -42,6 +43,7 @@
 #define FIELDS_Buffer_OpaqueDeviceMemoryDataPointer(X) X(void *, buffer) X(void *, device_memory_ptr)
 
 #define FUNCTIONS(X)                                                                              \
+    X(Error_Destroy)                                                                              \
     X(Client_BufferFromHostBuffer)                                                                \
     X(LoadedExecutable_Execute)                                                                   \
     X(Event_Await)                                                                                \
@@ -344,6 +346,34 @@ static PyObject *lease_of(Plan *plan, PyObject *handle) {
     return lease;
 }
 
+/* -- what is asked and told without the GIL ---------------------------------------------------- */
+
+/* Nobody can be told. */
+static void ignore(Plan *plan, void *error) {
+    if (error != NULL) {
+        ARGS(plan, Error_Destroy, .error = error);
+        CALL(plan, Error_Destroy);
+    }
+}
+
+/* Whether an event was signalled, or the plugin cannot tell. */
+static bool is_ready(Plan *plan, void *event) {
+    ARGS(plan, Event_IsReady, .event = event);
+    void *error = CALL(plan, Event_IsReady);
+    ignore(plan, error);
+    return error != NULL || args.is_ready;
+}
+
+static void destroy_event(Plan *plan, void *event) {
+    ARGS(plan, Event_Destroy, .event = event);
+    ignore(plan, CALL(plan, Event_Destroy));
+}
+
+static void destroy_buffer(Plan *plan, void *buffer) {
+    ARGS(plan, Buffer_Destroy, .buffer = buffer);
+    ignore(plan, CALL(plan, Buffer_Destroy));
+}
+
 /* -- Output ------------------------------------------------------------------------------------ */
 
 /* A result: a buffer that goes back to the plugin with this object. */
@@ -361,9 +391,8 @@ static void output_dealloc(Output *self) {
     if (self->buffer != NULL) {
         num_buffers--;
         if (!ended && self->plan->generation == generation) {
-            ARGS(self->plan, Buffer_Destroy, .buffer = self->buffer);
             PyThreadState *state = enter();
-            CALL(self->plan, Buffer_Destroy);
+            destroy_buffer(self->plan, self->buffer);
             leave(state);
         }
     }
@@ -421,6 +450,7 @@ struct Launch {
     PyObject *lease;   /* The client's. */
     PyObject *owners;  /* Keep the memory of the inputs. */
     PyObject *outputs; /* A tuple; NULL where only the end is waited for. */
+    Output **results;  /* What is in it. */
     void *done;        /* The end of the execution; NULL once it was waited for. */
     Input *inputs;
     Py_ssize_t num_inputs;
@@ -459,26 +489,9 @@ static Launch *new_launch(Plan *plan, PyObject *lease, PyObject *owners) {
     if (self != NULL) {
         self->plan = (Plan *)Py_NewRef((PyObject *)plan);
         self->lease = Py_NewRef(lease);
-        self->owners = Py_NewRef(owners);
+        self->owners = Py_XNewRef(owners);
     }
     return self;
-}
-
-/* Whether an event was signalled, or the plugin cannot tell. */
-static bool is_ready(Plan *plan, void *event, void **error) {
-    ARGS(plan, Event_IsReady, .event = event);
-    *error = CALL(plan, Event_IsReady);
-    return *error != NULL || args.is_ready;
-}
-
-static void destroy_event(Plan *plan, void *event) {
-    ARGS(plan, Event_Destroy, .event = event);
-    CALL(plan, Event_Destroy);
-}
-
-static void destroy_buffer(Plan *plan, void *buffer) {
-    ARGS(plan, Buffer_Destroy, .buffer = buffer);
-    CALL(plan, Buffer_Destroy);
 }
 
 /* What `drop_inputs` took off the counts. */
@@ -498,8 +511,7 @@ static Dropped drop_inputs(Launch *self) {
             input->buffer = NULL;
             dropped.buffers++;
         }
-        void *error = NULL;
-        if (input->done != NULL && is_ready(self->plan, input->done, &error)) {
+        if (input->done != NULL && is_ready(self->plan, input->done)) {
             destroy_event(self->plan, input->done);
             input->done = NULL;
             dropped.events++;
@@ -552,6 +564,7 @@ static void launch_dealloc(Launch *self) {
         num_events -= self->inputs[index].done != NULL;
     }
     free(self->inputs);
+    free(self->results);
     Py_XDECREF(self->outputs);
     Py_XDECREF(self->owners);
     Py_XDECREF(self->lease);
@@ -572,7 +585,6 @@ static PyObject *launch_finish(Launch *self, PyObject *Py_UNUSED(ignored)) {
     /* Another thread that asks at the same time finds nothing to do. */
     self->done = NULL;
     unlist_launch(self);
-    Py_INCREF((PyObject *)self);
     const char *function = "Event_Await";
     void *error;
     PyThreadState *state = enter();
@@ -582,22 +594,27 @@ static PyObject *launch_finish(Launch *self, PyObject *Py_UNUSED(ignored)) {
     }
     destroy_event(plan, done);
     Dropped dropped = drop_inputs(self);
-    Py_ssize_t outputs = error ? 0 : plan->num_results;
-    for (Py_ssize_t index = 0; index < outputs && error == NULL; index++) {
-        Output *output = (Output *)PyTuple_GetItem(self->outputs, index);
+    bool complete = error == NULL;
+    for (Py_ssize_t index = 0; complete && index < plan->num_results; index++) {
+        Output *output = self->results[index];
         ARGS(plan, Buffer_OpaqueDeviceMemoryDataPointer, .buffer = output->buffer);
         function = "Buffer_OpaqueDeviceMemoryDataPointer";
         error = CALL(plan, Buffer_OpaqueDeviceMemoryDataPointer);
-        output->data = args.device_memory_ptr ? args.device_memory_ptr : nowhere;
+        complete = error == NULL && (args.device_memory_ptr || !output->form->nbytes);
+        if (complete) {
+            output->data = output->form->nbytes ? args.device_memory_ptr : nowhere;
+        }
     }
     leave(state);
     dropped.events++;
     count_dropped(dropped);
     hand_over(self);
-    Py_CLEAR(self->owners);
-    self->owners = Py_NewRef(Py_None);
-    Py_DECREF((PyObject *)self);
-    if (error != NULL) {
+    if (self->num_inputs == 0) {
+        PyObject *owners = self->owners;
+        self->owners = NULL;
+        Py_DECREF(owners);
+    }
+    if (!complete) {
         raise_failure(plan, error, function);
         return NULL;
     }
@@ -608,7 +625,7 @@ static PyObject *launch_tensors(Launch *self, PyObject *Py_UNUSED(ignored)) {
     Py_ssize_t count = self->plan->num_results;
     PyObject *tensors = PyList_New(count);
     for (Py_ssize_t index = 0; tensors != NULL && index < count; index++) {
-        PyObject *tensor = output_tensor((Output *)PyTuple_GetItem(self->outputs, index), NULL);
+        PyObject *tensor = output_tensor(self->results[index], NULL);
         if (tensor == NULL) {
             Py_CLEAR(tensors);
         } else {
@@ -625,9 +642,9 @@ static PyObject *launch_over(Launch *self, PyObject *Py_UNUSED(ignored)) {
         Py_RETURN_TRUE;
     }
     Dropped dropped = {0, 0};
-    void *done = self->done, *error = NULL;
+    void *done = self->done;
     PyThreadState *state = enter();
-    bool over = done == NULL || is_ready(plan, done, &error);
+    bool over = done == NULL || is_ready(plan, done);
     if (over) {
         if (done != NULL) {
             destroy_event(plan, done);
@@ -818,20 +835,28 @@ static bool execute(Plan *plan, Launch *launch, void **column, const Given *give
     return *error == NULL;
 }
 
-static PyObject *new_outputs(Plan *plan, PyObject *lease) {
-    PyObject *outputs = PyTuple_New(plan->num_results);
-    for (Py_ssize_t index = 0; outputs != NULL && index < plan->num_results; index++) {
+/* Make room for the inputs, and the objects that get the results. */
+static int new_outputs(Launch *launch) {
+    Plan *plan = launch->plan;
+    launch->inputs = calloc((size_t)plan->num_parameters + 1, sizeof(Input));
+    launch->results = calloc((size_t)plan->num_results + 1, sizeof(Output *));
+    launch->outputs = PyTuple_New(plan->num_results);
+    if (launch->inputs == NULL || launch->results == NULL || launch->outputs == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t index = 0; index < plan->num_results; index++) {
         Output *output = (Output *)PyType_GenericAlloc(output_type, 0);
         if (output == NULL) {
-            Py_CLEAR(outputs);
-            break;
+            return -1;
         }
         output->plan = (Plan *)Py_NewRef((PyObject *)plan);
-        output->lease = Py_NewRef(lease);
+        output->lease = Py_NewRef(launch->lease);
         output->form = &plan->results[index];
-        PyTuple_SetItem(outputs, index, (PyObject *)output);
+        launch->results[index] = output;
+        PyTuple_SetItem(launch->outputs, index, (PyObject *)output);
     }
-    return outputs;
+    return 0;
 }
 
 /* The rest of `plan_launch`, once nothing can fail any more but the plugin. */
@@ -856,7 +881,7 @@ static PyObject *start(Plan *plan, Launch *launch, void **column, const Given *g
     count_dropped(dropped);
     bool complete = started && launch->done != NULL;
     for (Py_ssize_t index = 0; started && index < plan->num_results; index++) {
-        ((Output *)PyTuple_GetItem(launch->outputs, index))->buffer = row[index];
+        launch->results[index]->buffer = row[index];
         num_buffers += row[index] != NULL;
         complete = complete && row[index] != NULL;
     }
@@ -893,13 +918,12 @@ static PyObject *plan_launch(Plan *self, PyObject *const *args, Py_ssize_t num_a
         !(client = lease_of(self, self->client_handle)) ||
         (keeper != Py_None && !(bundle = lease_of(self, keeper))) || !(owners = PyList_New(0)) ||
         !(launch = new_launch(self, client, owners)) ||
-        !(launch->outputs = new_outputs(self, client))) {
+        new_outputs(launch)) {
         goto end;
     }
     size_t count = (size_t)self->num_parameters;
-    launch->inputs = calloc(count + 1, sizeof(Input));
     row = calloc((size_t)self->num_results + count + 1, sizeof(void *) + sizeof(Given));
-    if (launch->inputs == NULL || row == NULL) {
+    if (row == NULL) {
         PyErr_NoMemory();
         goto end;
     }
@@ -939,8 +963,7 @@ static PyObject *module_live(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ig
 static PyObject *module_busy(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
     bool busy = inside > 0;
     for (Launch *launch = unfinished; launch != NULL && !busy; launch = launch->next) {
-        void *error;
-        busy = !is_ready(launch->plan, launch->done, &error);
+        busy = !is_ready(launch->plan, launch->done);
     }
     return PyBool_FromLong(busy);
 }

@@ -119,8 +119,7 @@ class Handle:
             ended = self._ended()
         if ended:
             self._destroy()
-        if _inbox or pending.queue:
-            drain()
+        tidy()
 
     def pin(self) -> None:
         """Keep the object from being destroyed until `unpin`, for a call or for a view.
@@ -164,8 +163,7 @@ class Handle:
             child.release()
         if ended:
             self._destroy()
-        if _inbox or pending.queue:
-            drain()
+        tidy()
 
     def lend(self, memory: object, done: int | None) -> None:
         """Keep the host memory that a buffer was made over until its plugin is done with it.
@@ -274,8 +272,7 @@ def unpin_all(handles: Sequence[Handle]) -> None:
         ended = [handle for handle in handles if handle.released and handle._ended()]
     for handle in ended:
         handle._destroy()
-    if pending.queue:
-        drain()
+    tidy()
 
 
 class Pin:
@@ -335,6 +332,12 @@ def live() -> dict[str, int]:
         buffers, events = native.module.live()
         found.update(Buffer=buffers, Event=events)
     return {kind: count for kind, count in found.items() if count}
+
+
+def tidy() -> None:
+    """Do what was left behind, if there is anything; for whatever makes or ends plugin objects."""
+    if _inbox or pending.queue:
+        drain()
 
 
 def drain(*, patient: bool = False) -> None:

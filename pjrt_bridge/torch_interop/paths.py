@@ -13,9 +13,9 @@ import torch
 
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import Buffer, Client, Event, Executable, pending
+from pjrt_bridge.runtime import Buffer, Client, Event, Executable
 from pjrt_bridge.runtime.dispatch import Given, Kept
-from pjrt_bridge.runtime.handles import drain
+from pjrt_bridge.runtime.handles import tidy
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit import Emitted
 from pjrt_bridge.torch_interop.tensors import Form, Result, StaticInputs, framework, put, view
@@ -143,9 +143,8 @@ class Dispatched:
             PjrtError: the plugin failed.
             DataError: a tensor of another shape.
         """
-        if pending.queue:
-            # Memory that plugins had not done with when earlier launches ended.
-            drain()
+        # Plugins may not have done with the memory of earlier launches when these ended.
+        tidy()
         given = [value.direct if type(value) is Crossing else value for value in values]
         kept = self._kept or self._renew(values, call)
         found = self._plan.launch(given, kept.parts, None)
