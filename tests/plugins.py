@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+
+import pytest
 
 # The library logs each client to standard error otherwise; it reads this when it is loaded.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -33,6 +36,17 @@ def cpu_plugin():  # type: ignore[no-untyped-def]
     from pjrt_bridge.runtime import Plugin
 
     return Plugin.load(cpu_library(), name="cpu")
+
+
+def require_dispatcher() -> None:
+    """Skip where the compiled module cannot be; fail where it should be and is not."""
+    from pjrt_bridge.runtime import native
+
+    if os.environ.get("PJRT_BRIDGE_DISPATCH") == "python":
+        pytest.skip("PJRT_BRIDGE_DISPATCH=python", allow_module_level=True)
+    if native.module is None and shutil.which("cc") is None:
+        pytest.skip("the dispatcher was not built: no C compiler", allow_module_level=True)
+    assert native.module is not None, "the dispatcher was not built: pip install -e ."
 
 
 def run_python(source: str, *arguments: str, prelude: str = PRELUDE, timeout: float = 60) -> str:

@@ -369,9 +369,12 @@ static void destroy_event(Plan *plan, void *event) {
     ignore(plan, CALL(plan, Event_Destroy));
 }
 
-static void destroy_buffer(Plan *plan, void *buffer) {
+/* False where the plugin refuses, and keeps it. */
+static bool destroy_buffer(Plan *plan, void *buffer) {
     ARGS(plan, Buffer_Destroy, .buffer = buffer);
-    ignore(plan, CALL(plan, Buffer_Destroy));
+    void *error = CALL(plan, Buffer_Destroy);
+    ignore(plan, error);
+    return error == NULL;
 }
 
 /* -- Output ------------------------------------------------------------------------------------ */
@@ -506,12 +509,14 @@ static Dropped drop_inputs(Launch *self) {
     Py_ssize_t left = 0;
     for (Py_ssize_t index = 0; index < self->num_inputs; index++) {
         Input *input = &self->inputs[index];
+        bool kept = false;
         if (input->buffer != NULL) {
-            destroy_buffer(self->plan, input->buffer);
+            kept = !destroy_buffer(self->plan, input->buffer);
             input->buffer = NULL;
             dropped.buffers++;
         }
-        if (input->done != NULL && is_ready(self->plan, input->done)) {
+        /* Of a buffer that the plugin keeps the event would never come. */
+        if (input->done != NULL && (kept || is_ready(self->plan, input->done))) {
             destroy_event(self->plan, input->done);
             input->done = NULL;
             dropped.events++;

@@ -24,15 +24,14 @@ from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop.tensors import framework
 from tests import programs
 from tests.conftest import Census
-from tests.plugins import PRELUDE, run_python
+from tests.plugins import PRELUDE, require_dispatcher, run_python
 from tests.runtime.launching import Fault, Launcher, array, too_small
 from tests.runtime.pending import Pending
 
 SOURCE = Path(pjrt_bridge.runtime.__file__).with_name("_dispatch.c")
 COMPILER = shutil.which("cc")
 
-if native.module is None and COMPILER is None:
-    pytest.skip("the dispatcher was not built: there is no C compiler", allow_module_level=True)
+require_dispatcher()
 
 ONES = torch.ones(64)
 

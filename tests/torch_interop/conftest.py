@@ -6,13 +6,12 @@ from collections.abc import Iterator
 # Read when transformers is imported: its models come from configurations, never from a hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-import shutil
-
 import pytest
 import torch
 
-from pjrt_bridge.runtime import dispatch, native
+from pjrt_bridge.runtime import dispatch
 from pjrt_bridge.torch_interop import segments
+from tests.plugins import require_dispatcher
 from tests.torch_interop.faults import Faults
 
 
@@ -29,9 +28,8 @@ def fresh() -> Iterator[None]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Segments that are compiled in the test start in C, or in Python."""
     found: str = request.param
-    if found == "c" and native.module is None and not shutil.which("cc"):
-        pytest.skip("the dispatcher was not built: there is no C compiler")
-    assert found == "python" or native.module is not None, "the dispatcher was not built"
+    if found == "c":
+        require_dispatcher()
     monkeypatch.setattr(dispatch, "enabled", found == "c")
     return found
 
