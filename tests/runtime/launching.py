@@ -81,7 +81,7 @@ class Fault:
         callback = prototype(call)
         # What was made through it calls it when it ends, whenever that is.
         _CALLBACKS.append(callback)
-        self.entry = ctypes.cast(callback, ctypes.c_void_p).value, original[1]
+        self.entry = ctypes.cast(callback, ctypes.c_void_p).value or 0, original[1]
 
 
 def too_small(args: Any) -> None:

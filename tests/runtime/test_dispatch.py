@@ -370,6 +370,34 @@ def test_a_failure_of_the_execution(client: Client) -> None:
     census.check()
 
 
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fault]:
+    """The functions of the next plan, by name."""
+    found: dict[str, Fault] = {}
+    entry = dispatch._entry
+
+    def faulty(api: Api, name: str) -> tuple[int, int]:
+        found[name] = Fault(entry(api, name), name, too_small)
+        return found[name].entry
+
+    monkeypatch.setattr(dispatch, "_entry", faulty)
+    return found
+
+
+def test_buffers_that_the_plugin_does_not_take_back(
+    client: Client, faults: dict[str, Fault]
+) -> None:
+    """They are its own from then on: nothing waits for them, least of all the exit."""
+    census = Census()
+    with client.compile(programs.ADD) as executable:
+        add = Launcher(executable)
+        faults["Buffer_Destroy"].active = True
+        assert add(ONES, ONES)[0].tolist() == [2.0] * 64
+        faults["Buffer_Destroy"].active = False
+        del add
+    census.check()
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -379,17 +407,7 @@ def test_a_failure_of_the_execution(client: Client) -> None:
         "Buffer_OpaqueDeviceMemoryDataPointer",
     ],
 )
-def test_functions_that_fail(
-    function: str, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    faults: dict[str, Fault] = {}
-    entry = dispatch._entry
-
-    def faulty(api: Api, name: str) -> tuple[int, int]:
-        faults[name] = Fault(entry(api, name), name, too_small)
-        return faults[name].entry  # type: ignore[return-value]
-
-    monkeypatch.setattr(dispatch, "_entry", faulty)
+def test_functions_that_fail(function: str, client: Client, faults: dict[str, Fault]) -> None:
     census = Census()
     with client.compile(programs.ADD) as executable:
         add = Launcher(executable)
