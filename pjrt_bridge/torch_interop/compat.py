@@ -204,7 +204,8 @@ def stand_in(value: Any) -> Any:
     """A promise with sizes as a call could bring them: what lowers for one size does for others.
 
     Raises:
-        ValueError: a size that cannot be computed, or a number that is no size.
+        ValueError: a size that cannot be computed, a number that is no size, or sizes that do not
+            go together (negative, or of a tensor too large to exist).
     """
     if isinstance(value, (tuple, list)):
         return tuple(map(stand_in, value))
@@ -219,8 +220,11 @@ def stand_in(value: Any) -> Any:
         raise ValueError(f"{value} is no size")
     if isinstance(value, torch.Tensor) and is_symbolic(value):
         shape, strides = stand_in(value.shape), stand_in(value.stride())
-        with real_tensors(), FakeTensorMode():
-            return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
+        try:
+            with real_tensors(), FakeTensorMode():
+                return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
+        except RuntimeError as error:
+            raise ValueError(f"no tensor has the shape {shape} and strides {strides}") from error
     return value
 
 

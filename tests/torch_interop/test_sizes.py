@@ -186,3 +186,16 @@ def test_a_check_of_a_size_that_holds_leaves_the_graph_whole() -> None:
         x = torch.randn(size)
         assert_same(run(x), x.exp().view(-1, 2))
     assert [(g.on_device, len(g.segments)) for g in compiled_graphs()] == [(1, 1)] * 3
+
+
+def test_sizes_that_depend_on_data_and_go_together_in_calls_alone() -> None:
+    def function(x: torch.Tensor, n: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        first, second = n.item(), m.item()
+        torch._check(first >= 2 * second)
+        return (torch.ones(first - 2 * second) * 2).exp() + x.exp().sum()
+
+    with dynamo_config.patch(capture_scalar_outputs=True):
+        run = torch.compile(function, backend="pjrt", fullgraph=True)
+        for sizes in ((7, 2), (9, 3), (7, 2)):
+            arguments = (torch.randn(4), *map(torch.tensor, sizes))
+            assert_same(run(*arguments), function(*arguments))
