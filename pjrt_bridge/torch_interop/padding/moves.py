@@ -153,7 +153,7 @@ def viewed(use: Use) -> Dims:
         if use.symbol in getattr(own, "free_symbols", ()):
             outer = compat.quotient(places.pop(0), before) if places else None
             inner = None if outer is None else compat.quotient(own, outer * use.symbol)
-            if inner is None or use.symbol in getattr(outer * inner, "free_symbols", ()):
+            if inner is None:
                 raise Mixing("it divides the dimension, or merges it with itself")
             found[dim] = (outer, inner)
         before = before * own

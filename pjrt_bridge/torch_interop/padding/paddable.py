@@ -18,7 +18,7 @@ from torch import fx
 from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.torch_interop import compat, nodes
-from pjrt_bridge.torch_interop.padding.rows import ALONE, Dims, Mixing, Use, keeps_apart
+from pjrt_bridge.torch_interop.padding.rows import ALONE, Content, Dims, Mixing, Use, keeps_apart
 from pjrt_bridge.torch_interop.padding.rules import rule_of
 from pjrt_bridge.torch_interop.placement import is_mutation, source_line
 from pjrt_bridge.torch_interop.tensors import Result
@@ -113,10 +113,10 @@ class _Search:
                 if getattr(size, "is_symbol", False):
                     self._places.setdefault(size, []).append((position, dim))
         self._refused: dict[Symbol, str] = {}
-        # Where nodes have a symbol, those with several results too; and whose padding is zero.
+        # Where nodes have a symbol, those with several results too; and what is in the padding.
         self._known: dict[Symbol, dict[fx.Node, Dims]] = {item: {} for item in self._places}
         self._several: dict[Symbol, dict[fx.Node, list[Dims]]] = {item: {} for item in self._places}
-        self._zero: dict[Symbol, set[fx.Node]] = {item: set() for item in self._places}
+        self._contents: dict[Symbol, dict[fx.Node, Content]] = {item: {} for item in self._places}
         self._checks: list[fx.Node] = []
 
     def run(self) -> Paddable:
@@ -180,7 +180,7 @@ class _Search:
                 self._refuse(_free(size), "an argument has a size that is computed from it", node)
         dims = _dims(node, self._places)
         for dim, symbol in dims.items():
-            self._zero[symbol].add(node)
+            self._contents[symbol][node] = "zero"
             self._known[symbol].setdefault(node, {})
             self._known[symbol][node] = {**self._known[symbol][node], dim: ALONE}
         if dims and not _can_lie(node):
@@ -200,15 +200,15 @@ class _Search:
         for symbol, several in self._several.items():
             if source in several:
                 self._known[symbol][node] = several[source][index]
-            if source in self._zero[symbol]:
-                self._zero[symbol].add(node)
+            if source in self._contents[symbol]:
+                self._contents[symbol][node] = self._contents[symbol][source]
 
     def _judge(self, node: fx.Node) -> None:
         promise = compat.promise(node)
         for symbol in self._met(node) | _symbols(promise):
             if symbol not in self._places or symbol in self._refused:
                 continue
-            use = Use(node, symbol, self._known[symbol], self._zero[symbol])
+            use = Use(node, symbol, self._known[symbol], self._contents[symbol])
             try:
                 kept = keeps_apart(use, rule_of(node.target))
             except Mixing as mixing:
@@ -221,8 +221,8 @@ class _Search:
                 self._several[symbol][node] = kept.dims
                 if not isinstance(promise, (tuple, list)):
                     self._known[symbol][node] = kept.dims[0]
-                if kept.zero:
-                    self._zero[symbol].add(node)
+                if kept.content is not None:
+                    self._contents[symbol][node] = kept.content
 
     def _met(self, node: fx.Node) -> set[Symbol]:
         """Symbols in what a node takes."""
@@ -343,8 +343,7 @@ def _dims(node: Any, symbols: Iterable[Symbol]) -> dict[int, Symbol]:
 def _can_lie(node: fx.Node) -> bool:
     try:
         _layout(node, {})
-    except (UnsupportedDtype, ValueError, RuntimeError):
-        # Sizes as a call could bring them need not go together.
+    except (UnsupportedDtype, ValueError):
         return False
     return compat.promise(node).layout is torch.strided
 

@@ -7,9 +7,9 @@ results the rows then are; that is compared with what torch promises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import fx
@@ -21,6 +21,10 @@ Block = tuple[Any, Any]
 Dims = Mapping[int, Block]
 """Where a tensor has the rows: dimensions, merged with others or (1, 1)."""
 ALONE: Block = (1, 1)
+
+Content = Literal["zero", "alike", "count"]
+"""What is known of rows in the padding: they are zero, or what is before it too; all rows are the
+same, in the padding and before it; each row is its own number."""
 
 
 class Mixing(Exception):
@@ -34,15 +38,19 @@ class Use:
         node: the call.
         symbol: of sympy.
         known: where nodes before it have the rows.
-        zero: nodes whose rows in the padding are known to be zero.
+        contents: what is in the padding of nodes before it, where that is known.
     """
 
     def __init__(
-        self, node: fx.Node, symbol: Any, known: Mapping[fx.Node, Dims], zero: Set[fx.Node]
+        self,
+        node: fx.Node,
+        symbol: Any,
+        known: Mapping[fx.Node, Dims],
+        contents: Mapping[fx.Node, Content],
     ) -> None:
         self.node = node
         self.symbol = symbol
-        self.zero = zero
+        self.contents = contents
         self._known = known
         self.arguments = compat.bound_arguments(node)
 
@@ -130,14 +138,15 @@ class Use:
                 raise Mixing("it combines the dimension with one of another size")
 
     def looks_up(self, index: fx.Node, size: Any) -> None:
-        """Make sure that indices in the padding are in range: there they have to be zero.
+        """Make sure that indices in the padding are in range.
 
-        The device does not care, but PyTorch does if it has to step in.
+        There they have to be zero, or as in all rows. The device does not care, but PyTorch does if
+        it has to step in.
 
         Raises:
             Mixing: they may be out of range.
         """
-        if self.dims(index) and index not in self.zero:
+        if self.dims(index) and self.contents.get(index) not in ("zero", "alike"):
             raise Mixing("indices that it computes may be out of range in the padding")
         if self.dims(index) and compat.least(size) < 1:
             raise Mixing("what it looks up in may be empty")
@@ -151,12 +160,14 @@ class Rule:
         dims: where the results have the rows: all of them, or each one.
         sizes: arguments that may be the symbol as a number.
         moves: whether elements of the results are elements of the tensors it takes.
+        makes: what is in the padding of tensors that it creates.
         computes: whether `sizes` may be computed from the symbol.
     """
 
     dims: Callable[[Use], Dims | list[Dims]]
     sizes: tuple[str, ...] = ()
     moves: bool = False
+    makes: Content | None = None
     computes: bool = False
 
 
@@ -166,11 +177,11 @@ class Kept:
 
     Attributes:
         dims: where each of its results has them.
-        zero: whether they are zero in the padding.
+        content: what is in the padding.
     """
 
     dims: list[Dims]
-    zero: bool
+    content: Content | None
 
 
 def keeps_apart(use: Use, rule: Rule | None) -> Kept:
@@ -192,8 +203,14 @@ def keeps_apart(use: Use, rule: Rule | None) -> Kept:
         raise Mixing("it gives something else than tensors")
     if not all(map(_agrees, [use] * len(results), results, dims)):
         raise Mixing("its results have the size elsewhere than its arguments")
-    taken = use.tensors
-    return Kept(dims, rule.moves and bool(taken) and all(item in use.zero for item in taken))
+    return Kept(dims, _moved(use) if rule.moves else rule.makes)
+
+
+def _moved(use: Use) -> Content | None:
+    """What is in the padding of elements that an operator only moves."""
+    # What has no rows is the same for all of them.
+    found = {use.contents.get(item) if use.dims(item) else "alike" for item in use.tensors}
+    return found.pop() if len(found) == 1 else None
 
 
 def _agrees(use: Use, result: Any, dims: Dims) -> bool:

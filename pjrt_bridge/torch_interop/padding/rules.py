@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import torch
+from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.padding import moves
-from pjrt_bridge.torch_interop.padding.rows import Dims, Mixing, Rule, Use
+from pjrt_bridge.torch_interop.padding.rows import ALONE, Block, Dims, Mixing, Rule, Use
 
 
 def rule_of(target: object) -> Rule | None:
@@ -130,18 +131,27 @@ def _indexed(use: Use) -> Dims:
     indices = {at: index for at, index in enumerate(use["indices"]) if index is not None}
     sizes = compat.promise(use["self"]).shape
     found = use.dims("self")
-    _untouched(found, indices)
+    own = {at for at in found.keys() & indices if _is_own_row(use, found[at], indices[at])}
+    _untouched(found, indices.keys() - own)
     for at, index in indices.items():
         if compat.promise(index).dtype in (torch.bool, torch.uint8):
             raise Mixing("it looks up with a mask")
-        use.looks_up(index, sizes[at])
+        if at not in own:
+            use.looks_up(index, sizes[at])
     inner = use.aligned(indices.values())
     rank = max(len(use.shape(index)) for index in indices.values())
     first, last = min(indices), max(indices)
     front = first if last - first + 1 == len(indices) else 0
     left = [dim for dim in range(len(sizes)) if dim not in indices]
     moved = {dim: at if at < front else at + rank for at, dim in enumerate(left)}
-    return {**_shifted(inner, front), **{moved[dim]: block for dim, block in found.items()}}
+    kept = {moved[dim]: block for dim, block in found.items() if dim not in own}
+    return {**_shifted(inner, front), **kept}
+
+
+def _is_own_row(use: Use, block: Block, index: fx.Node) -> bool:
+    """Whether an index looks up, in each row, that very row."""
+    counts = use.contents.get(index) == "count" and list(use.dims(index).values()) == [ALONE]
+    return counts and block == ALONE
 
 
 def _index_selected(use: Use) -> Dims:
@@ -215,8 +225,9 @@ _ROOMY = (torch.int32, torch.int64, torch.float32, torch.float64)
 def _counted(use: Use) -> Dims:
     if use.result.dtype not in _ROOMY:
         raise Mixing("it may count further than the element type can in the padding")
-    if "end" in use.arguments and (use["start"] or 0, use["step"] or 1) != (0, 1):
-        raise Mixing("its first or its last number depends on the size")
+    start, step = use["start"] or 0, 1 if use["step"] is None else use["step"]
+    if (start, step) != (0, 1):
+        raise Mixing("it counts otherwise than the rows")
     return use.plain(use.result)
 
 
@@ -255,7 +266,8 @@ def _table() -> dict[str, Rule]:
     put(Rule(moves.expanded, ("size",), moves=True), "expand")
     put(Rule(moves.repeated, ("repeats",), moves=True), "repeat")
     put(Rule(moves.bordered), "constant_pad_nd")
-    put(Rule(moves.viewed, ("size", "shape"), True, True), "view", "_unsafe_view", "reshape")
+    view = Rule(moves.viewed, ("size", "shape"), moves=True, computes=True)
+    put(view, "view", "_unsafe_view", "reshape")
     put(Rule(lambda use: use.dims("self")), "aten.view.dtype", "view_as_real", "view_as_complex")
 
     put(Rule(_multiplied("self", "mat2")), "mm", "bmm")
@@ -272,8 +284,9 @@ def _table() -> dict[str, Rule]:
     put(Rule(_batch_alone("input", "weight", "bias")), "convolution")
     put(Rule(_batch_norm), "_native_batch_norm_legit_no_training")
     put(Rule(_attention), "_scaled_dot_product_flash_attention_for_cpu")
-    put(Rule(_created, ("size", "n", "m")), *_CREATORS)
-    put(Rule(_counted, ("end", "length")), "arange", "prims.iota")
+    put(Rule(_created, ("size",), makes="alike"), *_CREATORS)
+    put(Rule(_created, ("size", "n", "m")), "empty", "empty_permuted", "new_empty", "eye")
+    put(Rule(_counted, ("end", "length"), makes="count"), "arange", "prims.iota")
     return rules
 
 
@@ -309,8 +322,5 @@ _COPIES = (
     *("alias", "detach", "aten.clone.default", "_to_copy", "lift_fresh_copy"),
     *("prims.convert_element_type", "_conj", "_conj_physical"),
 )
-_CREATORS = (
-    *("full", "zeros", "ones", "empty", "empty_permuted", "eye"),
-    *("new_full", "new_zeros", "new_ones", "new_empty"),
-)
+_CREATORS = ("full", "zeros", "ones", "new_full", "new_zeros", "new_ones")
 _RULES = _table()

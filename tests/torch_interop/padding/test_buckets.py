@@ -7,7 +7,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import nn
 from torch._dynamo.decorators import mark_unbacked
 from torch.nn import functional as F  # noqa: N812
 
@@ -16,15 +15,14 @@ from pjrt_bridge.mixed.report import GraphReport
 from pjrt_bridge.runtime import Executable
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.options import BackendOptions
-from tests.torch_interop.helpers import assert_same, leaves
+from tests.torch_interop.helpers import assert_same
 from tests.torch_interop.padding.rows import STEPS, chain
+from tests.torch_interop.padding.support import BUCKETS, assert_equal, bucketed
 
 pytestmark = [
     pytest.mark.usefixtures("fresh"),
     pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning"),
 ]
-
-BUCKETS = [4, 8]
 
 
 @pytest.fixture(autouse=True)
@@ -33,26 +31,6 @@ def sizes_that_depend_on_data() -> Iterator[None]:
         capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True
     ):
         yield
-
-
-def bucketed(function: Callable[..., Any], **settings: Any) -> Any:
-    return torch.compile(
-        function, backend="pjrt", fullgraph=True, options={"buckets": BUCKETS}, **settings
-    )
-
-
-def assert_equal(found: Any, expected: Any) -> None:
-    """The same numbers in the same types, shapes and strides."""
-    assert_same(found, expected, rtol=1e-5, atol=1e-5)
-    for one, other in zip(leaves(found), leaves(expected), strict=True):
-        # Of a single row torch's own kernels and promises disagree.
-        assert 0 in one.shape or all(
-            size == 1 or a == b
-            for size, a, b in zip(one.shape, one.stride(), other.stride(), strict=True)
-        )
-    if isinstance(expected, tuple):
-        ints = [item for item in expected if isinstance(item, int)]
-        assert [item for item in found if isinstance(item, int)] == ints
 
 
 def parts() -> list[GraphReport]:
@@ -163,60 +141,6 @@ def test_a_number_that_data_decides() -> None:
 
 
 # -- sizes of arguments ----------------------------------------------------------------------------
-
-
-class Network(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
-        )
-        self.head = nn.Sequential(nn.Linear(16, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, 3))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.body(x)).log_softmax(-1)
-
-
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.MultiheadAttention(8, 2, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.flatten(1)[:, :48].unflatten(1, (6, 8))
-        return self.layer(x, x, x, need_weights=False)[0] + x
-
-
-@pytest.mark.parametrize("kind", [Network, Attention])
-def test_models_with_any_batch(kind: type[nn.Module]) -> None:
-    model = kind().eval()
-    run = bucketed(model)
-    with torch.no_grad():
-        for size in (3, 2, 4, 8, 5, 7, 6, 3, 1, 0):
-            x = torch.randn(size, 2, 6, 6)
-            if size > 1:
-                torch._dynamo.mark_dynamic(x, 0)
-            assert_equal(run(x), model(x))
-    # Torch compiles 0 and 1 for themselves.
-    assert len(compiled_graphs()) == len(BUCKETS) + 2
-
-
-def test_training_with_any_batch() -> None:
-    model = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, 2))
-    run = bucketed(model)
-    for size in (3, 4, 2, 7, 5):
-        x = torch.randn(size, 4)
-        torch._dynamo.mark_dynamic(x, 0)
-        gradients = []
-        for candidate in (run, model):
-            model.zero_grad()
-            candidate(x).square().sum().backward()
-            gradients.append([parameter.grad for parameter in model.parameters()])
-        assert_same(*gradients)
-    kinds = [graph.kind for graph in compiled_graphs()]
-    assert kinds.count("forward") == len(BUCKETS)
-    # It sums over the batch.
-    assert kinds.count("backward") == 5
 
 
 def test_other_arguments_are_written_into() -> None:

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812
 
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.padding.buckets import Padding
+from pjrt_bridge.torch_interop.padding.rows import Dims, Mixing, Rule, Use, keeps_apart
 from tests.torch_interop.helpers import assert_same
 from tests.torch_interop.padding.rows import (
     SIZE,
@@ -94,6 +96,18 @@ APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "index of elements": (lambda i, t: t[i, 1], (WORDS, TABLE)),
     "index by two": (lambda i, x: x[:, i[:1], 2:][:, :, None], (torch.tensor([1]), CUBE)),
     "index with a gap": (lambda i, t: t[i[:, None], :, i[:, None]], (WORDS, torch.randn(7, 2, 7))),
+    "index of own rows": (
+        lambda x: x[torch.arange(x.shape[0])[:, None, None], :, torch.arange(6)[:, None]],
+        (CUBE,),
+    ),
+    "indices that are the same for all rows": (
+        lambda x, i, t: F.embedding(i[:1].expand(x.shape[0], 2), t) + x[:, None, :3],
+        (X, COLUMNS[:2], TABLE),
+    ),
+    "indices that are created": (
+        lambda x, t: F.embedding(x.new_ones(x.shape[0], dtype=torch.int64), t),
+        (X, TABLE),
+    ),
     "index_select": (lambda i, t: t.index_select(0, i), (WORDS, TABLE)),
     "gather": (lambda x, i: x.gather(1, i), (X, COLUMNS)),
     "scatter": (lambda x, i: x.scatter(1, i, 1.0).scatter_add(1, i, x), (X, COLUMNS)),
@@ -189,6 +203,21 @@ MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         "it sums over the dimension",
     ),
     "index into it": (lambda i, x: x[i - 7], (WORDS, X), "it looks up rows of the dimension"),
+    "index of the row before": (
+        lambda x: x[torch.arange(x.shape[0]) - 1],
+        (X,),
+        "it looks up rows of the dimension",
+    ),
+    "index of two rows": (
+        lambda x: (x @ x.t())[torch.arange(x.shape[0]).expand(x.shape[0], x.shape[0])],
+        (X,),
+        "it looks up rows of the dimension",
+    ),
+    "index of what is counted": (
+        lambda x, t: t[torch.arange(x.shape[0])],
+        (X, TABLE),
+        "indices that it computes may be out of range in the padding",
+    ),
     "gather from it": (
         lambda i, x: x.gather(0, i),
         (COLUMNS, X),
@@ -217,6 +246,13 @@ MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         (X,),
         "it uses the size as a number",
     ),
+    "counted from elsewhere": (
+        lambda x: torch.ops.prims.iota(
+            x.shape[0], start=1, step=1, dtype=torch.int64, device="cpu", requires_grad=False
+        ),
+        (X,),
+        "it counts otherwise than the rows",
+    ),
     "arange that overflows": (
         lambda x: torch.arange(x.shape[0], dtype=torch.int8),
         (X,),
@@ -242,6 +278,24 @@ def test_what_mixes_rows_is_not_padded_and_says_why(name: str) -> None:
     (found,) = refusals(graph, args)
     assert reason in found
     assert Padding(graph, [64]).pad(list(args)) is None
+
+
+def test_a_rule_that_torch_contradicts_is_not_believed() -> None:
+    graph = symbolic(lambda x: x.t() + 1, X)
+    source, moved = list(graph.graph.nodes)[:2]
+    symbol = compat.expression(compat.promise(source).shape[0])
+    use = Use(moved, symbol, {source: {0: (1, 1)}}, set())
+    assert keeps_apart(use, Rule(lambda _: {1: (1, 1)})).dims == [{1: (1, 1)}]
+    wrong: list[Dims] = [
+        {},
+        {0: (1, 1)},
+        {1: (1, 2)},
+        {0: (1, 1), 1: (1, 1)},
+        {1: (1, 1), 2: (1, 1)},
+    ]
+    for dims in wrong:
+        with pytest.raises(Mixing, match="its results have the size elsewhere"):
+            keeps_apart(use, Rule(lambda _, dims=dims: dims))
 
 
 @settings(max_examples=60, deadline=None)
