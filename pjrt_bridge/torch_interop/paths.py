@@ -16,7 +16,7 @@ from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Buffer, Client, Event, Executable
 from pjrt_bridge.runtime.dispatch import Given, Kept
 from pjrt_bridge.runtime.handles import tidy
-from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop import compat, threads
 from pjrt_bridge.torch_interop.emit import Emitted
 from pjrt_bridge.torch_interop.tensors import Form, Result, StaticInputs, framework, put, view
 
@@ -94,6 +94,11 @@ def path_of(executable: Executable, emitted: Emitted, static: frozenset[int]) ->
         emitted: how arguments and outputs map to it.
         static: positions of parameters and buffers, which keep their device buffers.
     """
+    path = _path_of(executable, emitted, static)
+    return MakingWay(path) if threads.are_in_the_way(executable) else path
+
+
+def _path_of(executable: Executable, emitted: Emitted, static: frozenset[int]) -> Path:
     client = executable.client
     with compat.real_tensors():
         captured = [
@@ -108,6 +113,22 @@ def path_of(executable: Executable, emitted: Emitted, static: frozenset[int]) ->
         if plan is not None:
             return Dispatched(plan, client, emitted, static, captured)
     return General(executable, emitted, static, captured)
+
+
+class MakingWay:
+    """Long programs on the cores that PyTorch's threads wait on.
+
+    Args:
+        path: starts the program.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def launch(self, values: Sequence[Any], call: Call) -> Started:
+        """Start it on a graph's arguments; counts what crosses."""
+        threads.send_away()
+        return self._path.launch(values, call)
 
 
 # -- in C ------------------------------------------------------------------------------------------
