@@ -1,0 +1,192 @@
+"""The cases: operators of torch's own database, in element types and directions, with samples."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch.testing._internal import common_methods_invocations as database
+from torch.testing._internal.common_device_type import toleranceOverride
+from torch.utils import _pytree as pytree
+
+from tests.opinfo.case import Case
+
+_LOOKED_AT = 60
+_ELEMENTS = 1 << 16
+_WIDEST = 1e-3
+
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The arguments of one call, and what of its result is differentiated."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    differentiated: Callable[[Any], Any]
+
+    def fresh(self) -> Sample:
+        """The same values in memory of their own, with the same strides, sharing and flags."""
+        copy = _Copy()
+        args, kwargs = pytree.tree_map_only(torch.Tensor, copy, (self.args, self.kwargs))
+        return Sample(args, kwargs, self.differentiated)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All tensors among the arguments."""
+        leaves = pytree.tree_leaves((self.args, self.kwargs))
+        return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+class _Copy:
+    """Copies tensors; those that shared memory share it again."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        source = tensor.detach()
+        if source.layout is not torch.strided:
+            return source.clone().requires_grad_(tensor.requires_grad)
+        old = source.untyped_storage()
+        new = self._storages.get(old._cdata)
+        if new is None:
+            new = self._storages[old._cdata] = old.clone()
+        copy = torch.empty(0, dtype=source.dtype)
+        copy.set_(new, source.storage_offset(), source.size(), source.stride())
+        if source.is_conj():
+            copy = copy.conj()
+        if source.is_neg():
+            copy = torch._neg_view(copy)
+        return copy.requires_grad_(tensor.requires_grad)
+
+
+def prepare() -> None:
+    """Make the database's operators plain calls.
+
+    Random operators there seed the generator themselves, which Dynamo cannot trace; here that is
+    done around the call.
+    """
+    database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+
+
+def seed(value: int = 0) -> None:
+    """Seed every generator that samples or operators draw from."""
+    torch.manual_seed(value)
+    random.seed(value)
+    np.random.seed(value)
+
+
+def all_cases(wide: bool) -> Iterator[Case]:
+    """Every case, in the order of the database.
+
+    float32, int64 and bool where an operator supports them; where it does not support float32, the
+    first that it supports. In a wide sweep every type that it supports.
+    """
+    for info in database.op_db:
+        supported = sorted(info.supported_dtypes("cpu"), key=str)
+        chosen = [d for d in supported if d in (torch.float32, torch.int64, torch.bool)]
+        if wide:
+            chosen = supported
+        elif torch.float32 not in supported:
+            chosen = sorted({*chosen, *supported[:1]}, key=str)
+        for dtype in chosen:
+            name = str(dtype).removeprefix("torch.")
+            yield Case(info.full_name, name, "forward")
+            if info.inplace_variant and (wide or dtype is torch.float32):
+                yield Case(info.full_name, name, "inplace")
+            if info.supports_autograd and dtype in info.supported_backward_dtypes("cpu"):
+                yield Case(info.full_name, name, "backward")
+
+
+def entries() -> dict[str, Any]:
+    """The database by name."""
+    return {info.full_name: info for info in database.op_db}
+
+
+def samples(info: Any, case: Case, count: int) -> list[Sample]:
+    """Samples of a case that differ in shapes and keywords, the same in every run."""
+    seed()
+    generated = info.sample_inputs(
+        "cpu", getattr(torch, case.dtype), requires_grad=case.direction == "backward"
+    )
+    candidates = [
+        Sample((item.input, *item.args), dict(item.kwargs), item.output_process_fn_grad)
+        for item in islice(generated, _LOOKED_AT)
+    ]
+    small = [item for item in candidates if _elements(item) <= _ELEMENTS]
+    return _distinct(small or candidates[:1], count)
+
+
+def _elements(sample: Sample) -> int:
+    return sum(tensor.numel() for tensor in sample.tensors())
+
+
+def _distinct(candidates: list[Sample], count: int) -> list[Sample]:
+    """The first sample that is not empty, then those that bring most that is new."""
+    features = [_features(item) for item in candidates]
+    chosen: list[int] = []
+    seen: set[Any] = set()
+    while len(chosen) < count:
+        gains = {at: len(features[at] - seen) for at in range(len(candidates)) if at not in chosen}
+        if not chosen:
+            gains = {at: 1 for at in gains if _elements(candidates[at])} or gains
+        if not any(gains.values()):
+            break
+        best = max(gains, key=lambda at: (gains[at], -at))
+        chosen.append(best)
+        seen |= features[best]
+    return [candidates[at] for at in sorted(chosen)]
+
+
+def _features(sample: Sample) -> frozenset[Any]:
+    found: set[Any] = set()
+    for path, leaf in pytree.tree_flatten_with_path((sample.args, sample.kwargs))[0]:
+        at = pytree.keystr(path)
+        if isinstance(leaf, torch.Tensor):
+            dense = leaf.layout is torch.strided and leaf.is_contiguous()
+            found |= {(at, tuple(leaf.shape)), (at, leaf.dim(), leaf.layout, dense)}
+        else:
+            found.add((at, repr(leaf)))
+    return frozenset(found)
+
+
+def tolerance(info: Any, dtype: torch.dtype) -> tuple[float, float]:
+    """(relative, absolute) for a floating type: torch's own, or what the entry itself asks for."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0, 0.0
+    base = {torch.float64: 1e-7, torch.complex128: 1e-7}.get(dtype, 5e-5)
+    if torch.finfo(dtype).bits < 32:
+        base = 4 * torch.finfo(dtype).eps
+    rtol = atol = base
+    for override in _overrides(info.decorators or ()):
+        given = override.d.get(dtype)
+        if given is not None and not math.isinf(given.atol):
+            rtol = max(rtol, min(given.rtol, _WIDEST))
+            atol = max(atol, min(given.atol, _WIDEST))
+    return rtol, atol
+
+
+def _overrides(decorators: Iterable[Any]) -> Iterator[Any]:
+    for decorator in decorators:
+        if isinstance(decorator, toleranceOverride):
+            yield decorator
+        yield from _overrides(getattr(decorator, "decorators", None) or ())
+
+
+def function(info: Any, case: Case) -> Callable[[list[Call]], list[Any]]:
+    """The operator on a list of arguments, as one function that Dynamo can trace."""
+    op = info.inplace_variant if case.direction == "inplace" else info.op
+
+    def run(calls: list[Call]) -> list[Any]:
+        return [op(*args, **kwargs) for args, kwargs in calls]
+
+    return run

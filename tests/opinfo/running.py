@@ -1,0 +1,312 @@
+"""Runs a case through the backend and finds what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch._dynamo.exc import BackendCompilerFailed
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pjrt_bridge.torch_interop import compat
+from tests.opinfo import cases, graphs
+from tests.opinfo.case import Case
+from tests.opinfo.cases import Sample
+from tests.opinfo.comparing import Numbers, Ran, differences
+
+Backend = str | Callable[..., Any]
+
+
+@dataclass
+class Verdict:
+    """What became of a case.
+
+    Attributes:
+        case: which.
+        outcomes: one for each way that its samples went; see expectations.
+        problems: wrong results and exceptions that are not torch's.
+        seconds: it took.
+    """
+
+    case: Case
+    outcomes: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def run_case(case: Case, info: Any, count: int = 3) -> Verdict:
+    """Run a case with so many samples."""
+    started = time.perf_counter()
+    verdict = Verdict(case)
+    try:
+        samples = cases.samples(info, case, count)
+    except Exception as error:
+        verdict.outcomes.add(f"unsampled {type(error).__name__}")
+        samples = []
+    else:
+        if not samples:
+            verdict.outcomes.add("unsampled")
+    if samples:
+        _Run(case, info, verdict).together(samples)
+    verdict.seconds = time.perf_counter() - started
+    return verdict
+
+
+class _Run:
+    def __init__(self, case: Case, info: Any, verdict: Verdict) -> None:
+        self._backward = case.direction == "backward"
+        self._function = cases.function(info, case)
+        self._tolerance = partial(cases.tolerance, info)
+        self._verdict = verdict
+
+    def together(self, samples: list[Sample]) -> None:
+        """All samples as one graph, which is fast; each alone where that does not simply work."""
+        trouble = self._one_graph(samples)
+        if trouble is None:
+            return
+        known = len(self._verdict.problems)
+        uncertain = False
+        for number, sample in enumerate(samples):
+            uncertain |= self.alone(number, sample)
+        if trouble and not uncertain and len(self._verdict.problems) == known:
+            self._verdict.problems.append(f"only as one graph: {trouble}")
+
+    def _one_graph(self, samples: list[Sample]) -> str | None:
+        """None where all is well, else what is not; empty where nothing was compared."""
+        if len(samples) == 1:
+            return ""
+        try:
+            expected = self._eager(samples)
+        except Exception:
+            return ""
+        try:
+            found = self._compiled("pjrt", samples)
+        except Exception as error:
+            return f"{_name(error)}: {_line(error)}"
+        trouble = [diff for run in found for diff in self._compare(run, expected)]
+        if trouble:
+            return trouble[0]
+        self._verdict.outcomes.add(placement(graphs.take()))
+        return None
+
+    def alone(self, number: int, sample: Sample) -> bool:
+        """One sample; whether its values are not determined."""
+        try:
+            expected = self._eager([sample])
+        except Exception as error:
+            self._verdict.outcomes.add(f"eager {_name(error)}")
+            return True
+        try:
+            found = self._compiled("pjrt", [sample])
+        except Exception as error:
+            self._judge_failure(number, sample, expected, error)
+            return True
+        placed = placement(graphs.take())
+        flag = self._judge(number, sample, expected, found)
+        self._verdict.outcomes.add(placed + flag)
+        return bool(flag)
+
+    def _judge_failure(self, number: int, sample: Sample, expected: Ran, error: Exception) -> None:
+        """An exception is torch's if torch's own backend ends in the same."""
+        if not self._fails_alike("aot_eager", sample, error):
+            self._problem(number, f"{_name(error)}: {_line(error)}")
+            return
+        flag = ""
+        try:
+            found = self._compiled("pjrt", [sample], fullgraph=False)
+        except Exception as second:
+            if not self._fails_alike("aot_eager", sample, second, fullgraph=False):
+                self._problem(number, f"with graph breaks, {_name(second)}: {_line(second)}")
+            flag = " !"
+        else:
+            flag = self._judge(number, sample, expected, found, fullgraph=False)
+        self._verdict.outcomes.add(f"untraceable {_name(error)}{flag}")
+
+    def _fails_alike(
+        self, backend: Backend, sample: Sample, error: Exception, fullgraph: bool = True
+    ) -> bool:
+        try:
+            self._compiled(backend, [sample], fullgraph=fullgraph)
+        except Exception as other:
+            return _name(other) == _name(error)
+        return False
+
+    def _judge(
+        self,
+        number: int,
+        sample: Sample,
+        expected: Ran,
+        found: Sequence[Ran],
+        fullgraph: bool = True,
+    ) -> str:
+        """Compare with eager; a flag where eager itself gives no one answer."""
+        trouble = [diff for run in found for diff in self._compare(run, expected)]
+        if not trouble:
+            return ""
+        if all(_differ_in_ties(run, expected, sample) for run in found):
+            return " ~ties"
+        flag = self._undetermined(sample, expected)
+        if flag:
+            loose = [
+                diff
+                for run in found
+                for diff in self._compare(
+                    run, expected, Numbers.MEAN if "random" in flag else Numbers.NONE
+                )
+            ]
+            for diff in loose[:1]:
+                self._problem(number, diff)
+            return flag
+        if self._as_compiled_by("aot_eager", sample, found, fullgraph):
+            return " ~traced"
+        if all("]: strides " in diff for diff in trouble) and self._as_compiled_by(
+            _decomposed, sample, found, fullgraph
+        ):
+            return " ~strides"
+        self._problem(number, trouble[0])
+        return ""
+
+    def _as_compiled_by(
+        self, backend: Backend, sample: Sample, found: Sequence[Ran], fullgraph: bool
+    ) -> bool:
+        """Whether another backend gives the same, call by call."""
+        try:
+            theirs = self._compiled(backend, [sample], fullgraph=fullgraph)
+        except Exception:
+            return False
+        return not any(self._compare(*pair) for pair in zip(found, theirs, strict=True))
+
+    def _undetermined(self, sample: Sample, expected: Ran) -> str:
+        """The flag for values that depend on the seed or on what uninitialised memory holds."""
+        if self._compare(self._eager([sample], memory=0), expected):
+            return " ~uninitialised"
+        return " ~random" if self._compare(self._eager([sample], seed=1), expected) else ""
+
+    def _eager(self, samples: list[Sample], seed: int = 0, memory: int = 1) -> Ran:
+        """The oracle. New memory holds ones, so a result that shows it is never right by chance."""
+        with _Filled(memory):
+            return self._execute(self._function, samples, seed)
+
+    def _compare(self, found: Ran, expected: Ran, numbers: Numbers = Numbers.ALL) -> list[str]:
+        return differences(found, expected, self._tolerance, numbers)
+
+    def _problem(self, number: int, text: str) -> None:
+        self._verdict.problems.append(f"sample {number}: {text}")
+
+    def _compiled(
+        self, backend: Backend, samples: list[Sample], fullgraph: bool = True
+    ) -> tuple[Ran, Ran]:
+        """Two calls of the compiled function, the second with other memory."""
+        torch._dynamo.reset()
+        graphs.take()
+        function = torch.compile(
+            self._function, backend=backend, dynamic=False, fullgraph=fullgraph
+        )
+        return self._execute(function, samples), self._execute(function, samples)
+
+    def _execute(self, function: Callable[..., Any], samples: list[Sample], seed: int = 0) -> Ran:
+        own = [sample.fresh() for sample in samples]
+        cases.seed(seed)
+        results = function([(sample.args, sample.kwargs) for sample in own])
+        gradients = _gradients(own, results) if self._backward else []
+        return Ran(results, gradients, [(sample.args, sample.kwargs) for sample in own])
+
+
+def _decomposed(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A backend that runs the graphs that lowerings are given, but runs them in PyTorch."""
+
+    def run(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        return compat.boxed(lambda arguments: graph.forward(*arguments))
+
+    return compat.run_aot_autograd(graph, inputs, forward=run, backward=run, inference=run)
+
+
+class _Filled(TorchDispatchMode):
+    """Writes a number into all memory that an operator allocates without a value."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **kwargs or {})
+        if "empty" in func.name() and result.layout is torch.strided and not result.is_quantized:
+            result.fill_(self._number)
+        return result
+
+
+def _differ_in_ties(found: Ran, expected: Ran, sample: Sample) -> bool:
+    """Whether an operator that gives positions, chose other equal elements."""
+    source = sample.args[0]
+    if not isinstance(source, torch.Tensor) or sample.kwargs.get("stable"):
+        return False
+    *values, ours = pytree.tree_leaves(found.results)
+    *wanted, theirs = pytree.tree_leaves(expected.results)
+    if len(values) > 1 or ours.dtype is not torch.int64 or not ours.numel():
+        return False
+    if not all(torch.equal(*pair) for pair in zip(values, wanted, strict=True)):
+        return False
+    return any(_same_elements(source, dim, ours, theirs) for dim in range(source.dim()))
+
+
+def _same_elements(
+    source: torch.Tensor, dim: int, ours: torch.Tensor, theirs: torch.Tensor
+) -> bool:
+    if ours.dim() == source.dim() - 1:
+        ours, theirs = ours.unsqueeze(dim), theirs.unsqueeze(dim)
+    if ours.dim() != source.dim() or int(ours.min()) < 0 or int(ours.max()) >= source.shape[dim]:
+        return False
+    with suppress(RuntimeError):
+        return torch.equal(source.gather(dim, ours), source.gather(dim, theirs))
+    return False
+
+
+def _gradients(samples: list[Sample], results: list[Any]) -> list[torch.Tensor]:
+    inputs = [leaf for sample in samples for leaf in sample.tensors() if leaf.requires_grad]
+    outputs = [
+        leaf
+        for sample, result in zip(samples, results, strict=True)
+        for leaf in pytree.tree_leaves(sample.differentiated(result))
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    ]
+    if not inputs or not outputs:
+        return []
+    generator = torch.Generator().manual_seed(1)
+    tangents = [
+        torch.randn(out.shape, dtype=out.dtype, generator=generator)
+        if out.layout is torch.strided
+        else torch.ones_like(out)
+        for out in outputs
+    ]
+    found = torch.autograd.grad(outputs, inputs, tangents, allow_unused=True)
+    return [
+        torch.zeros_like(leaf) if gradient is None else gradient
+        for leaf, gradient in zip(inputs, found, strict=True)
+    ]
+
+
+def placement(placed: list[graphs.Placed]) -> str:
+    """Where the graphs of one compilation run, in one word and the operators that PyTorch runs."""
+    operators = ",".join(sorted({name for graph in placed for name in graph.host}))
+    if not placed:
+        return "no-graph"
+    if not operators and all(graph.device == 1 for graph in placed):
+        return "device"
+    where = "mixed" if any(graph.device for graph in placed) else "host"
+    return f"{where} {operators}"
+
+
+def _name(error: BaseException) -> str:
+    while isinstance(error, BackendCompilerFailed):
+        error = error.inner_exception
+    return type(error).__name__
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:400]
