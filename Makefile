@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-full lint format bench browser clean
+.PHONY: demo test test-full coverage lint format bench browser clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -16,6 +16,10 @@ test: $(READY)
 
 test-full: $(READY)
 	$(BIN)/python -m pytest
+
+# Every operator of torch's database: some ten minutes on two cores.
+coverage: $(READY)
+	$(BIN)/python -m tests.opinfo --write
 
 lint: $(READY)
 	$(BIN)/ruff check .
