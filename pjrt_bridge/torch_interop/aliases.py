@@ -7,6 +7,7 @@ made of it as torch promises them.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,22 +101,40 @@ def share(module: fx.GraphModule) -> Shared | None:
 
 def _owners(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
     """For each node the one that made its memory, where that is all of a memory of the graph's."""
-    first: dict[int, fx.Node] = {}
-    owners = {}
+    owners: dict[fx.Node, fx.Node] = {}
     for node in graph.nodes:
-        promise = compat.promise(node) if node.op != "output" else None
+        promise = compat.promise(node) if node.op == "call_function" else None
         if not isinstance(promise, torch.Tensor) or compat.is_symbolic(promise):
             continue
         storage = compat.storage_identity(promise)
         if storage is None:
             continue
-        owner = first.setdefault(storage, node)
+        # Torch hands the fakes of one call of a subgraph out again for the next: that two fakes
+        # share memory means something only between a view and what it is a view of.
+        seen = _viewed(node)
+        if seen is None:
+            owner = node
+        elif seen in owners and storage == compat.storage_identity(compat.promise(seen)):
+            owner = owners[seen]
+        else:
+            continue
         made = compat.promise(owner)
         # These are not in the memory but in the view, and strides do not tell them.
         alike = (promise.is_conj(), promise.is_neg()) == (made.is_conj(), made.is_neg())
-        if owner.op == "call_function" and alike and _is_all(made):
+        if alike and _is_all(made):
             owners[node] = owner
     return owners
+
+
+def _viewed(node: fx.Node) -> fx.Node | None:
+    """What a node is a view of, if it is one."""
+    source = node.args[0] if node.target is operator.getitem else node
+    if not isinstance(source, fx.Node) or not isinstance(source.target, compat.OpOverload):
+        return None
+    if not source.target.is_view:
+        return None
+    seen = source.args[0]
+    return seen if isinstance(seen, fx.Node) else None
 
 
 def _is_all(promise: torch.Tensor) -> bool:

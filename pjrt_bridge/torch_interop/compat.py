@@ -172,6 +172,8 @@ def is_composite(name: str) -> bool:
     """Whether torch always takes an operator (by the names of `is_operator`) apart for a graph."""
     namespace, packet, *overload = name.split(".")
     packet = getattr(getattr(torch.ops, namespace), packet)
+    if isinstance(packet, HigherOrderOperator):
+        return False
     chosen = overload or [name for name in packet.overloads() if not name.endswith("out")]
     key = "CompositeImplicitAutograd"
     return all(

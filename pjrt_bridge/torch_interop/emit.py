@@ -16,14 +16,13 @@ from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.stablehlo.program import Program
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.placement import (
-    COPY_INTO_INPUT,
+from pjrt_bridge.torch_interop.node_lowering import (
     Lookup,
     has_contiguous_inputs,
     lower,
-    source_frame,
     tensor_types,
 )
+from pjrt_bridge.torch_interop.placement import COPY_INTO_INPUT, source_frame
 from pjrt_bridge.torch_interop.tensors import Form, Result
 
 
@@ -90,17 +89,17 @@ class _Emission:
             for position, node in enumerate(placeholders)
             if isinstance(compat.promise(node), torch.Tensor)
         ]
-        attributes = [node for node in nodes if node.op == "get_attr"]
+        held = {node: compat.promise(node) for node in nodes if node.op == "get_attr"}
+        attributes = [node for node, value in held.items() if isinstance(value, torch.Tensor)]
         self._nodes = nodes
         self._lookup = lookup
         self._positions = {node: position for position, node in enumerate(placeholders)}
         self._inputs = tuple((at, Form.of(compat.promise(node))) for at, node in tensors)
-        self._captured = tuple(
-            (tensor, Form.of(tensor)) for tensor in map(compat.promise, attributes)
-        )
+        self._captured = tuple((held[node], Form.of(held[node])) for node in attributes)
         forms = [form for _, form in (*self._inputs, *self._captured)]
         self._builder = Builder([form.dense for form in forms], name=name)
         self._values: dict[fx.Node, Any] = {node: compat.promise(node) for node in placeholders}
+        self._values |= held
         sources = [*(node for _, node in tensors), *attributes]
         for node, form, value in zip(sources, forms, self._builder.parameters, strict=True):
             self._values[node] = self._permuted(value, form.order and form.inverse)

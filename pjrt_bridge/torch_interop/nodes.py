@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -38,6 +39,22 @@ def depends_on_data(node: fx.Node) -> bool:
     return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
 
 
+def nested_graphs(node: fx.Node) -> list[fx.Graph]:
+    """The graphs that a higher-order operator is given as arguments."""
+    if not isinstance(node.target, HigherOrderOperator):
+        return []
+    held = (compat.promise(item) for item in node.all_input_nodes if item.op == "get_attr")
+    return [item.graph for item in held if isinstance(item, fx.GraphModule)]
+
+
+def nodes_within(node: fx.Node) -> Iterator[fx.Node]:
+    """The nodes of these graphs, and of those in them."""
+    for graph in nested_graphs(node):
+        for inner in graph.nodes:
+            yield inner
+            yield from nodes_within(inner)
+
+
 # Collectives are functional, but every process has to begin them in the same order.
 _ORDERED = ("_c10d_functional", "_c10d_functional_autograd", "c10d", "_dtensor", "symm_mem")
 
@@ -47,8 +64,11 @@ def has_effect(node: fx.Node) -> bool:
 
     It draws random numbers, prints, mutates, speaks to other processes, or holds what may.
     """
+    if isinstance(node.target, HigherOrderOperator):
+        graphs = nested_graphs(node)
+        return not graphs or any(has_effect(inner) for graph in graphs for inner in graph.nodes)
     if not isinstance(node.target, OpOverload):
-        return isinstance(node.target, HigherOrderOperator)
+        return False
     return (
         torch.Tag.nondeterministic_seeded in node.target.tags
         or node.target.namespace in _ORDERED

@@ -23,7 +23,7 @@ class BackendOptions:
         fallback: what happens to operators that the plugin cannot run: `"host"` runs them in
             PyTorch and warns once, `"error"` raises.
         host_ops: operators that run in PyTorch whatever the plugin can do: `"aten.mm.default"`,
-            `"aten.mm"` for all its overloads, `"mylib.twice"`.
+            `"aten.mm"` for all its overloads, `"mylib.twice"`, `"higher_order.cond"`.
         min_segment: the least number of operators (views and scalars do not count) for which the
             device is used; smaller parts of a graph run in PyTorch.
         buckets: increasing sizes. Sizes that only a call knows are padded up to the next of them

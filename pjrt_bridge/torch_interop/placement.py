@@ -16,18 +16,19 @@ from typing import Any
 import torch
 from torch import fx
 
-from pjrt_bridge import dtypes
-from pjrt_bridge.errors import ProgramError, UnsupportedDtype
+from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.mixed.obstacle import Kind, Obstacle
 from pjrt_bridge.stablehlo import Builder
-from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes
-from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.registry import Lowering, NoLowering, NotLowerable
-
-Lookup = Callable[[str], Lowering | None]
-"""Finds the lowering of an operator for one plugin."""
+from pjrt_bridge.torch_interop.lowering.registry import NoLowering, NotLowerable
+from pjrt_bridge.torch_interop.node_lowering import (
+    Lookup,
+    has_contiguous_inputs,
+    lower,
+    tensor_type,
+    tensor_types,
+)
 
 COPY_INTO_INPUT = "aten.copy_.default"
 """The one mutation in a functional graph: an input's new value, at the end of the graph."""
@@ -67,10 +68,11 @@ class Placement:
             if node.op != "call_function" or node.target is operator.getitem:
                 return None
             name = compat.operator_name(node.target)
+            within = [compat.label(inner.target) for inner in nodes.nodes_within(node)]
             if name == COPY_INTO_INPUT:
                 reason = _copy_reason(node)
                 return None if reason is None else (reason, "refused")
-            if name is not None and self._host_ops(name):
+            if any(map(self._host_ops, (compat.label(node.target), *within))):
                 return "options={'host_ops': ...} names it", "requested"
             if nodes.is_size_computation(node):
                 return None
@@ -85,7 +87,9 @@ class Placement:
             return None if node.op == "placeholder" else (_DATA_NUMBER, "data")
         contiguous = has_contiguous_inputs(node)
         arguments = compat.substitute((node.args, node.kwargs), values)
-        key = (node.target, repr(arguments), outputs, contiguous)
+        # Graphs within a node are told apart by the node alone.
+        own = node.name if nodes.nested_graphs(node) else ""
+        key = (node.target, repr(arguments), outputs, contiguous, own)
         if key not in self._tried:
             self._tried[key] = self._try(node, arguments, outputs, contiguous)
         return self._tried[key]
@@ -122,73 +126,6 @@ def _promise(node: fx.Node) -> Any:
     return compat.stand_in(promise) if compat.is_symbolic(promise) else promise
 
 
-def lower(
-    builder: Builder,
-    lookup: Lookup,
-    node: fx.Node,
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-    outputs: Sequence[TensorType | None],
-    contiguous_inputs: bool,
-) -> Value | tuple[Value | None, ...]:
-    """Emit one node; its value, or its values where the operator returns several.
-
-    Raises:
-        NotLowerable: there is no lowering, it refused, or it broke torch's promise.
-    """
-    lowering = lookup(compat.label(node.target))
-    if lowering is None:
-        raise NoLowering("no lowering to StableHLO exists for this operator")
-    context = Context(builder, outputs, contiguous_inputs=contiguous_inputs)
-    try:
-        result = lowering(context, *args, **kwargs)
-    except NotLowerable:
-        raise
-    except ProgramError as error:
-        raise NotLowerable(f"its lowering emits an invalid operation: {error}") from error
-    except Exception as error:
-        # A lowering that breaks on an argument it did not expect costs one node, not the model.
-        raise NotLowerable(f"its lowering failed: {type(error).__name__}: {error}") from error
-    several = isinstance(compat.promise(node), (tuple, list))
-    values = tuple(result) if several and isinstance(result, Sequence) else (result,)
-    _check_promise(values, outputs)
-    return values if several else values[0]  # type: ignore[return-value]
-
-
-def _check_promise(values: Sequence[Any], outputs: Sequence[TensorType | None]) -> None:
-    for index, (value, promised) in enumerate(zip(values, outputs, strict=False)):
-        found = value.type if isinstance(value, Value) else value
-        if promised is not None and found != promised:
-            raise NotLowerable(
-                f"its lowering gives {found} for output {index}, torch promises {promised}"
-            )
-    if len(values) != len(outputs):
-        raise NotLowerable(f"its lowering gives {len(values)} outputs, not {len(outputs)}")
-
-
-def tensor_types(promise: Any) -> tuple[TensorType | None, ...]:
-    """Types of a node's outputs; None for what is no tensor.
-
-    Raises:
-        NotLowerable: symbolic sizes, or a tensor that is not strided.
-        UnsupportedDtype: an element type without a PJRT counterpart.
-    """
-    several = promise if isinstance(promise, (tuple, list)) else (promise,)
-    return tuple(_tensor_type(item) for item in several)
-
-
-def _tensor_type(promise: Any) -> TensorType | None:
-    if compat.is_symbolic(promise):
-        raise NotLowerable("its shape is only known in a call")
-    if not isinstance(promise, torch.Tensor):
-        return None
-    if promise.layout is not torch.strided:
-        raise NotLowerable(f"a tensor of layout {promise.layout} has no StableHLO type")
-    if promise.device.type != "cpu":
-        raise NotLowerable(f"a tensor on device {promise.device} cannot be shared with the plugin")
-    return TensorType(tuple(promise.shape), dtypes.from_torch(promise.dtype))
-
-
 def _copy_reason(node: fx.Node) -> str | None:
     target = node.args[0]
     if not isinstance(target, fx.Node) or target.op != "placeholder":
@@ -203,26 +140,11 @@ def is_mutation(node: fx.Node) -> bool:
     return compat.operator_name(node.target) == COPY_INTO_INPUT
 
 
-def has_contiguous_inputs(node: fx.Node) -> bool:
-    """Whether every tensor that the node reads is all of its memory, row-major."""
-    return all(map(_is_row_major, map(compat.promise, node.all_input_nodes)))
-
-
-def _is_row_major(promise: Any) -> bool:
-    if not isinstance(promise, torch.Tensor):
-        return True
-    offset = promise.storage_offset()
-    if compat.is_symbolic(offset) or offset != 0:
-        return False
-    known: torch.Tensor = compat.stand_in(promise)
-    return known.is_contiguous()
-
-
 def _describe(promise: Any) -> Any:
     """A value's stand-in: its type, or itself where it is no tensor."""
     if isinstance(promise, (tuple, list)):
-        return tuple(_tensor_type(item) for item in promise)
-    return _tensor_type(promise) or promise
+        return tuple(tensor_type(item) for item in promise)
+    return tensor_type(promise) or promise
 
 
 def _leaves(value: Any) -> Iterable[Any]:

@@ -113,3 +113,18 @@ def test_results_live_as_long_as_one_of_them() -> None:
     for _ in range(20):
         run(torch.randn(4, 5))
     assert_same(row, x.exp()[0])
+
+
+def test_calls_of_one_subgraph_do_not_share_memory() -> None:
+    # Torch hands the fakes of the first call out again for the second.
+    @torch.compiler.nested_compile_region
+    def block(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x) * 2
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return block(block(x))
+
+    ours, theirs = (torch.arange(4.0, requires_grad=True) for _ in range(2))
+    torch.compile(function, backend="pjrt", fullgraph=True)(ours).exp().sum().backward()
+    function(theirs).exp().sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)

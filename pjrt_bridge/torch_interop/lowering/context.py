@@ -7,7 +7,8 @@ in, and dimension arguments that may be negative are stated once, here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -115,6 +116,10 @@ def _stand_in(x: Operand) -> torch.Tensor | Scalar:
     return torch.empty((1,) if x.rank else (), dtype=getattr(torch, name), device="meta")
 
 
+def _no_graphs(graph: Any, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    raise NotLowerable("a graph within it cannot be lowered here")
+
+
 class Context:
     """One node that is being lowered.
 
@@ -124,6 +129,8 @@ class Context:
         contiguous_inputs: every tensor argument lies row-major in torch's memory, from the start
             of its storage on. Values have no strides and no storage, so operators that address
             memory (`as_strided`) need this promise.
+        inline: emits a graph that is an argument of a higher-order operator, on values and numbers
+            for its arguments; gives its outputs.
     """
 
     def __init__(
@@ -132,10 +139,12 @@ class Context:
         outputs: Sequence[TensorType | None],
         *,
         contiguous_inputs: bool = False,
+        inline: Callable[[Any, Sequence[Any]], tuple[Any, ...]] | None = None,
     ) -> None:
         self.b = b
         self.outputs = tuple(outputs)
         self.contiguous_inputs = contiguous_inputs
+        self.inline = _no_graphs if inline is None else inline
 
     @property
     def output(self) -> TensorType:

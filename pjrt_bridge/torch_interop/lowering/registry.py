@@ -25,6 +25,7 @@ _FAMILIES = (
     "activation",
     "attention",
     "comparison",
+    "control",
     "convolution",
     "creation",
     "elementwise",
