@@ -22,7 +22,7 @@
 #include <string.h>
 
 /* Raised with every change of what Python passes or expects. */
-#define REVISION 1
+#define REVISION 2
 
 /* -- the PJRT C API ---------------------------------------------------------------------------- */
 
@@ -63,8 +63,8 @@
 FUNCTIONS(DECLARE_ARGS)
 enum { FUNCTIONS(DECLARE_INDEX) NUM_FUNCTIONS };
 
-/* PJRT_HostBufferSemantics: kImmutableOnlyDuringCall and kImmutableZeroCopy. */
-enum { COPY_DURING_CALL = 0, SHARE = 2 };
+/* PJRT_HostBufferSemantics: kImmutableOnlyDuringCall, kImmutableZeroCopy and kMutableZeroCopy. */
+enum { COPY_DURING_CALL = 0, SHARE = 2, GIVE = 3 };
 
 typedef struct {
     void *(*call)(void *args); /* Gives a PJRT_Error, or NULL. */
@@ -158,6 +158,7 @@ typedef struct {
     int32_t rank;
     int64_t nbytes;
     Py_ssize_t position;              /* Of an argument among the values; -1: always kept. */
+    bool written;                     /* The program writes its new value where it lies. */
     const int64_t *shape, *strides;   /* In elements, as the framework's graph sees it. */
     const int64_t *dims;              /* Shape of the row-major array in memory. */
     int64_t *tensor_shape, *tensor_strides; /* Of the tensor over a result. */
@@ -183,16 +184,17 @@ typedef struct {
 } Plan;
 
 /* Read `count` forms at `*numbers`, and move it behind them. Of each there are type, code and bits
-   of its DLPack type, nbytes, position and rank, then five lists as long as the rank. */
+   of its DLPack type, nbytes, position, written and rank, then five lists as long as the rank. */
 static Form *read_forms(const int64_t **numbers, Py_ssize_t count) {
     Form *forms = calloc((size_t)count + 1, sizeof(Form));
     for (Py_ssize_t index = 0; forms != NULL && index < count; index++) {
-        const int64_t *head = *numbers, rank = head[5], *lists = head + 6;
+        const int64_t *head = *numbers, rank = head[6], *lists = head + 7;
         forms[index] = (Form){
             .type = (int)head[0],
             .dtype = {(uint8_t)head[1], (uint8_t)head[2], 1},
             .nbytes = head[3],
             .position = (Py_ssize_t)head[4],
+            .written = head[5] != 0,
             .rank = (int32_t)rank,
             .shape = lists,
             .strides = lists + rank,
@@ -821,7 +823,8 @@ static bool execute(Plan *plan, Launch *launch, void **column, const Given *give
         const Form *form = &plan->parameters[item->parameter];
         ARGS(plan, Client_BufferFromHostBuffer, .client = plan->client, .data = item->data,
              .type = form->type, .dims = form->dims, .num_dims = (size_t)form->rank,
-             .host_buffer_semantics = item->share ? SHARE : COPY_DURING_CALL,
+             .host_buffer_semantics =
+                 !item->share ? COPY_DURING_CALL : form->written ? GIVE : SHARE,
              .device = plan->device);
         *error = CALL(plan, Client_BufferFromHostBuffer);
         if (*error != NULL || args.buffer == NULL) {

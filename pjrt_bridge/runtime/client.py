@@ -192,10 +192,16 @@ class Client:
             )
         return made
 
-    def put_host(self, host: HostArray, device: Device | None = None) -> Buffer:
-        """`put` for memory that is described already: shared where possible, else copied."""
+    def put_host(
+        self, host: HostArray, device: Device | None = None, *, writable: bool = False
+    ) -> Buffer:
+        """`put` for memory that is described already: shared where possible, else copied.
+
+        With `writable` a program to which the buffer is donated writes its result there.
+        """
         share = self.shares_host_memory and host.shareable
-        return transfer(self, host, device or self.devices[0], None, share=share)
+        where = device or self.devices[0]
+        return transfer(self, host, where, None, share=share, writable=writable)
 
     def place(self, device: Device | None, memory: Memory | None) -> Device:
         """The device of a placement that leaves one of both open, or both.

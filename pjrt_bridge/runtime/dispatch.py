@@ -2,8 +2,8 @@
 
 A plan says once what `Executable.submit` finds out in every call: that arguments in these forms are
 what the program takes, where the plugin's functions are, and how the results become tensors. It is
-made for plugins that use host memory in place and programs on one device that donate nothing; for
-all others, and where the module was not built, there is none.
+made for plugins that use host memory in place and programs on one device; for all others, and where
+the module was not built, there is none.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ class Given:
     Attributes:
         position: of its value among those that a call gives; None where it is kept once for all.
         array: what it is in memory.
+        written: the program writes its new value into this memory, where it can be used in place.
     """
 
     position: int | None
     array: Array
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,8 @@ def plan(
         or not client.shares_host_memory
         or executable.portable
         or len(executable.devices) != 1
-        or any(parameter.donation != "kept" for parameter in executable.signature.parameters)
+        or [item.written for item in given]
+        != [parameter.donation != "kept" for parameter in executable.signature.parameters]
         or any(parameter.layout is not None for parameter in executable.signature.parameters)
         or any(result.layout is not None for result in executable.signature.results)
         or any(result.dynamic for result in executable.signature.results)
@@ -184,7 +187,7 @@ def plan(
         return None
     loaded.offer_lease()
     client.handle.offer_lease()
-    numbers = [_numbers(item.array, item.position) for item in given]
+    numbers = [_numbers(item.array, item.position, written=item.written) for item in given]
     numbers += [_numbers(item.array, None, item.shape, item.strides) for item in made]
     flat = [number for form in numbers for number in form]
     return found.Plan(
@@ -225,6 +228,8 @@ def _numbers(
     position: int | None,
     shape: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
+    *,
+    written: bool = False,
 ) -> list[int]:
     dtype = array.type.dtype
     assert dtype.dlpack is not None
@@ -233,6 +238,7 @@ def _numbers(
         *dtype.dlpack,
         array.type.nbytes,
         -1 if position is None else position,
+        int(written),
         len(array.shape),
         *array.shape,
         *array.strides,

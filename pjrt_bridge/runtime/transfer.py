@@ -17,12 +17,18 @@ from pjrt_bridge.stablehlo.types import TensorType
 if TYPE_CHECKING:
     from pjrt_bridge.runtime.client import Client
 
-# PJRT_HostBufferSemantics: kImmutableOnlyDuringCall and kImmutableZeroCopy.
-_COPY_DURING_CALL, _SHARE = 0, 2
+# PJRT_HostBufferSemantics: kImmutableOnlyDuringCall, kImmutableZeroCopy and kMutableZeroCopy.
+_COPY_DURING_CALL, _SHARE, _GIVE = 0, 2, 3
 
 
 def transfer(
-    client: Client, host: HostArray, device: Device, memory: Memory | None, *, share: bool
+    client: Client,
+    host: HostArray,
+    device: Device,
+    memory: Memory | None,
+    *,
+    share: bool,
+    writable: bool = False,
 ) -> Buffer:
     """Make a buffer of host memory, in a memory space of a device (None: its default).
 
@@ -32,6 +38,7 @@ def transfer(
         device: where to.
         memory: a memory space that the device reaches.
         share: let the plugin use the memory in place; else it copies before this returns.
+        writable: of shared memory, that a program to which the buffer is donated may write there.
 
     Raises:
         UnsupportedDtype: the plugin's API version does not know the type.
@@ -39,6 +46,7 @@ def transfer(
         PjrtError: the plugin refused (out of memory, ...).
     """
     client.check_dtype(host.dtype)
+    semantics = (_GIVE if writable else _SHARE) if share else _COPY_DURING_CALL
     api, handle = client.api, client.handle
     type = TensorType(host.shape, host.dtype)
     strides = None if share else host.byte_strides
@@ -55,7 +63,7 @@ def transfer(
             num_dims=len(dims),
             byte_strides=None if steps is None else ctypes.addressof(steps),
             num_byte_strides=0 if steps is None else len(steps),
-            host_buffer_semantics=_SHARE if share else _COPY_DURING_CALL,
+            host_buffer_semantics=semantics,
             # A memory space says more than its device; plugins refuse both.
             device=None if memory else device.pointer,
             memory=memory.pointer if memory else None,

@@ -172,7 +172,7 @@ class Compiler:
         host: HostSegment,
     ) -> DeviceSegment:
         with _counting(record, "lowering_seconds"):
-            emitted = emit(graph, self._lookup, name=name)
+            emitted = emit(graph, self._lookup, name=name, in_place=self._client.shares_host_memory)
         with _counting(segment, "compile_seconds"):
             executable = self._client.compile(
                 emitted.program, options=self._options.compile_options()

@@ -25,6 +25,9 @@ from pjrt_bridge.torch_interop.node_lowering import (
 from pjrt_bridge.torch_interop.placement import COPY_INTO_INPUT, source_frame
 from pjrt_bridge.torch_interop.tensors import Form, Result
 
+_WORTH_DONATING = 1 << 16
+"""Bytes. To copy less costs no more, and PyTorch can still take over where the device fails."""
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -58,6 +61,8 @@ class Emitted:
         results: the tensors that the program's results become.
         outputs: what each graph output is.
         mutations: (position of an argument, index of the result that becomes its new value).
+        written: positions of those among them whose memory the program writes into, if the plugin
+            uses it in place.
         operations: number of graph nodes that compute.
     """
 
@@ -67,21 +72,28 @@ class Emitted:
     results: tuple[Result, ...]
     outputs: tuple[Argument | Computed | Constant, ...]
     mutations: tuple[tuple[int, int], ...]
+    written: frozenset[int]
     operations: int
 
 
-def emit(module: fx.GraphModule, lookup: Lookup, *, name: str) -> Emitted:
+def emit(module: fx.GraphModule, lookup: Lookup, *, name: str, in_place: bool = False) -> Emitted:
     """Emit a whole graph, of which every node lowers.
+
+    Args:
+        module: the graph.
+        lookup: finds lowerings.
+        name: of the program.
+        in_place: donate larger arguments that get new values to these.
 
     Raises:
         NotLowerable: a node does not lower after all.
         UnsupportedDtype: an argument's element type has no PJRT counterpart.
     """
-    return _Emission(module, lookup, name).run()
+    return _Emission(module, lookup, name, in_place).run()
 
 
 class _Emission:
-    def __init__(self, module: fx.GraphModule, lookup: Lookup, name: str) -> None:
+    def __init__(self, module: fx.GraphModule, lookup: Lookup, name: str, in_place: bool) -> None:
         nodes = list(module.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
         tensors = [
@@ -106,6 +118,8 @@ class _Emission:
         self._results: list[tuple[Value, Result]] = []
         self._computed: dict[fx.Node, Computed] = {}
         self._mutations: list[tuple[int, int]] = []
+        self._in_place = in_place
+        self._written: set[int] = set()
         self._operations = 0
 
     def run(self) -> Emitted:
@@ -123,6 +137,7 @@ class _Emission:
             results=tuple(result for _, result in self._results),
             outputs=outputs,
             mutations=tuple(self._mutations),
+            written=frozenset(self._written),
             operations=self._operations,
         )
 
@@ -158,7 +173,13 @@ class _Emission:
         value = copy(context, self._values[target], self._values[source])
         assert isinstance(value, Value)
         position = self._positions[target]
-        self._mutations.append((position, self._result(value, promise)))
+        result = self._result(value, promise)
+        self._mutations.append((position, result))
+        for parameter, (at, form) in enumerate(self._inputs):
+            same = at == position and form == self._results[result][1].form
+            if self._in_place and same and form.type.nbytes >= _WORTH_DONATING:
+                self._builder.donate(parameter, result)
+                self._written.add(position)
         # Who reads the operation itself reads the argument, after the mutation.
         self._positions[node] = position
 

@@ -76,12 +76,20 @@ class DeviceGraph:
             results = self._segment.run(given, call)
             if results is None:
                 return self._host.start(given, call)
-            emitted = self._segment.emitted
-            if emitted.mutations:
-                with torch.no_grad():
-                    for position, index in emitted.mutations:
-                        given[position].copy_(results[index])
+            for position, index in self._segment.emitted.mutations:
+                update(given[position], results[index])
             return self._segment.outputs(given, results)
+
+
+def update(argument: torch.Tensor, value: torch.Tensor) -> None:
+    """Give an argument its new value, which the program may have written to its memory already."""
+    if argument.data_ptr() == value.data_ptr():
+        # Tensors of inference mode count no versions.
+        if not argument.is_inference():
+            torch.autograd.graph.increment_version(argument)
+    else:
+        with torch.no_grad():
+            argument.copy_(value)
 
 
 class MixedGraph:

@@ -94,7 +94,7 @@ def path_of(executable: Executable, emitted: Emitted, static: frozenset[int]) ->
         emitted: how arguments and outputs map to it.
         static: positions of parameters and buffers, which keep their device buffers.
     """
-    path = _path_of(executable, emitted, static)
+    path = _path_of(executable, emitted, static - emitted.written)
     return MakingWay(path) if threads.are_in_the_way(executable) else path
 
 
@@ -106,7 +106,10 @@ def _path_of(executable: Executable, emitted: Emitted, static: frozenset[int]) -
         ]
     torch_tensors = framework()
     if torch_tensors is not None:
-        given = [Given(position, form.array) for position, form in emitted.inputs]
+        given = [
+            Given(position, form.array, position in emitted.written)
+            for position, form in emitted.inputs
+        ]
         given += [Given(None, form.array) for _, form in emitted.captured]
         made = [result.made for result in emitted.results]
         plan = executable.plan(given, made, torch_tensors)
@@ -246,6 +249,7 @@ class General:
         self._results = emitted.results
         # (index among the program's parameters, position among the graph's arguments, form)
         inputs = [(index, *item) for index, item in enumerate(emitted.inputs)]
+        self._written = emitted.written
         kept = [item for item in inputs if item[1] in static]
         self._given = [item for item in inputs if item[1] not in static]
         self._kept = [(index, position) for index, position, _ in kept]
@@ -265,16 +269,17 @@ class General:
             for (index, _), buffer in zip(self._kept, static, strict=True):
                 buffers[index] = buffer
         for index, position, form in self._given:
-            buffers[index] = self._buffer(given[position], form, call)
+            writable = position in self._written
+            buffers[index] = self._buffer(given[position], form, call, writable=writable)
         return buffers
 
-    def _buffer(self, value: Any, form: Form, call: Call) -> Buffer:
+    def _buffer(self, value: Any, form: Form, call: Call, *, writable: bool) -> Buffer:
         if type(value) is Crossing:
             direct = value.direct
             if type(direct) is Held and direct.result.form == form:
                 return direct.buffer
             value = value.tensor()
-        buffer, _ = put(self._client, form, value, call)
+        buffer, _ = put(self._client, form, value, call, writable=writable)
         return buffer
 
 

@@ -84,14 +84,25 @@ class DeviceSegment:
         self._plain = emitted.outputs == tuple(map(Computed, range(len(emitted.results))))
 
     def run(self, given: Sequence[Any], call: Call) -> list[torch.Tensor] | None:
-        """The program's results, there; None where the device failed, and nothing was changed."""
+        """The program's results, there; None where the device failed, and nothing was changed.
+
+        Raises:
+            PjrtError: a program that writes into arguments failed on the way.
+        """
         if self._failures >= PATIENCE:
             return None
+        started = None
         try:
             started = self._path.launch(given, call)
             started.finish()
         except PjrtError as error:
             self._failed(error)
+            if started is not None and self.emitted.written:
+                error.add_note(
+                    "The program had begun to write into its arguments, so PyTorch cannot compute "
+                    "it instead: tensors that it updates may hold old, new or partial values."
+                )
+                raise
             return None
         self._failures = 0
         call.crossed(call.at, self._all_bytes, shared=self._shares)

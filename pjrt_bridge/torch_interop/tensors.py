@@ -211,12 +211,14 @@ def framework() -> Framework | None:
     return Framework(exchange, torch.Tensor, torch.Tensor.is_neg, torch.Tensor.untyped_storage)
 
 
-def put(client: Client, form: Form, tensor: torch.Tensor, call: Call) -> tuple[Buffer, bool]:
+def put(
+    client: Client, form: Form, tensor: torch.Tensor, call: Call, *, writable: bool = False
+) -> tuple[Buffer, bool]:
     """A buffer of a tensor's elements, and whether it is the tensor's memory; the call counts."""
     host = form.to_host_array(tensor)
     shared = _is_in_place(client, host, tensor)
     call.crossed(call.at, form.type.nbytes, shared=shared)
-    return client.put_host(host), shared
+    return client.put_host(host, writable=writable), shared
 
 
 def view(client: Client, form: Form, tensor: torch.Tensor) -> Buffer | None:
