@@ -1,7 +1,8 @@
 """`make bench`: the bridge beside eager PyTorch and Inductor, on the default plugin.
 
-Dispatch cases show what a call costs, model cases what the kernels cost, and the figures of mixed
-execution what it adds to both. `--only` measures one of these alone.
+Dispatch cases show what a call costs, model cases what the kernels cost, the figures of mixed
+execution what it adds to both, and those of tracing what compiling adds to torch's own capture.
+`--only` measures one of these alone.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from rich.table import Table
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import pjrt_bridge
+from benchmarks import mixed, tracing
+from benchmarks.figure import Figure
 from benchmarks.interleave import Result, measure
-from benchmarks.mixed import Figure, figures
 
 ADD = """
 func.func @main(%a: tensor<64xf32>, %b: tensor<64xf32>) -> tensor<64xf32> {
@@ -42,6 +44,7 @@ class Suite(Enum):
     DISPATCH = "dispatch"
     MODELS = "models"
     MIXED = "mixed"
+    TRACING = "tracing"
 
 
 def runtime_cases(rounds: int) -> Iterator[Result]:
@@ -148,8 +151,8 @@ def main(
             for result in model_cases(rounds, inductor):
                 results.append(result)
                 status.update(f"measured {result.case}")
-        if only in (None, Suite.MIXED):
-            for figure in figures(rounds):
+        for suite, figures in ((Suite.MIXED, mixed.figures), (Suite.TRACING, tracing.figures)):
+            for figure in figures(rounds) if only in (None, suite) else ():
                 found.append(figure)
                 status.update(f"measured {figure.what}")
     if results:

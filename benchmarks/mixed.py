@@ -10,7 +10,6 @@ import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import GPT2Config, GPT2Model
 
 import pjrt_bridge
+from benchmarks.figure import Figure
 from benchmarks.interleave import measure
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.obstacle import Obstacle
@@ -34,25 +34,6 @@ from pjrt_bridge.torch_interop.records import GraphRecord, SegmentRecord
 from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
 from pjrt_bridge.torch_interop.split import operators, split
 from pjrt_bridge.torch_interop.tensors import put
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One number that is asked for.
-
-    Attributes:
-        what: it says.
-        found: the number.
-        asked: at most this.
-        unit: of both.
-        sides: what it was made of.
-    """
-
-    what: str
-    found: float
-    asked: float
-    unit: str
-    sides: str
 
 
 def figures(rounds: int) -> Iterator[Figure]:

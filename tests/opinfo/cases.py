@@ -17,6 +17,16 @@ from torch.utils import _pytree as pytree
 
 from tests.opinfo.case import Case
 
+TYPES = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.complex64,
+    torch.int64,
+    torch.bool,
+)
+"""The element types of the sweep."""
+
 _LOOKED_AT = 60
 _ELEMENTS = 1 << 16
 _WIDEST = 1e-3
@@ -88,22 +98,24 @@ def seed(value: int = 0) -> None:
 def all_cases(wide: bool) -> Iterator[Case]:
     """Every case, in the order of the database.
 
-    float32, int64 and bool where an operator supports them; where it does not support float32, the
-    first that it supports. In a wide sweep every type that it supports.
+    `TYPES` where an operator supports them, and the first that it supports where it does not
+    support float32; float32 and the types that stand in for it also backward and in place. In a
+    wide sweep every type that it supports, in every direction.
     """
     for info in database.op_db:
         supported = sorted(info.supported_dtypes("cpu"), key=str)
-        chosen = [d for d in supported if d in (torch.float32, torch.int64, torch.bool)]
-        if wide:
-            chosen = supported
-        elif torch.float32 not in supported:
+        chosen = supported if wide else [dtype for dtype in supported if dtype in TYPES]
+        leading = {torch.float32}
+        if torch.float32 not in supported:
+            leading = {torch.int64, torch.bool, *supported[:1]}
             chosen = sorted({*chosen, *supported[:1]}, key=str)
         for dtype in chosen:
             name = str(dtype).removeprefix("torch.")
             yield Case(info.full_name, name, "forward")
             if info.inplace_variant and (wide or dtype is torch.float32):
                 yield Case(info.full_name, name, "inplace")
-            if info.supports_autograd and dtype in info.supported_backward_dtypes("cpu"):
+            differentiable = dtype in info.supported_backward_dtypes("cpu")
+            if info.supports_autograd and differentiable and (wide or dtype in leading):
                 yield Case(info.full_name, name, "backward")
 
 
