@@ -34,6 +34,7 @@ _FAMILIES = (
     "normalization",
     "numerical",
     "pooling",
+    "recurrent",
     "reduction",
     "scattering",
     "shape",

@@ -1,8 +1,8 @@
 """The fused encoder layer that `nn.TransformerEncoderLayer` becomes in inference.
 
 Vaswani et al., "Attention is all you need" (2017), with the layer norms before or after each
-half. Computed in float32 for half precision. A mask is bool, True where a key is not to be seen;
-a query that may see no key gives NaN, as in ATen.
+half. Computed in float32 for half precision. A mask is True where a key is not to be seen; a query
+that may see no key gives NaN, as in ATen.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.torch_interop.lowering.activation import gelu_of
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.normalization import normalize_last
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 
 @lowering("aten._transformer_encoder_layer_fwd.default")
@@ -110,8 +110,9 @@ def _self_attention(
 
 
 def _laid_out(c: Context, mask: Value, mask_type: int | None, shape: tuple[int, ...]) -> Value:
+    # ATen takes any number but 0 for True here, also of a mask that is meant to be added.
     if not mask.dtype.is_bool:
-        raise NotLowerable(f"an encoder layer's mask of type {mask.dtype}, not bool")
+        mask = c.b.compare(mask, c.full(mask.shape, 0, mask.dtype), "NE")
     if mask_type == 1:
         return c.b.broadcast_in_dim(mask, shape, (0, 3))
     return c.broadcast(mask, shape)

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
-from tests.torch_interop.lowering.harness import check, lower
+from tests.torch_interop.lowering.harness import check
 
 LAYER = "aten._transformer_encoder_layer_fwd.default"
 BATCH, LENGTH, EMBED, HEADS = 3, 5, 8, 2
@@ -32,6 +31,7 @@ def test_encoder_layer(use_gelu, norm_first):
         check(LAYER, *arguments, mask, mask_type)
 
 
-def test_a_mask_of_numbers_is_refused():
-    with pytest.raises(NotLowerable, match="mask of type float32"):
-        lower(LAYER, *_arguments(True, True), torch.zeros(LENGTH, LENGTH), 0)
+@pytest.mark.filterwarnings("ignore:Converting mask without torch.bool dtype")
+def test_a_mask_of_numbers_masks_where_it_is_not_0():
+    mask = torch.zeros(LENGTH, LENGTH).masked_fill(torch.ones(LENGTH, LENGTH).triu(1).bool(), -1e9)
+    check(LAYER, *_arguments(True, True), mask, 0)
