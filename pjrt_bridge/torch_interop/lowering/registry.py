@@ -29,6 +29,7 @@ _FAMILIES = (
     "convolution",
     "creation",
     "elementwise",
+    "grouped",
     "indexing",
     "matmul",
     "normalization",
