@@ -199,6 +199,11 @@ def is_symbolic(value: object) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
+def is_ragged(value: object) -> bool:
+    """Whether a size is that of a nested tensor's ragged dimension: a name for many sizes."""
+    return isinstance(value, torch.SymInt) and value.node.is_nested_int()
+
+
 _USUAL_SIZE = 5040  # Divisible by all that is likely: the graph may say that a size is.
 
 
@@ -211,6 +216,8 @@ def stand_in(value: Any) -> Any:
     """
     if isinstance(value, (tuple, list)):
         return tuple(map(stand_in, value))
+    if is_ragged(value):
+        raise ValueError(f"{value} stands for the sizes of a ragged dimension")
     if isinstance(value, torch.SymInt):
         expression, environment = value.node.expr, value.node.shape_env
         sizes = {}

@@ -109,6 +109,9 @@ class Specializer(Generic[_Compiled]):
 def _size(argument: Any) -> Any:
     if isinstance(argument, torch.Tensor):
         return (tuple(argument.shape), argument.stride())
+    if compat.is_ragged(argument):
+        # Each nested tensor has one of its own, and programs do not depend on it.
+        return (torch.SymInt, None)
     # 1, 1.0 and True are equal but make different programs.
     return (type(argument), argument)
 

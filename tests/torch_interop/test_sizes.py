@@ -199,3 +199,19 @@ def test_sizes_that_depend_on_data_and_go_together_in_calls_alone() -> None:
         for sizes in ((7, 2), (9, 3), (7, 2)):
             arguments = (torch.randn(4), *map(torch.tensor, sizes))
             assert_same(run(*arguments), function(*arguments))
+
+
+def test_ragged_sizes_of_nested_tensors() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x @ w) * 2
+
+    run, w = compiled(function), torch.randn(3, 4)
+    for lengths in ((3, 2), (3, 2), (4, 1), (5, 5)):
+        rows = [torch.randn(length, 3) for length in lengths]
+        x = torch.nested.nested_tensor(rows, layout=torch.jagged)
+        found, expected = run(x, w), function(x, w)
+        assert_same(found.values(), expected.values())
+        assert found.shape[:1] == expected.shape[:1]
+        assert [len(row) for row in found.unbind()] == list(lengths)
+    # One for torch's first capture, two for sums of the lengths once they differ.
+    assert [graph.on_device for graph in compiled_graphs()] == [1] * 3
