@@ -22,11 +22,11 @@ torch.compile gives, unlike eager, `~strides` for strides that torch's decomposi
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.opinfo.case import Case
-from tests.opinfo.sweep import Result
+from tests.sweeping.command import host_operators
 
 FILE = Path(__file__).with_name("expected.txt")
 
@@ -84,27 +84,3 @@ def table(outcomes: Mapping[Case, str]) -> str:
     rows += ["", "left to PyTorch, in so many cases:"]
     rows += [f"{number:6}  {name}" for name, number in host_operators(outcomes.values())[:40]]
     return "\n".join(rows)
-
-
-def host_operators(outcomes: Iterable[str]) -> list[tuple[str, int]]:
-    """Operators that PyTorch runs and the number of cases, most first."""
-    counts: Counter[str] = Counter()
-    for outcome in outcomes:
-        found: set[str] = set()
-        for part in outcome.split(" & "):
-            words = part.split()
-            if words[0] in ("mixed", "host"):
-                found.update(words[1].split(","))
-        counts.update(found)
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def differences(results: Iterable[Result], expected: Mapping[Case, str]) -> list[str]:
-    """Each problem, and each outcome that is not the expected one, as a line."""
-    lines = []
-    for result in results:
-        lines += [f"{result.case}: {problem}" for problem in result.problems]
-        known = expected.get(result.case)
-        if not result.problems and result.outcome != known:
-            lines.append(f"{result.case}: {result.outcome}, expected {known}")
-    return lines

@@ -5,45 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from torch._dynamo.exc import BackendCompilerFailed
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pjrt_bridge.torch_interop import compat
-from tests.opinfo import cases, graphs
+from tests.opinfo import cases
 from tests.opinfo.case import Case
 from tests.opinfo.cases import Sample
-from tests.opinfo.comparing import Numbers, Ran, differences
+from tests.sweeping.comparing import Numbers, Ran, differences
+from tests.sweeping.placed import line_of, name_of, placement, take
+from tests.sweeping.worker import Verdict
 
 Backend = str | Callable[..., Any]
-
-
-@dataclass
-class Verdict:
-    """What became of a case.
-
-    Attributes:
-        case: which.
-        outcomes: one for each way that its samples went; see expectations.
-        problems: wrong results and exceptions that are not torch's.
-        seconds: it took.
-    """
-
-    case: Case
-    outcomes: set[str] = field(default_factory=set)
-    problems: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 def run_case(case: Case, info: Any, count: int = 3) -> Verdict:
     """Run a case with so many samples."""
     started = time.perf_counter()
-    verdict = Verdict(case)
+    verdict = Verdict()
     try:
         samples = cases.samples(info, case, count)
     except Exception as error:
@@ -88,11 +71,11 @@ class _Run:
         try:
             found = self._compiled("pjrt", samples)
         except Exception as error:
-            return f"{_name(error)}: {_line(error)}"
+            return f"{name_of(error)}: {line_of(error)}"
         trouble = [diff for run in found for diff in self._compare(run, expected)]
         if trouble:
             return trouble[0]
-        self._verdict.outcomes.add(placement(graphs.take()))
+        self._verdict.outcomes.add(placement(take()))
         return None
 
     def alone(self, number: int, sample: Sample) -> bool:
@@ -100,14 +83,14 @@ class _Run:
         try:
             expected = self._eager([sample])
         except Exception as error:
-            self._verdict.outcomes.add(f"eager {_name(error)}")
+            self._verdict.outcomes.add(f"eager {name_of(error)}")
             return True
         try:
             found = self._compiled("pjrt", [sample])
         except Exception as error:
             self._judge_failure(number, sample, expected, error)
             return True
-        placed = placement(graphs.take())
+        placed = placement(take())
         flag = self._judge(number, sample, expected, found)
         self._verdict.outcomes.add(placed + flag)
         return bool(flag)
@@ -115,18 +98,18 @@ class _Run:
     def _judge_failure(self, number: int, sample: Sample, expected: Ran, error: Exception) -> None:
         """An exception is torch's if torch's own backend ends in the same."""
         if not self._fails_alike("aot_eager", sample, error):
-            self._problem(number, f"{_name(error)}: {_line(error)}")
+            self._problem(number, f"{name_of(error)}: {line_of(error)}")
             return
         flag = ""
         try:
             found = self._compiled("pjrt", [sample], fullgraph=False)
         except Exception as second:
             if not self._fails_alike("aot_eager", sample, second, fullgraph=False):
-                self._problem(number, f"with graph breaks, {_name(second)}: {_line(second)}")
+                self._problem(number, f"with graph breaks, {name_of(second)}: {line_of(second)}")
             flag = " !"
         else:
             flag = self._judge(number, sample, expected, found, fullgraph=False)
-        self._verdict.outcomes.add(f"untraceable {_name(error)}{flag}")
+        self._verdict.outcomes.add(f"untraceable {name_of(error)}{flag}")
 
     def _fails_alike(
         self, backend: Backend, sample: Sample, error: Exception, fullgraph: bool = True
@@ -134,7 +117,7 @@ class _Run:
         try:
             self._compiled(backend, [sample], fullgraph=fullgraph)
         except Exception as other:
-            return _name(other) == _name(error)
+            return name_of(other) == name_of(error)
         return False
 
     def _judge(
@@ -204,7 +187,7 @@ class _Run:
     ) -> tuple[Ran, Ran]:
         """Two calls of the compiled function, the second with other memory."""
         torch._dynamo.reset()
-        graphs.take()
+        take()
         function = torch.compile(
             self._function, backend=backend, dynamic=False, fullgraph=fullgraph
         )
@@ -289,24 +272,3 @@ def _gradients(samples: list[Sample], results: list[Any]) -> list[torch.Tensor]:
         torch.zeros_like(leaf) if gradient is None else gradient
         for leaf, gradient in zip(inputs, found, strict=True)
     ]
-
-
-def placement(placed: list[graphs.Placed]) -> str:
-    """Where the graphs of one compilation run, in one word and the operators that PyTorch runs."""
-    operators = ",".join(sorted({name for graph in placed for name in graph.host}))
-    if not placed:
-        return "no-graph"
-    if not operators and all(graph.device == 1 for graph in placed):
-        return "device"
-    where = "mixed" if any(graph.device for graph in placed) else "host"
-    return f"{where} {operators}"
-
-
-def _name(error: BaseException) -> str:
-    while isinstance(error, BackendCompilerFailed):
-        error = error.inner_exception
-    return type(error).__name__
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:400]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.opinfo import expectations
 from tests.opinfo.case import Case
-from tests.opinfo.expectations import differences
 from tests.opinfo.sweep import Sweep
+from tests.sweeping.command import differences
 
 EXPECTED = expectations.load()
 

@@ -6,13 +6,9 @@ that names a case. What torch or a plugin prints goes to standard error.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import traceback
 import warnings
-from dataclasses import asdict
-from typing import Any, TextIO
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -21,12 +17,12 @@ import torch
 from tests.opinfo import cases
 from tests.opinfo.case import Case
 from tests.opinfo.running import run_case
+from tests.sweeping import worker
 
 
 def main() -> None:
     """Serve until standard input ends."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    stream = worker.answers()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     # A measurement that Dynamo logs; it flushes the caches, a tenth of the time of a small case.
@@ -34,28 +30,13 @@ def main() -> None:
     cases.prepare()
     entries = cases.entries()
     wide = "wide" in sys.argv[1:]
-    _answer(answers, [asdict(case) for case in cases.all_cases(wide)])
-    for line in sys.stdin:
-        case = Case(**json.loads(line))
-        _answer(answers, _run(case, entries[case.entry], 10 if wide else 3))
-
-
-def _run(case: Case, info: Any, samples: int) -> dict[str, Any]:
-    try:
-        verdict = run_case(case, info, samples)
-    except Exception:
-        last = traceback.format_exc().splitlines()[-6:]
-        return {"outcomes": [], "problems": [" ".join(last)], "seconds": 0.0}
-    return {
-        "outcomes": sorted(verdict.outcomes),
-        "problems": verdict.problems,
-        "seconds": verdict.seconds,
-    }
-
-
-def _answer(stream: TextIO, value: object) -> None:
-    stream.write(json.dumps(value) + "\n")
-    stream.flush()
+    samples = 10 if wide else 3
+    worker.serve(
+        stream,
+        Case,
+        cases.all_cases(wide),
+        lambda case: run_case(case, entries[case.entry], samples),
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""What became of the graphs of a compiled function, as one record."""
+"""What became of the graphs of compiled functions, in short."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+
+from torch._dynamo.exc import BackendCompilerFailed
 
 from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.torch_interop import records
@@ -44,3 +46,26 @@ def _name(obstacle: Obstacle) -> str:
     if _ARGUMENT.fullmatch(obstacle.operator):
         return "an-argument"
     return obstacle.operator.replace(" ", "-") or obstacle.kind
+
+
+def placement(placed: list[Placed]) -> str:
+    """Where the graphs of one compilation run, in one word and the operators that PyTorch runs."""
+    operators = ",".join(sorted({name for graph in placed for name in graph.host}))
+    if not placed:
+        return "no-graph"
+    if not operators and all(graph.device == 1 for graph in placed):
+        return "device"
+    where = "mixed" if any(graph.device for graph in placed) else "host"
+    return f"{where} {operators}"
+
+
+def name_of(error: BaseException) -> str:
+    """The type of an exception that torch.compile raised, or of the backend's own inside it."""
+    while isinstance(error, BackendCompilerFailed):
+        error = error.inner_exception
+    return type(error).__name__
+
+
+def line_of(error: BaseException) -> str:
+    """What an exception says, in one line of bounded length."""
+    return " ".join(str(error).split())[:400]

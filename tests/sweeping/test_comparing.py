@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tests.opinfo.comparing import Numbers, Ran, differences
+from tests.sweeping.comparing import Numbers, Ran, differences
 
 X = torch.tensor([[1.0, math.nan, 0.0], [2.0, math.inf, -3.0]])
 

@@ -1,0 +1,107 @@
+"""A sweep from the command line, and its file of expected outcomes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic
+
+from tests.sweeping.worker import C, Result, Worker, run
+
+
+@dataclass(frozen=True)
+class Sweeping(Generic[C]):
+    """What is swept.
+
+    Attributes:
+        program: how users call it.
+        about: for its help.
+        start: makes a worker.
+        file: of expected outcomes.
+        load: reads the file.
+        dump: gives the text of the file.
+        table: sums outcomes up.
+    """
+
+    program: str
+    about: str | None
+    start: Callable[[], Worker[C]]
+    file: Path
+    load: Callable[[], dict[C, str]]
+    dump: Callable[[Mapping[C, str]], str]
+    table: Callable[[Mapping[C, str]], str]
+
+
+def main(sweeping: Sweeping[C]) -> int:
+    """The process's exit status: 1 where something is wrong or unexpected."""
+    parser = argparse.ArgumentParser(prog=sweeping.program, description=sweeping.about)
+    parser.add_argument("names", nargs="*", help="only cases whose name contains one of these")
+    parser.add_argument("--write", action="store_true", help="write the file of outcomes")
+    parser.add_argument("--slowest", type=int, default=0, help="also list so many slow cases")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (all cores)"
+    )
+    options = parser.parse_args()
+    expected = sweeping.load() if sweeping.file.exists() else {}
+    started = time.perf_counter()
+    with sweeping.start() as worker:
+        every = worker.cases()
+    chosen = [
+        case
+        for case in every
+        if not options.names or any(name in str(case) for name in options.names)
+    ]
+    results: list[Result[C]] = []
+    for result in run(sweeping.start, chosen, options.jobs):
+        results.append(result)
+        _progress(len(results), len(chosen), result)
+    results.sort(key=lambda result: every.index(result.case))
+    outcomes = {result.case: result.outcome for result in results if not result.problems}
+    print(sweeping.table(outcomes))
+    print(f"{len(results)} cases in {time.perf_counter() - started:.0f} s")
+    for result in sorted(results, key=lambda item: -item.seconds)[: options.slowest]:
+        print(f"{result.seconds:8.1f} s  {result.case}")
+    wrong = [result for result in results if result.problems]
+    if options.write:
+        kept = {case: text for case, text in expected.items() if options.names and case in every}
+        sweeping.file.write_text(sweeping.dump({**kept, **outcomes}))
+        expected = sweeping.load()
+    lines = differences(wrong if options.write else results, expected)
+    print("\n".join(lines))
+    return 1 if lines else 0
+
+
+def _progress(done: int, total: int, result: Result[C]) -> None:
+    if result.problems or done % 100 == 0:
+        print(f"{done}/{total} {result.case}", *result.problems, file=sys.stderr, flush=True)
+
+
+def differences(results: Iterable[Result[C]], expected: Mapping[C, str]) -> list[str]:
+    """Each problem, and each outcome that is not the expected one, as a line."""
+    lines = []
+    for result in results:
+        lines += [f"{result.case}: {problem}" for problem in result.problems]
+        known = expected.get(result.case)
+        if not result.problems and result.outcome != known:
+            lines.append(f"{result.case}: {result.outcome}, expected {known}")
+    return lines
+
+
+def host_operators(outcomes: Iterable[str]) -> list[tuple[str, int]]:
+    """Operators that PyTorch runs and the number of cases, most first."""
+    counts: Counter[str] = Counter()
+    for outcome in outcomes:
+        found: set[str] = set()
+        for part in outcome.split(" & "):
+            words = part.split()
+            for at, word in enumerate(words[:-1]):
+                if word in ("mixed", "host"):
+                    found.update(words[at + 1].split(","))
+        counts.update(found)
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
