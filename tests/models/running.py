@@ -1,0 +1,264 @@
+"""Runs a model through the backend and in eager PyTorch, and finds what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dynamo.exc import Unsupported
+from torch.utils import _pytree as pytree
+
+from tests.models import zoo
+from tests.models.case import Case
+from tests.models.generation import generate
+from tests.sweeping.comparing import Ran, differences
+from tests.sweeping.placed import Placed, line_of, name_of, placement, take
+from tests.sweeping.worker import Verdict
+
+CALLS = 2
+"""Of every model; between them, in training, is a step of the optimizer."""
+
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2}
+"""Largest difference allowed, in a tensor whose largest element is 1."""
+
+SMALLEST = 1e-2
+"""A gradient whose largest element is less than this part of the largest of all counts as if it
+were that: some are zero but for rounding, such as those of the biases of keys."""
+
+Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Makes something compiled of a model, or leaves it."""
+
+Runner = Callable[[Wrapper], list[Ran]]
+"""Gives what each call of a wrapped model gave."""
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How a model is run.
+
+    Attributes:
+        training: with gradients of all parameters.
+        dtype: of weights and inputs.
+        autocast: bfloat16 where torch thinks that it is enough.
+    """
+
+    training: bool
+    dtype: torch.dtype = torch.float32
+    autocast: bool = False
+
+    @property
+    def tolerance(self) -> float:
+        return TOLERANCES[torch.bfloat16 if self.autocast else self.dtype]
+
+    def context(self) -> AbstractContextManager[Any]:
+        """What the model is called in."""
+        return torch.autocast("cpu", torch.bfloat16) if self.autocast else nullcontext()
+
+
+MODES = {
+    "inference": Mode(False),
+    "training": Mode(True),
+    "inference-bf16": Mode(False, autocast=True),
+    "training-bf16": Mode(True, autocast=True),
+    "inference-f64": Mode(False, torch.float64),
+    "training-f64": Mode(True, torch.float64),
+}
+
+EXTRA = {
+    "inference-bf16": ("bert", "convnext"),
+    "training-bf16": ("bert", "convnext"),
+    "inference-f64": ("bert", "convnet"),
+    "training-f64": ("bert", "convnet"),
+    "generation": ("llama", "mistral"),
+}
+"""Models that are run in more ways than by default."""
+
+
+GRAPHS = {"inference": 1, "training": 2, "generation": 2}
+"""In how many graphs a model should run: forward and backward; prompt and every token after it."""
+
+
+def all_cases() -> Iterator[Case]:
+    """Every model in every mode that it is run in."""
+    for model in zoo.MODELS:
+        for mode in ("inference", "training"):
+            yield Case(model, mode)
+        for mode, models in EXTRA.items():
+            if model in models:
+                yield Case(model, mode)
+
+
+def run_case(case: Case) -> Verdict:
+    """Compile a model in a mode and compare each of its calls with eager's."""
+    started = time.process_time()
+    verdict = Verdict()
+    mode = MODES.get(case.mode)
+    tolerance = 0.0 if mode is None else mode.tolerance
+
+    def runner(wrap: Wrapper) -> list[Ran]:
+        if mode is None:
+            return [Ran(generate(case.model, wrap), [], [])]
+        return list(calls(case.model, mode, wrap))
+
+    expected = runner(lambda function: function)
+    trouble = ""
+    try:
+        found, placed = _compiled(runner, fullgraph=True)
+    except Exception as error:
+        if not isinstance(error, Unsupported) and not _fails_alike(runner, error):
+            verdict.problems.append(f"{name_of(error)}: {line_of(error)}")
+            return verdict
+        trouble = f"untraceable {name_of(error)} "
+        found, placed = _compiled(runner, fullgraph=False)
+    wrong = _differences(found, expected, tolerance)
+    flag = ""
+    if wrong:
+        traced = _as_others(runner, fullgraph=not trouble)
+        if _differences(found, traced, tolerance):
+            verdict.problems += wrong[:5]
+        else:
+            flag = " ~traced"
+    verdict.outcomes.add(trouble + outcome(case, placed) + flag)
+    verdict.seconds = time.process_time() - started
+    return verdict
+
+
+def outcome(case: Case, placed: list[Placed]) -> str:
+    """Where a model ran, and in how many graphs if that is not as it should be."""
+    usual = GRAPHS[case.mode.partition("-")[0]]
+    graphs = sum(not graph.inner for graph in placed)
+    return placement(placed) + ("" if graphs == usual else f" in {graphs} graphs")
+
+
+def _compiled(runner: Runner, fullgraph: bool) -> tuple[list[Ran], list[Placed]]:
+    """What calls of the compiled model gave, and what became of its graphs."""
+    torch.compiler.reset()
+    take()
+    found = runner(partial(torch.compile, backend="pjrt", options={}, fullgraph=fullgraph))
+    return found, take()
+
+
+def _as_others(runner: Runner, fullgraph: bool) -> list[Ran]:
+    """What calls of the model give when torch's own backend compiled it."""
+    torch.compiler.reset()
+    return runner(partial(torch.compile, backend="aot_eager", fullgraph=fullgraph))
+
+
+def _fails_alike(runner: Runner, error: Exception) -> bool:
+    """Whether torch's own backend ends in the same exception."""
+    try:
+        _as_others(runner, fullgraph=True)
+    except Exception as other:
+        return name_of(other) == name_of(error)
+    return False
+
+
+def _differences(found: list[Ran], expected: list[Ran], tolerance: float) -> list[str]:
+    return [
+        f"call {call}: {text}"
+        for call, (ours, theirs) in enumerate(zip(found, expected, strict=True))
+        for text in compare(ours, theirs, tolerance)
+    ]
+
+
+def calls(name: str, mode: Mode, wrap: Wrapper) -> Iterator[Ran]:
+    """What each call gave: outputs, gradients of all parameters, and buffers afterwards."""
+    torch.manual_seed(0)
+    model, inputs = zoo.build(name)
+    assert_determined(model)
+    model.to(mode.dtype)
+    inputs = pytree.tree_map_only(
+        torch.Tensor, lambda x: x.to(mode.dtype) if x.is_floating_point() else x, inputs
+    )
+    with torch.no_grad():
+        model.eval()(**inputs)  # Some make in their first call what cannot be traced.
+    function = wrap(model.train(mode.training))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(CALLS):
+        optimizer.zero_grad()
+        with torch.set_grad_enabled(mode.training), mode.context():
+            results = plain(function(**inputs))
+        if mode.training:
+            loss(results).backward()
+        gradients = {key: weight.grad for key, weight in model.named_parameters()}
+        state = dict(model.named_buffers())
+        yield pytree.tree_map_only(
+            torch.Tensor,
+            lambda x: x.detach().clone(),
+            Ran(results, gradients if mode.training else [], state),
+        )
+        if mode.training:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+
+def assert_determined(model: nn.Module) -> None:
+    """Nothing in a model drops anything by chance."""
+    chances = [m for m in model.modules() if isinstance(m, nn.Dropout) and m.p > 0]
+    assert not chances, f"{type(model).__name__} leaves something to chance: {chances}"
+
+
+def plain(results: Any) -> Any:
+    """Results in lists and dicts only; models have classes of their own for them."""
+    if isinstance(results, Mapping):
+        return {key: plain(value) for key, value in results.items()}
+    if isinstance(results, (list, tuple)):
+        return [plain(value) for value in results]
+    return results
+
+
+def loss(results: Any) -> torch.Tensor:
+    """The model's own loss, else a fixed random sum of all that it gives."""
+    own = results.get("loss") if isinstance(results, dict) else None
+    if own is not None:
+        return own
+    generator = torch.Generator().manual_seed(1)
+    return torch.stack(
+        [
+            (leaf * torch.randn(leaf.shape, generator=generator)).mean()
+            for leaf in pytree.tree_leaves(results)
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+        ]
+    ).sum()
+
+
+def compare(found: Ran, expected: Ran, tolerance: float) -> list[str]:
+    """Each place where two calls differ by more than the tolerance of the largest element there."""
+    floor = SMALLEST * max(map(_largest, pytree.tree_leaves(expected.gradients)), default=0.0)
+    ours, theirs = [], []
+    for part, least in (("results", 0.0), ("gradients", floor), ("arguments", 0.0)):
+        one, other = getattr(found, part), getattr(expected, part)
+        scales = [max(_largest(leaf), least) or 1.0 for leaf in pytree.tree_leaves(other)]
+        ours.append(_divided(one, scales))
+        theirs.append(_divided(other, scales))
+
+    def tolerances(dtype: torch.dtype) -> tuple[float, float]:
+        return (0.0, tolerance) if dtype.is_floating_point else (0.0, 0.0)
+
+    return differences(Ran(*ours), Ran(*theirs), tolerances)
+
+
+def _largest(leaf: Any) -> float:
+    if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
+        return 0.0
+    return float(leaf.detach().abs().nan_to_num(posinf=0.0).max())
+
+
+def _divided(tree: Any, scales: list[float]) -> Any:
+    """Floating tensors over these numbers; of another structure, which is reported, as it is."""
+    leaves, structure = pytree.tree_flatten(tree)
+    if len(leaves) != len(scales):
+        return tree
+    return pytree.tree_unflatten(
+        [
+            leaf / scale if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+            for leaf, scale in zip(leaves, scales, strict=True)
+        ],
+        structure,
+    )
