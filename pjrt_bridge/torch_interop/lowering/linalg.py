@@ -20,7 +20,7 @@ from pjrt_bridge.torch_interop.lowering.context import INT32, Context, Scalar
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.lowering.shape import conjugate, part
 
-PANEL = 32
+PANEL = 64
 """Columns that blocked factorizations take at a time; narrower matrices are one panel."""
 
 State = tuple[Value, ...]
@@ -213,6 +213,11 @@ def as_type(c: Context, x: Value, dtype: DType) -> Value:
 def scaled(c: Context, x: Value, factor: Value) -> Value:
     """`x` times a factor that broadcasts to it; real factors scale complex values."""
     return c.b.multiply(x, c.broadcast(as_type(c, factor, x.dtype), x.shape))
+
+
+def divided(c: Context, x: Value, divisor: Value) -> Value:
+    """`x` by a divisor that broadcasts to it; real ones divide complex values."""
+    return c.b.divide(x, c.broadcast(as_type(c, divisor, x.dtype), x.shape))
 
 
 def solve_triangle(

@@ -6,7 +6,7 @@ are LAPACK's: the first of the largest candidates, by |re| + |im|, counted from 
 whose LU has a pivot of 0 is factored to the end. Columns from the failing minor of a Cholesky
 factor on hold the triangle that was given.
 
-Cost: the operations of LAPACK, threefold where they are done on masked whole columns; panels of 32
+Cost: the operations of LAPACK, threefold where they are done on masked whole columns; panels of 64
 columns are eliminated one by one, the rest is updated by products.
 """
 

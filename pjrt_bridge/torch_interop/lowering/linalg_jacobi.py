@@ -1,25 +1,29 @@
-"""Eigenvalues of Hermitian matrices and singular values, by rotations of pairs of columns.
+"""Eigenvalues of Hermitian matrices and singular values, by rotations of pairs of vectors.
 
-Jacobi's method in parallel (Brent and Luk, "The solution of singular-value and symmetric eigenvalue
-problems on multiprocessor arrays", 1985): a sweep of n - 1 rounds meets every pair once, and each
-round turns n / 2 pairs at a time; then the columns move on to other partners. 6 to 10 sweeps reach
-the precision of the element type; the bound is 30.
+One-sided Jacobi (Hestenes, 1958): rows are turned in pairs, all of a round at once, until they are
+orthogonal to each other. A sweep of n rounds meets every pair once: neighbours are turned and
+exchanged, so that each row travels past all others (Stewart, "A Jacobi-like algorithm for computing
+the Schur decomposition of a nonhermitian matrix", 1985). 6 to 10 sweeps reach the precision of the
+element type; the bound is 30. The eigenvectors of a Hermitian matrix are the left singular vectors
+of the Cholesky factor of the matrix plus a multiple of 1 that makes it positive definite.
 
-Cost: a round reads and writes the matrix a few times, so n columns take about 8 n rounds of n^2
-elements: good for tens and hundreds of columns, and for many matrices at once; LAPACK's way by
-tridiagonal matrices takes fewer operations, but one after the other. Accuracy: residuals and
-orthogonality of a few eps times the norm, as LAPACK's; small singular values are at least as
-accurate. A matrix that holds infinities or NaN gives NaN.
+Cost: n rows take about 8 n rounds, each of which reads the matrix twice and writes it once: good
+for tens and hundreds of rows, and for many matrices at once. LAPACK's ways by bidiagonal and
+tridiagonal matrices take fewer operations, but one after the other. Accuracy: residuals and
+orthogonality of a few eps times the norm, as LAPACK's. A matrix that holds infinities or NaN gives
+NaN.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.torch_interop.lowering import linalg as la
 from pjrt_bridge.torch_interop.lowering import linalg_qr as householder
 from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.linalg_factor import cholesky
 from pjrt_bridge.torch_interop.lowering.shape import conjugate, part
 
 _SWEEPS = 30
@@ -30,7 +34,7 @@ class Spectrum:
     """`a @ vectors == vectors * values`: values (batch, n) ascend; vectors (batch, n, n)."""
 
     values: Value
-    vectors: Value | None
+    vectors: Value
 
 
 @dataclass(frozen=True)
@@ -42,49 +46,76 @@ class Singular:
     right: Value | None
 
 
-# -- pairs --------------------------------------------------------------------------------------
+# -- rotations ----------------------------------------------------------------------------------
 
 
-def _halves(c: Context, x: Value) -> tuple[Value, Value]:
-    middle = x.shape[2] // 2
-    return part(c, x, 2, 0, middle), part(c, x, 2, middle, 2 * middle)
+def _orthogonal(c: Context, rows: Value, measured: int) -> Value:
+    """Rows (batch, n, any) turned until their first `measured` elements are orthogonal.
 
-
-def _turned(c: Context, x: Value, cosine: Value, sine: Value) -> Value:
-    """Each column of the left half and its partner in the right half, turned.
-
-    The angles are (batch, 1, half), in the element type of x.
+    Their order changes; a last row of zeros stays the last.
     """
     b = c.b
-    left, right = _halves(c, x)
-    cosine, sine = (c.broadcast(v, left.shape) for v in (cosine, sine))
-    first = b.subtract(b.multiply(cosine, left), b.multiply(conjugate(c, sine), right))
-    second = b.add(b.multiply(sine, left), b.multiply(cosine, right))
-    return b.concatenate([first, second], 2)
+    _, size, width = rows.shape
+    wide = size + size % 2
+    rows = la.padded(c, rows, wide, width)
+    real = la.real_type(rows.dtype)
+    tolerance = max(8.0, math.sqrt(measured)) * la.epsilon(rows.dtype)
+
+    def unfinished(state: la.State) -> Value:
+        more = b.compare(state[1], c.full((), tolerance, real), "GT")
+        return b.and_(more, la.against(c, state[0], "LT", _SWEEPS))
+
+    def rounds(_: Value, worst: Value, rows: Value) -> tuple[Value, ...]:
+        rows, cosine = _turned(c, rows, measured)
+        worst = b.maximum(worst, cosine)
+        if wide > 2:
+            inner, cosine = _turned(c, part(c, rows, 1, 1, wide - 1), measured)
+            rows = la.put(c, rows, inner, la.integer(c, 1), None)
+            worst = b.maximum(worst, cosine)
+        return worst, rows
+
+    def sweep(state: la.State) -> tuple[Value, ...]:
+        worst, rows = la.repeat(c, wide // 2, (c.full((), 0, real), state[2]), rounds)
+        # All have passed all others: the order is the reverse.
+        return b.add(state[0], la.integer(c, 1)), worst, b.reverse(rows, (1,))
+
+    inits = (la.integer(c, 0), c.full((), 1, real), rows)
+    return part(c, b.while_(inits, unfinished, sweep)[2], 1, 0, size)
 
 
-def _moved(c: Context, x: Value, dim: int) -> Value:
-    """Columns (or rows) with their next partners: all but the first go round."""
-    half = x.shape[dim] // 2
-    if half == 1:
-        return x
-    pieces = [(0, 1), (half, half + 1), (1, half - 1), (half + 1, 2 * half), (half - 1, half)]
-    return c.b.concatenate([part(c, x, dim, *ends) for ends in pieces], dim)
+def _turned(c: Context, rows: Value, measured: int) -> tuple[Value, Value]:
+    """Rows 0 and 1, 2 and 3, ... turned to be orthogonal and exchanged; the largest cosine."""
+    b = c.b
+    batch, size, width = rows.shape
+    pairs = c.reshape(rows, (batch, size // 2, 2, width))
+    seen = part(c, pairs, 3, 0, measured)
+    first, second = part(c, seen, 2, 0, 1), part(c, seen, 2, 1, 2)
+    before, after = (b.reduce_sum(la.magnitude_squared(c, v), (3,)) for v in (first, second))
+    shared = b.reduce_sum(b.multiply(conjugate(c, first), second), (3,))
+    # Rows that are lost in the rounding of all others need no angle.
+    negligible = c.full(before.shape, la.epsilon(rows.dtype) ** 4, before.dtype)
+    known = b.compare(b.minimum(before, after), negligible, "GT")
+    lengths = b.multiply(b.sqrt(before), b.sqrt(after))
+    cosines = b.divide(b.abs(shared), la.where(c, known, lengths, 1))
+    cosines = la.where(c, known, cosines, 0)
+    small = c.full(cosines.shape, la.epsilon(rows.dtype) / 2, cosines.dtype)
+    cosine, sine = _angles(c, before, after, shared, b.compare(cosines, small, "GT"))
+    own = b.concatenate([sine, b.negate(conjugate(c, sine))], 2)
+    own, other = (b.broadcast_in_dim(v, pairs.shape, (0, 1, 2)) for v in (own, cosine))
+    turned = b.add(b.multiply(own, pairs), b.multiply(other, b.reverse(pairs, (2,))))
+    return c.reshape(turned, rows.shape), b.reduce_max(cosines, (0, 1, 2))
 
 
 def _angles(
     c: Context, first: Value, second: Value, shared: Value, chosen: Value
-) -> tuple[Value, Value, Value]:
-    """What makes `[[first, shared], [conj(shared), second]]` diagonal, where `chosen`.
+) -> tuple[Value, Value]:
+    """Cosine and sine that make `[[first, shared], [conj(shared), second]]` diagonal.
 
-    Returns:
-        cosine and sine in the type of `shared`, and by how much `first` falls and `second` grows.
+    They are in the type of `shared`: 1 and 0 where not `chosen`.
     """
     b = c.b
-    size = b.abs(shared)
-    divisor = la.where(c, chosen, size, 1)
-    two = c.full(size.shape, 2, size.dtype)
-    one = c.full(size.shape, 1, size.dtype)
+    divisor = la.where(c, chosen, b.abs(shared), 1)
+    two, one = (c.full(divisor.shape, value, divisor.dtype) for value in (2, 1))
     slope = b.divide(b.divide(b.subtract(second, first), divisor), two)
     steep = b.add(b.abs(slope), b.sqrt(b.add(one, b.multiply(slope, slope))))
     falling = b.compare(slope, c.full(slope.shape, 0, slope.dtype), "LT")
@@ -93,26 +124,28 @@ def _angles(
     cosine = b.divide(one, b.sqrt(b.add(one, b.multiply(tangent, tangent))))
     phase = b.divide(shared, la.as_type(c, divisor, shared.dtype))
     sine = b.multiply(la.as_type(c, b.multiply(tangent, cosine), shared.dtype), phase)
-    return la.as_type(c, cosine, shared.dtype), sine, b.multiply(tangent, size)
+    return la.as_type(c, cosine, shared.dtype), sine
+
+
+# -- parts of both ------------------------------------------------------------------------------
 
 
 def _unit(c: Context, a: Value) -> tuple[Value, Value]:
-    """Matrices divided by their largest magnitudes, and these, real (batch, 1, 1).
+    """Matrices divided by their largest magnitudes, and these, real (batch, 1).
 
     A matrix that holds infinities or NaN becomes one of NaN.
     """
     b = c.b
     largest = b.reduce_max(b.abs(a), (1, 2))
     zero = b.compare(largest, c.full(largest.shape, 0, largest.dtype), "EQ")
-    scale = c.reshape(la.where(c, b.not_(zero), largest, 1), (a.shape[0], 1, 1))
-    known = b.is_finite(scale)
-    scale = la.where(c, known, scale, float("nan"))
-    return b.divide(a, c.broadcast(la.as_type(c, scale, a.dtype), a.shape)), scale
+    scale = la.where(c, b.not_(zero), largest, 1)
+    scale = la.where(c, b.is_finite(scale), scale, math.nan)
+    return la.divided(c, a, c.reshape(scale, (a.shape[0], 1, 1))), c.reshape(scale, (a.shape[0], 1))
 
 
-def _column(c: Context, x: Value) -> Value:
-    """A vector for each matrix, as a row: (batch, 1, n)."""
-    return c.reshape(x, (x.shape[0], 1, x.shape[1]))
+def _lengths(c: Context, rows: Value) -> Value:
+    """(batch, n) of (batch, n, any)."""
+    return c.b.sqrt(c.b.reduce_sum(la.magnitude_squared(c, rows), (2,)))
 
 
 def _ordered(c: Context, keys: Value) -> tuple[Value, Value]:
@@ -129,58 +162,41 @@ def _ordered(c: Context, keys: Value) -> tuple[Value, Value]:
 # -- Hermitian matrices -------------------------------------------------------------------------
 
 
-def hermitian(c: Context, a: Value, *, vectors: bool) -> Spectrum:
-    """Eigenvalues, and eigenvectors if asked for, of (batch, n, n), all of which is read."""
+def hermitian(c: Context, a: Value) -> Spectrum:
+    """Eigenvalues and eigenvectors of (batch, n, n), all of which is read."""
     b = c.b
     batch, size, _ = a.shape
     if 0 in a.shape:
-        empty = c.full((batch, size), 0, la.real_type(a.dtype))
-        return Spectrum(empty, a if vectors else None)
+        return Spectrum(c.full((batch, size), 0, la.real_type(a.dtype)), a)
     a, scale = _unit(c, a)
-    wide = size + size % 2
-    a = la.padded(c, a, wide, wide)
-    values = b.real(la.diagonal(c, a))
-    basis = [la.identity(c, (batch, wide, wide), a.dtype)] if vectors else []
-    norm = b.sqrt(b.reduce_sum(la.magnitude_squared(c, a), (1, 2)))
-    bound = b.multiply(norm, c.full(norm.shape, la.epsilon(a.dtype), norm.dtype))
-
-    def unfinished(state: la.State) -> Value:
-        off = la.where(c, la.diagonal_relation(c, a.shape, "NE"), state[1], 0)
-        rest = b.sqrt(b.reduce_sum(la.magnitude_squared(c, off), (1, 2)))
-        more = b.reduce_or(b.compare(rest, bound, "GT"), (0,))
-        return b.and_(more, la.against(c, state[0], "LT", _SWEEPS))
-
-    def sweep(state: la.State) -> tuple[Value, ...]:
-        after = la.repeat(c, wide - 1, state[1:], lambda _, *inner: _turn_both(c, *inner))
-        return (b.add(state[0], la.integer(c, 1)), *after)
-
-    _, _, values, *basis = b.while_((la.integer(c, 0), a, values, *basis), unfinished, sweep)
-    values, order = _ordered(c, part(c, values, 1, 0, size))
-    values = la.scaled(c, values, c.reshape(scale, (batch, 1)))
-    found = [la.take_columns(c, la.cropped(c, v, size, size), order) for v in basis]
-    return Spectrum(values, found[0] if found else None)
+    bound = _norm_bound(c, a)
+    shift = la.scaled(c, la.identity(c, a.shape, a.dtype), c.reshape(bound, (batch, 1, 1)))
+    factor, _ = cholesky(c, b.add(a, shift))
+    rows = _orthogonal(c, la.transposed(c, factor), size)
+    rows = la.divided(c, rows, c.reshape(_lengths(c, rows), (batch, size, 1)))
+    # Rayleigh's quotients, which the shift has not rounded.
+    images = la.product(c, rows, la.transposed(c, a))
+    quotients = b.reduce_sum(b.multiply(conjugate(c, rows), images), (2,))
+    values, order = _ordered(c, b.real(quotients))
+    vectors = la.transposed(c, la.take_rows(c, rows, order))
+    return Spectrum(b.multiply(values, c.broadcast(scale, values.shape)), vectors)
 
 
-def _turn_both(c: Context, a: Value, values: Value, *basis: Value) -> tuple[Value, ...]:
-    """One round: rows and columns turned and moved on; `values` is the diagonal."""
+def _norm_bound(c: Context, a: Value) -> Value:
+    """More than the largest magnitude of an eigenvalue, at most about twice; (batch,).
+
+    The norm of the fourth power, for which all eigenvalues count, is not far above it.
+    """
     b = c.b
-    half = a.shape[1] // 2
-    shared = la.diagonal(c, part(c, part(c, a, 1, 0, half), 2, half, 2 * half))
-    chosen = b.compare(shared, c.full(shared.shape, 0, shared.dtype), "NE")
-    first, second = part(c, values, 1, 0, half), part(c, values, 1, half, 2 * half)
-    cosine, sine, shift = _angles(c, first, second, shared, chosen)
-    cosine, sine = _column(c, cosine), _column(c, sine)
-    values = b.concatenate([b.subtract(first, shift), b.add(second, shift)], 1)
-    a = _turned(c, la.adjoint(c, _turned(c, a, cosine, sine)), cosine, sine)
-    # What rounding left of the pairs' own elements would never go away.
-    row, column = la.numbered(c, a.shape, 1), la.numbered(c, a.shape, 2)
-    distance = b.abs(b.subtract(row, column))
-    a = la.where(c, la.against(c, distance, "NE", half), a, 0)
-    return (
-        _moved(c, _moved(c, a, 1), 2),
-        _moved(c, values, 1),
-        *(_moved(c, _turned(c, v, cosine, sine), 2) for v in basis),
-    )
+    square = la.product(c, a, a)
+    largest = b.reduce_max(b.abs(square), (1, 2))
+    zero = b.compare(largest, c.full(largest.shape, 0, largest.dtype), "EQ")
+    unit = la.where(c, b.not_(zero), largest, 1)
+    square = la.divided(c, square, c.reshape(unit, (a.shape[0], 1, 1)))
+    fourth = la.product(c, square, square)
+    norm = b.sqrt(b.reduce_sum(la.magnitude_squared(c, fourth), (1, 2)))
+    bound = b.multiply(b.sqrt(b.sqrt(norm)), b.sqrt(unit))
+    return la.where(c, b.not_(zero), b.multiply(bound, c.full(bound.shape, 1.25, bound.dtype)), 1)
 
 
 # -- singular values ----------------------------------------------------------------------------
@@ -220,61 +236,31 @@ def singular(c: Context, a: Value, *, vectors: bool, full: bool = False) -> Sing
                 beyond = la.against(c, la.numbered(c, left.shape, 2), "GE", columns)
                 left = c.b.select(beyond, la.identity(c, left.shape, a.dtype), left)
             left = householder.apply(c, compact, factors, left, adjoint=False)
-    return Singular(left, la.scaled(c, values, c.reshape(scale, (batch, 1))), right)
+    return Singular(left, c.b.multiply(values, c.broadcast(scale, values.shape)), right)
 
 
 def _square(c: Context, a: Value, vectors: bool) -> tuple[Value | None, Value, Value | None]:
     """Left vectors, singular values and right vectors of (batch, n, n), at most 1 in magnitude."""
     b = c.b
     batch, size, _ = a.shape
-    wide = size + size % 2
-    a = la.padded(c, a, size, wide)
-    basis = [la.identity(c, (batch, wide, wide), a.dtype)] if vectors else []
-    tolerance = max(8.0, size**0.5) * la.epsilon(a.dtype)
-    worst = c.full((), 1, la.real_type(a.dtype))
-
-    def unfinished(state: la.State) -> Value:
-        more = b.compare(state[1], c.full((), tolerance, worst.dtype), "GT")
-        return b.and_(more, la.against(c, state[0], "LT", _SWEEPS))
-
-    def sweep(state: la.State) -> tuple[Value, ...]:
-        zero = c.full((), 0, worst.dtype)
-        after = la.repeat(
-            c, wide - 1, (zero, *state[2:]), lambda _, *inner: _turn_columns(c, *inner)
-        )
-        return (b.add(state[0], la.integer(c, 1)), *after)
-
-    _, _, a, *basis = b.while_((la.integer(c, 0), worst, a, *basis), unfinished, sweep)
-    a = part(c, a, 2, 0, size)
-    lengths = b.sqrt(b.reduce_sum(la.magnitude_squared(c, a), (1,)))
-    falling, order = _ordered(c, b.negate(lengths))
-    values = b.negate(falling)
-    if not basis:
-        return None, values, None
-    # The columns are orthogonal but may be 0; reflectors make a basis of them in any case.
-    compact, factors = householder.factor(c, la.take_columns(c, a, order))
+    rows = la.transposed(c, a)
+    if not vectors:
+        lengths = _lengths(c, _orthogonal(c, rows, size))
+        return None, b.negate(_ordered(c, b.negate(lengths))[0]), None
+    # What turns the columns of `a` turns those of 1 to the right vectors.
+    both = b.concatenate([rows, la.identity(c, a.shape, a.dtype)], 2)
+    both = _orthogonal(c, both, size)
+    rows, right = part(c, both, 2, 0, size), part(c, both, 2, size, 2 * size)
+    # Roundings add up along the way, for both parts alike.
+    grown = _lengths(c, right)
+    right = la.divided(c, right, c.reshape(grown, (batch, size, 1)))
+    falling, order = _ordered(c, b.negate(b.divide(_lengths(c, rows), grown)))
+    columns = la.transposed(c, la.take_rows(c, rows, order))
+    # They are orthogonal but may be 0; reflectors make a basis of them in any case.
+    compact, factors = householder.factor(c, columns)
     corner = b.real(la.diagonal(c, compact))
     negative = b.compare(corner, c.full(corner.shape, 0, corner.dtype), "LT")
     sign = la.where(c, negative, c.full(corner.shape, -1, corner.dtype), 1)
-    left = la.scaled(c, householder.orthogonal(c, compact, factors, size), _column(c, sign))
-    return left, values, la.take_columns(c, la.cropped(c, basis[0], size, size), order)
-
-
-def _turn_columns(c: Context, worst: Value, a: Value, *basis: Value) -> tuple[Value, ...]:
-    """One round; `worst` is the largest cosine between the columns of a pair so far."""
-    b = c.b
-    left, right = _halves(c, a)
-    first, second = (b.reduce_sum(la.magnitude_squared(c, v), (1,)) for v in (left, right))
-    shared = b.reduce_sum(b.multiply(conjugate(c, left), right), (1,))
-    # Columns that are lost in the rounding of all others need no angle.
-    negligible = la.epsilon(a.dtype) ** 4
-    known = b.compare(b.minimum(first, second), c.full(first.shape, negligible, first.dtype), "GT")
-    lengths = b.multiply(b.sqrt(first), b.sqrt(second))
-    cosines = b.divide(b.abs(shared), la.where(c, known, lengths, 1))
-    cosines = la.where(c, known, cosines, 0)
-    small = c.full(cosines.shape, la.epsilon(a.dtype) / 2, cosines.dtype)
-    chosen = b.and_(known, b.compare(cosines, small, "GT"))
-    cosine, sine, _ = _angles(c, first, second, shared, chosen)
-    cosine, sine = _column(c, cosine), _column(c, sine)
-    worst = b.maximum(worst, b.reduce_max(cosines, (0, 1)))
-    return worst, *(_moved(c, _turned(c, v, cosine, sine), 2) for v in (a, *basis))
+    left = householder.orthogonal(c, compact, factors, size)
+    left = la.scaled(c, left, c.reshape(sign, (batch, 1, size)))
+    return left, b.negate(falling), la.transposed(c, la.take_rows(c, right, order))

@@ -5,7 +5,7 @@ zeros before, below the diagonal of R; the diagonal of R is real with the sign t
 cancellation; a column that is zero below its diagonal has `tau` 0. Norms are scaled, so that
 squares neither overflow nor vanish.
 
-Panels of 32 reflectors are applied as `1 - V T V^H` (the compact WY form).
+Panels of 64 reflectors are applied as `1 - V T V^H` (the compact WY form).
 """
 
 from __future__ import annotations

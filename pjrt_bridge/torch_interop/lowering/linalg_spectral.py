@@ -32,8 +32,8 @@ def _completed(c: Context, a: Value, *, upper: bool) -> Value:
 def eigh(c: Context, a: Value, uplo: str = "L", compute_v: bool = True) -> Outputs:
     """Eigenvalues, and eigenvectors unless `compute_v` is False."""
     matrices = _completed(c, la.batched(c, a), upper=uplo.upper() == "U")
-    found = jacobi.hermitian(c, matrices, vectors=compute_v)
-    return c.promised(found.values, c.zeros(1) if found.vectors is None else found.vectors)
+    found = jacobi.hermitian(c, matrices)
+    return c.promised(found.values, found.vectors if compute_v else c.zeros(1))
 
 
 @lowering("aten._linalg_svd.default")
@@ -72,11 +72,11 @@ def pinv(
     matrices = la.batched(c, a)
     batch = matrices.shape[0]
     if hermitian:
-        spectrum = jacobi.hermitian(c, _completed(c, matrices, upper=False), vectors=True)
-        values, left, right = spectrum.values, spectrum.vectors, spectrum.vectors
+        spectrum = jacobi.hermitian(c, _completed(c, matrices, upper=False))
+        found = jacobi.Singular(spectrum.vectors, spectrum.values, spectrum.vectors)
     else:
         found = jacobi.singular(c, matrices, vectors=True)
-        values, left, right = found.values, found.left, found.right
+    values, left, right = found.values, found.left, found.right
     assert left is not None
     assert right is not None
     size = b.abs(values)
