@@ -14,7 +14,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Scalar, result_type
 from pjrt_bridge.torch_interop.lowering.indexing import broadcast_shapes
-from pjrt_bridge.torch_interop.lowering.reduction import largest_over, vector_norm
+from pjrt_bridge.torch_interop.lowering.reduction import vector_norm
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.slicing import take
 
@@ -106,8 +106,8 @@ def cdist_backward(
 def _towards_rows(c: Context, differences: Value, grad: Value, distances: Value, p: float) -> Value:
     shape = differences.shape
     last = (len(shape) - 1,)
-    wide = (c.spread(c.broadcast(v, shape[:-1]), shape, last) for v in (grad, distances))
-    return c.b.reduce_sum(_derivative(c, differences, *wide, p), (len(shape) - 2,))
+    given, apart = (c.spread(c.broadcast(v, shape[:-1]), shape, last) for v in (grad, distances))
+    return c.b.reduce_sum(_derivative(c, differences, given, apart, p), (len(shape) - 2,))
 
 
 # -- pairs of rows of one matrix ------------------------------------------------------------------
@@ -165,5 +165,5 @@ def pdist_backward(c: Context, grad: Value, x: Value, p: float, distances: Value
     apart = b.compare(row, column, "NE")
     number = b.select(apart, number, c.full(square, 0, INT64))
     nothing = c.full(square, 0, x.dtype)
-    whole = (b.select(apart, take(c, v, number, 0), nothing) for v in (grad, distances))
-    return c.result(_towards_rows(c, _all_pairs(c, x, x, ()), *whole, p))
+    given, lengths = (b.select(apart, take(c, v, number, 0), nothing) for v in (grad, distances))
+    return c.result(_towards_rows(c, _all_pairs(c, x, x, ()), given, lengths, p))
