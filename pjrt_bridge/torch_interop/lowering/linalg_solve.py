@@ -66,9 +66,8 @@ def lu_solve(
         return c.zeros(0)
     matrices = _widened(c, factors, batch)
     lines = c.broadcast(pivots, (*batch, pivots.shape[-1]))
-    order = order_of_pivots(
-        c, la.batched(c, c.reshape(lines, (*lines.shape, 1))), factors.shape[-1]
-    )
+    lines = c.reshape(lines, (math.prod(batch), pivots.shape[-1]))
+    order = order_of_pivots(c, lines, factors.shape[-1])
     if left:
         found = solve_factored(c, matrices, order, right, adjoint=adjoint)
     else:

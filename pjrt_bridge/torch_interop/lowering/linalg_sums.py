@@ -7,6 +7,7 @@ added tensor is not read; a running `logcumsumexp` is exact about infinities: of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder import Value
@@ -14,6 +15,7 @@ from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, axis, co
 from pjrt_bridge.torch_interop.lowering.matmul import add_product
 from pjrt_bridge.torch_interop.lowering.reduction import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.lowering.shape import part
 
 
 @lowering("aten.addbmm.default")
@@ -106,18 +108,41 @@ class _Labelled:
 
 @lowering("aten.logcumsumexp.default")
 def logcumsumexp(c: Context, x: Value, dim: int) -> Value:
-    """The logarithm of the running sum of exponentials along `dim`."""
+    """The logarithm of the running sum of exponentials along `dim`.
+
+    It runs as two numbers, the largest so far and the logarithm of the sum of what others are of
+    it, that are added at the end: one rounding, as of ATen's sums in float64.
+    """
     if x.dtype.is_complex:
         raise NotLowerable("logcumsumexp of complex numbers")
+    b = c.b
     wide = c.cast(x, compute_type(x.dtype))
-    if x.rank == 0:
+    if x.rank == 0 or x.size == 0:
         return c.result(wide)
+    line = c.reshape(wide, (1, *x.shape))
+    both = b.concatenate([line, c.full(line.shape, 0, line.dtype)], 0)
+    # What is padded before the first is -inf in both: nothing.
+    both = scan(c, both, axis(dim, x.rank) + 1, -math.inf, lambda *pair: _joined(c, *pair))
+    return c.result(c.reshape(b.add(*_parts(c, both)), x.shape))
 
-    def combined(earlier: Value, later: Value) -> Value:
-        b = c.b
-        low, high = b.minimum(earlier, later), b.maximum(earlier, later)
-        # Of two infinities of one sign the difference is NaN.
-        usual = b.or_(b.compare(low, high, "NE"), b.is_finite(low))
-        return b.select(usual, b.add(high, b.log1p(b.exp(b.subtract(low, high)))), high)
 
-    return c.result(scan(c, wide, axis(dim, x.rank), float("-inf"), combined))
+def _parts(c: Context, both: Value) -> tuple[Value, Value]:
+    return part(c, both, 0, 0, 1), part(c, both, 0, 1, 2)
+
+
+def _joined(c: Context, earlier: Value, later: Value) -> Value:
+    b = c.b
+    (first, one), (second, two) = _parts(c, earlier), _parts(c, later)
+    largest = b.maximum(first, second)
+    one, two = (
+        b.add(log, _difference(c, of, largest)) for of, log in ((first, one), (second, two))
+    )
+    high, low = b.maximum(one, two), b.minimum(one, two)
+    log = b.add(high, b.log1p(b.exp(_difference(c, low, high))))
+    return b.concatenate([largest, log], 0)
+
+
+def _difference(c: Context, x: Value, y: Value) -> Value:
+    """`x - y`, 0 for equal infinities."""
+    zero = c.full(x.shape, 0, x.dtype)
+    return c.b.select(c.b.compare(x, y, "EQ"), zero, c.b.subtract(x, y))
