@@ -41,6 +41,12 @@ def zeros(c: Context, *args: object, **kwargs: object) -> Value:
     return c.zeros(0)
 
 
+@lowering("aten._efficientzerotensor.default")
+def efficient_zeros(c: Context, *args: object, **kwargs: object) -> Value:
+    """Zeros; that torch need not store them is of no use here."""
+    return c.zeros(0)
+
+
 @lowering("aten.ones.default", "aten.ones_like.default", "aten.new_ones.default")
 def ones(c: Context, *args: object, **kwargs: object) -> Value:
     """Ones in the output's shape."""

@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import INT64, Context, axis
+from pjrt_bridge.torch_interop.lowering.context import BOOL, INT64, Context, axis
+from pjrt_bridge.torch_interop.lowering.reduction import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shape import part
 from pjrt_bridge.torch_interop.lowering.slicing import take
@@ -115,7 +116,16 @@ def gather(c: Context, x: Value, dim: int, index: Value, *, sparse_grad: bool = 
     if x.rank == 0 or index.rank == 0:
         source = c.reshape(x, (x.size,))
         return c.reshape(take(c, source, c.reshape(index, (index.size,)), 0), c.output.shape)
-    at = axis(dim, x.rank)
+    return gather_along(c, x, axis(dim, x.rank), index)
+
+
+def along_last(c: Context, x: Value, index: Value) -> Value:
+    """`x` at the positions of its last dimension that `index`, of the same rank, has."""
+    return gather_along(c, x, x.rank - 1, index)
+
+
+def gather_along(c: Context, x: Value, at: int, index: Value) -> Value:
+    """`gather` of tensors that have a dimension, for an index that is not empty."""
     others = [d for d in range(x.rank) if d != at]
     for d in others:
         x = part(c, x, d, 0, index.shape[d])
@@ -130,3 +140,62 @@ def gather(c: Context, x: Value, dim: int, index: Value, *, sparse_grad: bool = 
         index_vector_dim=index.rank,
         slice_sizes=[1] * x.rank,
     )
+
+
+@lowering("aten.nonzero_static.default")
+def nonzero_static(c: Context, x: Value, *, size: int, fill_value: int = -1) -> Value:
+    """(size, rank): the indices of the first elements that are not 0, the rest filled."""
+    b = c.b
+    filled = c.full((size, x.rank), fill_value, INT64)
+    if size == 0 or x.size == 0 or x.rank == 0:
+        if x.rank:
+            return filled
+        return c.zeros(0)
+    hit = c.reshape(c.cast(x, BOOL), (x.size,))
+    index = b.concatenate(
+        [c.reshape(b.iota(x.shape, d, INT64), (x.size, 1)) for d in range(x.rank)], 1
+    )
+    rank = b.subtract(scan(c, c.cast(hit, INT64), 0, 0, b.add), c.full(hit.shape, 1, INT64))
+    # What is scattered beyond the end is dropped.
+    place = b.select(hit, rank, c.full(hit.shape, size, INT64))
+    (out,) = b.scatter(
+        [filled],
+        c.reshape(place, (x.size, 1)),
+        [index],
+        lambda _, new: new,
+        update_window_dims=[1],
+        inserted_window_dims=[0],
+        scatter_dims_to_operand_dims=[0],
+        index_vector_dim=1,
+    )
+    return out
+
+
+@lowering("aten.repeat_interleave.Tensor")
+def repeat_interleave(c: Context, repeats: Value, *, output_size: int | None = None) -> Value:
+    """The index of each element as often as `repeats` says, `output_size` in all."""
+    if output_size is None:
+        raise NotLowerable(
+            "repeat_interleave without output_size gives a size that depends on data"
+        )
+    return c.result(repeated(c, repeats, output_size))
+
+
+def repeated(c: Context, repeats: Value, size: int) -> Value:
+    """Indices 0, 1, ... as int64, each as often as `repeats` says, `size` in all."""
+    b = c.b
+    ends = scan(c, c.cast(repeats, INT64), 0, 0, b.add)
+    marks = c.full((size,), 0, INT64)
+    if not size or not repeats.size:
+        return marks
+    (marks,) = b.scatter(
+        [marks],
+        c.reshape(ends, (ends.size, 1)),
+        [c.full((ends.size,), 1, INT64)],
+        lambda old, new: b.add(old[0], new[0]),
+        update_window_dims=[],
+        inserted_window_dims=[0],
+        scatter_dims_to_operand_dims=[0],
+        index_vector_dim=1,
+    )
+    return scan(c, marks, 0, 0, b.add)

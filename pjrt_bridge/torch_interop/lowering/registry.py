@@ -1,8 +1,8 @@
 """The table from operator names to lowerings.
 
 Operators are named as torch prints an overload (`"aten.add.Tensor"`), never bound as objects: an
-overload that another torch version lacks breaks nothing. The family modules register themselves
-when they are imported, which happens at the first look-up.
+overload that another torch version lacks breaks nothing. The modules of this package register their
+families when they are imported, which happens at the first look-up.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from pjrt_bridge.errors import PjrtBridgeError
@@ -20,36 +21,6 @@ Lowering = Callable[..., Value | Sequence[Value | None]]
 
 Returns the one output, or one entry per output, None where torch's output is None.
 """
-
-_FAMILIES = (
-    "activation",
-    "attention",
-    "comparison",
-    "control",
-    "convolution",
-    "creation",
-    "distance",
-    "elementwise",
-    "grouped",
-    "indexing",
-    "linalg_exp",
-    "linalg_factor",
-    "linalg_qr",
-    "linalg_solve",
-    "linalg_spectral",
-    "linalg_sums",
-    "matmul",
-    "normalization",
-    "numerical",
-    "pooling",
-    "recurrent",
-    "reduction",
-    "scattering",
-    "shape",
-    "slicing",
-    "sorting",
-    "transformer",
-)
 
 _LOWERINGS: dict[str, Lowering] = {}
 
@@ -91,8 +62,8 @@ def lowering(*names: str) -> Callable[[_L], _L]:
 
 @cache
 def _import_families() -> None:
-    for family in _FAMILIES:
-        import_module(f"{__package__}.{family}")
+    for family in iter_modules(import_module(__package__).__path__):
+        import_module(f"{__package__}.{family.name}")
 
 
 def find(name: str) -> Lowering | None:

@@ -26,7 +26,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
     lowest,
 )
 from pjrt_bridge.torch_interop.lowering.elementwise import divide_down
-from pjrt_bridge.torch_interop.lowering.indexing import Places
+from pjrt_bridge.torch_interop.lowering.indexing import Places, from_front
 from pjrt_bridge.torch_interop.lowering.reduction import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shape import part
@@ -292,3 +292,46 @@ def masked_scatter(c: Context, x: Value, mask: Value, source: Value) -> Value:
     arriving = take(c, c.reshape(source, (source.size,)), rank, 0)
     base = c.reshape(c.broadcast(x, c.output.shape), hit.shape)
     return c.reshape(b.select(hit, arriving, base), c.output.shape)
+
+
+@lowering("aten.masked_scatter_backward.default")
+def masked_scatter_backward(c: Context, grad: Value, mask: Value, sizes: Sequence[int]) -> Value:
+    """The gradient of the source: the k-th hit's gradient at place k, zeros behind the last."""
+    b = c.b
+    source = c.zeros(0)
+    flat = (math.prod(grad.shape),)
+    if source.size == 0 or flat[0] == 0:
+        return source
+    hit = c.reshape(c.broadcast(c.cast(mask, BOOL), grad.shape), flat)
+    rank = b.subtract(scan(c, c.cast(hit, INT64), 0, 0, b.add), c.full(flat, 1, INT64))
+    place = b.select(hit, rank, c.full(flat, source.size, INT64))
+    base = c.reshape(source, (source.size,))
+    return c.reshape(_put_flat(c, base, place, c.reshape(grad, flat), _replace), source.shape)
+
+
+@lowering("aten.put.default")
+def put(c: Context, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    """`source` written, or added, at row-major positions; negative ones count from the end."""
+    if index.size == 0:
+        return x
+    base = c.widen(x) if accumulate else x
+    line, places = (base.size,), (index.size,)
+    position = c.reshape(from_front(c, index, x.size), places)
+    update = c.reshape(c.cast(source, base.dtype), places)
+    combine = c.b.add if accumulate else _replace
+    return c.result(
+        c.reshape(_put_flat(c, c.reshape(base, line), position, update, combine), x.shape)
+    )
+
+
+def _put_flat(c: Context, x: Value, positions: Value, updates: Value, combine: Combine) -> Value:
+    return _scatter(
+        c,
+        x,
+        c.reshape(positions, (positions.size, 1)),
+        updates,
+        combine,
+        update_window_dims=[],
+        inserted_window_dims=[0],
+        scatter_dims_to_operand_dims=[0],
+    )

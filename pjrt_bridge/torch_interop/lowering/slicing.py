@@ -30,6 +30,14 @@ def slice_(
     return part(c, x, at, first, max(first, stop), step)
 
 
+@lowering("aten.narrow_copy.default")
+def narrow_copy(c: Context, x: Value, dim: int, start: int, length: int) -> Value:
+    """`x[..., start:start + length]` along `dim`."""
+    at = axis(dim, x.rank)
+    first = start + x.shape[at] if start < 0 else start
+    return part(c, x, at, first, first + length)
+
+
 @lowering("aten.slice_scatter.default")
 def slice_scatter(
     c: Context,

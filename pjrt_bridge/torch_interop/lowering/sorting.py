@@ -1,14 +1,31 @@
 """Sorting and selection by rank.
 
 ATen semantics kept: NaN is the largest value; equal values, -0.0 and 0.0 among them, keep their
-order (every sort here is stable); a 0-d tensor is a line of one.
+order (every sort here is stable); a 0-d tensor is a line of one. A median is the lower one of two,
+and NaN where there is one, unless NaN are left out; the most frequent value is the smallest of
+several. Open in eager is which of several equal values the position of a median or of the most
+frequent value is that of, here the last for the latter, and what NaN does to the latter, here a
+value of its own each time.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.torch_interop.lowering.context import INT32, Context, axis, result_type
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.lowering.context import (
+    BOOL,
+    FLOAT32,
+    INT32,
+    Context,
+    Scalar,
+    axis,
+    result_type,
+)
+from pjrt_bridge.torch_interop.lowering.indexing import along_last, gather_along
+from pjrt_bridge.torch_interop.lowering.reduction import scan
+from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shape import part
 
 Outputs = tuple[Value | None, ...]
@@ -69,9 +86,9 @@ def searchsorted(
 
     A comparison with every element, which fuses into a sum: no loop, no scratch memory.
     """
-    if sorter is not None:
-        raise NotLowerable("searchsorted through a sorter")
     b = c.b
+    if sorter is not None:
+        sorted_sequence = along_last(c, sorted_sequence, sorter)
     kind = result_type(sorted_sequence, x)
     grid = (*x.shape, sorted_sequence.shape[-1])
     value = c.spread(c.cast(x, kind), grid, (len(grid) - 1,))
@@ -83,12 +100,100 @@ def searchsorted(
     return b.reduce_sum(c.cast(b.not_(beyond), c.output.dtype), (len(grid) - 1,))
 
 
+@lowering("aten.searchsorted.Scalar")
+def searchsorted_number(c: Context, sorted_sequence: Value, x: Scalar, **options: Any) -> Value:
+    """The same for one number."""
+    kind = FLOAT32 if isinstance(x, float) and not sorted_sequence.dtype.is_float else None
+    number = c.full((), x, kind or sorted_sequence.dtype)
+    return searchsorted(c, sorted_sequence, number, **options)
+
+
 @lowering("aten.bucketize.Tensor")
 def bucketize(
     c: Context, x: Value, boundaries: Value, *, out_int32: bool = False, right: bool = False
 ) -> Value:
     """`searchsorted` with one sequence."""
     return searchsorted(c, boundaries, x, right=right)
+
+
+@lowering("aten.median.default")
+def median(c: Context, x: Value) -> Value:
+    """The median of all elements."""
+    return _median_of_all(c, x, skip_nan=False)
+
+
+@lowering("aten.nanmedian.default")
+def nanmedian(c: Context, x: Value) -> Value:
+    """The median of all elements that are numbers."""
+    return _median_of_all(c, x, skip_nan=True)
+
+
+@lowering("aten.median.dim")
+def median_along(c: Context, x: Value, dim: int, keepdim: bool = False) -> Outputs:
+    """The median along one dimension and where it is; of the first NaN where there is one."""
+    return c.promised(*_median(c, x, dim, skip_nan=False))
+
+
+@lowering("aten.nanmedian.dim")
+def nanmedian_along(c: Context, x: Value, dim: int, keepdim: bool = False) -> Outputs:
+    """The median of the numbers along one dimension and where it is."""
+    return c.promised(*_median(c, x, dim, skip_nan=True))
+
+
+def _median_of_all(c: Context, x: Value, *, skip_nan: bool) -> Value:
+    if x.size == 0:
+        return c.full((), math.nan, c.output.dtype)
+    value, _ = _median(c, c.reshape(x, (x.size,)), 0, skip_nan=skip_nan)
+    return c.reshape(value, ())
+
+
+def _median(c: Context, x: Value, dim: int, *, skip_nan: bool) -> tuple[Value, Value]:
+    """Values and positions, one along the dimension."""
+    b = c.b
+    at = axis(dim, x.rank)
+    values, positions = _sorted(c, x, dim, descending=False)
+    count = values.shape[at]
+    middle = (count - 1) // 2
+    if not x.dtype.is_float:
+        return part(c, values, at, middle, middle + 1), part(c, positions, at, middle, middle + 1)
+    # Sorted, the NaN are the last ones.
+    numbers = b.reduce_sum(c.cast(b.compare(values, values, "EQ"), INT32), (at,))
+    if skip_nan:
+        below = b.subtract(b.maximum(numbers, _same(b, numbers, 1)), _same(b, numbers, 1))
+        rank = b.shift_right_logical(below, _same(b, numbers, 1))
+    else:
+        whole = b.compare(numbers, _same(b, numbers, count), "EQ")
+        rank = b.select(whole, _same(b, numbers, middle), numbers)
+    one = (*values.shape[:at], 1, *values.shape[at + 1 :])
+    chosen = c.reshape(rank, one)
+    return gather_along(c, values, at, chosen), gather_along(c, positions, at, chosen)
+
+
+def _same(b: Builder, x: Value, number: int) -> Value:
+    return b.full(x.shape, number, x.dtype)
+
+
+@lowering("aten.mode.default")
+def mode(c: Context, x: Value, dim: int = -1, keepdim: bool = False) -> Outputs:
+    """The most frequent values along one dimension and where they are."""
+    b = c.b
+    at = axis(dim, x.rank)
+    values, positions = _sorted(c, x, dim, descending=False)
+    count = values.shape[at]
+    place = b.iota(values.shape, at, INT32)
+    before = part(c, values, at, 0, count - 1)
+    changed = b.compare(part(c, values, at, 1, count), before, "NE")
+    first = c.full((*values.shape[:at], 1, *values.shape[at + 1 :]), True, BOOL)
+    begins = b.concatenate([first, changed], at)
+    start = b.select(begins, place, _same(b, place, 0))
+    start = scan(c, start, at, 0, b.maximum)
+    length = b.subtract(place, start)
+    longest = c.spread(b.reduce_max(length, (at,)), length.shape, (at,))
+    # The first place where a run has become as long as the longest is the end of that run.
+    far = _same(b, place, count)
+    end = b.reduce_min(b.select(b.compare(length, longest, "EQ"), place, far), (at,))
+    end = c.reshape(end, first.shape)
+    return c.promised(gather_along(c, values, at, end), gather_along(c, positions, at, end))
 
 
 def _sorted(c: Context, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
