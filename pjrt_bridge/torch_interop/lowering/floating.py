@@ -2,9 +2,8 @@
 
 ATen semantics kept: `frexp` gives a magnitude in [0.5, 1) and leaves 0, infinities and NaN as they
 are, with the exponent 0; `nextafter` gives NaN for NaN, its second argument for equal ones, and
--0.0 after the smallest negative number. Both work on bits, so that denormal numbers keep their
-value on devices that take them for 0 in arithmetic; `ldexp` multiplies and depends on the device
-there.
+-0.0 after the smallest negative number. They work on bits, `nextafter` also on denormal numbers;
+what `frexp` and `ldexp` do with those depends on the device, which may take them for 0.
 """
 
 from __future__ import annotations
@@ -77,15 +76,11 @@ def frexp(c: Context, x: Value) -> tuple[Value | None, ...]:
     fraction = b.and_(b.shift_left(fraction, shift), number((1 << width) - 1))
     exponent = b.subtract(b.maximum(field, number(1)), b.add(shift, number(bias - 1)))
     sign = b.and_(bits, number(-(1 << (x.dtype.bits - 1))))
-    # All ones unless the number is 0. A comparison with 0 would be one of floats to LLVM, and those
-    # may run in a mode that takes denormal numbers for 0.
-    magnitude = b.or_(b.shift_left(field, number(width)), b.and_(bits, number((1 << width) - 1)))
-    something = b.shift_right_arithmetic(b.negate(magnitude), number(x.dtype.bits - 1))
-    half = b.and_(number((bias - 1) << width), something)
+    half = number((bias - 1) << width)
     mantissa = b.bitcast_convert(b.or_(b.or_(sign, half), fraction), x.dtype)
-    plain = b.compare(field, number(2 * bias + 1), "EQ")
-    exponent = b.select(plain, number(0), b.and_(exponent, something))
-    return c.promised(b.select(plain, x, mantissa), exponent)
+    zero = b.compare(b.shift_left(bits, number(1)), number(0), "EQ")
+    plain = b.or_(zero, b.compare(field, number(2 * bias + 1), "EQ"))
+    return c.promised(b.select(plain, x, mantissa), b.select(plain, number(0), exponent))
 
 
 @lowering("aten.ldexp.Tensor")

@@ -251,6 +251,36 @@ def batch_norm_functional(
             c, x, weight, bias, running_mean, running_var, momentum, eps
         )
         return c.promised(y, *saved, running_mean, running_var)
+    return c.promised(*_train(c, x, weight, bias, running_mean, running_var, momentum, eps))
+
+
+@lowering("aten._batch_norm_with_update_functional.default")
+def batch_norm_with_update(
+    c: Context,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> Outputs:
+    """The same in training, with a reserve in which other devices keep what they like."""
+    y, mean, rstd, *running = _train(c, x, weight, bias, running_mean, running_var, momentum, eps)
+    return c.promised(y, mean, rstd, c.zeros(3), *running)
+
+
+def _train(
+    c: Context,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, Value, Value, Value, Value]:
+    """Output, batch mean, batch reciprocal deviation, and the new running statistics."""
     variance, mean = moments(c, c.widen(x), _all_but_channels(x))
     y, rstd = _batch_normalize(c, x, weight, bias, mean, variance, eps)
     count = x.size // x.shape[1]
@@ -259,7 +289,7 @@ def batch_norm_functional(
     unbiased = c.b.multiply(variance, c.full(variance.shape, unbias, variance.dtype))
     new_mean = _moving_average(c, running_mean, mean, momentum)
     new_var = _moving_average(c, running_var, unbiased, momentum)
-    return c.promised(y, mean, rstd, new_mean, new_var)
+    return y, mean, rstd, new_mean, new_var
 
 
 def _moving_average(c: Context, old: Value, new: Value, momentum: float) -> Value:
@@ -342,6 +372,37 @@ def batch_norm_backward(
     if output_mask[2]:
         grad_bias = b.reduce_sum(incoming, dims)
     return c.promised(grad_x, grad_weight, grad_bias)
+
+
+@lowering("aten.batch_norm_backward.default")
+def batch_norm_with_update_backward(
+    c: Context,
+    grad: Value,
+    x: Value,
+    weight: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    save_mean: Value | None,
+    save_var: Value | None,
+    update: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+    reserve: Value,
+) -> Outputs:
+    """The same; the reserve holds nothing, and `save_var` the reciprocal deviation."""
+    return batch_norm_backward(
+        c,
+        grad,
+        x,
+        weight,
+        running_mean,
+        running_var,
+        save_mean,
+        save_var,
+        update,
+        eps,
+        output_mask,
+    )
 
 
 @lowering("aten._weight_norm_interface.default")

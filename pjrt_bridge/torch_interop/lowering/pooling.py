@@ -186,43 +186,48 @@ def _strided(c: Context, padded: Value, w: _Windows, place: Sequence[int]) -> Va
     )
 
 
-@lowering("aten.max_pool2d_with_indices_backward.default")
-def max_pool_backward(
-    c: Context,
-    grad: Value,
-    x: Value,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-    indices: Value,
-) -> Value:
-    """Each gradient at the position of its maximum, summed where windows overlap."""
-    b = c.b
-    w = _windows(x, grad.shape, kernel_size, stride, padding, dilation, count=2)
-    incoming, chosen = c.widen(grad), c.cast(indices, INT32)
-    corner = b.constant(_corners(w), INT32)
-    zero = c.full(grad.shape, 0, incoming.dtype)
-    start, interior = c.full((), 0, incoming.dtype), [s - 1 for s in w.stride]
-    total = c.full(x.shape, 0, incoming.dtype)
-    for place in _unrolled(w):
-        here = b.add(corner, c.full(corner.shape, _flat(place, w.data), INT32))
-        hit = b.compare(chosen, c.broadcast(here, grad.shape), "EQ")
-        low = [o - p for o, p in zip(place, w.padding, strict=True)]
-        high = [
-            n - first - (o - 1) * s - 1
-            for n, first, o, s in zip(w.data, low, w.output, w.stride, strict=True)
-        ]
-        landed = b.pad(
-            b.select(hit, incoming, zero),
-            start,
-            _per_dimension(x, low, 0),
-            _per_dimension(x, high, 0),
-            _per_dimension(x, interior, 0),
-        )
-        total = b.add(total, landed)
-    return c.result(total)
+def _max_pool_backward(name: str, count: int) -> None:
+    @lowering(f"aten.{name}.default")
+    def _lower(
+        c: Context,
+        grad: Value,
+        x: Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        ceil_mode: bool,
+        indices: Value,
+    ) -> Value:
+        """Each gradient at the position of its maximum, summed where windows overlap."""
+        b = c.b
+        w = _windows(x, grad.shape, kernel_size, stride, padding, dilation, count=count)
+        incoming, chosen = c.widen(grad), c.cast(indices, INT32)
+        corner = b.constant(_corners(w), INT32)
+        zero = c.full(grad.shape, 0, incoming.dtype)
+        start, interior = c.full((), 0, incoming.dtype), [s - 1 for s in w.stride]
+        total = c.full(x.shape, 0, incoming.dtype)
+        for place in _unrolled(w):
+            here = b.add(corner, c.full(corner.shape, _flat(place, w.data), INT32))
+            hit = b.compare(chosen, c.broadcast(here, grad.shape), "EQ")
+            low = [o - p for o, p in zip(place, w.padding, strict=True)]
+            high = [
+                n - first - (o - 1) * s - 1
+                for n, first, o, s in zip(w.data, low, w.output, w.stride, strict=True)
+            ]
+            landed = b.pad(
+                b.select(hit, incoming, zero),
+                start,
+                _per_dimension(x, low, 0),
+                _per_dimension(x, high, 0),
+                _per_dimension(x, interior, 0),
+            )
+            total = b.add(total, landed)
+        return c.result(total)
+
+
+_max_pool_backward("max_pool2d_with_indices_backward", 2)
+_max_pool_backward("max_pool3d_with_indices_backward", 3)
 
 
 def _divisors(w: _Windows, count_include_pad: bool, divisor: int | None) -> np.ndarray:
@@ -278,36 +283,41 @@ _avg_pool("avg_pool2d", 2)
 _avg_pool("avg_pool3d", 3)
 
 
-@lowering("aten.avg_pool2d_backward.default")
-def avg_pool_backward(
-    c: Context,
-    grad: Value,
-    x: Value,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Value:
-    """Each gradient over its divisor, at every place of its window, summed where they overlap."""
-    b = c.b
-    w = _windows(x, grad.shape, kernel_size, stride, padding, count=2)
-    incoming = c.widen(grad)
-    divisors = b.constant(_divisors(w, count_include_pad, divisor_override), incoming.dtype)
-    share = b.divide(incoming, c.broadcast(divisors, grad.shape))
-    spaced = b.pad(
-        share,
-        c.full((), 0, share.dtype),
-        [0] * x.rank,
-        [0] * x.rank,
-        _per_dimension(x, [s - 1 for s in w.stride], 0),
-    )
-    sides = []
-    for d in range(w.count):
-        before = w.kernel[d] - 1 - w.padding[d]
-        sides.append((before, w.data[d] + w.kernel[d] - 1 - before - spaced.shape[d - w.count]))
-    return c.result(_add_windows(c, spaced, w.kernel, [1] * w.count, sides))
+def _avg_pool_backward(name: str, count: int) -> None:
+    @lowering(f"aten.{name}.default")
+    def _lower(
+        c: Context,
+        grad: Value,
+        x: Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Value:
+        """Each gradient over its divisor, at every place of its window, summed."""
+        b = c.b
+        w = _windows(x, grad.shape, kernel_size, stride, padding, count=count)
+        incoming = c.widen(grad)
+        divisors = b.constant(_divisors(w, count_include_pad, divisor_override), incoming.dtype)
+        share = b.divide(incoming, c.broadcast(divisors, grad.shape))
+        spaced = b.pad(
+            share,
+            c.full((), 0, share.dtype),
+            [0] * x.rank,
+            [0] * x.rank,
+            _per_dimension(x, [s - 1 for s in w.stride], 0),
+        )
+        sides = []
+        for d in range(w.count):
+            before = w.kernel[d] - 1 - w.padding[d]
+            sides.append((before, w.data[d] + w.kernel[d] - 1 - before - spaced.shape[d - w.count]))
+        return c.result(_add_windows(c, spaced, w.kernel, [1] * w.count, sides))
+
+
+_avg_pool_backward("avg_pool2d_backward", 2)
+_avg_pool_backward("avg_pool3d_backward", 3)
 
 
 def _adaptive(name: str, count: int) -> None:
@@ -330,7 +340,7 @@ def _adaptive_mean(c: Context, x: Value, dim: int, count: int) -> Value:
     if count and size % count == 0:
         split = c.reshape(x, (*x.shape[:dim], count, size // count, *x.shape[dim + 1 :]))
         return mean_over(c, split, (dim + 1,))
-    return _mix(c, x, dim, _shares(size, count))
+    return mix(c, x, dim, _shares(size, count))
 
 
 def _shares(size: int, count: int) -> np.ndarray:
@@ -342,7 +352,7 @@ def _shares(size: int, count: int) -> np.ndarray:
     return shares
 
 
-def _mix(c: Context, x: Value, dim: int, matrix: np.ndarray) -> Value:
+def mix(c: Context, x: Value, dim: int, matrix: np.ndarray) -> Value:
     """`x` times a constant matrix along one dimension."""
     product = c.b.dot_general(
         x, c.b.constant(matrix, x.dtype), lhs_contract=(dim,), rhs_contract=(0,)
@@ -369,7 +379,7 @@ _adaptive_backward("_adaptive_avg_pool3d_backward", 3)
 def _adaptive_share(c: Context, grad: Value, dim: int, size: int) -> Value:
     count = grad.shape[dim]
     if size % count:
-        return _mix(c, grad, dim, _shares(size, count).T)
+        return mix(c, grad, dim, _shares(size, count).T)
     share = c.b.divide(grad, c.full(grad.shape, size // count, grad.dtype))
     split = (*grad.shape[: dim + 1], size // count, *grad.shape[dim + 1 :])
     joined = (*grad.shape[:dim], size, *grad.shape[dim + 1 :])
