@@ -101,7 +101,7 @@ def _put_where(
 @lowering("aten.scatter.src", "aten.scatter.value")
 def scatter(c: Context, x: Value, dim: int, index: Value, src: Operand) -> Value:
     """`out[index[i][j]][j] = src[i][j]` for dim 0, over a copy of `x`."""
-    return c.result(_scatter_along(c, x, dim, index, src, _replace))
+    return c.result(scatter_along(c, x, dim, index, src, _replace))
 
 
 @lowering("aten.scatter.reduce", "aten.scatter.value_reduce")
@@ -110,16 +110,16 @@ def scatter_with(
 ) -> Value:
     """The same, combined with what is there: "add" or "multiply"."""
     combine = c.b.add if reduce == "add" else c.b.multiply
-    return c.result(_scatter_along(c, c.widen(x), dim, index, src, combine))
+    return c.result(scatter_along(c, c.widen(x), dim, index, src, combine))
 
 
 @lowering("aten.scatter_add.default")
 def scatter_add(c: Context, x: Value, dim: int, index: Value, src: Value) -> Value:
     """The same, added to what is there."""
-    return c.result(_scatter_along(c, c.widen(x), dim, index, src, c.b.add))
+    return c.result(scatter_along(c, c.widen(x), dim, index, src, c.b.add))
 
 
-def _scatter_along(
+def scatter_along(
     c: Context, x: Value, dim: int, index: Value, src: Operand, combine: Combine
 ) -> Value:
     """Scatter along one dimension, in the type of `x`; `index` may be smaller elsewhere."""
@@ -177,13 +177,13 @@ def scatter_reduce(
     }
     start, combine = starts[reduce]
     if not include_self:
-        base = _scatter_along(c, base, dim, index, start, _replace)
-    total = _scatter_along(c, base, dim, index, src, combine)
+        base = scatter_along(c, base, dim, index, start, _replace)
+    total = scatter_along(c, base, dim, index, src, combine)
     if reduce == "mean":
         own = c.full(x.shape, 1, INT64)
         if not include_self:
-            own = _scatter_along(c, own, dim, index, 0, _replace)
-        count = _scatter_along(c, own, dim, index, 1, b.add)
+            own = scatter_along(c, own, dim, index, 0, _replace)
+        count = scatter_along(c, own, dim, index, 1, b.add)
         count = b.maximum(count, c.full(x.shape, 1, INT64))
         divide = b.divide if total.dtype.is_float else partial(divide_down, b)
         total = divide(total, c.cast(count, total.dtype))
@@ -260,21 +260,24 @@ def embedding_dense_backward(
     if scale_grad_by_freq:
         ones = c.full((count, 1), 1, updates.dtype)
         table = c.full((num_weights, 1), 0, updates.dtype)
-        frequency = take(c, _add_rows(c, table, rows, ones), c.reshape(rows, (count,)), 0)
+        places = c.reshape(rows, (count,))
+        frequency = take(c, into_rows(c, table, places, ones, b.add), places, 0)
         updates = b.divide(updates, c.broadcast(frequency, updates.shape))
     padding = b.compare(rows, c.full(rows.shape, padding_idx, INT64), "EQ")
     zero = c.full(updates.shape, 0, updates.dtype)
     updates = b.select(c.broadcast(padding, updates.shape), zero, updates)
-    return c.result(_add_rows(c, c.full((num_weights, width), 0, updates.dtype), rows, updates))
+    table = c.full((num_weights, width), 0, updates.dtype)
+    return c.result(into_rows(c, table, c.reshape(rows, (count,)), updates, b.add))
 
 
-def _add_rows(c: Context, table: Value, rows: Value, updates: Value) -> Value:
+def into_rows(c: Context, table: Value, rows: Value, updates: Value, combine: Combine) -> Value:
+    """A matrix with the updates (one a row number) combined with its rows; -1 is dropped."""
     return _scatter(
         c,
         table,
-        rows,
+        c.reshape(rows, (rows.size, 1)),
         updates,
-        c.b.add,
+        combine,
         update_window_dims=[1],
         inserted_window_dims=[0],
         scatter_dims_to_operand_dims=[0],
