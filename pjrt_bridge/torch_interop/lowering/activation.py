@@ -150,3 +150,25 @@ def _tanh_inner(c: Context, x: Value) -> Value:
     cube = b.multiply(b.multiply(x, x), x)
     bent = b.add(x, b.multiply(c.full(x.shape, _TANH_CUBIC, x.dtype), cube))
     return b.tanh(b.multiply(c.full(x.shape, _TANH_SCALE, x.dtype), bent))
+
+
+@lowering("aten.rrelu_with_noise_backward.default")
+def rrelu_backward(
+    c: Context,
+    grad: Value,
+    x: Value,
+    noise: Value,
+    lower: Scalar,
+    upper: Scalar,
+    training: bool,
+    self_is_result: bool,
+) -> Value:
+    """The gradient times the slopes that were drawn, or times their mean where `x <= 0`."""
+    b = c.b
+    incoming, value = c.arithmetic(grad, x)
+    if training and float(upper.real) - float(lower.real) > 1e-6:
+        (slopes,) = c.arithmetic(noise)
+        return c.result(b.multiply(incoming, slopes))
+    slope = c.full(value.shape, (lower + upper) / 2, value.dtype)
+    positive = b.compare(value, c.full(value.shape, 0, value.dtype), "GT")
+    return c.result(b.select(positive, incoming, b.multiply(incoming, slope)))

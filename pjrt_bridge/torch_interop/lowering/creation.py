@@ -17,7 +17,10 @@ from pjrt_bridge.torch_interop.lowering.context import (
     compute_type,
     number,
 )
+from pjrt_bridge.torch_interop.lowering.indexing import repeated
+from pjrt_bridge.torch_interop.lowering.reduction import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.lowering.slicing import take
 
 FLOAT64 = dtypes.of("float64")
 
@@ -172,3 +175,30 @@ def _triangle(name: str, direction: str) -> None:
 
 _triangle("tril", "below")
 _triangle("triu", "above")
+
+
+def _triangle_indices(name: str, direction: str) -> None:
+    @lowering(f"aten.{name}.default")
+    def _lower(c: Context, row: int, col: int, offset: int = 0, **kwargs: object) -> Value:
+        """(2, count): rows and columns of a triangle of a matrix, row-major."""
+        b = c.b
+        count = c.output.shape[1]
+        if count == 0:
+            return c.zeros(0)
+        line = b.add(b.iota((row,), 0, INT64), c.full((row,), offset, INT64))
+        zero, width = c.full((row,), 0, INT64), c.full((row,), col, INT64)
+        if direction == "below":
+            first = zero
+            length = b.clamp(zero, b.add(line, c.full((row,), 1, INT64)), width)
+        else:
+            first = b.clamp(zero, line, width)
+            length = b.subtract(width, first)
+        rows = repeated(c, length, count)
+        before = b.subtract(scan(c, length, 0, 0, b.add), length)
+        shift = take(c, b.subtract(first, before), rows, 0)
+        columns = b.add(b.iota((count,), 0, INT64), shift)
+        return c.result(b.concatenate([c.reshape(v, (1, count)) for v in (rows, columns)], 0))
+
+
+_triangle_indices("tril_indices", "below")
+_triangle_indices("triu_indices", "above")

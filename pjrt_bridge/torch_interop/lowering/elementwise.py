@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar, compute_type
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 Unary = Callable[[Builder, Value], Value]
 
@@ -129,9 +129,12 @@ def negate(c: Context, x: Value) -> Value:
 
 @lowering("aten.sign.default", "aten.sgn.default")
 def sign(c: Context, x: Value) -> Value:
-    """-1, 0 or 1; 0 for NaN, unlike StableHLO's sign."""
+    """-1, 0 or 1; 0 for NaN, unlike StableHLO's sign. For complex `x / abs(x)`, 0 for 0."""
     if x.dtype.is_complex:
-        raise NotLowerable("sgn of a complex tensor")
+        size = c.b.abs(x)
+        empty = c.b.compare(size, c.full(size.shape, 0, size.dtype), "EQ")
+        unit = c.b.divide(x, c.b.complex_(size, c.full(size.shape, 0, size.dtype)))
+        return c.b.select(empty, c.full(x.shape, 0, x.dtype), unit)
     if x.dtype.is_bool:
         return x
     zero = c.full(x.shape, 0, x.dtype)

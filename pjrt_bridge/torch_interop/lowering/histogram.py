@@ -2,8 +2,8 @@
 
 ATen semantics kept: a bin holds its lower edge, the last one its upper edge as well; what is
 outside or NaN counts nowhere; without a range equal bins reach from the smallest to the largest
-value, and 0.5 further both ways if that is one value; a density divides by the sum of all counts
-and by the size of each bin. Everything is in the type of the data.
+value, 0.5 further both ways if that is one value, and from 0 to 1 if there is none; a density
+divides by the sum of all counts and by the size of each bin. Everything is in the type of the data.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _equal_edges(
         if given is not None:
             low, high = (c.full((), given[2 * d + end], kind) for end in (0, 1))
         elif points.shape[0] == 0:
-            low = high = c.full((), 0, kind)
+            low, high = c.full((), 0, kind), c.full((), 1, kind)
         else:
             column = _column(c, points, d)
             low, high = smallest_over(c, column, (0,)), largest_over(c, column, (0,))

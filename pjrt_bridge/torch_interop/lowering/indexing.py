@@ -121,6 +121,8 @@ def gather(c: Context, x: Value, dim: int, index: Value, *, sparse_grad: bool = 
 
 def along_last(c: Context, x: Value, index: Value) -> Value:
     """`x` at the positions of its last dimension that `index`, of the same rank, has."""
+    if index.size == 0:
+        return c.full(index.shape, 0, x.dtype)
     return gather_along(c, x, x.rank - 1, index)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
@@ -25,6 +26,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 Dims = int | Sequence[int] | None
+FLOAT64, UINT64 = dtypes.of("float64"), dtypes.of("uint64")
 
 
 @lowering("aten.sum.default", "aten.sum.dim_IntList")
@@ -284,6 +286,22 @@ def cumsum(c: Context, x: Value, dim: int, *, dtype: object = None) -> Value:
 def cumprod(c: Context, x: Value, dim: int, *, dtype: object = None) -> Value:
     """Running product; integers and bools multiply in int64."""
     return _running(c, x, dim, 1, c.b.multiply)
+
+
+@lowering("aten.hash_tensor.default")
+def hash_tensor(
+    c: Context, x: Value, dim: Dims = None, *, keepdim: bool = False, mode: int = 0
+) -> Value:
+    """The exclusive or of all elements as 64 bits: floats as doubles, integers sign-extended."""
+    if mode != 0 or x.dtype.is_complex:
+        raise NotLowerable(f"hash_tensor of {x.dtype} with mode {mode}")
+    wide = c.cast(x, FLOAT64 if x.dtype.is_float else UINT64)
+    bits = c.b.bitcast_convert(wide, UINT64) if x.dtype.is_float else wide
+    start = c.full((), 0, UINT64)
+    (total,) = c.b.reduce(
+        (bits,), (start,), axes(dim, x.rank), lambda old, new: c.b.xor(old[0], new[0])
+    )
+    return _finish(c, total)
 
 
 @lowering("aten.histc.default")
