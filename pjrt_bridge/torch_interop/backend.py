@@ -18,6 +18,7 @@ from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.torch_interop import compat, records
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.options import BackendOptions
+from pjrt_bridge.torch_interop.randomness import use_keys
 
 
 def pjrt(
@@ -49,6 +50,7 @@ def pjrt(
         backward=partial(compiler.compile, "backward"),
         inference=partial(compiler.compile, "inference"),
         keep=chosen.wants_on_host,
+        change=partial(use_keys, keep=chosen.wants_on_host),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from torch._ops import OpOverload as OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     FakeTensorMode,
     unset_fake_temporarily,
 )
@@ -32,6 +33,9 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from torch.fx.graph import _BoxedCodeGen
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy
+
+OWN_NAMESPACE = "pjrt_bridge"
+"""Of operators that stand for ATen's in graphs; they have ATen's names."""
 
 DATA_DEPENDENT = (
     DataDependentOutputException,
@@ -78,10 +82,12 @@ def run_aot_autograd(
     backward: GraphCompiler,
     inference: GraphCompiler,
     keep: Callable[[str], bool] = lambda _: False,
+    change: Callable[[fx.Graph], None] = lambda _: None,
 ) -> Callable[..., Any]:
     """Capture forward and backward of a Dynamo graph as functional ATen graphs and compile them.
 
-    `keep` names operators that must not be decomposed.
+    `keep` names operators that must not be decomposed; `change` is given each joint graph before it
+    is divided into forward and backward.
     """
     # The cache of AOTAutograd does not know which backend an entry belongs to.
     with functorch_config.patch(enable_autograd_cache=False):
@@ -90,21 +96,29 @@ def run_aot_autograd(
             bw_compiler=backward,
             inference_compiler=inference,
             decompositions=lambda: decompositions(keep),
-            partition_fn=_partition,
+            partition_fn=partial(_partition, change),
             keep_inference_input_mutations=True,
         )(graph, inputs)
 
 
-def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **counts: Any) -> Any:
+def _partition(
+    change: Callable[[fx.Graph], None], joint: fx.GraphModule, inputs: Sequence[Any], **counts: Any
+) -> Any:
     """Divide a joint graph into forward and backward."""
+    change(joint.graph)
     for node in joint.graph.nodes:
         if operator_name(node.target) == "aten.clone.default" and node.args[0].op == "placeholder":
             # AOTAutograd keeps the old value of an input that is written into by a copy. Left to
             # itself the partitioner would copy the input again in backward, when it is too late.
-            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+            save_for_backward(node)
     # Torch's other partitioner saves what backward reads as it is, transposed weights too, which
     # here would be a copy of each of them in each step.
     return min_cut_rematerialization_partition(joint, inputs, **counts)
+
+
+def save_for_backward(node: fx.Node) -> None:
+    """Say in a joint graph that backward is to use what forward has computed here."""
+    node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -152,20 +166,36 @@ def operator_name(target: object) -> str | None:
     return str(target) if isinstance(target, OpOverload) else None
 
 
-def label(target: object) -> str:
-    """What users read for anything that a graph calls."""
+def name_of(target: object) -> str:
+    """What lowerings are found by, for anything that a graph calls."""
     if isinstance(target, HigherOrderOperator):
         return f"higher_order.{target}"
     name = operator_name(target)
     return str(getattr(target, "__qualname__", target)) if name is None else name
 
 
+def label(target: object) -> str:
+    """What users read for anything that a graph calls: their own operator's name."""
+    namespace, dot, name = name_of(target).partition(".")
+    return ("aten" if namespace == OWN_NAMESPACE else namespace) + dot + name
+
+
+def operator(name: str) -> OpOverload | None:
+    """The overload `"namespace.operator.overload"`, None where torch knows none."""
+    found = _find(name)
+    return found if isinstance(found, OpOverload) else None
+
+
 def is_operator(name: str) -> bool:
     """Whether torch knows `"namespace.operator"` or `"namespace.operator.overload"`."""
+    return _find(name) is not None and name.count(".") > 0
+
+
+def _find(name: str) -> Any:
     found: Any = torch.ops
     for part in name.split("."):
         found = getattr(found, part, None)
-    return found is not None and name.count(".") > 0
+    return found
 
 
 def is_composite(name: str) -> bool:
@@ -282,6 +312,21 @@ def storage_identity(promise: torch.Tensor) -> int | None:
     if promise.layout is not torch.strided:
         return None
     return int(promise.untyped_storage()._cdata)
+
+
+def promise_of_call(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What torch promises of a call, from tensors without memory."""
+    with FakeTensorMode() as mode:
+        faked = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (tuple(args), dict(kwargs)))
+        return op(*faked[0], **faked[1])
+
+
+def fake_scalar(graph: fx.Graph, dtype: torch.dtype) -> torch.Tensor:
+    """A promise of a 0-d tensor, for a node of a graph."""
+    promises = (node.meta.get("val") for node in graph.nodes)
+    modes = (item.fake_mode for item in promises if isinstance(item, FakeTensor))
+    with next(modes, None) or FakeTensorMode():
+        return torch.empty((), dtype=dtype, device="cpu")
 
 
 def fakes() -> FakeTensorMode:

@@ -37,6 +37,7 @@ from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.padding import Padding
 from pjrt_bridge.torch_interop.placement import Placement, is_mutation
+from pjrt_bridge.torch_interop.randomness import drawing, take_keys, use_keys
 from pjrt_bridge.torch_interop.records import GraphRecord, SegmentRecord
 from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
 from pjrt_bridge.torch_interop.specialize import Specializer, is_symbolic
@@ -79,12 +80,16 @@ class Compiler:
         else:
             static = self._static = compat.static_inputs()
             compat.donate_nothing()
+        if kind == "inference":
+            use_keys(graph.graph, self._options.wants_on_host)
+        keys = take_keys(graph.graph)
+        record = GraphRecord(kind, kind, self._plugin)
+        start: Callable[[list[Any]], Any]
         if is_symbolic(graph.graph):
-            return compat.boxed(
-                self._symbolic(graph, GraphRecord(kind, kind, self._plugin), static).run
-            )
-        compiled = self._compile(graph, GraphRecord(kind, kind, self._plugin), static)
-        return compat.boxed(partial(run, compiled))
+            start = self._symbolic(graph, record, static).run
+        else:
+            start = partial(run, self._compile(graph, record, static))
+        return compat.boxed(drawing(start, keys) if keys else start)
 
     # -- one graph ---------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ def lower(
     Raises:
         NotLowerable: there is no lowering, it refused, or it broke torch's promise.
     """
-    lowering = lookup(compat.label(node.target))
+    lowering = lookup(compat.name_of(node.target))
     if lowering is None:
         raise NoLowering("no lowering to StableHLO exists for this operator")
     context = Context(

@@ -1,0 +1,135 @@
+"""Random operators that take a key: `pjrt_bridge::rand` is `aten::rand` with a key in front.
+
+A key is a 64-bit integer, an int64 scalar tensor. The operators are pure: with the same key they
+give the same numbers, so graphs that hold them may be recomputed, divided and run anywhere. Their
+schemas are those of ATen's operators; one that this torch lacks is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.randomness.host import kernel
+
+NAMESPACE = compat.OWN_NAMESPACE
+
+_WITH_KEYS = (
+    "bernoulli.Tensor",
+    "bernoulli.p",
+    "cauchy.default",
+    "exponential.default",
+    "geometric.default",
+    "log_normal.default",
+    "multinomial.default",
+    "native_dropout.default",
+    "normal.Tensor_Tensor",
+    "normal.Tensor_float",
+    "normal.float_Tensor",
+    "normal.float_float",
+    "normal_functional.default",
+    "rand.default",
+    "rand_like.default",
+    "randint.default",
+    "randint.low",
+    "randint_like.default",
+    "randint_like.low_dtype",
+    "randn.default",
+    "randn_like.default",
+    "randperm.default",
+    "rrelu_with_noise_functional.default",
+    "uniform.default",
+)
+
+_INTEGERS = (
+    "bernoulli.Tensor",
+    "bernoulli.p",
+    "geometric.default",
+    "multinomial.default",
+    "randint.default",
+    "randint.low",
+    "randint_like.default",
+    "randint_like.low_dtype",
+    "randperm.default",
+)
+"""Operators that give integers, or what is converted from them; others give floating point."""
+
+_READING = (
+    "bernoulli.Tensor",
+    "multinomial.default",
+    "native_dropout.default",
+    "normal.Tensor_Tensor",
+    "normal.Tensor_float",
+    "normal.float_Tensor",
+    "rrelu_with_noise_functional.default",
+)
+"""Operators that compute with the last of their tensors; others take but its shape."""
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+_counterparts: dict[str, compat.OpOverload] = {}
+
+
+def counterpart(name: str) -> compat.OpOverload | None:
+    """The operator with a key for one of ATen's, such as `"aten.rand.default"`, or None."""
+    return _counterparts.get(name)
+
+
+def gives(name: str, made: torch.Tensor, taken: Sequence[torch.Tensor]) -> bool:
+    """Whether the counterpart of an operator can make such a tensor of such tensors."""
+    plain = name.removeprefix("aten.")
+    if made.layout is not torch.strided or made.device.type != "cpu":
+        return False
+    if made.dtype not in _FLOATS and (
+        made.dtype.is_floating_point or made.dtype.is_complex or plain not in _INTEGERS
+    ):
+        return False
+    return plain not in _READING or taken[-1].dtype in _FLOATS
+
+
+def _define(name: str) -> None:
+    aten = compat.operator(f"aten.{name}")
+    if aten is None:
+        return
+    schema = str(aten._schema).partition("(")[2]
+    schema = re.sub(r"(, \*)?, Generator\? generator=None\)", ")", f"(Tensor key, {schema}")
+    schema = schema.replace("Generator? generator=None, ", "")
+    own = f"{NAMESPACE}::{name.removesuffix('.default')}"
+    torch.library.define(own, schema)
+    torch.library.impl(own, "cpu", kernel(name, aten))
+    torch.library.register_fake(own, lambda key, *args, **kwargs: aten(*args, **kwargs))
+    made = compat.operator(f"{NAMESPACE}.{name}")
+    assert made is not None
+    _counterparts[f"aten.{name}"] = made
+
+
+def _define_key() -> compat.OpOverload:
+    """A key from torch's generator; the index tells the keys of a graph apart."""
+    own = f"{NAMESPACE}::key"
+    tags = (torch.Tag.nondeterministic_seeded,)
+    torch.library.define(own, "(int index) -> Tensor", tags=tags)
+    torch.library.impl(own, "default", lambda index: draw_keys(1)[0])
+    torch.library.register_fake(own, lambda index: torch.empty((), dtype=torch.int64))
+    made = compat.operator(f"{NAMESPACE}.key.default")
+    assert made is not None
+    return made
+
+
+_LOWEST = -(1 << 63)
+_APART = 8
+"""Integers from one key to the next: plugins use memory in place that begins at a multiple of 64
+bytes."""
+
+
+def draw_keys(count: int) -> tuple[torch.Tensor, ...]:
+    """New keys, drawn from torch's generator."""
+    memory = torch.empty((count, _APART), dtype=torch.int64, device="cpu")
+    return memory.random_(_LOWEST, None).select(1, 0).unbind()
+
+
+KEY = _define_key()
+for _name in _WITH_KEYS:
+    _define(_name)
