@@ -113,7 +113,7 @@ def test_forward_and_backward_of_a_module() -> None:
     model = Model()
     report = explain(model, torch.randn(4, 8))
     assert [graph.kind for graph in report.graphs] == ["forward", "backward"]
-    assert placements(report) == [["device", "host", "device"], ["device"]]
+    assert placements(report) == [["device"], ["device"]]
     assert report.program == "Model"
     assert model.inner.weight.grad is None
 

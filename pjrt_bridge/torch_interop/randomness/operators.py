@@ -126,6 +126,8 @@ bytes."""
 
 def draw_keys(count: int) -> tuple[torch.Tensor, ...]:
     """New keys, drawn from torch's generator."""
+    if count == 1:
+        return (torch.empty((), dtype=torch.int64, device="cpu").random_(_LOWEST, None),)
     memory = torch.empty((count, _APART), dtype=torch.int64, device="cpu")
     return memory.random_(_LOWEST, None).select(1, 0).unbind()
 

@@ -224,7 +224,7 @@ def with_words(monkeypatch, first: list[int], second: list[int] | None = None) -
     def chosen(b, key, shape, lane=0):
         return tuple(b.reshape(b.constant(array), tuple(shape)) for array in arrays)
 
-    for module in ("random", "sampling"):
+    for module in ("random", "choice"):
         monkeypatch.setattr(f"pjrt_bridge.torch_interop.lowering.{module}.words", chosen)
     return len(first)
 

@@ -149,7 +149,8 @@ def test_checkpoints(dropout: float) -> None:
             *(p.grad.clone() for p in blocks.parameters() if p.grad is not None),
         ]
 
-    run = mixed(function)
+    # Torch keeps the generator's state for what PyTorch draws again.
+    run = mixed(function, options={"host_ops": ["aten.native_dropout"]})
     for seed in range(2):
         assert_same(step(run, seed), step(function, seed), rtol=1e-3)
     assert len(device_segments()) == 2
