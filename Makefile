@@ -17,9 +17,11 @@ test: $(READY)
 test-full: $(READY)
 	$(BIN)/python -m pytest
 
-# Every operator of torch's database: some ten minutes on two cores.
+# Every operator of torch's database, and every model: half an hour on two cores.
 coverage: $(READY)
 	$(BIN)/python -m tests.opinfo --write
+	$(BIN)/python -m tests.models --write
+	$(BIN)/python -m tests.coverage
 
 lint: $(READY)
 	$(BIN)/ruff check .

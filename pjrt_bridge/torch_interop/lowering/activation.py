@@ -166,7 +166,7 @@ def rrelu_backward(
     """The gradient times the slopes that were drawn, or times their mean where `x <= 0`."""
     b = c.b
     incoming, value = c.arithmetic(grad, x)
-    if training and float(upper.real) - float(lower.real) > 1e-6:
+    if training:
         (slopes,) = c.arithmetic(noise)
         return c.result(b.multiply(incoming, slopes))
     slope = c.full(value.shape, (lower + upper) / 2, value.dtype)

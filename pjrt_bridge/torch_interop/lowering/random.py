@@ -292,29 +292,6 @@ def rrelu(
     return c.promised(b.select(positive, wide, b.multiply(wide, slope)), noise)
 
 
-@lowering("aten.rrelu_with_noise_backward.default")
-def rrelu_backward(
-    c: Context,
-    grad: Value,
-    x: Value,
-    noise: Value,
-    lower: Scalar,
-    upper: Scalar,
-    training: bool,
-    self_is_result: bool,
-) -> Value:
-    """The gradient times the factors; of the mean factor where none were drawn."""
-    b = c.b
-    assert not isinstance(lower, complex)
-    assert not isinstance(upper, complex)
-    incoming, wide, factors = c.arithmetic(grad, x, noise)
-    if not training:
-        positive = b.compare(wide, b.full(x.shape, 0, wide.dtype), "GT")
-        mean = b.full(x.shape, (lower + upper) / 2, wide.dtype)
-        factors = b.select(positive, b.full(x.shape, 1, wide.dtype), mean)
-    return c.result(b.multiply(incoming, factors))
-
-
 # -- normal and what is made of it -----------------------------------------------------------------
 
 

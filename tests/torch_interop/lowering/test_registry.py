@@ -29,7 +29,10 @@ def test_the_reason_of_a_refusal_is_its_text():
 
 
 def test_every_name_is_an_operator_of_this_torch():
+    import transformers.integrations.moe  # noqa: F401  (defines operators of its own)
+
     from tests.torch_interop.lowering.harness import overload
 
     for name in names():
-        assert str(overload(name)) == name
+        # A higher-order operator prints without its namespace.
+        assert str(overload(name)) == name.removeprefix("higher_order.")

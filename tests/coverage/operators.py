@@ -1,0 +1,61 @@
+"""What becomes of an operator overload before, or when, a graph reaches the bridge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.lowering import registry
+
+_NEEDED = Path(__file__).with_name("model_operators.txt")
+
+LOWERED = "lowered"
+REASONS = {
+    "decomposed": "torch takes it apart before a backend sees it",
+    "functionalized": "torch puts an operator without side effects in its place",
+    "data": "its result's shape, or its number, depends on data: PyTorch runs it between segments",
+    "missing": "no lowering exists: PyTorch runs it between segments",
+}
+
+
+def core() -> dict[str, str]:
+    """Every overload that torch tags as core, with `lowered` or a key of `REASONS`."""
+    return {name: fate(op) for name, op in sorted(_overloads().items()) if _is_core(op)}
+
+
+def needed_by_models() -> dict[str, int]:
+    """Operators that real models need after core decompositions, and by how many."""
+    lines = _NEEDED.read_text().splitlines()
+    pairs = [line.split() for line in lines if not line.startswith("#")]
+    return {name: int(count) for name, count in pairs}
+
+
+def fate(op: compat.OpOverload) -> str:
+    """`lowered` or a key of `REASONS`."""
+    name = str(op)
+    if registry.find(name) is not None:
+        return LOWERED
+    if op in compat.decompositions() or compat.is_composite(name):
+        return "decomposed"
+    if op._schema.is_mutable:
+        return "functionalized"
+    if {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & set(op.tags):
+        return "data"
+    return "missing"
+
+
+def _overloads() -> dict[str, compat.OpOverload]:
+    packets = (getattr(torch.ops.aten, name) for name in dir(torch.ops.aten))
+    found = (
+        getattr(packet, overload)
+        for packet in packets
+        if isinstance(packet, torch._ops.OpOverloadPacket)
+        for overload in packet.overloads()
+    )
+    return {str(op): op for op in found}
+
+
+def _is_core(op: compat.OpOverload) -> bool:
+    return torch.Tag.core in op.tags
