@@ -86,7 +86,12 @@ def is_cheap(node: fx.Node) -> bool:
 
 
 def is_light(node: fx.Node) -> bool:
-    """Whether a node is not worth a launch of its own: it is cheap, or computes scalars."""
+    """Whether a node is not worth a launch of its own: it is cheap, or computes scalars.
+
+    A draw takes PyTorch longer than a launch.
+    """
+    if isinstance(node.target, OpOverload) and node.target.namespace == compat.OWN_NAMESPACE:
+        return False
     used = [compat.promise(item) for item in node.all_input_nodes]
     return is_cheap(node) or all(map(_is_scalar, (compat.promise(node), *used)))
 

@@ -253,6 +253,20 @@ def test_backward_has_the_mask_of_forward() -> None:
     assert_compiled(*TRAINING)
 
 
+@torch._functorch.config.patch(aggressive_recomputation=True)
+def test_what_is_computed_again_without_a_checkpoint_is_the_same() -> None:
+    run = compiled(lambda x: (nn.functional.dropout(x * 2, 0.4) * torch.rand_like(x)).cos().sin())
+    x = torch.ones(400, requires_grad=True)
+    torch.manual_seed(3)
+    y = run(x)
+    y.sum().backward()
+    backward = compiled_graphs()[-1]
+    assert "aten.native_dropout.default" in backward.segments[0].operators
+    dropped = y == torch.tensor(0.0).cos().sin()
+    assert 100 < dropped.sum() < 220
+    assert torch.equal(x.grad == 0, dropped)
+
+
 def test_backward_twice_has_the_same_mask() -> None:
     run = compiled(lambda x: nn.functional.dropout(x * 2, 0.4))
     x = torch.randn(500, requires_grad=True)
@@ -486,6 +500,17 @@ def test_several_segments_share_no_numbers() -> None:
     # The derivative of a * 4e * exp(x - 1) + b * 2x at 1 is the value there.
     assert_same(x.grad, y.detach(), rtol=1e-3, atol=1e-3)
     assert compiled_graphs()[0].on_device >= 2
+
+
+def test_a_scalar_is_worth_a_launch() -> None:
+    def function(x: Tensor) -> Any:
+        return torch.rand(()), torch.linalg.eigvalsh(x)
+
+    run = compiled(function, host_ops=["aten._linalg_eigh"])
+    run(torch.eye(3))
+    (graph,) = compiled_graphs()
+    (device,) = (segment for segment in graph.segments if segment.placement == "device")
+    assert "aten.rand.default" in device.operators
 
 
 @pytest.mark.parametrize("when", ["start", "end"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,13 @@ Array = np.ndarray[Any, Any]
 
 def value_of(array: Array) -> Value:
     """An array as what lowerings work on."""
-    return Value(TensorType(array.shape, dtypes.from_numpy(array.dtype)), array, None)
+    return Value(_type(array.shape, array.dtype), array, None)
+
+
+@lru_cache(maxsize=64)
+def _type(shape: tuple[int, ...], dtype: np.dtype[Any]) -> TensorType:
+    # A lowering makes hundreds of values of a few types.
+    return TensorType(shape, dtypes.from_numpy(dtype))
 
 
 def array_of(value: Value) -> Array:

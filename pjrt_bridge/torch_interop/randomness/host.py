@@ -23,7 +23,8 @@ from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.randomness.arrays import ArrayBuilder, array_of, value_of
 from pjrt_bridge.torch_interop.tensors import torch_dtype
 
-_BLOCK = 1 << 14
+_BLOCK = 1 << 16
+"""Elements that are drawn at once: a few arrays of them fit into a cache."""
 
 
 def kernel(name: str, aten: compat.OpOverload) -> Callable[..., Any]:
