@@ -20,10 +20,12 @@ class Placed:
     Attributes:
         device: parts of it that run on the device.
         host: sorted names of the operators that PyTorch runs, or the reason where it is none.
+        inner: it is a segment of another graph, compiled for sizes that a call brought.
     """
 
     device: int
     host: tuple[str, ...]
+    inner: bool
 
 
 def take() -> list[Placed]:
@@ -32,7 +34,11 @@ def take() -> list[Placed]:
     The only place here that knows how the backend reports.
     """
     found = [
-        Placed(graph.on_device, tuple(sorted({_name(obstacle) for obstacle in graph.obstacles})))
+        Placed(
+            graph.on_device,
+            tuple(sorted({_name(obstacle) for obstacle in graph.obstacles})),
+            graph.within is not None,
+        )
         for graph in records.compiled_graphs()
     ]
     records.forget()

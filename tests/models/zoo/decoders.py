@@ -54,7 +54,5 @@ MODELS: dict[str, Builder] = {
     "cohere": causal("Cohere", num_key_value_heads=2),
     "mamba": causal("Mamba", state_size=4, time_step_rank=4),
     "mamba2": causal("Mamba2", state_size=4, num_heads=8, head_dim=8, n_groups=2, chunk_size=8),
-    "rwkv": causal(
-        "Rwkv", length=8, num_hidden_layers=1, attention_hidden_size=32, context_length=8
-    ),
+    "rwkv": causal("Rwkv", length=6, attention_hidden_size=32, context_length=8),
 }
