@@ -24,7 +24,7 @@ from pjrt_bridge.torch_interop.lowering.approximation import (
     times,
 )
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, compute_type
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 _TERMS = 9
 """Terms of zeta's series that are added before the rest is an integral."""
@@ -138,8 +138,6 @@ def polygamma(c: Context, n: int, x: Value) -> Value:
     Digamma at its pole 0 is infinite with the sign of `-x`, at the others NaN.
     """
     b = c.b
-    if n < 0:
-        raise NotLowerable(f"polygamma of the order {n}")
     value = c.cast(x, compute_type(c.output.dtype))
     if n == 0:
         pole = over(b, -1, value)

@@ -55,3 +55,11 @@ def test_backward_from_output(name):
 
 def test_integer_relu():
     check("aten.relu.default", torch.tensor([-2, 0, 3]))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_gradient_of_random_leaks(training, dtype):
+    x, noise = torch.randn(2, 7).to(dtype)
+    arguments = (torch.ones_like(x), x, noise, 0.1, 0.3, training, False)
+    check("aten.rrelu_with_noise_backward.default", *arguments)

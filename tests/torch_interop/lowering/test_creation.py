@@ -101,3 +101,14 @@ def test_conversion_to_a_sparse_layout_is_refused():
     context = Context(builder, [tensor_type(X)])
     with pytest.raises(NotLowerable, match="layout"):
         find("aten._to_copy.default")(context, builder.parameters[0], layout=torch.sparse_coo)
+
+
+@pytest.mark.parametrize("name", ["tril_indices", "triu_indices"])
+def test_indices_of_triangles(name):
+    for arguments in ((3, 4), (4, 3, 1), (4, 3, -2), (3, 5, 2), (0, 3), (3, 0), (5, 5, 9)):
+        check(f"aten.{name}.default", *arguments)
+        check(f"aten.{name}.default", *arguments, dtype=torch.int32)
+
+
+def test_zeros_that_torch_does_not_store():
+    check("aten._efficientzerotensor.default", [2, 3], dtype=torch.float32)

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -137,3 +139,32 @@ def test_one_value_per_hit_of_a_mask_is_refused():
         lower("aten.index_put.default", BASE, [mask], torch.randn(2, 3))
     with pytest.raises(NotLowerable, match="beside other indices"):
         lower("aten.index_put.default", BASE, [mask, torch.tensor([0, 1])], torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("size", [0, 2, 9])
+def test_nonzero_of_a_given_size(size):
+    for x in (torch.eye(3), torch.tensor([[0, -1, 2]]), torch.tensor([True]), torch.zeros(0, 3)):
+        check("aten.nonzero_static.default", x, size=size, fill_value=-7)
+    check("aten.nonzero_static.default", torch.tensor(math.nan), size=size)
+
+
+def test_repeated_indices_of_a_given_size():
+    for dtype in (torch.int64, torch.int32):
+        repeats = torch.tensor([2, 0, 3, 0], dtype=dtype)
+        check("aten.repeat_interleave.Tensor", repeats, output_size=5)
+
+
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_put(accumulate):
+    index, source = torch.tensor([[0, -1], [3, 5]]), torch.tensor([[1, 2], [3, 4]])
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        x = torch.arange(12).reshape(3, 4).to(dtype)
+        check("aten.put.default", x, index, source.to(dtype), accumulate)
+        check("aten.put.default", x, index[:0], source[:0].to(dtype), accumulate)
+    check("aten.put.default", torch.zeros(3), torch.tensor([1, 1]), torch.ones(2), True)
+
+
+def test_gradient_of_a_masked_source():
+    grad, mask = torch.randn(3, 4), torch.tensor([True, False, True, True])
+    check("aten.masked_scatter_backward.default", grad, mask.expand(3, 4), [5, 2])
+    check("aten.masked_scatter_backward.default", grad, torch.zeros(3, 4) > 0, [5])

@@ -120,3 +120,13 @@ def test_weight_norm(dim):
     grad = torch.randn_like(w)
     expected = overload(f"{name}_backward.default")(grad, v, g, norms, dim)
     compare(lower(f"{name}_backward.default", grad, v, g, norms, dim), expected)
+
+
+def test_batch_norm_with_update_and_its_gradient():
+    x, weight, bias = torch.randn(4, 3, 5), torch.rand(3), torch.randn(3)
+    running = (torch.rand(3), torch.rand(3))
+    name = "aten._batch_norm_with_update_functional.default"
+    check(name, x, weight, bias, *running, 0.1, 1e-5)
+    _, mean, rstd, reserve, *_ = overload(name)(x, weight, bias, *running, 0.1, 1e-5)
+    saved = (mean, rstd, True, 1e-5, [True, True, True], reserve)
+    check("aten.batch_norm_backward.default", torch.randn_like(x), x, weight, *running, *saved)

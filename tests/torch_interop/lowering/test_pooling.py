@@ -35,7 +35,12 @@ def test_max_pool_and_its_gradient(x, parameters):
 
 def test_max_pool_of_integers_and_three_dimensions():
     check(f"{MAX_POOL}.default", torch.randint(-9, 9, (1, 2, 6, 6)), [3, 3], [2], [1])
-    check("aten.max_pool3d_with_indices.default", torch.randn(1, 2, 5, 6, 4), [2], [2], [1])
+    x = torch.randn(1, 2, 5, 6, 4)
+    check("aten.max_pool3d_with_indices.default", x, [2], [2], [1])
+    parameters = ([3, 2, 2], [2], [1], [1], True)
+    values, indices = overload("aten.max_pool3d_with_indices.default")(x, *parameters)
+    grad = torch.randn_like(values)
+    check("aten.max_pool3d_with_indices_backward.default", grad, x, *parameters, indices)
 
 
 def test_huge_windows_are_refused():
@@ -63,7 +68,10 @@ def test_avg_pool_and_its_gradient(x, parameters):
 
 def test_avg_pool_in_one_and_three_dimensions():
     check("aten.avg_pool1d.default", torch.randn(2, 3, 9), [3], [2], [1])
-    check("aten.avg_pool3d.default", torch.randn(1, 2, 5, 4, 6), [2, 2, 3], [2], [1], False, False)
+    x, parameters = torch.randn(1, 2, 5, 4, 6), ([2, 2, 3], [2], [1], False, False)
+    check("aten.avg_pool3d.default", x, *parameters)
+    grad = torch.randn_like(overload("aten.avg_pool3d.default")(x, *parameters))
+    check("aten.avg_pool3d_backward.default", grad, x, *parameters, None)
 
 
 @pytest.mark.parametrize("size", [[1, 1], [7, 4], [3, 5], [10, 1]])

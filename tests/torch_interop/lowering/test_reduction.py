@@ -128,3 +128,13 @@ def test_half_precision_accumulates_in_float32():
 def test_complex_variance_is_refused():
     with pytest.raises(NotLowerable, match="complex"):
         lower("aten.var.correction", torch.tensor([1j, 2j]))
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.int8, torch.bool]
+)
+def test_hash(dtype):
+    x = (torch.randn(2, 3) * 3).to(dtype)
+    check("aten.hash_tensor.default", x)
+    check("aten.hash_tensor.default", x, [-1], keepdim=True)
+    check("aten.hash_tensor.default", x[:, :0], [1])

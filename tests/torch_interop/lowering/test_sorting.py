@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from tests.torch_interop.lowering.harness import check, lower
 
 torch.manual_seed(0)
@@ -53,7 +52,35 @@ def test_search_in_a_sorted_sequence(right):
     check("aten.bucketize.Tensor", values, row, right=right)
 
 
-def test_search_through_a_sorter_is_refused():
-    row = torch.tensor([2.0, 1.0])
-    with pytest.raises(NotLowerable, match="sorter"):
-        lower("aten.searchsorted.Tensor", row, row, sorter=torch.tensor([1, 0]))
+@pytest.mark.parametrize("right", [False, True])
+def test_search_through_a_sorter(right):
+    rows, values = torch.randn(3, 5), torch.randn(3, 2)
+    name = "aten.searchsorted.Tensor"
+    check(name, rows, values, sorter=rows.argsort(), right=right)
+    check(name, rows[0], values, sorter=rows[0].argsort(), right=right)
+    check(name, rows[:, :0], values, sorter=rows[:, :0].argsort())
+
+
+def test_search_for_a_number():
+    check("aten.searchsorted.Scalar", torch.tensor([-1.0, 0.5, 2.0]), 0.5)
+    check("aten.searchsorted.Scalar", torch.arange(5), 2.5)
+    check("aten.searchsorted.Scalar", torch.arange(5), 2, right=True, out_int32=True)
+
+
+NANS = torch.tensor([[1.0, 2.0, math.nan], [3.0, -math.inf, 0.5], [math.nan] * 3])
+
+
+@pytest.mark.parametrize("name", ["median", "nanmedian"])
+def test_median(name):
+    for x in (X, X.bfloat16(), SPECIAL, INTS, X[0, 0, 0], NANS, X[:0]):
+        check(f"aten.{name}.default", x, exact=True)
+    for x in (X, NANS, torch.randperm(12).reshape(3, 4), X[0, 0, 0]):
+        check(f"aten.{name}.dim", x, -1, exact=True)
+        check(f"aten.{name}.dim", x, 0, True, exact=True)
+
+
+def test_mode():
+    few = torch.randint(0, 4, (3, 9), generator=torch.Generator().manual_seed(0))
+    for x in (few, few.bfloat16(), few > 1, SPECIAL[-3:-1], X, X[0, 0, 0]):
+        check("aten.mode.default", x, exact=True)
+        check("aten.mode.default", x, 0, True, exact=True)

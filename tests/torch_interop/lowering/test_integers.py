@@ -1,0 +1,23 @@
+import pytest
+import torch
+
+from tests.torch_interop.lowering.harness import check
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8], ids=str
+)
+@pytest.mark.parametrize("name", ["gcd", "lcm"])
+def test_divisors_and_multiples(name, dtype):
+    numbers = torch.tensor([0, 1, 2, 6, 9, 12, 35, 64, 97, 120]).to(dtype)
+    if dtype.is_signed:
+        numbers = torch.cat([numbers, -numbers])
+    check(f"aten.{name}.default", numbers[:, None], numbers)
+    check(f"aten.{name}.default", numbers[3], numbers[4])
+    check(f"aten.{name}.default", numbers[:0], numbers[:0])
+
+
+def test_types_are_promoted_and_large_numbers_take_many_steps():
+    fibonacci = torch.tensor([7540113804746346429, 2147483647, 12])
+    check("aten.gcd.default", fibonacci, torch.tensor([4660046610375530309, 2, 18]))
+    check("aten.gcd.default", torch.tensor([12, 7]), torch.tensor([8, 14], dtype=torch.int8))

@@ -1,0 +1,66 @@
+import itertools
+import math
+
+import pytest
+import torch
+
+from tests.torch_interop.lowering.harness import check, run_on_cpu
+
+torch.manual_seed(0)
+IMAGE, GRID = torch.randn(2, 3, 5, 7), torch.randn(2, 4, 3, 2) * 1.2
+VOLUME, POINTS = torch.randn(2, 2, 4, 5, 6), torch.randn(2, 2, 3, 2, 3) * 1.2
+BILINEAR, NEAREST, BICUBIC = range(3)
+PADDINGS = range(3)
+
+
+@pytest.mark.parametrize("mode", [BILINEAR, NEAREST, BICUBIC])
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("corners", [False, True])
+def test_images_and_gradients(mode, padding, corners):
+    parameters = (mode, padding, corners)
+    check("aten.grid_sampler_2d.default", IMAGE, GRID, *parameters)
+    grad = torch.randn(2, 3, 4, 3)
+    name = "aten.grid_sampler_2d_backward.default"
+    check(name, grad, IMAGE, GRID, *parameters, [True, True])
+    check(name, grad, IMAGE, GRID, *parameters, [False, True])
+
+
+@pytest.mark.parametrize("mode", [BILINEAR, NEAREST])
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("corners", [False, True])
+def test_volumes_and_gradients(mode, padding, corners):
+    parameters = (mode, padding, corners)
+    engines = (run_on_cpu,)  # The interpreter takes seconds for these.
+    check("aten.grid_sampler_3d.default", VOLUME, POINTS, *parameters, engines=engines)
+    grad = torch.randn(2, 2, 2, 3, 2)
+    name = "aten.grid_sampler_3d_backward.default"
+    check(name, grad, VOLUME, POINTS, *parameters, [True, True], engines=engines)
+
+
+@pytest.mark.parametrize("corners", [False, True])
+def test_points_on_elements_and_edges(corners):
+    line = torch.tensor([-1.0, -0.5, 0.0, 0.5, 1.0, -1.5, 3.0])
+    grid = torch.stack(torch.meshgrid(line, line, indexing="ij"), -1)[None]
+    image = torch.randn(1, 1, 5, 5)
+    for mode, padding in itertools.product((BILINEAR, NEAREST), PADDINGS):
+        check("aten.grid_sampler_2d.default", image, grid, mode, padding, corners)
+
+
+def test_one_element_and_no_points():
+    one = torch.randn(1, 2, 1, 1)
+    for padding in PADDINGS:
+        check("aten.grid_sampler_2d.default", one, GRID[:1], BILINEAR, padding, True)
+    check("aten.grid_sampler_2d.default", IMAGE, GRID[:, :0], BILINEAR, 0, False)
+
+
+def test_far_away_and_nan_read_zeros():
+    grid = torch.tensor([[[[math.nan, 0.0], [1e20, 0.0], [0.0, -math.inf]]]])
+    check("aten.grid_sampler_2d.default", IMAGE[:1], grid, NEAREST, 0, False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_other_types(dtype):
+    # Half precision in eager rounds the weights as well: points whose weights are exact.
+    grid = torch.tensor([[[[-0.5, 0.25], [0.5, 0.75]]]], dtype=dtype)
+    image = torch.randn(1, 2, 4, 4).to(dtype)
+    check("aten.grid_sampler_2d.default", image, grid, BILINEAR, 0, True)
