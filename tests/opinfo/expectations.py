@@ -15,7 +15,8 @@ an element type, with `'` for backward and `_` for in place. An outcome is one o
 
 each perhaps with a flag: `~random` for values that eager itself does not repeat with another seed
 (compared in shape, type, strides and mean), `~uninitialised` for values that show what was in new
-memory, `~ties` for an order or position among equal values, `~traced` for what every backend of
+memory, `~ties` for an order or position among equal values, `~phases` for singular vectors or
+eigenvectors of another sign or phase, `~traced` for what every backend of
 torch.compile gives, unlike eager, `~strides` for strides that torch's decompositions give.
 """
 

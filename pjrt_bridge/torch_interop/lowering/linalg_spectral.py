@@ -14,10 +14,21 @@ from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.torch_interop.lowering import linalg as la
 from pjrt_bridge.torch_interop.lowering import linalg_jacobi as jacobi
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.registry import lowering
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.sorting import Outputs
 
 _FLOAT64 = dtypes.of("float64")
+
+
+_MOST = 256
+"""Columns. Of larger matrices the rotations take some hundred times as long as LAPACK on a CPU."""
+
+
+def _batched(c: Context, a: Value) -> Value:
+    size = min(a.shape[-2:])
+    if size > _MOST:
+        raise NotLowerable(f"spectra of matrices with {size} columns (more than {_MOST})")
+    return la.batched(c, a)
 
 
 def _completed(c: Context, a: Value, *, upper: bool) -> Value:
@@ -31,7 +42,7 @@ def _completed(c: Context, a: Value, *, upper: bool) -> Value:
 @lowering("aten._linalg_eigh.default")
 def eigh(c: Context, a: Value, uplo: str = "L", compute_v: bool = True) -> Outputs:
     """Eigenvalues, and eigenvectors unless `compute_v` is False."""
-    matrices = _completed(c, la.batched(c, a), upper=uplo.upper() == "U")
+    matrices = _completed(c, _batched(c, a), upper=uplo.upper() == "U")
     found = jacobi.hermitian(c, matrices)
     return c.promised(found.values, found.vectors if compute_v else c.zeros(1))
 
@@ -46,7 +57,7 @@ def svd(
     driver: str | None = None,
 ) -> Outputs:
     """Left vectors, singular values and the adjoint of the right vectors."""
-    found = jacobi.singular(c, la.batched(c, a), vectors=compute_uv, full=full_matrices)
+    found = jacobi.singular(c, _batched(c, a), vectors=compute_uv, full=full_matrices)
     if found.left is None or found.right is None:
         return c.promised(c.zeros(0), found.values, c.zeros(2))
     return c.promised(found.left, found.values, la.adjoint(c, found.right))
@@ -69,7 +80,7 @@ def pinv(
     b = c.b
     if 0 in a.shape:
         return c.zeros(0)
-    matrices = la.batched(c, a)
+    matrices = _batched(c, a)
     batch = matrices.shape[0]
     if hermitian:
         spectrum = jacobi.hermitian(c, _completed(c, matrices, upper=False))

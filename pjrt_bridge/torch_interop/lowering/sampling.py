@@ -203,6 +203,11 @@ def _read(c: Context, x: Value, index: Value, inside: Value) -> Value:
     return c.b.select(c.b.broadcast_in_dim(inside, shape, (0, 2)), found, c.full(shape, 0, x.dtype))
 
 
+def _refuse_half_precision(x: Value) -> None:
+    if x.dtype.bits < 32:
+        raise NotLowerable(f"ATen rounds positions in {x.dtype} at every step, so cells differ")
+
+
 @lowering("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
 def grid_sampler(
     c: Context,
@@ -213,6 +218,7 @@ def grid_sampler(
     align_corners: bool,
 ) -> Value:
     """(batch, channels, *points)."""
+    _refuse_half_precision(x)
     if c.output.size == 0:
         return c.zeros(0)
     points = _Points(c, x, grid, interpolation_mode, padding_mode, align_corners)
@@ -240,6 +246,7 @@ def grid_sampler_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Value | None, ...]:
     """Gradients of the input, if it is wanted, and of the grid."""
+    _refuse_half_precision(x)
     b = c.b
     points = _Points(c, x, grid, interpolation_mode, padding_mode, align_corners)
     channels = x.shape[1]

@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from tests.torch_interop.lowering.harness import BOTH, check, lower, run_on_cpu
 
 torch.manual_seed(0)
@@ -156,3 +157,9 @@ def test_the_pseudo_inverse_leaves_out_what_is_rounding():
     a = torch.ones(3, 3)
     check("aten.linalg_pinv.atol_rtol_tensor", a, engines=[run_on_cpu])
     check("aten.linalg_pinv.atol_rtol_tensor", a, hermitian=True, engines=[run_on_cpu])
+
+
+def test_larger_matrices_are_left_to_lapack():
+    for name in (EIGH, SVD, "aten.linalg_pinv.atol_rtol_tensor"):
+        with pytest.raises(NotLowerable, match=r"257 columns \(more than 256\)"):
+            lower(name, torch.eye(257))
