@@ -32,10 +32,16 @@ def needed_by_models() -> dict[str, int]:
     return {name: int(count) for name, count in pairs}
 
 
+def has_lowering(name: str) -> bool:
+    """Whether an operator has a lowering, or its twin has that draws numbers from a key."""
+    keyed = name.replace("aten.", f"{compat.OWN_NAMESPACE}.", 1)
+    return registry.find(name) is not None or registry.find(keyed) is not None
+
+
 def fate(op: compat.OpOverload) -> str:
     """`lowered` or a key of `REASONS`."""
     name = str(op)
-    if registry.find(name) is not None:
+    if has_lowering(name):
         return LOWERED
     if op in compat.decompositions() or compat.is_composite(name):
         return "decomposed"

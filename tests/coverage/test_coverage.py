@@ -2,7 +2,6 @@
 
 import pytest
 
-from pjrt_bridge.torch_interop.lowering import registry
 from tests.coverage import operators, page
 from tests.models import expectations as models
 from tests.opinfo import expectations as opinfo
@@ -13,8 +12,8 @@ def test_the_page_is_what_the_files_say() -> None:
 
 
 def test_every_operator_of_real_models_has_a_lowering() -> None:
-    missing = {name for name in operators.needed_by_models() if registry.find(name) is None}
-    assert missing == set()
+    missing = [name for name in operators.needed_by_models() if not operators.has_lowering(name)]
+    assert missing == []
 
 
 def test_core_overloads_that_reach_the_backend_have_a_lowering() -> None:
@@ -31,4 +30,5 @@ def test_the_operator_database_runs_on_the_device(direction: str, least: float) 
 def test_models() -> None:
     cases = models.load()
     for mode in ("inference", "training"):
-        assert len({case.model for case in cases if case.mode == mode}) >= 40
+        found = {case.model for case in cases if case.mode.startswith(mode)}
+        assert len(found) >= 40

@@ -80,8 +80,8 @@ EXTRA = {
 """Models that are run in more ways than by default."""
 
 
-ROUGH = ("mobilenet-v2",)
-"""Models with so many thousand gates that rounding in float32 opens another; they train in f64."""
+ROUGH = ("mask2former", "maskformer", "mobilenet-v2")
+"""Models whose gates, matchings and norms of few elements amplify rounding: they train in f64."""
 
 GRAPHS = {"inference": 1, "training": 2, "generation": 2}
 """In how many graphs a model should run: forward and backward; prompt and every token after it."""

@@ -3,6 +3,7 @@
 import array
 import ctypes
 import gc
+import re
 import weakref
 from typing import Any
 
@@ -15,6 +16,12 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.runtime.host import HostArray, describe
 from tests.conftest import Census
 from tests.runtime.arrays import aligned, misaligned
+
+
+def _named(value: object) -> str:
+    """A name that is the same in every process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))[:40]
+
 
 BASE = np.arange(24, dtype=np.float32).reshape(4, 6)
 
@@ -121,7 +128,7 @@ def test_tensors_are_shared(client: Client) -> None:
         ((ctypes.c_int32 * 2)(5, 6), "int32", [5, 6]),
         ([np.float32(1), np.float32(2)], "float32", [1, 2]),
     ],
-    ids=repr,
+    ids=_named,
 )
 def test_other_data(client: Client, data: Any, dtype: str, expected: Any) -> None:
     buffer = client.put(data)
@@ -205,7 +212,7 @@ def test_read_only_arrays(client: Client) -> None:
         (np.zeros(2, np.longdouble), "has no PJRT element type"),
         (np.zeros(2, ">f4"), "byte order"),
     ],
-    ids=lambda value: repr(value)[:30],
+    ids=_named,
 )
 def test_elements_that_no_plugin_has(client: Client, data: Any, message: str) -> None:
     with pytest.raises(UnsupportedDtype, match=message):
