@@ -12,10 +12,10 @@ demo: $(READY)
 	$(BIN)/python -m examples.demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 test-full: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Every operator of torch's database, and every model: half an hour on two cores.
 coverage: $(READY)

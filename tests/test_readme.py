@@ -30,6 +30,9 @@ import runpy, sys, warnings
 from pjrt_bridge.errors import HostFallbackWarning
 warnings.simplefilter("error")
 warnings.simplefilter("ignore", HostFallbackWarning)
+# Torch's own, while it traces an optimizer.
+warnings.filterwarnings("ignore", ".torch.jit.script_method. is deprecated", DeprecationWarning)
+warnings.filterwarnings("ignore", ".*should not be instantiated", DeprecationWarning)
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
 

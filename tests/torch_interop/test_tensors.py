@@ -165,7 +165,9 @@ def test_parameters_are_copied_again_when_they_change(
     puts: list[int] = []
     put = Client.put_host
     monkeypatch.setattr(
-        Client, "put_host", lambda self, host: puts.append(host.address) or put(self, host)
+        Client,
+        "put_host",
+        lambda self, host, **how: puts.append(host.address) or put(self, host, **how),
     )
     with torch.inference_mode(inference):
         model, x = nn.Linear(4, 4), torch.randn(2, 4)
