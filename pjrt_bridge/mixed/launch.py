@@ -124,15 +124,21 @@ class Launch:
 
 
 class Crossing:
-    """A result of a device segment on its way, and a tensor when a host segment asks."""
+    """A result of a device segment on its way, and a tensor when a host segment asks.
 
-    __slots__ = ("_index", "_launch", "_tensor", "output")
+    Attributes:
+        output: what the plugin gave.
+        form: its shape and type, where the frontend wants to know before it is there.
+    """
 
-    def __init__(self, launch: Launch, index: int, output: Output) -> None:
+    __slots__ = ("_index", "_launch", "_tensor", "form", "output")
+
+    def __init__(self, launch: Launch, index: int, output: Output, form: Any = None) -> None:
         self._launch = launch
         self._index = index
         self._tensor: Any = None
         self.output = output
+        self.form = form
 
     @property
     def direct(self) -> Any:
