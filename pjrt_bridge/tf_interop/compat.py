@@ -20,7 +20,8 @@ from tensorflow.python.eager.polymorphic_function import (
 )
 from tensorflow.python.framework import function_def_to_graph, kernels, ops
 from tensorflow.python.framework.func_graph import FuncGraph
-from tensorflow.python.util import nest
+
+from pjrt_bridge.runtime.dispatch import Capsules
 
 EagerTensor: Any = ops.EagerTensor
 OpError: type[Exception] = tf.errors.OpError
@@ -33,12 +34,23 @@ _XLA = "XLA_CPU_JIT"
 # -- tensors and variables -------------------------------------------------------------------------
 
 
-def to_capsule(tensor: Any) -> Any:
-    """A DLPack capsule over a tensor's memory.
+def capsules() -> Capsules:
+    """How TensorFlow's tensors are read and made in C."""
+    return Capsules(EagerTensor, to_capsule, from_capsule)
 
-    TensorFlow aborts the process for strings, resources and variants: callers check types.
-    """
+
+def to_capsule(tensor: Any) -> Any:
+    """A DLPack capsule over a tensor's memory; None for types whose export aborts the process."""
+    if tensor._datatype_enum() in _UNSAFE:
+        return None
     return pywrap_tfe.TFE_ToDlpackCapsule(tensor)
+
+
+_UNSAFE = frozenset(
+    dtype.as_datatype_enum for dtype in (tf.string, tf.resource, tf.variant)
+) | frozenset(
+    dtype.as_datatype_enum for dtype in (tf.qint8, tf.qint16, tf.qint32, tf.quint8, tf.quint16)
+)
 
 
 def from_capsule(capsule: Any) -> Any:
@@ -124,12 +136,6 @@ executing_eagerly: Callable[[], bool] = tf.executing_eagerly
 
 
 # -- structures ------------------------------------------------------------------------------------
-
-
-def flatten(structure: Any) -> list[Any]:
-    """The leaves of nested structures; composite tensors (ragged, sparse) in parts."""
-    found: list[Any] = nest.flatten(structure, expand_composites=True)
-    return found
 
 
 def outputs(concrete: Any, tensors: Sequence[Any]) -> Any:
