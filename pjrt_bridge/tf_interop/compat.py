@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any
 
 import tensorflow as tf
@@ -67,29 +68,25 @@ def value_of(tensor: Any) -> bytes:
     return found
 
 
-def reader(variable: Any, dtype: Any) -> Callable[[], Any]:
-    """A function that gives the value of a variable (its handle), over the same memory."""
+def reader(variables: Sequence[Any]) -> Callable[[], list[Any]]:
+    """A function that gives the values of variables (their handles), over the same memory."""
+    if not variables:
+        return list
+    types = [handle_shapes(handle)[0][1].as_datatype_enum for handle in variables]
     return partial(
-        pywrap_tfe.TFE_Py_FastPathExecute,
-        context.context(),
-        "ReadVariableOp",
+        pywrap_tfe.TFE_Py_Execute,
+        context.context()._handle,
         None,
-        variable,
-        "dtype",
-        dtype.as_datatype_enum,
+        "_ReadVariablesOp",
+        list(variables),
+        ("N", len(types), "dtypes", types),
+        len(types),
     )
 
 
 def is_variable(held: Any) -> bool:
     """Whether what a function holds is a variable's handle."""
     return bool(held.dtype == tf.resource) and bool(handle_shapes(held))
-
-
-def held_value(held: Any) -> Callable[[], Any]:
-    """A function that gives what a function holds, now: the value of a variable, or a tensor."""
-    if held.dtype != tf.resource:
-        return lambda: held
-    return reader(held, handle_shapes(held)[0][1])
 
 
 def assign(variable: Any, value: Any) -> None:
@@ -138,9 +135,16 @@ executing_eagerly: Callable[[], bool] = tf.executing_eagerly
 # -- structures ------------------------------------------------------------------------------------
 
 
-def outputs(concrete: Any, tensors: Sequence[Any]) -> Any:
-    """The results of a concrete function in their structure."""
-    return concrete.function_type.pack_output(tensors)
+def packer(concrete: Any) -> Callable[[Sequence[Any]], Any]:
+    """What gives the flat results of a concrete function their structure."""
+    structure = concrete.structured_outputs
+    if isinstance(structure, tf.Tensor):
+        return itemgetter(0)
+    if type(structure) in (tuple, list) and all(isinstance(item, tf.Tensor) for item in structure):
+        made: Callable[[Sequence[Any]], Any] = type(structure)
+        return made
+    packed: Callable[[Sequence[Any]], Any] = concrete.function_type.pack_output
+    return packed
 
 
 def arguments(

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from pjrt_bridge.errors import FallbackForbidden
@@ -14,11 +15,14 @@ from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.program import MixedProgram, Runner
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord, begin, end
 from pjrt_bridge.runtime import Client
+from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.capture import Captured, capture
 from pjrt_bridge.tf_interop.constants import Needs, needs
 from pjrt_bridge.tf_interop.ledger import LEDGER
+from pjrt_bridge.tf_interop.paths import Dispatched
 from pjrt_bridge.tf_interop.placement import Placement
 from pjrt_bridge.tf_interop.segments import COMPILE_FAILURES, DeviceSegment, HostSegment
+from pjrt_bridge.tf_interop.shortcut import Shortcut
 from pjrt_bridge.tf_interop.split import Part, Split, operators, split
 
 _ATTEMPTS = 8
@@ -60,6 +64,7 @@ class Compiled:
         self._captured = capture(function)
         self.record = GraphRecord("function", self._captured.name, self._plugin)
         self._failed: dict[str, Obstacle] = {}
+        self._whole: DeviceSegment | None = None
         self._program, self._outputs = self._divide()
         self._held = list(self._captured.captures.values())
         LEDGER.add(self.record)
@@ -70,7 +75,19 @@ class Compiled:
         found = self._program.run([*arguments, *self._held], call)
         values = [tensor_of(value) for value in found]
         end(self.record, call)
+        if self._whole is not None and self.shortcut is not None:
+            self.shortcut.forget()
         return [values[index] for index in self._outputs]
+
+    @cached_property
+    def shortcut(self) -> Shortcut | None:
+        """A way for calls that bring the flat tensors; None where there is none."""
+        variant = None if self._whole is None else self._whole.only
+        if variant is None or not isinstance(variant.path, Dispatched):
+            return None
+        made = Shortcut(variant, variant.path, self._outputs, compat.packer(self.function))
+        self.record.recent = made.last
+        return made
 
     # -- compiling ---------------------------------------------------------------------------------
 
@@ -131,7 +148,14 @@ class Compiled:
                 runners.append(device.host.start)
             else:
                 runners.append(device.start)
+                if len(parts.parts) == 1 and not self._unmade():
+                    self._whole = device
         return runners
+
+    def _unmade(self) -> bool:
+        """Whether results are arguments, or what the function holds."""
+        made = {value for item in self._captured.operations for value in item.outputs}
+        return not made.issuperset(self._captured.outputs)
 
     def _blame(self, part: Part, error: Exception) -> bool:
         """Find the operation that a failed export names, and keep it on the host."""

@@ -58,7 +58,7 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
 def _undone(held: Sequence[Any]) -> Iterator[None]:
     """Give variables their values back."""
     handles = [item for item in held if compat.is_variable(item)]
-    values = [compat.held_value(handle)() for handle in handles]
+    values = compat.reader(handles)()
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.compiled import Compiled, Settings
 from pjrt_bridge.tf_interop.ledger import LEDGER
+from pjrt_bridge.tf_interop.shortcut import MISSED, Shortcut
 
 
 def function(
@@ -72,6 +74,7 @@ class Function:
         self._settings = settings
         self._compiled: dict[int, Compiled] = {}
         self._known: dict[Any, Compiled] = {}
+        self._shortcut: Shortcut | None = None
         self.python_function = fn
         self.__name__ = str(getattr(fn, "__name__", None) or getattr(fn, "name", "function"))
         self.__doc__ = getattr(fn, "__doc__", None)
@@ -90,6 +93,10 @@ class Function:
         """
         if not compat.executing_eagerly():
             return self._function(*args, **kwargs)
+        if self._shortcut is not None and not kwargs and not compat.is_recording():
+            found = self._shortcut.call(args)
+            if found is not MISSED:
+                return found
         compiled = self.compiled(args, kwargs)
         if compat.is_recording() and self._wants_gradients(compiled, args, kwargs):
             LEDGER.warn_once(
@@ -98,7 +105,11 @@ class Function:
             )
             return self._function(*args, **kwargs)
         tensors = compat.arguments(self._function, compiled.function, args, kwargs)
-        return compat.outputs(compiled.function, compiled.run(tensors))
+        results = compat.packer(compiled.function)(compiled.run(tensors))
+        # What TensorFlow made of the arguments, it would make of them again.
+        plain = not kwargs and len(args) == len(tensors) and all(map(is_, args, tensors))
+        self._shortcut = compiled.shortcut if plain else None
+        return results
 
     def is_compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether a call with these arguments compiles nothing."""

@@ -66,11 +66,18 @@ class Held:
     """What a function holds, as arguments of a program: variables as they are in each call."""
 
     def __init__(self, held: Sequence[Any]) -> None:
-        self._readers = [compat.held_value(item) for item in held]
+        self._values = list(held)
+        self._places = [at for at, item in enumerate(held) if compat.is_variable(item)]
+        self._read = compat.reader([held[at] for at in self._places])
 
     def values(self) -> list[Any]:
         """A tensor for each."""
-        return [read() for read in self._readers]
+        if len(self._places) == len(self._values):
+            return self._read()
+        values = self._values.copy()
+        for at, value in zip(self._places, self._read(), strict=True):
+            values[at] = value
+        return values
 
 
 # -- in C ------------------------------------------------------------------------------------------
@@ -82,6 +89,10 @@ class Dispatched:
     Variables that the program does not update mostly stay where they are: their buffers are kept,
     and taken while the variable's value is at the same address. The values themselves are read in
     each call, because only that tells where they are.
+
+    Attributes:
+        plan: the dispatcher's.
+        arity: how many inputs the program has, beside what the function holds.
     """
 
     def __init__(
@@ -91,12 +102,14 @@ class Dispatched:
         self._executable = executable
         self._client = executable.client
         self._places = tuple(places)
+        self.arity = len(places)
         self._held = Held(emitted.held)
         self._types = [parameter.type for parameter in executable.signature.parameters]
         count = len(places)
         updated = {at for at, _ in emitted.updates}
         self._staying = [count + at for at in range(len(emitted.held)) if at not in updated]
         self._patience = _PATIENCE
+        self._kept_bytes = 0
         self._kept = Kept([None] * len(self._types), [0] * len(self._types))
 
     def launch(self, values: Sequence[Any], call: Call) -> Started:
@@ -145,10 +158,16 @@ class Dispatched:
         found: list[Any] | None = self.plan.call((*values, *self._held.values()), self._kept.parts)
         return found
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of the variables whose buffers are kept."""
+        return self._kept_bytes
+
     def _renew(self, given: Sequence[Any], call: Call) -> None:
         """Keep buffers over the values of variables, while they do not move too often."""
         buffers: list[Buffer | None] = [None] * len(self._types)
         addresses = [0] * len(self._types)
+        self._kept_bytes = 0
         if self._patience:
             self._patience -= 1
             for index in self._staying:
@@ -156,6 +175,7 @@ class Dispatched:
                 if host.shareable:
                     buffers[index] = self._client.put_host(host)
                     addresses[index] = host.address
+                    self._kept_bytes += self._types[index].nbytes
                     call.crossed(call.at, self._types[index].nbytes, shared=True)
         self._kept = Kept(buffers, addresses)
 

@@ -76,6 +76,7 @@ class Variant:
         path: starts the program.
         results: types of the outputs.
         updates: handles of variables, each with the index of its new value among all results.
+        result_bytes: of all results.
     """
 
     def __init__(self, path: Path, emitted: Emitted, outputs: int) -> None:
@@ -83,7 +84,7 @@ class Variant:
         self.path = path
         self.results = types[:outputs]
         self.updates = [(emitted.held[at], index) for at, index in emitted.updates]
-        self.updated_bytes = total_bytes(types[outputs:])
+        self.result_bytes = total_bytes(types)
 
 
 class DeviceSegment:
@@ -132,15 +133,19 @@ class DeviceSegment:
         """Whether it can be compiled before a call."""
         return self._types is not None and not self._wanted
 
-    def compile(self) -> Variant:
+    def compile(self) -> None:
         """Compile it for the shapes that TensorFlow knows.
 
         Raises:
             COMPILE_FAILURES: it cannot be compiled.
         """
         assert self._types is not None
-        variant = self._variants[()] = self._compile(self._types, {})
-        return variant
+        self._variants[()] = self._compile(self._types, {})
+
+    @property
+    def only(self) -> Variant | None:
+        """What it is compiled to before any call; None where shapes or values decide."""
+        return self._variants.get(()) if self.is_static else None
 
     def start(self, values: list[Any], call: Call) -> Sequence[Any]:
         """The outputs, on their way; waits for nothing but updates of variables.
@@ -180,11 +185,8 @@ class DeviceSegment:
         for handle, index in variant.updates:
             compat.assign(handle, tensors[index])
         self.succeeded()
-        count = len(variant.results)
-        call.crossed(
-            call.at, total_bytes(variant.results) + variant.updated_bytes, shared=self.shares
-        )
-        return tensors[:count]
+        call.crossed(call.at, variant.result_bytes, shared=self.shares)
+        return tensors[: len(variant.results)]
 
     def count(self, index: int, at: int, call: Call) -> None:
         """Count a result that crosses to the host."""
