@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.dtypes import crosses
@@ -21,6 +23,7 @@ from pjrt_bridge.tf_interop.dtypes import crosses
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _ALIASES = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot"})
 """Operations whose results are their inputs."""
+_LOOPS = frozenset({"StatelessWhile", "While"})
 _READERS = frozenset({"ReadVariableOp", "VarHandleOp", "VarIsInitializedOp", "VariableShape"})
 """Stateful by their declaration, but without an effect that anybody could see."""
 _LIBRARIES = ("tensorflow", "keras")
@@ -207,9 +210,12 @@ class _Flattening:
             *(self._before[value] for value in inputs if value in self._before)
         )
         outputs = []
-        for tensor in made.outputs:
+        for index, tensor in enumerate(made.outputs):
             value = numbers[id(tensor)] = self.value(tensor)
             outputs.append(value)
+            if made.type in _LOOPS and tensor.dtype == tf.resource:
+                # A loop gives the resources that it was given.
+                numbers[id(tensor)] = inputs[index]
             if waits and not stateful:
                 self._before[value] = waits
         found.operations.append(

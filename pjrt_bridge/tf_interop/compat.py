@@ -84,6 +84,11 @@ def reader(variables: Sequence[Any]) -> Callable[[], list[Any]]:
     )
 
 
+def has_open_shape(held: Any) -> bool:
+    """Whether what a function holds is a variable that may change its shape."""
+    return is_variable(held) and not handle_shapes(held)[0][0].is_fully_defined()
+
+
 def is_variable(held: Any) -> bool:
     """Whether what a function holds is a variable's handle."""
     return bool(held.dtype == tf.resource) and bool(handle_shapes(held))

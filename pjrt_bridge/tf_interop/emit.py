@@ -11,7 +11,7 @@ import tensorflow as tf
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.stablehlo import Program, foreign
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.tf_interop import compat, dtypes
+from pjrt_bridge.tf_interop import compat, dtypes, randomness
 from pjrt_bridge.tf_interop.capture import Captured
 from pjrt_bridge.tf_interop.split import Part
 
@@ -40,13 +40,13 @@ def traced(captured: Captured, part: Part, constants: Mapping[int, Any] | None =
         made: dict[int, Any] = {}
         for index in part.operations:
             operation = captured.operations[index]
+            given = [tensors[value] for value in operation.inputs]
+            drawn = randomness.rewritten(operation.made, given) if part.on_device else None
+            if drawn is not None:
+                tensors.update(zip(operation.outputs, drawn, strict=True))
+                continue
             before = [made[other] for other in operation.after if other in made]
-            copy = compat.copy(
-                operation.made,
-                [tensors[value] for value in operation.inputs],
-                before,
-                operation.name,
-            )
+            copy = compat.copy(operation.made, given, before, operation.name)
             made[index] = copy
             tensors.update(zip(operation.outputs, copy.outputs, strict=True))
         return [tensors[value] for value in part.outputs]

@@ -155,7 +155,8 @@ def _key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What tells calls of one trace from those of others; None where that is hard to say."""
     try:
         if kwargs:
-            found = (tuple(map(_leaf, args)), tuple(sorted(kwargs)), *map(_leaf, kwargs.values()))
+            named = tuple((name, _leaf(kwargs[name])) for name in sorted(kwargs))
+            found: Any = (tuple(map(_leaf, args)), named)
         else:
             found = tuple(map(_leaf, args))
         hash(found)

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from pjrt_bridge.mixed.obstacle import Kind, Obstacle
-from pjrt_bridge.tf_interop import compat
+from pjrt_bridge.tf_interop import compat, randomness
 from pjrt_bridge.tf_interop.capture import Captured, Operation
 from pjrt_bridge.tf_interop.dtypes import crosses
 
@@ -121,6 +121,11 @@ def _refusal(
             sorted({tensor.dtype.base_dtype.name for tensor in (*made.inputs, *made.outputs)})
         )
         return f"XLA has no kernel of it for {types}", "refused"
+    drawn = randomness.refusal(made)
+    if drawn is not None:
+        return drawn, "refused"
+    if inside and randomness.is_rewritten(made):
+        return "in a loop or a branch XLA draws other numbers than TensorFlow", "refused"
     for name in _functions(made):
         if name not in inside:
             reason = _inner_refusal(made, name, kernels, (*inside, name))

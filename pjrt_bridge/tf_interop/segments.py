@@ -125,13 +125,18 @@ class DeviceSegment:
         self._compiling = threading.Lock()
         self._wanted = [part.inputs.index(value) for value in needs.values]
         self._types = static_types(captured, part)
+        held = [captured.captures[value] for value in part.held]
+        # Variables that may have another shape in each call.
+        loose = [item for item in held if compat.has_open_shape(item)]
+        self._is_loose = bool(loose)
+        self._loose_values = compat.reader(loose)
         self.shares = client.shares_host_memory
         self.host = HostSegment(captured, part)
 
     @property
     def is_static(self) -> bool:
         """Whether it can be compiled before a call."""
-        return self._types is not None and not self._wanted
+        return self._types is not None and not self._wanted and not self._is_loose
 
     def compile(self) -> None:
         """Compile it for the shapes that TensorFlow knows.
@@ -215,9 +220,12 @@ class DeviceSegment:
         if self.is_static:
             key: Any = ()
         else:
-            key = tuple(
-                compat.value_of(tensor_of(value)) if index in self._wanted else _type(value)
-                for index, value in enumerate(given)
+            key = (
+                *(
+                    compat.value_of(tensor_of(value)) if index in self._wanted else _type(value)
+                    for index, value in enumerate(given)
+                ),
+                *map(_type, self._loose_values()),
             )
         try:
             return self._variants[key]
