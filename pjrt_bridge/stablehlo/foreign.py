@@ -13,7 +13,7 @@ _COPY = "mhlo.copy"
 _FUNCTIONS = frozenset({"acos", "acosh", "asin", "asinh", "atanh", "cosh", "erf", "sinh"})
 """Functions of one argument that MHLO and CHLO have, and StableHLO has not."""
 _ALIASES = "mhlo.input_output_alias"
-_ALIAS = re.compile(r"parameter_number = (\d+).*?output_index = array<i64: (\d+)>")
+_ALIAS = re.compile(r"parameter_number = (\d+).*?output_index = array<i64(?:: (\d+))?>")
 
 
 def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
@@ -35,7 +35,8 @@ def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
     module = bindings.parse(bytecode, "TensorFlow's program")
     attributes = module.operation.attributes
     text = str(attributes[_ALIASES]) if _ALIASES in attributes else ""
-    aliases = [(int(parameter), int(result)) for parameter, result in _ALIAS.findall(text)]
+    # An only result has no index.
+    aliases = [(int(parameter), int(result or 0)) for parameter, result in _ALIAS.findall(text)]
     for operation in bindings.operations(module):
         if operation.name == _COPY:
             operation.results[0].replace_all_uses_with(operation.operands[0])

@@ -20,7 +20,6 @@ from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.dtypes import crosses
 
-_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _ALIASES = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot"})
 """Operations whose results are their inputs."""
 _LOOPS = frozenset({"StatelessWhile", "While"})
@@ -157,8 +156,9 @@ class _Flattening:
                 waits = frozenset() if id(made) in results else frozenset(ahead)
                 for tensor, value in zip(made.outputs, inputs, strict=True):
                     numbers[id(tensor)] = self._waiting(value, waits)
-            elif made.type in _CALLS:
-                self._call(graph, made, inputs, numbers, prefix, (*after, *ahead), effects)
+            elif (callee := compat.callee(made)) is not None:
+                body = compat.called(graph, callee)
+                self._call(body, made, inputs, numbers, prefix, (*after, *ahead), effects)
                 everything.update(dict.fromkeys(effects[id(made)]))
             elif made.type == "Const" and not crosses(made.outputs[0].dtype):
                 value = numbers[id(made.outputs[0])] = self.value(made.outputs[0])
@@ -180,7 +180,7 @@ class _Flattening:
 
     def _call(
         self,
-        graph: Any,
+        body: Any,
         made: Any,
         inputs: Sequence[int],
         numbers: dict[int, int],
@@ -188,7 +188,6 @@ class _Flattening:
         after: tuple[int, ...],
         effects: dict[int, tuple[int, ...]],
     ) -> None:
-        body = compat.called(graph, made.get_attr("f").name)
         inner = {id(tensor): value for tensor, value in zip(body.inputs, inputs, strict=True)}
         inlined = self.graph(body, inner, f"{prefix}{made.name}/", after)
         for tensor, value in zip(made.outputs, inlined.outputs, strict=True):

@@ -19,7 +19,7 @@ from tensorflow.python.eager.polymorphic_function import (
     function_type_utils,
     polymorphic_function,
 )
-from tensorflow.python.framework import function_def_to_graph, kernels, ops
+from tensorflow.python.framework import function_def_to_graph, kernels, op_def_registry, ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
 from pjrt_bridge.runtime.dispatch import Capsules
@@ -183,6 +183,14 @@ def called(graph: Any, name: str) -> Any:
     return function_def_to_graph.function_def_to_graph(
         context.context().get_function_def(name), propagate_device_spec=True
     )
+
+
+def callee(made: Any) -> str | None:
+    """The name of the function that an operation calls and does nothing else; None if it does."""
+    if made.type in ("PartitionedCall", "StatefulPartitionedCall"):
+        return str(made.get_attr("f").name)
+    # Functions of TensorFlow 1 are types of operations in their graph.
+    return str(made.type) if op_def_registry.get(made.type) is None else None
 
 
 def deferred(graph: Any) -> int:

@@ -22,7 +22,9 @@ _LEAST = 1e-7
 
 def refusal(made: Any) -> str | None:
     """Why an operation would give other numbers on a device; None where it gives the same."""
-    if made.type not in _FLOATS or made.get_attr("dtype") == tf.float32:
+    if made.type in _OTHERS:
+        return "XLA draws other numbers than TensorFlow"
+    if made.type not in _REWRITTEN or made.get_attr("dtype") == tf.float32:
         return None
     return f"XLA draws other numbers of type {made.get_attr('dtype').name} than TensorFlow"
 
@@ -77,4 +79,5 @@ _REWRITTEN: Mapping[str, Callable[..., Any]] = {
     "StatelessRandomUniform": _seeded(_uniform),
     "StatelessRandomUniformV2": _uniform,
 }
-_FLOATS = frozenset(_REWRITTEN) | {"StatelessTruncatedNormal", "StatelessTruncatedNormalV2"}
+_OTHERS = frozenset({"StatelessTruncatedNormal", "StatelessTruncatedNormalV2"})
+"""TensorFlow draws until a number is near enough, XLA transforms one."""
