@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from pjrt_bridge.errors import FallbackForbidden
+from pjrt_bridge.errors import DEVICE_FAILURES, FallbackForbidden
 from pjrt_bridge.mixed.launch import tensor_of
 from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.program import MixedProgram, Runner
@@ -173,7 +173,7 @@ class Compiled:
     # -- what the host has to do -------------------------------------------------------------------
 
     def _failure(self, segment: SegmentRecord, error: Exception, how: str) -> None:
-        if self._settings.fallback == "error":
+        if self._settings.fallback == "error" and isinstance(error, DEVICE_FAILURES):
             raise error
         segment.failed(f"it {how}: {_short(error)}")
         self._object("a segment of the function", segment.obstacles[-1:])

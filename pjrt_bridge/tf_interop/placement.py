@@ -121,6 +121,8 @@ def _refusal(
             sorted({tensor.dtype.base_dtype.name for tensor in (*made.inputs, *made.outputs)})
         )
         return f"XLA has no kernel of it for {types}", "refused"
+    if made.type == "TensorListSetItem" and made.get_attr("resize_if_index_out_of_bounds"):
+        return "its list grows, which XLA would not do", "refused"
     drawn = randomness.refusal(made)
     if drawn is not None:
         return drawn, "refused"
