@@ -46,7 +46,7 @@ def batch_normalization_step() -> Instance:
     """Convolution, BatchNormalization in training, pooling, SGD with momentum."""
     layers = tf.keras.layers
     model = keras_model(
-        layers.Conv2D(4, 3, padding="same"),
+        layers.Conv2D(4, 3, padding="same", use_bias=False),
         layers.BatchNormalization(),
         layers.ReLU(),
         layers.MaxPooling2D(),
