@@ -85,7 +85,9 @@ class Compiled:
         variant = None if self._whole is None else self._whole.only
         if variant is None or not isinstance(variant.path, Dispatched):
             return None
-        made = Shortcut(variant, variant.path, self._outputs, compat.packer(self.function))
+        assert self._whole is not None
+        order = [self._whole.part.outputs.index(value) for value in self._captured.outputs]
+        made = Shortcut(variant, variant.path, order, compat.packer(self.function))
         self.record.recent = made.last
         return made
 

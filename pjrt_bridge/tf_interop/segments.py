@@ -100,6 +100,7 @@ class DeviceSegment:
         on_failure: told each failure; raises it where the host is forbidden.
 
     Attributes:
+        part: see above.
         shares: results are read where they lie.
         host: the same in TensorFlow.
     """
@@ -115,7 +116,7 @@ class DeviceSegment:
         on_failure: Callable[[SegmentRecord, Exception, str], None],
     ) -> None:
         self._captured = captured
-        self._part = part
+        self.part = part
         self._client = client
         self._name = name
         self._record = record
@@ -159,7 +160,7 @@ class DeviceSegment:
         """
         if self._failures >= PATIENCE:
             return self.host.start(values, call)
-        given = [values[place] for place in self._part.places]
+        given = [values[place] for place in self.part.places]
         variant = self._variant(given)
         if variant is None:
             return self.host.start(values, call)
@@ -195,7 +196,7 @@ class DeviceSegment:
 
     def count(self, index: int, at: int, call: Call) -> None:
         """Count a result that crosses to the host."""
-        value = self._part.outputs[index]
+        value = self.part.outputs[index]
         found = self._captured.values[value].shape.num_elements()
         size = self._captured.values[value].dtype.size
         call.crossed(at, (found or 0) * size, shared=self.shares)
@@ -245,7 +246,7 @@ class DeviceSegment:
             return None
         try:
             types = [_type(value) for value in given]
-            constants = {self._part.inputs[at]: tensor_of(given[at]).numpy() for at in self._wanted}
+            constants = {self.part.inputs[at]: tensor_of(given[at]).numpy() for at in self._wanted}
             return self._compile(types, constants)
         except COMPILE_FAILURES as error:
             self._on_failure(self._record, error, "could not be compiled")
@@ -253,7 +254,7 @@ class DeviceSegment:
 
     def _compile(self, types: Sequence[TensorType], constants: Mapping[int, Any]) -> Variant:
         started = time.perf_counter()
-        part = self._part
+        part = self.part
         with compat.eagerly(), timeline.span(f"emit {self._name}"):
             function = traced(self._captured, part, constants)
             places = [at for at, value in enumerate(part.inputs) if value not in constants]

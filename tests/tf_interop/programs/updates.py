@@ -41,9 +41,12 @@ def host_writes_between() -> Instance:
         state.assign(state / 2)
 
     def run(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        state.assign_add(tf.reduce_mean(x @ w, axis=0))
-        tf.py_function(halve, [], [])
-        state.assign_add(tf.reduce_mean(tf.tanh(x @ w), axis=0))
+        # What Python functions write to, TensorFlow does not see.
+        added = state.assign_add(tf.reduce_mean(x @ w, axis=0), read_value=False)
+        with tf.control_dependencies([added]):
+            halved = tf.py_function(halve, [], [])
+        with tf.control_dependencies([halved]):
+            state.assign_add(tf.reduce_mean(tf.tanh(x @ w), axis=0))
         return state + 1, x @ w
 
     return Instance(run, lambda rng: given(floats(rng, 3, 4)), [w, state])
