@@ -134,6 +134,7 @@ def should_record(tensors: Sequence[Any]) -> bool:
     return bool(pywrap_tfe.TFE_Py_TapeSetPossibleGradientTypes(list(tensors)))
 
 
+runs_eagerly: Callable[[], bool] = tf.config.functions_run_eagerly
 executing_eagerly: Callable[[], bool] = tf.executing_eagerly
 
 
