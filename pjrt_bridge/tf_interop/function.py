@@ -89,14 +89,14 @@ class Function:
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """The function of a method: each instance has its own traces, which go with it."""
-        if instance is None:
+        bind = getattr(self.python_function, "__get__", None)
+        if instance is None or bind is None:
             return self
         # Keras and tf.Module look at what is set on them; this is not theirs.
         held = instance.__dict__
         name = f"_pjrt_bridge_{self.__name__}"
         if name not in held:
-            method = functools.partial(self.python_function, instance)
-            functools.update_wrapper(method, self.python_function)
+            method = bind(instance, owner)
             held[name] = Function(method, self._settings, self._input_signature)
         return held[name]
 
