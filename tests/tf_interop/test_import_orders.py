@@ -7,8 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -91,14 +90,6 @@ def start(source: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def finished() -> Mapping[Sequence[str], subprocess.CompletedProcess[str]]:
-    """All processes of the short orders, two at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        done = pool.map(start, map(program, SHORT))
-        return dict(zip(SHORT, done, strict=True))
-
-
 def check(done: subprocess.CompletedProcess[str]) -> None:
     """The process ended well, and wrote nothing to standard error but what TensorFlow does."""
     lines = done.stderr.splitlines()
@@ -107,10 +98,8 @@ def check(done: subprocess.CompletedProcess[str]) -> None:
 
 
 @pytest.mark.parametrize("order", SHORT, ids="-".join)
-def test_any_order_of_imports_works(
-    finished: Mapping[Sequence[str], subprocess.CompletedProcess[str]], order: Sequence[str]
-) -> None:
-    check(finished[order])
+def test_any_order_of_imports_works(order: Sequence[str]) -> None:
+    check(start(program(order)))
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def nested_functions() -> Instance:
     )
 
 
-@mixed("AsString")
+@mixed("AsString", "While")
 def array_in_a_loop() -> Instance:
     """A TensorArray that a loop fills, and text made of what it holds."""
     w = weights(4, 4)
@@ -52,11 +52,10 @@ def array_in_a_loop() -> Instance:
         found = states.stack()
         return found, tf.strings.as_string(tf.shape(found))
 
-    # In a loop the product is part of the While.
     return Instance(run, lambda rng: given(floats(rng, 2, 4)), [w])
 
 
-@mixed("While PrintV2", segments=2)
+@mixed("While", segments=2)
 def loop_with_a_host_operator() -> Instance:
     """A loop that no device can run as a whole, since it prints in its body."""
     w, file = weights(4, 4), text_file()
@@ -73,7 +72,7 @@ def loop_with_a_host_operator() -> Instance:
     return Instance(run, lambda rng: given(floats(rng, 2, 4)), [w], file.read_text)
 
 
-@mixed("If PrintV2", segments=2)
+@mixed("If", segments=2)
 def branch_with_a_host_operator() -> Instance:
     """A branch prints; which one is taken only a value of the device says."""
     w, file = weights(4, 4), text_file()

@@ -49,7 +49,7 @@ def numpy_function() -> Instance:
     return Instance(run, lambda rng: given(floats(rng, 5, 4)), [w])
 
 
-@mixed("EagerPyFunc", segments=2)
+@mixed("EagerPyFunc")
 def python_in_order() -> Instance:
     """Calls of Python that nothing but their order connects."""
     w, calls = weights(4, 4), list[str]()
@@ -82,7 +82,7 @@ def prints_in_order() -> Instance:
     return Instance(run, lambda rng: given(floats(rng, 3, 4)), [w], file.read_text)
 
 
-@mixed("PrintV2 While")
+@mixed("While")
 def loop_over_a_variable_with_a_print() -> Instance:
     """A loop that updates a variable and prints, between two layers."""
     w, state, file = weights(4, 4), tf.Variable(tf.zeros([4])), text_file()
@@ -125,7 +125,7 @@ def _records(file: Path) -> list[bytes]:
     return [record.numpy() for record in tf.data.TFRecordDataset(str(file))]
 
 
-@mixed("Assert", segments=1)
+@mixed("If CheckNumerics")
 def assertions() -> Instance:
     """What must hold of the data: of an argument and of a value of the device."""
     w = weights(4, 4)
@@ -152,12 +152,12 @@ def queue() -> Instance:
     return Instance(run, lambda rng: given(floats(rng, 3, 4)), [w], waiting.size)
 
 
-@mixed("IteratorGetNext", segments=2)
+@mixed("IteratorGetNext")
 def iterator_inside() -> Instance:
     """The function itself takes the next elements of a dataset."""
     w = weights(4, 4)
     rows = np.random.default_rng(5).standard_normal((40, 4)).astype(np.float32)
-    iterator: Any = iter(tf.data.Dataset.from_tensor_slices(rows).batch(4, drop_remainder=True))
+    iterator: Any = iter(tf.data.Dataset.from_tensor_slices(rows).batch(4).repeat())
 
     def run(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         hidden = tf.tanh(x @ w)
