@@ -134,6 +134,7 @@ def should_record(tensors: Sequence[Any]) -> bool:
     return bool(pywrap_tfe.TFE_Py_TapeSetPossibleGradientTypes(list(tensors)))
 
 
+runs_eagerly: Callable[[], bool] = tf.config.functions_run_eagerly
 executing_eagerly: Callable[[], bool] = tf.executing_eagerly
 
 
@@ -218,6 +219,49 @@ def call(name: str, inputs: Sequence[Any], outputs: int) -> Sequence[Any]:
 
 _ATTRIBUTES = ("executor_type", "", "config_proto", b"")
 _context = context.context
+
+
+def attributes(made: Any) -> tuple[Any, ...] | None:
+    """The attributes of an operation as `execute` takes them; None where that cannot be said."""
+    found: list[Any] = []
+    for attribute in made.op_def.attr:
+        value = made.node_def.attr[attribute.name]
+        if attribute.type.removeprefix("list(").rstrip(")") in ("func", "tensor"):
+            return None
+        if attribute.type.startswith("list("):
+            kind = _ATTRIBUTE_FIELDS[attribute.type[5:-1]]
+            items = [_plain(item) for item in getattr(value.list, kind)]
+            found += [attribute.name, items]
+        else:
+            kind = _ATTRIBUTE_FIELDS[attribute.type]
+            found += [attribute.name, _plain(getattr(value, kind))]
+    return tuple(found)
+
+
+_ATTRIBUTE_FIELDS = {
+    "bool": "b",
+    "float": "f",
+    "int": "i",
+    "shape": "shape",
+    "string": "s",
+    "type": "type",
+}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "unknown_rank"):
+        return None if value.unknown_rank else [item.size for item in value.dim]
+    return value
+
+
+def run(type: str, inputs: Sequence[Any], attributes: tuple[Any, ...], outputs: int) -> list[Any]:
+    """Run one operation on eager tensors.
+
+    Raises:
+        tf.errors.OpError: as TensorFlow does.
+    """
+    found: list[Any] = execute.execute(type, outputs, list(inputs), attributes, _context())
+    return found
 
 
 def capture(tensor: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -52,6 +52,12 @@ class Compiled:
         function: TensorFlow's concrete function.
         settings: the user's.
 
+    Attributes:
+        function: see above.
+        held: what it holds: variables, tables, constants.
+        pack: gives flat results their structure.
+        record: what is known of it.
+
     Raises:
         FallbackForbidden: it cannot run on the device as a whole, and the host is forbidden.
         NotExportable: TensorFlow finds inputs of it anew in each call.
@@ -67,7 +73,13 @@ class Compiled:
         self._whole: DeviceSegment | None = None
         self._program, self._outputs = self._divide()
         self._held = list(self._captured.captures.values())
+        self.held = function.captured_inputs
+        self.pack = compat.packer(function)
         LEDGER.add(self.record)
+
+    def arguments(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The flat tensors of a call of the function of which this is a trace."""
+        return compat.arguments(function, self.function, args, kwargs)
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The flat results for flat arguments."""
@@ -87,7 +99,7 @@ class Compiled:
             return None
         assert self._whole is not None
         order = [self._whole.part.outputs.index(value) for value in self._captured.outputs]
-        made = Shortcut(variant, variant.path, order, compat.packer(self.function))
+        made = Shortcut(variant, variant.path, order, self.pack)
         self.record.recent = made.last
         return made
 

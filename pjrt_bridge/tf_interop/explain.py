@@ -51,6 +51,7 @@ def explain(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
         graphs=(replace(report, name=compiled.__name__),),
         first_seconds=None if known else compiling + first,
         call_seconds=again,
+        framework="tensorflow",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from operator import is_
 from typing import Any, Literal
@@ -72,17 +73,32 @@ class Function:
     ) -> None:
         self._function = polymorphic(fn, input_signature)
         self._settings = settings
+        self._input_signature = input_signature
         self._compiled: dict[int, Compiled] = {}
+        self._compiling = threading.Lock()
+        # By what tells calls apart; of those in `_plain` the arguments are the flat tensors.
         self._known: dict[Any, Compiled] = {}
+        self._plain: set[Any] = set()
         self._shortcut: Shortcut | None = None
         self.python_function = fn
         self.__name__ = str(getattr(fn, "__name__", None) or getattr(fn, "name", "function"))
         self.__doc__ = getattr(fn, "__doc__", None)
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.__name__ = name
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
+        """The function of a method: each instance has its own traces, which go with it."""
+        bind = getattr(self.python_function, "__get__", None)
+        if instance is None or bind is None:
             return self
-        return functools.partial(self, instance)
+        # Keras and tf.Module look at what is set on them; this is not theirs.
+        held = instance.__dict__
+        name = f"_pjrt_bridge_{self.__name__}"
+        if name not in held:
+            method = bind(instance, owner)
+            held[name] = Function(method, self._settings, self._input_signature)
+        return held[name]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function gives.
@@ -91,23 +107,26 @@ class Function:
             FallbackForbidden: it cannot run on the device as a whole and the host is forbidden.
             tf.errors.OpError: as TensorFlow raises it.
         """
-        if not compat.executing_eagerly():
+        if not compat.executing_eagerly() or compat.runs_eagerly():
             return self._function(*args, **kwargs)
         if self._shortcut is not None and not kwargs and not compat.is_recording():
             found = self._shortcut.call(args)
             if found is not MISSED:
                 return found
-        compiled = self.compiled(args, kwargs)
-        if compat.is_recording() and self._wants_gradients(compiled, args, kwargs):
+        key = _key(args, kwargs)
+        compiled = self._compiled_for(key, args, kwargs)
+        plain = key in self._plain
+        tensors = args if plain else compiled.arguments(self._function, args, kwargs)
+        if compat.is_recording() and compat.should_record([*tensors, *compiled.held]):
             LEDGER.warn_once(
                 f"function {self.__name__!r} is called under a gradient tape, so TensorFlow runs "
                 "it: open the tape inside of the function to compute gradients on the device"
             )
             return self._function(*args, **kwargs)
-        tensors = compat.arguments(self._function, compiled.function, args, kwargs)
-        results = compat.packer(compiled.function)(compiled.run(tensors))
-        # What TensorFlow made of the arguments, it would make of them again.
-        plain = not kwargs and len(args) == len(tensors) and all(map(is_, args, tensors))
+        results = compiled.pack(compiled.run(tensors))
+        if not plain and key is not None and not kwargs and _are(args, tensors):
+            self._plain.add(key)
+            plain = True
         self._shortcut = compiled.shortcut if plain else None
         return results
 
@@ -117,22 +136,24 @@ class Function:
 
     def compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Compiled:
         """What a call with these arguments runs, compiled at the first of its kind."""
-        key = _key(args, kwargs)
+        return self._compiled_for(_key(args, kwargs), args, kwargs)
+
+    def _compiled_for(self, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Compiled:
         if key is not None and key in self._known:
             return self._known[key]
         concrete = self._function.get_concrete_function(*args, **kwargs)
-        compiled = self._compiled.get(id(concrete))
-        if compiled is None:
-            compiled = self._compiled[id(concrete)] = Compiled(concrete, self._settings)
+        with self._compiling:
+            compiled = self._compiled.get(id(concrete))
+            if compiled is None:
+                compiled = self._compiled[id(concrete)] = Compiled(concrete, self._settings)
         if key is not None:
             self._known[key] = compiled
         return compiled
 
-    def _wants_gradients(
-        self, compiled: Compiled, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> bool:
-        tensors = compat.arguments(self._function, compiled.function, args, kwargs)
-        return compat.should_record([*tensors, *compiled.function.captured_inputs])
+
+def _are(args: Sequence[Any], tensors: Sequence[Any]) -> bool:
+    """Whether the arguments are the flat tensors: then others of their kind are, too."""
+    return len(args) == len(tensors) and all(map(is_, args, tensors))
 
 
 def polymorphic(fn: Callable[..., Any], input_signature: Sequence[Any] | None = None) -> Any:

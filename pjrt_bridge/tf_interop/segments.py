@@ -32,6 +32,7 @@ from pjrt_bridge.tf_interop.constants import Needs
 from pjrt_bridge.tf_interop.emit import Emitted, emit, traced
 from pjrt_bridge.tf_interop.paths import Path, path_of
 from pjrt_bridge.tf_interop.split import Part
+from pjrt_bridge.tf_interop.steps import steps_of
 from pjrt_bridge.tf_interop.tensors import total_bytes, type_of
 
 PATIENCE = 3
@@ -49,24 +50,30 @@ COMPILE_FAILURES = (
 
 
 class HostSegment:
-    """A part that runs in TensorFlow."""
+    """A part that runs in TensorFlow: as a function, or operation by operation where they are few.
+
+    To call a function costs TensorFlow about as much as six operations.
+    """
 
     def __init__(self, captured: Captured, part: Part) -> None:
         self._captured = captured
         self._part = part
 
     @cached_property
-    def _function(self) -> tuple[str, list[Any]]:
+    def _run(self) -> Callable[[list[Any]], Sequence[Any]]:
         # Most segments that could run here never do.
+        steps = steps_of(self._captured, self._part)
+        if steps is not None:
+            return steps
         with compat.eagerly():
             made = self._made = traced(self._captured, self._part)
-        return made.name, list(made.captured_inputs)
+        held = list(made.captured_inputs)
+        count = len(self._part.outputs)
+        return lambda inputs: compat.call(made.name, [*inputs, *held], count)
 
     def start(self, values: list[Any], call: Call) -> Sequence[Any]:
         """The outputs. An operation's exception passes through unchanged."""
-        name, held = self._function
-        inputs = [tensor_of(values[place]) for place in self._part.places]
-        return compat.call(name, [*inputs, *held], len(self._part.outputs))
+        return self._run([tensor_of(values[place]) for place in self._part.places])
 
 
 class Variant:
