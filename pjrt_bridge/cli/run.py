@@ -56,7 +56,11 @@ def run(
     ] = None,
     size: Annotated[
         list[str] | None,
-        typer.Option("--size", metavar="NAME=N", help="Of what jax.export left symbolic."),
+        typer.Option(
+            "--size",
+            metavar="NAME=N",
+            help="Of what jax.export left symbolic, or of a model with programs for several.",
+        ),
     ] = None,
     option: ClientOptions = None,
 ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Command
-from tests.exported.models import WEIGHT, scaled
+from tests.exported.models import WEIGHT, by_size, scaled
 from tests.fixtures.places import AFFINE, AFFINE_TEXT, BUNDLE, BUNDLE_IO, GRAM
 
 IO = dict(np.load(BUNDLE_IO))
@@ -107,6 +107,23 @@ def test_sizes_and_platforms_of_jax(command: Command) -> None:
     assert "platform: found 'rocm', expected one of cpu, tpu" in outcome.err
     outcome = command("run", GRAM, "--platform", "tpu", "--size", "b", *given)
     assert outcome.err == "error: --size: found 'b', expected name=number\n"
+
+
+def test_sizes_of_a_saved_model(command: Command) -> None:
+    by_size().save("model")
+    np.save("x.npy", np.ones(3, np.float32))
+    assert command("run", "model", "-i", "x.npy").status == 0
+    assert command("run", "model", "-i", "x.npy", "--size", "n=3").status == 0
+    outcome = command("run", "model", "-i", "x.npy", "--size", "n=2")
+    assert "argument 'x': found shape [3], expected [2]" in outcome.err
+    outcome = command("run", "model", "-i", "x.npy", "--size", "n=4")
+    assert outcome.err == (
+        "error: --size: found n=4, which no program of model has; their sizes are: n=2; n=3\n"
+    )
+    outcome = command("run", "model", "--platform", "tpu")
+    assert (
+        outcome.err == "error: --platform: model is a saved model, and has no platforms to choose\n"
+    )
 
 
 @pytest.mark.usefixtures("inputs")
