@@ -48,6 +48,8 @@ class TorchPart:
         self._module = program.graph_module
         specs = program.graph_signature.input_specs
         self._held = [program.constants[spec.target] for spec in specs if spec.target is not None]
+        ends = program.graph_signature.output_specs
+        self._count = sum(not isinstance(end.arg, ConstantArgument) for end in ends)
 
     @classmethod
     def of(cls, module: fx.GraphModule) -> TorchPart:
@@ -75,7 +77,7 @@ class TorchPart:
         """The outputs: tensors with memory of their own, or numbers."""
         given = [_tensor(value) if isinstance(value, Buffer) else value for value in values]
         with torch.no_grad():
-            results = self._module(*self._held, *given)
+            results = self._module(*self._held, *given)[: self._count]
         taken = {_memory(value) for value in (*self._held, *given)} - {None}
         # Whoever owns an argument may write into it while the result is still read.
         return [value.clone() if _memory(value) in taken else value for value in results]
@@ -96,7 +98,9 @@ def program_of(module: fx.GraphModule) -> ExportedProgram:
     graph = fx.Graph()
     output = graph.graph_copy(module.graph, {})
     assert isinstance(output, (tuple, list))
-    graph.output(tuple(output))
+    # Torch saves no program without results; a part that only checks something has this one.
+    output = tuple(output) or (None,)
+    graph.output(output)
     constants = _lift_constants(graph, module)
     compat.promise_alike(graph)
     placeholders = graph.find_nodes(op="placeholder")

@@ -20,7 +20,7 @@ from pjrt_bridge.exported import Part, Slot, SplitProgram
 from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.partition import Segment
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop import compat, split
+from pjrt_bridge.torch_interop import compat, nodes, split
 from pjrt_bridge.torch_interop.emit import Computed
 from pjrt_bridge.torch_interop.exporting.emission import (
     Borders,
@@ -101,8 +101,10 @@ def _of_unknown_sizes(graph: fx.Graph) -> dict[str, Obstacle]:
     for node in graph.nodes:
         promises = map(compat.promise, (node, *node.all_input_nodes))
         if node.op == "call_function" and any(map(compat.is_symbolic, promises)):
-            label = compat.label(node.target)
             reason = "its sizes depend on data, and programs have fixed ones"
+            if nodes.is_size_computation(node):
+                reason = "it computes with a number that depends on data"
+            label = compat.label(node.target)
             found[node.name] = Obstacle(label, reason, "data", source_line(node))
     return found
 

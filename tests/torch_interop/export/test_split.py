@@ -202,6 +202,20 @@ def test_results_of_the_host_are_not_the_arguments(client: Client) -> None:
         assert close(weight, net.weight[:2])
 
 
+def test_a_part_that_only_checks(client: Client) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        count = x.sum().int().item()
+        torch._check(count > 1)
+        return x * 2
+
+    x = torch.ones(3)
+    model = export(lambda_module(function), (x,), split=True)
+    with model.load_on(client) as loaded:
+        assert close(loaded(x), x * 2)
+        with pytest.raises(RuntimeError, match="Runtime assertion failed"):
+            loaded(-x)
+
+
 def test_what_is_drawn_is_drawn_on_the_device(client: Client) -> None:
     def function(x: torch.Tensor) -> Any:
         noise = torch.rand_like(x)
