@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
+from functools import partial
 
 import pjrt_bridge
 from benchmarks.case import Case
 from benchmarks.competitors import Absent, Timer, timer
 from benchmarks.competitors.programs import program_of
-from pjrt_bridge.runtime import Executable
 from pjrt_bridge.runtime.dispatch import Given, Kept
 from pjrt_bridge.torch_interop.tensors import framework, view
 
@@ -41,22 +38,18 @@ def prepare(case: Case, name: str) -> Timer:
         0 if buffer is None else traced.tensors[position].data_ptr()
         for buffer, (position, _) in zip(buffers, forms, strict=True)
     ]
-    return timer(_Launch(plan, tuple(traced.tensors), Kept(buffers, addresses), executable))
+    kept = Kept(buffers, addresses)
+    values = tuple(traced.tensors)
+    assert plan.call(values, kept.parts) is not None, "the values lie as the program takes them"
+    return _Calls(timer(partial(plan.call, values, kept.parts)), (executable, kept))
 
 
-class _Launch:
-    """A call of a plan; keeps what the plan takes for granted."""
+class _Calls:
+    """A timer, and what has to outlive its calls."""
 
-    def __init__(
-        self, plan: Any, values: tuple[torch.Tensor, ...], kept: Kept, executable: Executable
-    ) -> None:
-        self._plan = plan
-        self._values = values
+    def __init__(self, time_them: Timer, kept: object) -> None:
+        self._time_them = time_them
         self._kept = kept
-        self._executable = executable
-        self._parts = kept.parts
 
-    def __call__(self) -> object:
-        results = self._plan.call(self._values, self._parts)
-        assert results is not None, "the values lie in memory as the program takes them"
-        return results
+    def __call__(self, repeats: int) -> float:
+        return self._time_them(repeats)

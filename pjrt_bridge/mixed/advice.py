@@ -39,9 +39,10 @@ _LONGEST = 160
 def advise(report: Report) -> list[str]:
     """Sentences about what can be improved; empty where there is nothing to do.
 
-    What the user asked for and what is not worth a launch is as it should be.
+    What the user asked for and what is not worth a launch is as it should be. An exported program
+    is past all options.
     """
-    ran = [graph for graph in report.graphs if graph.ran]
+    ran = [graph for graph in report.graphs if graph.ran and graph.kind != wording.EXPORTED]
     graphs = [graph for graph in ran if graph.within is None]
     found = [
         *_failures(ran),

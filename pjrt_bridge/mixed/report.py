@@ -56,7 +56,7 @@ class GraphReport:
 
     Attributes:
         name: tells it from the other graphs of a report.
-        kind: `"inference"`, `"forward"` or `"backward"`.
+        kind: `"inference"`, `"forward"` or `"backward"`; `"exported"` for a program that was saved.
         plugin: name of the plugin.
         segments: in running order.
         lowering_seconds: time from the framework's graph to StableHLO.

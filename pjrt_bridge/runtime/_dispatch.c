@@ -2,9 +2,10 @@
 
    A Plan belongs to one executable. `launch` makes buffers over the memory of tensors, which it
    reads through the DLPack exchange API of their framework, or as the DLPack capsules that the
-   framework makes, and executes; `finish` waits. `call` does both, and makes the tensors. A Launch owns what the plugin made for it, an Output one
-   result; both go back to the plugin when they are dropped, and what the plugin has not done with
-   then waits in the queue of `pjrt_bridge.runtime.pending`, as everything else does.
+   framework makes, and executes; `finish` waits. `call` does both, and makes the tensors. A Run owns
+   what the plugin made for it, an Output one result; both go back to the plugin when they end, and
+   what the plugin has not done with then waits, as a Launch without results, in the queue of
+   `pjrt_bridge.runtime.pending`, as everything else does.
 
    `guard` is for tables whose functions are Python's: it sets a pending exception aside for the
    length of a call.
@@ -133,6 +134,7 @@ typedef struct {
 /* -- state of the process, under the GIL ------------------------------------------------------- */
 
 typedef struct Launch Launch;
+typedef struct Room Room;
 
 static PyTypeObject *launch_type, *output_type;
 static PyObject *name_lease;
@@ -200,6 +202,7 @@ typedef struct {
     PyObject *numbers; /* Bytes that the forms point into. */
     Py_ssize_t num_parameters, num_results;
     Form *parameters, *results;
+    Room *room;              /* For the next run; NULL while one has it. */
     int64_t shared, copied; /* In the last `call`. */
     int generation;
 } Plan;
@@ -252,6 +255,7 @@ static void plan_dealloc(Plan *self) {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     free(self->parameters);
     free(self->results);
+    free(self->room);
     Py_XDECREF(self->client_handle);
     Py_XDECREF(self->executable_handle);
     Py_XDECREF(self->keep);
@@ -416,6 +420,11 @@ typedef struct {
     Form *form;
     void *buffer;
     void *data; /* Known when the values are there. */
+    bool lent;  /* A tensor uses `managed`; each further one gets one of its own. */
+    union Managed {
+        DLManagedTensor plain;
+        DLManagedTensorVersioned versioned;
+    } managed;
 } Output;
 
 static void output_dealloc(Output *self) {
@@ -438,61 +447,75 @@ static void output_dealloc(Output *self) {
     Py_DECREF(type);
 }
 
+static union Managed *new_managed(Output *self) {
+    union Managed *managed = self->lent ? malloc(sizeof(*managed)) : &self->managed;
+    if (managed == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    self->lent = true;
+    Py_INCREF((PyObject *)self);
+    return managed;
+}
+
 /* Called on any thread, with or without the GIL, also while an exception is on its way. */
-static void drop_output(void *output) {
+static void drop_managed(Output *output, void *managed) {
+    bool lent = managed == &output->managed;
     if (!ended && Py_IsInitialized()) {
         PyGILState_STATE state = PyGILState_Ensure();
+        if (lent) {
+            output->lent = false;
+        }
         Py_DECREF((PyObject *)output);
         PyGILState_Release(state);
     }
+    if (!lent) {
+        free(managed);
+    }
+}
+
+static void delete_plain(DLManagedTensor *managed) {
+    drop_managed(managed->manager_ctx, managed);
 }
 
 static void delete_versioned(DLManagedTensorVersioned *managed) {
-    drop_output(managed->manager_ctx);
-    free(managed);
-}
-
-static void delete_managed(DLManagedTensor *managed) {
-    drop_output(managed->manager_ctx);
-    free(managed);
+    drop_managed(managed->manager_ctx, managed);
 }
 
 /* Of a capsule that nobody has taken over. */
 static void delete_capsule(PyObject *capsule) {
     if (PyCapsule_IsValid(capsule, CAPSULE_NAME)) {
-        delete_managed(PyCapsule_GetPointer(capsule, CAPSULE_NAME));
+        delete_plain(PyCapsule_GetPointer(capsule, CAPSULE_NAME));
     }
 }
 
 static PyObject *adopted(Output *self, DLTensor tensor) {
-    DLManagedTensor *managed = malloc(sizeof(*managed));
+    union Managed *managed = new_managed(self);
     if (managed == NULL) {
-        return PyErr_NoMemory();
-    }
-    *managed = (DLManagedTensor){tensor, self, delete_managed};
-    PyObject *capsule = PyCapsule_New(managed, CAPSULE_NAME, delete_capsule);
-    if (capsule == NULL) {
-        free(managed);
         return NULL;
     }
-    Py_INCREF((PyObject *)self);
+    managed->plain = (DLManagedTensor){tensor, self, delete_plain};
+    PyObject *capsule = PyCapsule_New(managed, CAPSULE_NAME, delete_capsule);
+    if (capsule == NULL) {
+        drop_managed(self, managed);
+        return NULL;
+    }
     PyObject *adopted = PyObject_CallFunctionObjArgs(self->plan->adopt, capsule, NULL);
     Py_DECREF(capsule);
     return adopted;
 }
 
 static PyObject *exchanged(Output *self, DLTensor tensor) {
-    DLManagedTensorVersioned *managed = malloc(sizeof(*managed));
+    union Managed *managed = new_managed(self);
     if (managed == NULL) {
-        return PyErr_NoMemory();
+        return NULL;
     }
-    *managed = (DLManagedTensorVersioned){.version = {1, 1},
-                                          .manager_ctx = Py_NewRef((PyObject *)self),
-                                          .deleter = delete_versioned,
-                                          .tensor = tensor};
+    managed->versioned =
+        (DLManagedTensorVersioned){{1, 1}, self, delete_versioned, 0, tensor};
     void *exchanged = NULL;
     /* Whether a failure takes `managed` is not said, so it stays. */
-    return self->plan->exchange->object_from_managed(managed, &exchanged) ? NULL : exchanged;
+    return self->plan->exchange->object_from_managed(&managed->versioned, &exchanged) ? NULL
+                                                                                      : exchanged;
 }
 
 static PyObject *output_tensor(Output *self, PyObject *Py_UNUSED(ignored)) {
@@ -511,24 +534,45 @@ static PyObject *output_tensor(Output *self, PyObject *Py_UNUSED(ignored)) {
     return self->plan->exchange ? exchanged(self, tensor) : adopted(self, tensor);
 }
 
-/* -- Launch ------------------------------------------------------------------------------------ */
+/* -- Run --------------------------------------------------------------------------------------- */
 
 typedef struct {
     void *buffer;
     void *done; /* The plugin is done with the host memory. */
 } Input;
 
+/* Host memory that becomes an input. */
+typedef struct {
+    Py_ssize_t parameter;
+    const void *data;
+    bool share;
+} Given;
+
+/* Lists that are as long as a plan's parameters, or its results. */
+struct Room {
+    void **column; /* Buffers of the parameters. */
+    Given *given;
+    Input *inputs;
+    PyObject **owners; /* Keep the memory of the inputs; of a `call` the tensors do, as long. */
+    void **row;        /* Buffers of the results. */
+    Output **outputs;
+};
+
+/* An execution, and what is owned for it. All zeros before it is opened. */
+typedef struct {
+    Plan *plan;
+    PyObject *lease; /* The client's. */
+    Room *room;
+    Py_ssize_t num_inputs, num_owners, num_outputs;
+    void *done; /* The end of the execution; NULL once it was waited for. */
+    int64_t shared, copied;
+} Run;
+
+/* A run that is waited for later. */
 struct Launch {
     PyObject_HEAD
-    Plan *plan;
-    PyObject *lease;   /* The client's. */
-    PyObject *owners;  /* Keep the memory of the inputs. */
-    PyObject *outputs; /* A tuple; NULL where only the end is waited for. */
-    Output **results;  /* What is in it. */
-    void *done;        /* The end of the execution; NULL once it was waited for. */
-    Input *inputs;
-    Py_ssize_t num_inputs;
-    int64_t shared, copied;
+    Run run;
+    PyObject *outputs; /* A tuple, once somebody asked. */
     bool listed;
     Launch *previous, *next;
 };
@@ -558,14 +602,44 @@ static void unlist_launch(Launch *self) {
     }
 }
 
-static Launch *new_launch(Plan *plan, PyObject *lease, PyObject *owners) {
-    Launch *self = (Launch *)PyType_GenericAlloc(launch_type, 0);
-    if (self != NULL) {
-        self->plan = (Plan *)Py_NewRef((PyObject *)plan);
-        self->lease = Py_NewRef(lease);
-        self->owners = Py_XNewRef(owners);
+static Room *new_room(const Plan *plan) {
+    size_t parameters = (size_t)plan->num_parameters, results = (size_t)plan->num_results;
+    size_t size = sizeof(Given) + sizeof(Input) + sizeof(void *) + sizeof(PyObject *);
+    Room *room =
+        malloc(sizeof(Room) + parameters * size + results * (sizeof(void *) + sizeof(Output *)));
+    if (room != NULL) {
+        room->given = (Given *)(room + 1);
+        room->inputs = (Input *)(room->given + parameters);
+        room->column = (void **)(room->inputs + parameters);
+        room->owners = (PyObject **)(room->column + parameters);
+        room->row = (void **)(room->owners + parameters);
+        room->outputs = (Output **)(room->row + results);
     }
-    return self;
+    return room;
+}
+
+/* Begin to own: the objects that get the results are there before the plugin is called. */
+static bool open_run(Run *self, Plan *plan, PyObject *lease) {
+    Room *room = plan->room ? plan->room : new_room(plan);
+    if (room == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    plan->room = NULL;
+    self->plan = (Plan *)Py_NewRef((PyObject *)plan);
+    self->lease = Py_NewRef(lease);
+    self->room = room;
+    while (self->num_outputs < plan->num_results) {
+        Output *output = (Output *)PyType_GenericAlloc(output_type, 0);
+        if (output == NULL) {
+            return false;
+        }
+        output->plan = (Plan *)Py_NewRef((PyObject *)plan);
+        output->lease = Py_NewRef(lease);
+        output->form = &plan->results[self->num_outputs];
+        room->outputs[self->num_outputs++] = output;
+    }
+    return true;
 }
 
 /* What `drop_inputs` took off the counts. */
@@ -575,11 +649,11 @@ typedef struct {
 
 /* Give the input buffers back, and the events of those whose memory the plugin is done with.
    Without the GIL. */
-static Dropped drop_inputs(Launch *self) {
+static Dropped drop_inputs(Run *self) {
     Dropped dropped = {0, 0};
     Py_ssize_t left = 0;
     for (Py_ssize_t index = 0; index < self->num_inputs; index++) {
-        Input *input = &self->inputs[index];
+        Input *input = &self->room->inputs[index];
         bool kept = false;
         if (input->buffer != NULL) {
             kept = !destroy_buffer(self->plan, input->buffer);
@@ -593,7 +667,7 @@ static Dropped drop_inputs(Launch *self) {
             dropped.events++;
         }
         if (input->done != NULL) {
-            self->inputs[left++] = *input;
+            self->room->inputs[left++] = *input;
         }
     }
     self->num_inputs = left;
@@ -605,48 +679,82 @@ static void count_dropped(Dropped dropped) {
     num_events -= dropped.events;
 }
 
+/* Where tensors own memory that the plugin has not done with: what they have it from. */
+static void keep_memory(Run *self) {
+    Plan *plan = self->plan;
+    for (Py_ssize_t index = 0; index < self->num_owners; index++) {
+        PyObject *tensor = self->room->owners[index];
+        if (plan->exchange && PyObject_TypeCheck(tensor, plan->tensor_type)) {
+            PyObject *owner = PyObject_CallFunctionObjArgs(plan->owner, tensor, NULL);
+            if (owner == NULL) {
+                PyErr_Clear();
+                continue;
+            }
+            self->room->owners[index] = owner;
+            Py_DECREF(tensor);
+        }
+    }
+}
+
 /* Leave to the queue what the plugin has not done with. */
-static void hand_over(Launch *self) {
+static void hand_over(Run *self) {
     if (self->done == NULL && self->num_inputs == 0) {
         return;
     }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    Launch *heir = new_launch(self->plan, self->lease, self->owners);
-    if (heir != NULL) {
-        heir->done = self->done;
-        heir->inputs = self->inputs;
-        heir->num_inputs = self->num_inputs;
+    Launch *heir = (Launch *)PyType_GenericAlloc(launch_type, 0);
+    Room *room = heir ? new_room(self->plan) : NULL;
+    if (room != NULL) {
+        keep_memory(self);
+        memcpy(room->inputs, self->room->inputs, (size_t)self->num_inputs * sizeof(Input));
+        memcpy(room->owners, self->room->owners, (size_t)self->num_owners * sizeof(PyObject *));
+        heir->run = (Run){.plan = (Plan *)Py_NewRef((PyObject *)self->plan),
+                          .lease = Py_NewRef(self->lease),
+                          .room = room,
+                          .num_inputs = self->num_inputs,
+                          .num_owners = self->num_owners,
+                          .done = self->done};
+        self->num_inputs = self->num_owners = 0;
         self->done = NULL;
-        self->inputs = NULL;
-        self->num_inputs = 0;
         Py_XDECREF(PyObject_CallFunctionObjArgs(self->plan->queue, (PyObject *)heir, NULL));
-        Py_DECREF(heir);
     }
+    Py_XDECREF((PyObject *)heir);
     /* Without memory for it the plugin's objects are lost; nobody is there to be told. */
     PyErr_Restore(type, value, traceback);
 }
 
-static void launch_dealloc(Launch *self) {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    unlist_launch(self);
-    if (self->plan != NULL && !ended && self->plan->generation == generation) {
-        /* The outputs are destroyed with their objects, whether they are there or not. */
+static void drop_owners(Run *self) {
+    while (self->num_owners > 0) {
+        Py_DECREF(self->room->owners[--self->num_owners]);
+    }
+}
+
+/* Own nothing any more. Outputs that somebody else has stay, whether they are there or not. */
+static void close_run(Run *self) {
+    Plan *plan = self->plan;
+    if (plan == NULL) {
+        return;
+    }
+    if (!ended && plan->generation == generation) {
         hand_over(self);
     }
     num_events -= self->done != NULL;
     for (Py_ssize_t index = 0; index < self->num_inputs; index++) {
-        num_buffers -= self->inputs[index].buffer != NULL;
-        num_events -= self->inputs[index].done != NULL;
+        num_buffers -= self->room->inputs[index].buffer != NULL;
+        num_events -= self->room->inputs[index].done != NULL;
     }
-    free(self->inputs);
-    free(self->results);
-    Py_XDECREF(self->outputs);
-    Py_XDECREF(self->owners);
-    Py_XDECREF(self->lease);
-    Py_XDECREF((PyObject *)self->plan);
-    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-    Py_DECREF(type);
+    while (self->num_outputs > 0) {
+        Py_DECREF((PyObject *)self->room->outputs[--self->num_outputs]);
+    }
+    drop_owners(self);
+    if (plan->room == NULL) {
+        plan->room = self->room;
+    } else {
+        free(self->room);
+    }
+    Py_DECREF(self->lease);
+    Py_DECREF((PyObject *)plan);
 }
 
 /* How waiting for an execution ended. */
@@ -660,7 +768,7 @@ typedef struct {
 
 /* Wait for the end, give back what is not needed any more, and look where the results are. Without
    the GIL. */
-static Ending await_end(Launch *self, void *done) {
+static Ending await_end(Run *self, void *done) {
     Plan *plan = self->plan;
     Ending ending = {.function = "Event_Await", .made = nothing};
     {
@@ -671,8 +779,8 @@ static Ending await_end(Launch *self, void *done) {
     ending.dropped = drop_inputs(self);
     ending.dropped.events++;
     ending.complete = ending.error == NULL;
-    for (Py_ssize_t index = 0; ending.complete && index < plan->num_results; index++) {
-        Output *output = self->results[index];
+    for (Py_ssize_t index = 0; ending.complete && index < self->num_outputs; index++) {
+        Output *output = self->room->outputs[index];
         ARGS(plan, Buffer_OpaqueDeviceMemoryDataPointer, .buffer = output->buffer);
         ending.function = "Buffer_OpaqueDeviceMemoryDataPointer";
         ending.error = CALL(plan, Buffer_OpaqueDeviceMemoryDataPointer);
@@ -691,13 +799,11 @@ static Ending await_end(Launch *self, void *done) {
 
 /* Count what was given back, and let go of the memory of the inputs once the plugin has. False,
    with an exception, where the execution failed. */
-static bool settle(Launch *self, Ending ending) {
+static bool settle(Run *self, Ending ending) {
     count_dropped(ending.dropped);
     hand_over(self);
     if (self->num_inputs == 0) {
-        PyObject *owners = self->owners;
-        self->owners = NULL;
-        Py_DECREF(owners);
+        drop_owners(self);
     }
     if (!ending.complete) {
         raise_failure(self->plan, ending.error, ending.function, ending.made);
@@ -705,31 +811,10 @@ static bool settle(Launch *self, Ending ending) {
     return ending.complete;
 }
 
-static PyObject *launch_finish(Launch *self, PyObject *Py_UNUSED(ignored)) {
-    if (self->done == NULL) {
-        Py_RETURN_NONE;
-    }
-    if (!may_call(self->plan)) {
-        return NULL;
-    }
-    void *done = self->done;
-    /* Another thread that asks at the same time finds nothing to do. */
-    self->done = NULL;
-    unlist_launch(self);
-    PyThreadState *state = enter();
-    Ending ending = await_end(self, done);
-    leave(state);
-    if (!settle(self, ending)) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
-static PyObject *launch_tensors(Launch *self, PyObject *Py_UNUSED(ignored)) {
-    Py_ssize_t count = self->plan->num_results;
-    PyObject *tensors = PyList_New(count);
-    for (Py_ssize_t index = 0; tensors != NULL && index < count; index++) {
-        PyObject *tensor = output_tensor(self->results[index], NULL);
+static PyObject *tensors_of(const Run *self) {
+    PyObject *tensors = PyList_New(self->num_outputs);
+    for (Py_ssize_t index = 0; tensors != NULL && index < self->num_outputs; index++) {
+        PyObject *tensor = output_tensor(self->room->outputs[index], NULL);
         if (tensor == NULL) {
             Py_CLEAR(tensors);
         } else {
@@ -739,29 +824,66 @@ static PyObject *launch_tensors(Launch *self, PyObject *Py_UNUSED(ignored)) {
     return tensors;
 }
 
+/* -- Launch ------------------------------------------------------------------------------------ */
+
+static void launch_dealloc(Launch *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    unlist_launch(self);
+    close_run(&self->run);
+    Py_XDECREF(self->outputs);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyObject *launch_finish(Launch *self, PyObject *Py_UNUSED(ignored)) {
+    Run *run = &self->run;
+    if (run->done == NULL) {
+        Py_RETURN_NONE;
+    }
+    if (!may_call(run->plan)) {
+        return NULL;
+    }
+    void *done = run->done;
+    /* Another thread that asks at the same time finds nothing to do. */
+    run->done = NULL;
+    unlist_launch(self);
+    PyThreadState *state = enter();
+    Ending ending = await_end(run, done);
+    leave(state);
+    if (!settle(run, ending)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *launch_tensors(Launch *self, PyObject *Py_UNUSED(ignored)) {
+    return tensors_of(&self->run);
+}
+
 /* Whether the plugin has done with everything; for the queue. */
 static PyObject *launch_over(Launch *self, PyObject *Py_UNUSED(ignored)) {
-    Plan *plan = self->plan;
+    Run *run = &self->run;
+    Plan *plan = run->plan;
     if (plan->generation != generation) {
         Py_RETURN_TRUE;
     }
     Dropped dropped = {0, 0};
-    void *done = self->done;
+    void *done = run->done;
     PyThreadState *state = enter();
     bool over = done == NULL || is_ready(plan, done);
     if (over) {
         if (done != NULL) {
             destroy_event(plan, done);
         }
-        dropped = drop_inputs(self);
+        dropped = drop_inputs(run);
         dropped.events += done != NULL;
     }
     leave(state);
     if (over) {
-        self->done = NULL;
+        run->done = NULL;
         count_dropped(dropped);
     }
-    return PyBool_FromLong(over && self->num_inputs == 0);
+    return PyBool_FromLong(over && run->num_inputs == 0);
 }
 
 static PyObject *launch_end(Launch *Py_UNUSED(self), PyObject *Py_UNUSED(ignored)) {
@@ -769,35 +891,36 @@ static PyObject *launch_end(Launch *Py_UNUSED(self), PyObject *Py_UNUSED(ignored
 }
 
 static PyObject *launch_get_outputs(Launch *self, void *Py_UNUSED(closure)) {
-    return Py_NewRef(self->outputs ? self->outputs : Py_None);
+    if (self->outputs == NULL) {
+        Py_ssize_t count = self->run.num_outputs;
+        PyObject *outputs = PyTuple_New(count);
+        for (Py_ssize_t index = 0; outputs != NULL && index < count; index++) {
+            PyTuple_SetItem(outputs, index, Py_NewRef((PyObject *)self->run.room->outputs[index]));
+        }
+        self->outputs = outputs;
+    }
+    return Py_XNewRef(self->outputs);
 }
 
 static PyObject *launch_get_shared(Launch *self, void *Py_UNUSED(closure)) {
-    return PyLong_FromLongLong(self->shared);
+    return PyLong_FromLongLong(self->run.shared);
 }
 
 static PyObject *launch_get_copied(Launch *self, void *Py_UNUSED(closure)) {
-    return PyLong_FromLongLong(self->copied);
+    return PyLong_FromLongLong(self->run.copied);
 }
 
-/* -- Plan.launch ------------------------------------------------------------------------------- */
+/* -- reading what is given --------------------------------------------------------------------- */
 
-/* The arguments of a call. */
+/* The arguments of a run. */
 typedef struct {
-    PyObject *values;                             /* A list or a tuple. */
-    PyObject *(*get)(PyObject *, Py_ssize_t);     /* A borrowed item of it. */
-    PyObject *keeper;                             /* Of the kept buffers; None where there are none. */
-    void *const *kept, *const *marks;             /* For each parameter, as in `Kept`. */
-    PyObject *copies;                             /* Positions of copied values, or None. */
-    bool guarded;                                 /* No value is lazy. */
+    PyObject *values;                         /* A list or a tuple. */
+    PyObject *(*get)(PyObject *, Py_ssize_t); /* A borrowed item of it. */
+    PyObject *keeper;                         /* Of the kept buffers; None where there are none. */
+    void *const *kept, *const *marks;         /* For each parameter, as in `Kept`. */
+    PyObject *copies;                         /* Positions of copied values, or None. */
+    bool call; /* No value is lazy, and the values stay until the end. */
 } Source;
-
-/* Host memory that becomes an input. */
-typedef struct {
-    Py_ssize_t parameter;
-    const void *data;
-    bool share;
-} Given;
 
 static const char *address_of(const DLTensor *tensor) {
     return (const char *)tensor->data + tensor->byte_offset;
@@ -854,9 +977,8 @@ static enum Found describe(Plan *plan, PyObject *value, DLTensor *tensor) {
     return tensor->device.device_type == DL_CPU ? FOUND : UNFIT;
 }
 
-static PyObject *owner_of(Plan *plan, PyObject *value, bool guarded) {
-    PyObject *lazy = guarded ? Py_NewRef(Py_False)
-                             : PyObject_CallFunctionObjArgs(plan->is_lazy, value, NULL);
+static PyObject *owner_of(Plan *plan, PyObject *value) {
+    PyObject *lazy = PyObject_CallFunctionObjArgs(plan->is_lazy, value, NULL);
     Py_XDECREF(lazy);
     return lazy == Py_False ? PyObject_CallFunctionObjArgs(plan->owner, value, NULL) : NULL;
 }
@@ -869,19 +991,18 @@ static PyObject *capsule_of(Plan *plan, PyObject *value) {
     return capsule;
 }
 
-/* `describe`, and add what keeps the memory to `owners`. */
-static enum Found borrow(Plan *plan, PyObject *value, bool guarded, PyObject *owners,
-                         DLTensor *tensor) {
-    /* The owner comes first: the tensor may be given other memory at any time. */
-    PyObject *owner = plan->exchange ? owner_of(plan, value, guarded) : capsule_of(plan, value);
+/* `describe`, and have the run own what keeps the memory. */
+static enum Found borrow(Run *run, PyObject *value, bool call, DLTensor *tensor) {
+    Plan *plan = run->plan;
+    /* The owner comes first: the tensor may be given other memory at any time. During a call only
+       another thread could do so, which is no better while one of PyTorch's operators reads it. */
+    PyObject *owner = !plan->exchange ? capsule_of(plan, value)
+                      : call          ? Py_NewRef(value)
+                                      : owner_of(plan, value);
     if (owner == NULL) {
         return refused();
     }
-    int failed = PyList_Append(owners, owner);
-    Py_DECREF(owner);
-    if (failed) {
-        return FAILED;
-    }
+    run->room->owners[run->num_owners++] = owner;
     if (plan->exchange) {
         return describe(plan, value, tensor);
     }
@@ -891,18 +1012,20 @@ static enum Found borrow(Plan *plan, PyObject *value, bool guarded, PyObject *ow
 
 /* Find the buffer or the host memory of each parameter.
 
-   `column` gets the buffers that there are, `given` the memory of the others. STALE: a value is in
-   other memory than when it was kept, or lies there otherwise. UNFIT: the value at `*position`
+   The run's column gets the buffers that there are, `given` the memory of the others. STALE: a value
+   is in other memory than when it was kept, or lies there otherwise. UNFIT: the value at `*position`
    cannot go in as it is. */
-static enum Found gather(Plan *plan, const Source *source, Launch *launch, void **column,
-                         Given *given, Py_ssize_t *num_given, Py_ssize_t *position) {
+static enum Found gather(Run *run, const Source *source, Py_ssize_t *num_given,
+                         Py_ssize_t *position) {
+    Plan *plan = run->plan;
+    Room *room = run->room;
     void *const *kept = source->kept, *const *marks = source->marks;
     PyObject *copies = source->copies;
     *num_given = 0;
     for (Py_ssize_t index = 0; index < plan->num_parameters; index++) {
         Form *form = &plan->parameters[index];
         DLTensor tensor;
-        column[index] = kept[index];
+        room->column[index] = kept[index];
         if (form->position < 0) {
             continue;
         }
@@ -916,9 +1039,8 @@ static enum Found gather(Plan *plan, const Source *source, Launch *launch, void 
                 return STALE;
             }
             /* A capsule may be all that keeps what it describes. */
-            enum Found found = plan->exchange
-                                   ? describe(plan, value, &tensor)
-                                   : borrow(plan, value, true, launch->owners, &tensor);
+            enum Found found = plan->exchange ? describe(plan, value, &tensor)
+                                              : borrow(run, value, true, &tensor);
             if (found == FAILED) {
                 return FAILED;
             }
@@ -932,16 +1054,14 @@ static enum Found gather(Plan *plan, const Source *source, Launch *launch, void 
             if (output->plan->client != plan->client || !same_form(output->form, form)) {
                 return UNFIT;
             }
-            column[index] = output->buffer;
-            if (PyList_Append(launch->owners, value)) {
-                return FAILED;
-            }
+            room->column[index] = output->buffer;
+            room->owners[run->num_owners++] = Py_NewRef(value);
             continue;
         }
         if (!PyObject_TypeCheck(value, plan->tensor_type)) {
             return UNFIT;
         }
-        enum Found found = borrow(plan, value, source->guarded, launch->owners, &tensor);
+        enum Found found = borrow(run, value, source->call, &tensor);
         if (found != FOUND) {
             return found;
         }
@@ -959,19 +1079,22 @@ static enum Found gather(Plan *plan, const Source *source, Launch *launch, void 
         }
         const char *data = form->nbytes ? address_of(&tensor) : nowhere;
         bool share = form->nbytes && is_aligned(data);
-        *(share && !copied ? &launch->shared : &launch->copied) += form->nbytes;
-        given[(*num_given)++] = (Given){index, data, share};
+        *(share && !copied ? &run->shared : &run->copied) += form->nbytes;
+        room->given[(*num_given)++] = (Given){index, data, share};
     }
     return FOUND;
 }
 
+/* -- starting ---------------------------------------------------------------------------------- */
+
 /* Make buffers of what is given, and execute. Without the GIL. False, with the error and the
    function's name, where the plugin failed. */
-static bool execute(Plan *plan, Launch *launch, void **column, const Given *given,
-                    Py_ssize_t num_given, void **row, void **error, const char **function) {
+static bool execute(Run *run, Py_ssize_t num_given, void **error, const char **function) {
+    Plan *plan = run->plan;
+    Room *room = run->room;
     *function = "Client_BufferFromHostBuffer";
     for (Py_ssize_t index = 0; index < num_given; index++) {
-        const Given *item = &given[index];
+        const Given *item = &room->given[index];
         const Form *form = &plan->parameters[item->parameter];
         ARGS(plan, Client_BufferFromHostBuffer, .client = plan->client, .data = item->data,
              .type = form->type, .dims = form->dims, .num_dims = (size_t)form->rank,
@@ -982,75 +1105,55 @@ static bool execute(Plan *plan, Launch *launch, void **column, const Given *give
         if (*error != NULL || args.buffer == NULL) {
             return false;
         }
-        launch->inputs[launch->num_inputs++] = (Input){args.buffer, args.done_with_host_buffer};
-        column[item->parameter] = args.buffer;
+        room->inputs[run->num_inputs++] = (Input){args.buffer, args.done_with_host_buffer};
+        room->column[item->parameter] = args.buffer;
     }
     *function = "LoadedExecutable_Execute";
-    void *const *columns[] = {column};
-    void **rows[] = {row};
+    for (Py_ssize_t index = 0; index < plan->num_results; index++) {
+        room->row[index] = NULL;
+    }
+    void *const *columns[] = {room->column};
+    void **rows[] = {room->row};
     ARGS(plan, LoadedExecutable_Execute, .executable = plan->executable, .options = plan->options,
          .argument_lists = columns, .num_devices = 1, .num_args = (size_t)plan->num_parameters,
-         .output_lists = rows, .device_complete_events = &launch->done);
+         .output_lists = rows, .device_complete_events = &run->done);
     *error = CALL(plan, LoadedExecutable_Execute);
     if (*error != NULL) {
         /* What a call that failed has written to its outputs means nothing. */
-        launch->done = NULL;
+        run->done = NULL;
     }
     return *error == NULL;
 }
 
-/* Make room for the inputs, and the objects that get the results. */
-static int new_outputs(Launch *launch) {
-    Plan *plan = launch->plan;
-    launch->inputs = calloc((size_t)plan->num_parameters + 1, sizeof(Input));
-    launch->results = calloc((size_t)plan->num_results + 1, sizeof(Output *));
-    launch->outputs = PyTuple_New(plan->num_results);
-    if (launch->inputs == NULL || launch->results == NULL || launch->outputs == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t index = 0; index < plan->num_results; index++) {
-        Output *output = (Output *)PyType_GenericAlloc(output_type, 0);
-        if (output == NULL) {
-            return -1;
-        }
-        output->plan = (Plan *)Py_NewRef((PyObject *)plan);
-        output->lease = Py_NewRef(launch->lease);
-        output->form = &plan->results[index];
-        launch->results[index] = output;
-        PyTuple_SetItem(launch->outputs, index, (PyObject *)output);
-    }
-    return 0;
-}
-
-/* Make buffers of what is given, execute, and with `wait` wait for the end: once nothing can fail
-   any more but the plugin. False, with an exception, where it does. */
-static bool start(Plan *plan, Launch *launch, void **column, const Given *given,
-                  Py_ssize_t num_given, void **row, bool wait) {
+/* Make buffers of what is given and execute, once nothing can fail any more but the plugin; wait for
+   the end, unless somebody does so `later`. False, with an exception, where the plugin failed. */
+static bool start(Run *run, Py_ssize_t num_given, Launch *later) {
+    Plan *plan = run->plan;
+    Room *room = run->room;
     void *error = NULL;
     const char *function;
     Ending ending = {0};
     PyThreadState *state = enter();
-    bool started = execute(plan, launch, column, given, num_given, row, &error, &function);
-    Py_ssize_t made = launch->num_inputs, results = 0;
-    long events = launch->done != NULL;
+    bool started = execute(run, num_given, &error, &function);
+    Py_ssize_t made = run->num_inputs, results = 0;
+    long events = run->done != NULL;
     for (Py_ssize_t index = 0; index < made; index++) {
-        events += launch->inputs[index].done != NULL;
+        events += room->inputs[index].done != NULL;
     }
-    bool complete = started && launch->done != NULL;
+    bool complete = started && run->done != NULL;
     for (Py_ssize_t index = 0; started && index < plan->num_results; index++) {
-        launch->results[index]->buffer = row[index];
-        results += row[index] != NULL;
-        complete = complete && row[index] != NULL;
+        room->outputs[index]->buffer = room->row[index];
+        results += room->row[index] != NULL;
+        complete = complete && room->row[index] != NULL;
     }
     Dropped dropped = {0, 0};
     if (!started) {
-        dropped = drop_inputs(launch);
+        dropped = drop_inputs(run);
     }
-    if (complete && wait) {
-        void *done = launch->done;
-        launch->done = NULL;
-        ending = await_end(launch, done);
+    if (complete && later == NULL) {
+        void *done = run->done;
+        run->done = NULL;
+        ending = await_end(run, done);
     }
     leave(state);
     num_buffers += made + results;
@@ -1058,54 +1161,36 @@ static bool start(Plan *plan, Launch *launch, void **column, const Given *given,
     count_dropped(dropped);
     if (!complete) {
         raise_failure(plan, error, function, nothing);
-    } else if (wait) {
-        complete = settle(launch, ending);
+    } else if (later == NULL) {
+        complete = settle(run, ending);
     } else {
-        list_launch(launch);
+        list_launch(later);
     }
     return complete;
 }
 
-/* Start what `source` gives; a Launch in `*made`, if it is FOUND. With `wait` it has ended. */
-static enum Found begin(Plan *self, const Source *source, bool wait, Launch **made,
+/* Start what `source` gives. The run, which is all zeros, is for the caller to close. */
+static enum Found begin(Plan *self, const Source *source, Run *run, Launch *later,
                         Py_ssize_t *position) {
-    PyObject *executable = NULL, *client = NULL, *bundle = NULL, *owners = NULL;
-    Launch *launch = NULL;
-    void **row = NULL;
-    enum Found found = FAILED;
-    if (!(executable = lease_of(self, self->executable_handle)) ||
-        !(client = lease_of(self, self->client_handle)) ||
-        (source->keeper != Py_None && !(bundle = lease_of(self, source->keeper))) ||
-        !(owners = PyList_New(0)) || !(launch = new_launch(self, client, owners)) ||
-        new_outputs(launch)) {
-        goto end;
-    }
-    size_t count = (size_t)self->num_parameters;
-    row = calloc((size_t)self->num_results + count + 1, sizeof(void *) + sizeof(Given));
-    if (row == NULL) {
-        PyErr_NoMemory();
-        goto end;
-    }
-    void **column = row + self->num_results;
-    Given *given = (Given *)(column + count);
+    PyObject *executable = NULL, *client = NULL, *bundle = NULL;
     Py_ssize_t num_given;
-    found = gather(self, source, launch, column, given, &num_given, position);
-    if (found == FOUND) {
-        if (start(self, launch, column, given, num_given, row, wait)) {
-            *made = (Launch *)Py_NewRef((PyObject *)launch);
-        } else {
+    enum Found found = FAILED;
+    if ((executable = lease_of(self, self->executable_handle)) != NULL &&
+        (client = lease_of(self, self->client_handle)) != NULL &&
+        (source->keeper == Py_None || (bundle = lease_of(self, source->keeper)) != NULL) &&
+        open_run(run, self, client)) {
+        found = gather(run, source, &num_given, position);
+        if (found == FOUND && !start(run, num_given, later)) {
             found = FAILED;
         }
     }
-end:
-    free(row);
-    Py_XDECREF((PyObject *)launch);
-    Py_XDECREF(owners);
     Py_XDECREF(bundle);
     Py_XDECREF(client);
     Py_XDECREF(executable);
     return found;
 }
+
+/* -- Plan.launch and Plan.call ----------------------------------------------------------------- */
 
 /* Read `Kept.parts`; -1 with an exception where it is something else. */
 static int read_kept(Plan *self, PyObject *parts, Source *source) {
@@ -1136,19 +1221,20 @@ static PyObject *plan_launch(Plan *self, PyObject *const *args, Py_ssize_t num_a
     if (read_kept(self, args[1], &source) || !may_call(self)) {
         return NULL;
     }
-    Launch *launch = NULL;
-    Py_ssize_t position;
-    switch (begin(self, &source, false, &launch, &position)) {
-    case FOUND:
-        return (PyObject *)launch;
-    case STALE:
-        Py_RETURN_NONE;
-    case UNFIT:
-        return PyLong_FromSsize_t(position);
-    case FAILED:
-        break;
+    Launch *launch = (Launch *)PyType_GenericAlloc(launch_type, 0);
+    if (launch == NULL) {
+        return NULL;
     }
-    return NULL;
+    Py_ssize_t position;
+    enum Found found = begin(self, &source, &launch->run, launch, &position);
+    if (found == FOUND) {
+        return (PyObject *)launch;
+    }
+    Py_DECREF((PyObject *)launch);
+    if (found == STALE) {
+        Py_RETURN_NONE;
+    }
+    return found == UNFIT ? PyLong_FromSsize_t(position) : NULL;
 }
 
 static PyObject *plan_call(Plan *self, PyObject *const *args, Py_ssize_t num_args) {
@@ -1157,27 +1243,23 @@ static PyObject *plan_call(Plan *self, PyObject *const *args, Py_ssize_t num_arg
         return NULL;
     }
     Source source = {
-        .values = args[0], .get = PyTuple_GetItem, .copies = Py_None, .guarded = true};
+        .values = args[0], .get = PyTuple_GetItem, .copies = Py_None, .call = true};
     if (read_kept(self, args[1], &source) || !may_call(self)) {
         return NULL;
     }
-    Launch *launch = NULL;
+    Run run = {0};
     Py_ssize_t position;
     PyObject *tensors = NULL;
-    switch (begin(self, &source, true, &launch, &position)) {
-    case FOUND:
-        self->shared = launch->shared;
-        self->copied = launch->copied;
-        tensors = launch_tensors(launch, NULL);
-        Py_DECREF((PyObject *)launch);
-        return tensors;
-    case STALE:
-    case UNFIT:
-        Py_RETURN_NONE;
-    case FAILED:
-        break;
+    enum Found found = begin(self, &source, &run, NULL, &position);
+    if (found == FOUND) {
+        self->shared = run.shared;
+        self->copied = run.copied;
+        tensors = tensors_of(&run);
+    } else if (found != FAILED) {
+        tensors = Py_NewRef(Py_None);
     }
-    return NULL;
+    close_run(&run);
+    return tensors;
 }
 
 static PyObject *plan_get_crossed(Plan *self, void *Py_UNUSED(closure)) {
@@ -1258,7 +1340,7 @@ static PyObject *module_live(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ig
 static PyObject *module_busy(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored)) {
     bool busy = inside > 0;
     for (Launch *launch = unfinished; launch != NULL && !busy; launch = launch->next) {
-        busy = !is_ready(launch->plan, launch->done);
+        busy = !is_ready(launch->run.plan, launch->run.done);
     }
     return PyBool_FromLong(busy);
 }

@@ -11,5 +11,6 @@ except ImportError as error:
 from pjrt_bridge.tf_interop.explain import explain
 from pjrt_bridge.tf_interop.export import export
 from pjrt_bridge.tf_interop.function import Function, function
+from pjrt_bridge.tf_interop.tensors import as_tensor
 
-__all__ = ["Function", "explain", "export", "function"]
+__all__ = ["Function", "as_tensor", "explain", "export", "function"]

@@ -59,7 +59,10 @@ def from_capsule(capsule: Any) -> Any:
 
     TensorFlow takes other memory, too, and aborts the process when it uses it.
     """
-    return pywrap_tfe.TFE_FromDlpackCapsule(capsule, context.context()._handle)
+    current = context.context()
+    # Nobody may have made a tensor yet.
+    current.ensure_initialized()
+    return pywrap_tfe.TFE_FromDlpackCapsule(capsule, current._handle)
 
 
 def value_of(tensor: Any) -> bytes:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from pjrt_bridge.errors import DataError, UnsupportedDtype
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import Buffer, Client
+from pjrt_bridge.runtime import Buffer, Client, dlpack
 from pjrt_bridge.runtime.host import ALIGNMENT, HostArray, describe
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes
@@ -70,9 +71,32 @@ def tensor_over(buffer: Buffer) -> Any:
     return compat.from_capsule(buffer.__dlpack__())
 
 
-def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor that has values, not a symbol in a graph."""
-    return isinstance(value, compat.EagerTensor)
+def as_tensor(array: Any) -> Any:
+    """A tensor over the memory of an array of any kind: a Buffer, a torch tensor, a NumPy array.
+
+    The memory is shared where it begins at a multiple of 64 bytes and is dense, and copied
+    elsewhere: `tf.experimental.dlpack.from_dlpack` takes other memory, too, and TensorFlow aborts
+    the process when it uses it. TensorFlow takes for granted that nobody writes to what it shares.
+
+    Raises:
+        UnsupportedDtype: TensorFlow has no such type.
+        DataError: no array, or not in host memory.
+    """
+    if isinstance(array, compat.EagerTensor):
+        return array
+    host = describe(array)
+    name = dtypes.name_of(host.dtype)
+    if name is None:
+        raise UnsupportedDtype(f"an array of {host.dtype}: TensorFlow shares no such tensors")
+    if host.shareable:
+        memory = host.words(writable=True)
+        return compat.from_capsule(dlpack.export(memory, host.dtype, versioned=False))
+    # Words of bits: TensorFlow has its own classes for types that NumPy lacks.
+    words = np.ascontiguousarray(host.words())
+    wanted = tf.dtypes.as_dtype(name)
+    if wanted.is_bool:
+        return tf.constant(words.view(np.bool_))
+    return tf.constant(words.view(wanted.as_numpy_dtype))
 
 
 def total_bytes(types: Sequence[TensorType]) -> int:

@@ -481,7 +481,7 @@ def trace(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> torch.export.ExportedProgram:
     """What torch.export makes of a module."""
-    with _without_own_warnings():
+    with without_own_warnings(), _plain_checks():
         program: torch.export.ExportedProgram = torch.export.export(
             module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
         )
@@ -492,7 +492,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     """An exported program as a functional graph, decomposed for lowering."""
     # Where it is given a table of one's own, torch leaves operators whole that it takes apart
     # everywhere else; what these are made of may be such operators, too.
-    with _without_own_warnings():
+    with without_own_warnings(), _plain_checks():
         usual: Any = torch.export.default_decompositions()
         table = {op: rule for op, rule in dict(usual).items() if str(op) not in _KEPT}
         table |= decompositions()
@@ -517,8 +517,37 @@ def _composite(graph: fx.Graph) -> set[OpOverload]:
     return {op for op in found if str(op) not in _KEPT and is_composite(str(op))}
 
 
+CHECKS = ("aten._linalg_check_errors.default", "aten._assert_async.default")
+"""Operators that give nothing, which torch would drop from graphs that are exported."""
+
+
 @contextmanager
-def _without_own_warnings() -> Iterator[None]:
+def _plain_checks() -> Iterator[None]:
+    """Keep checks while a graph is traced, as plain calls.
+
+    Torch (2.13) has those of linear algebra hand on tokens of their order. Exported programs have
+    no place for these, and joint graphs with them cannot be traced.
+    """
+    try:
+        from torch._library.simple_registry import singleton
+
+        effects = singleton.find("aten::_linalg_check_errors").effect
+        before, kept = effects.effect, fx.node._side_effectful_functions
+    except (ImportError, AttributeError):
+        yield
+        return
+    new: set[Any] = set(filter(None, map(operator, CHECKS))) - kept
+    effects.register(None)
+    kept |= new
+    try:
+        yield
+    finally:
+        effects.register(before)
+        kept -= new
+
+
+@contextmanager
+def without_own_warnings() -> Iterator[None]:
     """Without what torch (2.13) says of its own doings: `LeafSpec` in copies, weights of an RNN."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*_flat_weights.* assigned during export", UserWarning)
@@ -536,7 +565,7 @@ def export_joint(
     """
     from torch._functorch.aot_autograd import aot_export_module
 
-    with _without_own_warnings():
+    with without_own_warnings(), _plain_checks():
         joint, signature = aot_export_module(
             module,
             arguments,
@@ -546,6 +575,46 @@ def export_joint(
         )
     assert isinstance(joint, fx.GraphModule)
     return joint, signature
+
+
+def flat_tree(count: int) -> Any:
+    """The nesting of a tuple of so many leaves."""
+    return pytree.tree_structure((0,) * count)
+
+
+def flat_call(count: int) -> Any:
+    """The nesting of a call with so many arguments by position."""
+    return pytree.tree_structure(((0,) * count, {}))
+
+
+def promise_alike(graph: fx.Graph) -> None:
+    """Make all promises in a graph ones that one tracing could have made."""
+    known = [node.meta.get("val") for node in graph.nodes]
+    symbolic = (item for item in known if isinstance(item, FakeTensor) and is_symbolic(item))
+    mode = next((item.fake_mode for item in symbolic), None) or FakeTensorMode()
+
+    def alike(item: torch.Tensor) -> torch.Tensor:
+        if is_symbolic(item):
+            return item
+        shape, strides = item.shape, item.stride()
+        return torch.empty_strided(shape, strides, dtype=item.dtype, device=item.device)
+
+    with mode:
+        for node in graph.nodes:
+            if "val" in node.meta:
+                node.meta["val"] = pytree.tree_map_only(torch.Tensor, alike, node.meta["val"])
+
+
+def symbol_ranges(value: Any) -> dict[Any, Any]:
+    """The limits of the symbols that a promise's sizes, or a number, are calculated from."""
+    if isinstance(value, (tuple, list)):
+        return {symbol: limits for item in value for symbol, limits in symbol_ranges(item).items()}
+    if isinstance(value, torch.Tensor):
+        return symbol_ranges((*value.shape, *value.stride(), value.storage_offset()))
+    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return {}
+    known = value.node.shape_env.var_to_range
+    return {symbol: known[symbol] for symbol in symbols(value)}
 
 
 def tree_leaves(tree: Any) -> list[Any]:

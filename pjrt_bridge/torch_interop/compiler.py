@@ -44,7 +44,7 @@ from pjrt_bridge.torch_interop.graphs import (
     run,
 )
 from pjrt_bridge.torch_interop.ledger import LEDGER
-from pjrt_bridge.torch_interop.lookup import lookup
+from pjrt_bridge.torch_interop.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.numbers import numbered, take_numbers
 from pjrt_bridge.torch_interop.options import BackendOptions
@@ -74,7 +74,8 @@ class Compiler:
         self._client = client
         self._plugin = client.plugin.name
         self._options = options
-        self._lookup = lookup(client)
+        self._kernels = kernels_of(client)
+        self._lookup = lookup(client, self._kernels)
         self._orders = options.orders()
         # Who forbids the host wants everything on the device.
         weighed = options.placement == "auto" and options.fallback == "host"
@@ -251,6 +252,7 @@ class Compiler:
                 name=name,
                 in_place=self._client.shares_host_memory,
                 forms=dict.fromkeys(static, self._orders.parameter),
+                kernels=self._kernels,
             )
 
     def _compile_program(self, emitted: Emitted, segment: SegmentRecord) -> Executable:

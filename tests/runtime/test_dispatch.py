@@ -200,6 +200,56 @@ def test_memory_is_lent_until_the_program_has_read_it(no_leaks: Census, client: 
         assert len(scratch) == 50
 
 
+def test_memory_that_the_result_takes_over_is_lent_as_long(
+    no_leaks: Census, client: Client
+) -> None:
+    """Also where a call has ended, whose tensors may get other memory then."""
+    with client.compile(programs.ALIASED_ADD) as executable:
+        form = array(executable.outputs[0])
+        plan = executable.plan(
+            [dispatch.Given(0, form, written=True), dispatch.Given(1, form)],
+            [dispatch.Made(form, form.shape, form.strides)],
+            framework(),  # type: ignore[arg-type]
+        )
+        kept = dispatch.Kept([None, None], [0, 0])
+        for call in (True, False):
+            argument = torch.full((64,), 4.0)
+            address = argument.data_ptr()
+            if call:
+                (result,) = plan.call((argument, ONES), kept.parts)
+            else:
+                launch = plan.launch([argument, ONES], kept.parts, None)
+                launch.finish()
+                (result,) = launch.tensors()
+                del launch
+            assert result.data_ptr() == address
+            argument.set_(torch.zeros(64))  # type: ignore[call-overload]
+            gc.collect()
+            scratch = [torch.full((64,), -1.0) for _ in range(50)]
+            assert result.tolist() == [5.0] * 64
+            assert len(scratch) == 50
+            del result
+
+
+def test_tensors_of_one_result_share_it(no_leaks: Census, add: Launcher) -> None:
+    launch = add.start(ONES, ONES)
+    launch.finish()
+    assert launch.outputs == launch.outputs
+    (output,) = launch.outputs
+    del launch
+    for _ in range(3):
+        one, two = output.tensor(), output.tensor()
+        assert one.data_ptr() == two.data_ptr()
+        del one
+        gc.collect()
+        two.add_(1)
+        three = output.tensor()
+        del two
+        assert three.tolist() == output.tensor().tolist()
+    del output
+    assert three.tolist() == [5.0] * 64
+
+
 # -- what is kept ----------------------------------------------------------------------------------
 
 
