@@ -16,7 +16,7 @@ FLOORS = [
     {"runtime"},
     {"extensions", "registry", "mixed"},
     {"profiling", "exported"},
-    {"torch_interop", "jax_interop", "conformance"},
+    {"torch_interop", "jax_interop", "tf_interop", "conformance"},
     {"cli", "__main__"},
 ]
 ROOMS = {
@@ -24,7 +24,7 @@ ROOMS = {
     "torch": {"pjrt_bridge.torch_interop"},
     "pluggy": {"pjrt_bridge.registry"},
     "typer": {"pjrt_bridge.cli"},
-    "tensorflow": set(),
+    "tensorflow": {"pjrt_bridge.tf_interop"},
     "jax": {"pjrt_bridge.jax_interop"},
     "torch_xla": {"pjrt_bridge.torch_interop.exporting.torch_xla"},
 }

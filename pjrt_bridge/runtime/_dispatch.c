@@ -1,8 +1,8 @@
 /* The hot path of a launch: tensors in, execute, await, tensors out.
 
    A Plan belongs to one executable. `launch` makes buffers over the memory of tensors, which it
-   reads through the DLPack exchange API of their framework, and executes; `finish` waits. `call`
-   does both, and makes the tensors. A Launch owns what the plugin made for it, an Output one
+   reads through the DLPack exchange API of their framework, or as the DLPack capsules that the
+   framework makes, and executes; `finish` waits. `call` does both, and makes the tensors. A Launch owns what the plugin made for it, an Output one
    result; both go back to the plugin when they are dropped, and what the plugin has not done with
    then waits in the queue of `pjrt_bridge.runtime.pending`, as everything else does.
 
@@ -25,7 +25,7 @@
 #include <string.h>
 
 /* Raised with every change of what Python passes or expects. */
-#define REVISION 4
+#define REVISION 5
 
 /* -- the PJRT C API ---------------------------------------------------------------------------- */
 
@@ -99,6 +99,15 @@ typedef struct {
     uint64_t byte_offset;
 } DLTensor;
 
+/* What a capsule of this name holds; once the tensor was taken over its name is another. */
+#define CAPSULE_NAME "dltensor"
+
+typedef struct DLManagedTensor {
+    DLTensor tensor;
+    void *manager_ctx;
+    void (*deleter)(struct DLManagedTensor *);
+} DLManagedTensor;
+
 typedef struct DLManagedTensorVersioned {
     struct {
         uint32_t major, minor;
@@ -142,6 +151,12 @@ static volatile bool ended;
 /* Address of an array without elements: plugins and consumers of DLPack take NULL for an error. */
 static char nowhere[64] __attribute__((aligned(64)));
 
+/* As XLA demands of memory that it uses in place, and TensorFlow of all memory: plugins copy in
+   silence what is aligned to less, TensorFlow takes it and aborts later. */
+static bool is_aligned(const void *data) {
+    return (uintptr_t)data % 64 == 0;
+}
+
 static PyThreadState *enter(void) {
     inside++;
     return PyEval_SaveThread();
@@ -173,13 +188,15 @@ typedef struct {
     void *client, *executable, *device, *options;
     PyObject *client_handle, *executable_handle;
     PyObject *keep;   /* Owns the options. */
-    PyObject *fail;   /* (PJRT_Error or 0, function) -> exception */
+    PyObject *fail;   /* (PJRT_Error or 0, function, what it made) -> exception */
     PyObject *refuse; /* () -> the exception that says why nothing can be launched any more */
     PyObject *queue;  /* (Launch) -> it is settled later */
-    DLPackExchangeAPI *exchange;
     PyTypeObject *tensor_type;
+    DLPackExchangeAPI *exchange; /* NULL: the framework has capsules. */
     PyObject *is_lazy; /* (tensor) -> its memory does not hold its values as they are */
     PyObject *owner;   /* (tensor) -> what keeps its memory */
+    PyObject *export;  /* (tensor) -> a capsule, which keeps its memory; None: it cannot be read */
+    PyObject *adopt;   /* (capsule) -> a tensor over what it holds, which it takes */
     PyObject *numbers; /* Bytes that the forms point into. */
     Py_ssize_t num_parameters, num_results;
     Form *parameters, *results;
@@ -244,6 +261,8 @@ static void plan_dealloc(Plan *self) {
     Py_XDECREF((PyObject *)self->tensor_type);
     Py_XDECREF(self->is_lazy);
     Py_XDECREF(self->owner);
+    Py_XDECREF(self->export);
+    Py_XDECREF(self->adopt);
     Py_XDECREF(self->numbers);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -251,22 +270,25 @@ static void plan_dealloc(Plan *self) {
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
     PyObject *table, *client_handle, *executable_handle, *keep, *fail, *refuse, *queue, *exchange;
-    PyObject *tensor_type, *is_lazy, *owner, *numbers;
+    PyObject *tensor_type, *is_lazy, *owner, *export, *adopt, *numbers;
     unsigned long long client, executable, device, options;
     Py_ssize_t num_parameters, num_results;
-    if (!PyArg_ParseTuple(args, "O!OOKKKKOOOOOO!OOnnS", &PyTuple_Type, &table, &client_handle,
+    if (!PyArg_ParseTuple(args, "O!OOKKKKOOOO(O!OOOOO)nnS", &PyTuple_Type, &table, &client_handle,
                           &executable_handle, &client, &executable, &device, &options, &keep, &fail,
-                          &refuse, &queue, &exchange, &PyType_Type, &tensor_type, &is_lazy, &owner,
-                          &num_parameters, &num_results, &numbers)) {
+                          &refuse, &queue, &PyType_Type, &tensor_type, &exchange, &is_lazy, &owner,
+                          &export, &adopt, &num_parameters, &num_results, &numbers)) {
         return NULL;
     }
-    DLPackExchangeAPI *api = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
-    if (api == NULL) {
-        return NULL;
-    }
-    if (api->version.major != 1 || api->tensor_from_object == NULL) {
-        PyErr_SetString(PyExc_ValueError, "another version of the DLPack exchange API");
-        return NULL;
+    DLPackExchangeAPI *api = NULL;
+    if (exchange != Py_None) {
+        api = PyCapsule_GetPointer(exchange, "dlpack_exchange_api");
+        if (api == NULL) {
+            return NULL;
+        }
+        if (api->version.major != 1 || api->tensor_from_object == NULL) {
+            PyErr_SetString(PyExc_ValueError, "another version of the DLPack exchange API");
+            return NULL;
+        }
     }
     Plan *self = (Plan *)PyType_GenericAlloc(type, 0);
     if (self == NULL) {
@@ -281,6 +303,8 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     self->tensor_type = (PyTypeObject *)Py_NewRef(tensor_type);
     self->is_lazy = Py_NewRef(is_lazy);
     self->owner = Py_NewRef(owner);
+    self->export = Py_NewRef(export);
+    self->adopt = Py_NewRef(adopt);
     self->numbers = Py_NewRef(numbers);
     self->exchange = api;
     self->client = (void *)(uintptr_t)client;
@@ -305,18 +329,17 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     return (PyObject *)self;
 }
 
-/* Set the exception that belongs to a PJRT_Error, which Python destroys; NULL: the plugin returned
-   no object where it has to. */
-static void raise_failure(Plan *plan, void *error, const char *function) {
-    PyObject *address = PyLong_FromVoidPtr(error), *name = PyUnicode_FromString(function);
-    PyObject *exception =
-        address && name ? PyObject_CallFunctionObjArgs(plan->fail, address, name, NULL) : NULL;
+static const char *const nothing = "a NULL";
+
+/* Set the exception that belongs to a PJRT_Error, which Python destroys; NULL: the plugin `made`
+   something else than it has to. */
+static void raise_failure(Plan *plan, void *error, const char *function, const char *made) {
+    PyObject *exception = PyObject_CallFunction(
+        plan->fail, "Kss", (unsigned long long)(uintptr_t)error, function, made);
     if (exception != NULL) {
         PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+        Py_DECREF(exception);
     }
-    Py_XDECREF(exception);
-    Py_XDECREF(address);
-    Py_XDECREF(name);
 }
 
 static void raise_refusal(Plan *plan) {
@@ -416,13 +439,60 @@ static void output_dealloc(Output *self) {
 }
 
 /* Called on any thread, with or without the GIL, also while an exception is on its way. */
-static void delete_managed(DLManagedTensorVersioned *managed) {
+static void drop_output(void *output) {
     if (!ended && Py_IsInitialized()) {
         PyGILState_STATE state = PyGILState_Ensure();
-        Py_DECREF((PyObject *)managed->manager_ctx);
+        Py_DECREF((PyObject *)output);
         PyGILState_Release(state);
     }
+}
+
+static void delete_versioned(DLManagedTensorVersioned *managed) {
+    drop_output(managed->manager_ctx);
     free(managed);
+}
+
+static void delete_managed(DLManagedTensor *managed) {
+    drop_output(managed->manager_ctx);
+    free(managed);
+}
+
+/* Of a capsule that nobody has taken over. */
+static void delete_capsule(PyObject *capsule) {
+    if (PyCapsule_IsValid(capsule, CAPSULE_NAME)) {
+        delete_managed(PyCapsule_GetPointer(capsule, CAPSULE_NAME));
+    }
+}
+
+static PyObject *adopted(Output *self, DLTensor tensor) {
+    DLManagedTensor *managed = malloc(sizeof(*managed));
+    if (managed == NULL) {
+        return PyErr_NoMemory();
+    }
+    *managed = (DLManagedTensor){tensor, self, delete_managed};
+    PyObject *capsule = PyCapsule_New(managed, CAPSULE_NAME, delete_capsule);
+    if (capsule == NULL) {
+        free(managed);
+        return NULL;
+    }
+    Py_INCREF((PyObject *)self);
+    PyObject *adopted = PyObject_CallFunctionObjArgs(self->plan->adopt, capsule, NULL);
+    Py_DECREF(capsule);
+    return adopted;
+}
+
+static PyObject *exchanged(Output *self, DLTensor tensor) {
+    DLManagedTensorVersioned *managed = malloc(sizeof(*managed));
+    if (managed == NULL) {
+        return PyErr_NoMemory();
+    }
+    *managed = (DLManagedTensorVersioned){.version = {1, 1},
+                                          .manager_ctx = Py_NewRef((PyObject *)self),
+                                          .deleter = delete_versioned,
+                                          .tensor = tensor};
+    void *exchanged = NULL;
+    /* Whether a failure takes `managed` is not said, so it stays. */
+    return self->plan->exchange->object_from_managed(managed, &exchanged) ? NULL : exchanged;
 }
 
 static PyObject *output_tensor(Output *self, PyObject *Py_UNUSED(ignored)) {
@@ -430,14 +500,7 @@ static PyObject *output_tensor(Output *self, PyObject *Py_UNUSED(ignored)) {
         PyErr_SetString(PyExc_RuntimeError, "the launch was not finished");
         return NULL;
     }
-    DLManagedTensorVersioned *managed = calloc(1, sizeof(*managed));
-    if (managed == NULL) {
-        return PyErr_NoMemory();
-    }
-    managed->version.major = managed->version.minor = 1;
-    managed->manager_ctx = Py_NewRef((PyObject *)self);
-    managed->deleter = delete_managed;
-    managed->tensor = (DLTensor){
+    DLTensor tensor = {
         .data = self->data,
         .device = {DL_CPU, 0},
         .ndim = self->form->rank,
@@ -445,9 +508,7 @@ static PyObject *output_tensor(Output *self, PyObject *Py_UNUSED(ignored)) {
         .shape = self->form->tensor_shape,
         .strides = self->form->tensor_strides,
     };
-    void *tensor = NULL;
-    /* Whether a failure takes `managed` is not said, so it stays. */
-    return self->plan->exchange->object_from_managed(managed, &tensor) ? NULL : tensor;
+    return self->plan->exchange ? exchanged(self, tensor) : adopted(self, tensor);
 }
 
 /* -- Launch ------------------------------------------------------------------------------------ */
@@ -593,6 +654,7 @@ typedef struct {
     bool complete;
     void *error;
     const char *function; /* That failed. */
+    const char *made;     /* What it made, if it gave no error. */
     Dropped dropped;
 } Ending;
 
@@ -600,7 +662,7 @@ typedef struct {
    the GIL. */
 static Ending await_end(Launch *self, void *done) {
     Plan *plan = self->plan;
-    Ending ending = {.function = "Event_Await"};
+    Ending ending = {.function = "Event_Await", .made = nothing};
     {
         ARGS(plan, Event_Await, .event = done);
         ending.error = CALL(plan, Event_Await);
@@ -614,9 +676,14 @@ static Ending await_end(Launch *self, void *done) {
         ARGS(plan, Buffer_OpaqueDeviceMemoryDataPointer, .buffer = output->buffer);
         ending.function = "Buffer_OpaqueDeviceMemoryDataPointer";
         ending.error = CALL(plan, Buffer_OpaqueDeviceMemoryDataPointer);
-        ending.complete = ending.error == NULL && (args.device_memory_ptr || !output->form->nbytes);
+        void *data = output->form->nbytes ? args.device_memory_ptr : nowhere;
+        if (data != NULL && plan->exchange == NULL && !is_aligned(data)) {
+            ending.made = "memory that is not aligned to 64 bytes";
+            data = NULL;
+        }
+        ending.complete = ending.error == NULL && data != NULL;
         if (ending.complete) {
-            output->data = output->form->nbytes ? args.device_memory_ptr : nowhere;
+            output->data = data;
         }
     }
     return ending;
@@ -633,7 +700,7 @@ static bool settle(Launch *self, Ending ending) {
         Py_DECREF(owners);
     }
     if (!ending.complete) {
-        raise_failure(self->plan, ending.error, ending.function);
+        raise_failure(self->plan, ending.error, ending.function, ending.made);
     }
     return ending.complete;
 }
@@ -732,18 +799,6 @@ typedef struct {
     bool share;
 } Given;
 
-static bool describe(Plan *plan, PyObject *value, DLTensor *tensor) {
-    if (!PyObject_TypeCheck(value, plan->tensor_type)) {
-        return false;
-    }
-    if (plan->exchange->tensor_from_object(value, tensor)) {
-        /* What has no memory of its own is for the caller to understand. */
-        PyErr_Clear();
-        return false;
-    }
-    return tensor->device.device_type == DL_CPU;
-}
-
 static const char *address_of(const DLTensor *tensor) {
     return (const char *)tensor->data + tensor->byte_offset;
 }
@@ -762,11 +817,14 @@ static bool fits(const DLTensor *tensor, const Form *form) {
     if (form->nbytes == 0) {
         return true;
     }
-    for (int32_t dim = 0; dim < form->rank; dim++) {
-        if (form->shape[dim] != 1 &&
-            (tensor->strides == NULL || tensor->strides[dim] != form->strides[dim])) {
+    /* Without strides it is row-major. */
+    int64_t row_major = 1;
+    for (int32_t dim = form->rank - 1; dim >= 0; dim--) {
+        int64_t stride = tensor->strides ? tensor->strides[dim] : row_major;
+        if (form->shape[dim] != 1 && stride != form->strides[dim]) {
             return false;
         }
+        row_major *= form->shape[dim];
     }
     return true;
 }
@@ -778,10 +836,64 @@ static bool same_form(const Form *one, const Form *other) {
 
 enum Found { FOUND, STALE, UNFIT, FAILED };
 
+/* After a call of the framework's: UNFIT, for the caller to understand, unless somebody wants to
+   end the program. */
+static enum Found refused(void) {
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
+        return FAILED;
+    }
+    PyErr_Clear();
+    return UNFIT;
+}
+
+/* Have `tensor` describe a value of the framework's class, as it is at this moment. */
+static enum Found describe(Plan *plan, PyObject *value, DLTensor *tensor) {
+    if (plan->exchange->tensor_from_object(value, tensor)) {
+        return refused();
+    }
+    return tensor->device.device_type == DL_CPU ? FOUND : UNFIT;
+}
+
+static PyObject *owner_of(Plan *plan, PyObject *value, bool guarded) {
+    PyObject *lazy = guarded ? Py_NewRef(Py_False)
+                             : PyObject_CallFunctionObjArgs(plan->is_lazy, value, NULL);
+    Py_XDECREF(lazy);
+    return lazy == Py_False ? PyObject_CallFunctionObjArgs(plan->owner, value, NULL) : NULL;
+}
+
+static PyObject *capsule_of(Plan *plan, PyObject *value) {
+    PyObject *capsule = PyObject_CallFunctionObjArgs(plan->export, value, NULL);
+    if (capsule != NULL && !PyCapsule_IsValid(capsule, CAPSULE_NAME)) {
+        Py_CLEAR(capsule);
+    }
+    return capsule;
+}
+
+/* `describe`, and add what keeps the memory to `owners`. */
+static enum Found borrow(Plan *plan, PyObject *value, bool guarded, PyObject *owners,
+                         DLTensor *tensor) {
+    /* The owner comes first: the tensor may be given other memory at any time. */
+    PyObject *owner = plan->exchange ? owner_of(plan, value, guarded) : capsule_of(plan, value);
+    if (owner == NULL) {
+        return refused();
+    }
+    int failed = PyList_Append(owners, owner);
+    Py_DECREF(owner);
+    if (failed) {
+        return FAILED;
+    }
+    if (plan->exchange) {
+        return describe(plan, value, tensor);
+    }
+    *tensor = ((DLManagedTensor *)PyCapsule_GetPointer(owner, CAPSULE_NAME))->tensor;
+    return tensor->device.device_type == DL_CPU ? FOUND : UNFIT;
+}
+
 /* Find the buffer or the host memory of each parameter.
 
    `column` gets the buffers that there are, `given` the memory of the others. STALE: a value is in
-   other memory than when it was kept, or lies there otherwise. UNFIT: the value at `*position` cannot go in as it is. */
+   other memory than when it was kept, or lies there otherwise. UNFIT: the value at `*position`
+   cannot go in as it is. */
 static enum Found gather(Plan *plan, const Source *source, Launch *launch, void **column,
                          Given *given, Py_ssize_t *num_given, Py_ssize_t *position) {
     void *const *kept = source->kept, *const *marks = source->marks;
@@ -800,8 +912,17 @@ static enum Found gather(Plan *plan, const Source *source, Launch *launch, void 
             return FAILED;
         }
         if (kept[index] != NULL) {
-            if (!describe(plan, value, &tensor) || address_of(&tensor) != marks[index] ||
-                !fits(&tensor, form)) {
+            if (!PyObject_TypeCheck(value, plan->tensor_type)) {
+                return STALE;
+            }
+            /* A capsule may be all that keeps what it describes. */
+            enum Found found = plan->exchange
+                                   ? describe(plan, value, &tensor)
+                                   : borrow(plan, value, true, launch->owners, &tensor);
+            if (found == FAILED) {
+                return FAILED;
+            }
+            if (found != FOUND || address_of(&tensor) != marks[index] || !fits(&tensor, form)) {
                 return STALE;
             }
             continue;
@@ -820,23 +941,11 @@ static enum Found gather(Plan *plan, const Source *source, Launch *launch, void 
         if (!PyObject_TypeCheck(value, plan->tensor_type)) {
             return UNFIT;
         }
-        PyObject *lazy = source->guarded
-                             ? Py_NewRef(Py_False)
-                             : PyObject_CallFunctionObjArgs(plan->is_lazy, value, NULL);
-        Py_XDECREF(lazy);
-        /* The owner comes first: the tensor may be given other memory at any time. */
-        PyObject *owner =
-            lazy == Py_False ? PyObject_CallFunctionObjArgs(plan->owner, value, NULL) : NULL;
-        if (owner == NULL) {
-            PyErr_Clear();
-            return UNFIT;
+        enum Found found = borrow(plan, value, source->guarded, launch->owners, &tensor);
+        if (found != FOUND) {
+            return found;
         }
-        int failed = PyList_Append(launch->owners, owner);
-        Py_DECREF(owner);
-        if (failed) {
-            return FAILED;
-        }
-        if (!describe(plan, value, &tensor) || !fits(&tensor, form)) {
+        if (!fits(&tensor, form)) {
             return UNFIT;
         }
         int copied = 0;
@@ -849,8 +958,7 @@ static enum Found gather(Plan *plan, const Source *source, Launch *launch, void 
             }
         }
         const char *data = form->nbytes ? address_of(&tensor) : nowhere;
-        /* XLA's minimum; a plugin copies in silence what is aligned to less. */
-        bool share = form->nbytes && (uintptr_t)data % 64 == 0;
+        bool share = form->nbytes && is_aligned(data);
         *(share && !copied ? &launch->shared : &launch->copied) += form->nbytes;
         given[(*num_given)++] = (Given){index, data, share};
     }
@@ -949,7 +1057,7 @@ static bool start(Plan *plan, Launch *launch, void **column, const Given *given,
     num_events += events;
     count_dropped(dropped);
     if (!complete) {
-        raise_failure(plan, error, function);
+        raise_failure(plan, error, function, nothing);
     } else if (wait) {
         complete = settle(launch, ending);
     } else {

@@ -75,7 +75,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """How a framework lets its tensors be read and made.
+    """How a framework with DLPack's exchange API lets its tensors be read and made.
 
     Attributes:
         exchange: its DLPackExchangeAPI, a capsule.
@@ -88,6 +88,45 @@ class Framework:
     tensor: type
     is_lazy: Callable[[Any], bool]
     owner: Callable[[Any], object]
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What `_dispatch.Plan` takes."""
+        return self.tensor, self.exchange, self.is_lazy, self.owner, None, None
+
+    def takes(self, dtype: DType) -> bool:
+        """Whether tensors of an element type can be read and made as they lie."""
+        # Complex tensors may be conjugated lazily, which `is_lazy` need not tell.
+        return dtype.dlpack is not None and not dtype.is_complex
+
+
+@dataclass(frozen=True, slots=True)
+class Capsules:
+    """How a framework without it exchanges tensors: as DLPack's capsules named "dltensor".
+
+    Such a capsule holds a DLManagedTensor, as DLPack had it before its version 1.0. What `adopt`
+    gets is aligned to 64 bytes, and dense as its `Made` says.
+
+    Attributes:
+        tensor: the class of its tensors.
+        export: gives a capsule that keeps the memory of a tensor until it is dropped; None, or an
+            exception, for a tensor that cannot be read as it lies.
+        adopt: makes a tensor of a capsule, which is its own then.
+    """
+
+    tensor: type
+    export: Callable[[Any], object]
+    adopt: Callable[[Any], Any]
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What `_dispatch.Plan` takes."""
+        return self.tensor, None, None, None, self.export, self.adopt
+
+    def takes(self, dtype: DType) -> bool:
+        """Whether tensors of an element type can be read and made as they lie."""
+        # Floats of eight bits came to DLPack with the capsules of other names.
+        return dtype.dlpack is not None and not (dtype.is_float and dtype.bits == 8)
 
 
 class Kept:
@@ -152,7 +191,7 @@ def plan(
     options: Any,
     given: Sequence[Given],
     made: Sequence[Made],
-    framework: Framework,
+    framework: Framework | Capsules,
 ) -> Any:
     """A `_dispatch.Plan` for an executable, or None where it takes the general path.
 
@@ -178,7 +217,7 @@ def plan(
         or any(parameter.layout is not None for parameter in executable.signature.parameters)
         or any(result.layout is not None for result in executable.signature.results)
         or any(result.dynamic for result in executable.signature.results)
-        or not all(_has_plain_elements(array.type.dtype) for array in arrays)
+        or not all(framework.takes(array.type.dtype) for array in arrays)
         or [item.array.type for item in given]
         != [parameter.type for parameter in executable.signature.parameters]
         or [item.array.type for item in made] != list(executable.outputs)
@@ -202,19 +241,11 @@ def plan(
         partial(_failure, client.api),
         partial(_refusal, client.api, executable.name),
         pending.queue.append,
-        framework.exchange,
-        framework.tensor,
-        framework.is_lazy,
-        framework.owner,
+        framework.parts,
         len(given),
         len(made),
         struct.pack(f"{len(flat)}q", *flat),
     )
-
-
-def _has_plain_elements(dtype: DType) -> bool:
-    # Complex tensors may be conjugated lazily, which `Framework.is_lazy` need not tell.
-    return dtype.bits >= 8 and dtype.dlpack is not None and dtype.numpy.kind != "c"
 
 
 def _entry(api: Api, function: str) -> tuple[int, int]:
@@ -248,10 +279,10 @@ def _numbers(
     ]
 
 
-def _failure(api: Api, error: int, function: str) -> PjrtBridgeError:
+def _failure(api: Api, error: int, function: str, made: str) -> PjrtBridgeError:
     if error:
         return api.error(error, function)
-    return PluginIncompatible(f"plugin {api.plugin!r}: {function} made a NULL")
+    return PluginIncompatible(f"plugin {api.plugin!r}: {function} made {made}")
 
 
 def _refusal(api: Api, name: str) -> PjrtBridgeError:

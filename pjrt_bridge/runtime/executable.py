@@ -163,7 +163,7 @@ class Executable(Compiled):
         self,
         given: Sequence[dispatch.Given],
         made: Sequence[dispatch.Made],
-        framework: dispatch.Framework,
+        framework: dispatch.Framework | dispatch.Capsules,
     ) -> Any:
         """What launches this executable on tensors of a framework, see `runtime.dispatch`.
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import DEVICE_FAILURES
+from pjrt_bridge.mixed import records
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import callbacks
 from pjrt_bridge.runtime.handles import tidy
-from pjrt_bridge.torch_interop import records
 from pjrt_bridge.torch_interop.paths import Dispatched
 
 

@@ -1,10 +1,13 @@
-"""Plans for programs of row-major torch tensors, and tables with faults for them."""
+"""Plans for programs of row-major tensors, and tables with faults for them."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import torch
+from torch.utils.dlpack import to_dlpack
 
 from pjrt_bridge.abi.functions import FUNCTIONS
 from pjrt_bridge.runtime import Buffer, Executable, Layout, dispatch
@@ -18,6 +21,15 @@ def array(type: TensorType) -> dispatch.Array:
     return dispatch.Array(type, type.shape, Layout(order).strides(type.shape))
 
 
+def capsules(
+    export: Callable[[Any], object] = to_dlpack,
+    adopt: Callable[[Any], Any] = torch.from_dlpack,
+    tensor: type = torch.Tensor,
+) -> dispatch.Capsules:
+    """Torch as a framework that exchanges capsules, or one with something of its own."""
+    return dispatch.Capsules(tensor, export, adopt)
+
+
 _CALLBACKS: list[object] = []
 
 
@@ -27,9 +39,15 @@ class Launcher:
     Args:
         executable: takes and gives row-major arrays.
         kept: buffers of its last parameters.
+        exchange: how tensors are read and made; by default torch's, through its exchange API.
     """
 
-    def __init__(self, executable: Executable, kept: Sequence[Buffer] = ()) -> None:
+    def __init__(
+        self,
+        executable: Executable,
+        kept: Sequence[Buffer] = (),
+        exchange: dispatch.Framework | dispatch.Capsules | None = None,
+    ) -> None:
         self.executable = executable
         parameters = [parameter.type for parameter in executable.signature.parameters]
         given = len(parameters) - len(kept)
@@ -42,13 +60,17 @@ class Launcher:
                 dispatch.Made(array(type), type.shape, array(type).strides)
                 for type in executable.outputs
             ],
-            framework(),  # type: ignore[arg-type]
+            exchange or framework(),  # type: ignore[arg-type]
         )
         self.kept = dispatch.Kept([*[None] * given, *kept], [0] * len(parameters))
 
     def start(self, *tensors: Any) -> Any:
         """What `Plan.launch` gives."""
         return self.plan.launch(list(tensors), self.kept.parts, None)
+
+    def call(self, *tensors: Any) -> Any:
+        """What `Plan.call` gives."""
+        return self.plan.call(tensors, self.kept.parts)
 
     def __call__(self, *tensors: Any) -> Any:
         """The tensors over the results."""
@@ -63,9 +85,22 @@ class Fault:
     Attributes:
         entry: what stands for it in the table of a plan.
         active: whether it fails now.
+
+    Args:
+        original: the entry of the plugin's own function.
+        function: its name.
+        spoil: changes the args struct.
+        late: when the plugin has filled it, not before.
     """
 
-    def __init__(self, original: tuple[int, int], function: str, spoil: Callable[[Any], None]):
+    def __init__(
+        self,
+        original: tuple[int, int],
+        function: str,
+        spoil: Callable[[Any], None],
+        *,
+        late: bool = False,
+    ) -> None:
         prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
         struct = FUNCTIONS[function]
         assert struct is not None
@@ -73,9 +108,12 @@ class Fault:
         self.active = False
 
         def call(address: int) -> int | None:
-            if self.active:
-                spoil(struct.ctype.from_address(address))
+            args = struct.ctype.from_address(address)
+            if self.active and not late:
+                spoil(args)
             error: int | None = real(address)
+            if self.active and late:
+                spoil(args)
             return error
 
         callback = prototype(call)

@@ -13,8 +13,9 @@ from torch import nn
 
 import pjrt_bridge
 from pjrt_bridge.errors import Internal
+from pjrt_bridge.mixed import records
 from pjrt_bridge.runtime import live_handles
-from pjrt_bridge.torch_interop import compiled_graphs, records
+from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.shortcut import Shortcut
 from tests.plugins import require_dispatcher
 from tests.torch_interop.helpers import assert_same, compiled

@@ -1,0 +1,532 @@
+"""The dispatcher with a framework that exchanges tensors as DLPack capsules.
+
+PyTorch plays it here, through its functions for capsules. What has nothing to do with how tensors
+are read and made is in `test_dispatch.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.dlpack import to_dlpack
+
+from pjrt_bridge.errors import Internal, PjrtError, PluginIncompatible
+from pjrt_bridge.runtime import Client, Executable, Plugin, dispatch
+from pjrt_bridge.runtime.handles import live
+from tests import programs
+from tests.conftest import Census
+from tests.plugins import require_dispatcher, run_python
+from tests.runtime.launching import Fault, Launcher, array, capsules, too_small
+from tests.runtime.pending import Pending
+
+require_dispatcher()
+
+ONES = torch.ones(64)
+
+
+def aligned(count: int) -> Any:
+    """Ones at an address that suits every plugin, which NumPy's own need not."""
+    return torch.ones(count).numpy()
+
+
+def launcher(executable: Executable, *kept: Any, **changes: Callable[[Any], Any]) -> Launcher:
+    return Launcher(executable, kept, capsules(**changes))
+
+
+@pytest.fixture
+def executable(client: Client) -> Iterator[Executable]:
+    with client.compile(programs.ADD) as found:
+        yield found
+
+
+@pytest.fixture
+def add(executable: Executable) -> Launcher:
+    return launcher(executable)
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def test_results_and_what_crossed(no_leaks: Census, add: Launcher) -> None:
+    launch = add.start(ONES, ONES * 2)
+    assert (launch.shared, launch.copied) == (512, 0)
+    with pytest.raises(RuntimeError, match="not finished"):
+        launch.tensors()
+    launch.finish()
+    (result,) = launch.tensors()
+    assert result.tolist() == [3.0] * 64
+    assert result.data_ptr() % 64 == 0
+    result.add_(1)
+    assert launch.outputs[0].tensor().tolist() == [4.0] * 64
+
+
+def test_a_call_gives_the_tensors(no_leaks: Census, add: Launcher) -> None:
+    (result,) = add.call(ONES, torch.arange(65.0)[1:])
+    assert add.plan.crossed == (256, 256)
+    assert result.tolist() == [value + 2.0 for value in range(64)]
+    assert add.call(ONES, ONES.int()) is None
+    with pytest.raises(IndexError):
+        add.call(ONES)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.bool,
+        torch.int8,
+        torch.uint16,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float64,
+        torch.complex64,
+        torch.complex128,
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(), (0, 3), (1, 1, 1), (2, 5)], ids=str)
+def test_types_and_shapes(
+    no_leaks: Census, client: Client, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    names = {
+        torch.bool: "i1",
+        torch.uint16: "ui16",
+        torch.bfloat16: "bf16",
+        torch.complex64: "complex<f32>",
+        torch.complex128: "complex<f64>",
+    }
+    name = names.get(dtype) or ("f" if dtype.is_floating_point else "i") + str(dtype.itemsize * 8)
+    text = "".join(f"{size}x" for size in shape) + name
+    value = torch.arange(10)[: torch.Size(shape).numel()].reshape(shape).to(dtype)
+    with client.compile(programs.elementwise(f"tensor<{text}>")) as executable:
+        (result,) = launcher(executable)(value, value)
+    assert result.dtype == dtype
+    assert result.shape == shape
+    # PyTorch itself does not add all of these types.
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    doubled = value.to(wide) if dtype == torch.bool else value.to(wide) * 2
+    assert result.tolist() == doubled.to(dtype).tolist()
+
+
+@pytest.mark.parametrize("name", ["f8E5M2", "i4", "f4E2M1FN"])
+def test_types_that_capsules_do_not_know_take_the_general_path(client: Client, name: str) -> None:
+    with client.compile(programs.elementwise(f"tensor<4x{name}>")) as executable:
+        assert launcher(executable).plan is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.ones(64, dtype=torch.int32),
+        torch.ones(8, 8),
+        torch.ones(63),
+        torch.ones(128)[::2],
+        torch.ones(64, dtype=torch.complex64).conj(),
+        torch.ones(1).expand(64),
+        torch.ones(64, device="meta"),
+        np.ones(64, np.float32),
+        None,
+        3,
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_does_not_fit_as_it_is(no_leaks: Census, add: Launcher, value: Any) -> None:
+    assert add.start(value, ONES) == 0
+    assert add.start(ONES, value) == 1
+    assert add(ONES, ONES)[0].tolist() == [2.0] * 64
+
+
+def _used(tensor: torch.Tensor) -> Any:
+    capsule = to_dlpack(tensor)
+    torch.from_dlpack(capsule)
+    return capsule
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        lambda tensor: None,
+        lambda tensor: tensor,
+        lambda tensor: tensor.__dlpack__(max_version=(1, 0)),
+        _used,
+        lambda tensor: tensor.no_such_attribute,
+    ],
+    ids=["nothing", "no capsule", "of another name", "used", "raises"],
+)
+def test_exports_that_give_something_else(
+    no_leaks: Census, executable: Executable, export: Callable[[Any], Any]
+) -> None:
+    add = launcher(executable, export=export)
+    assert add.start(ONES, ONES) == 0
+    assert add.call(ONES, ONES) is None
+
+
+def test_an_interrupted_export_ends_the_call(no_leaks: Census, executable: Executable) -> None:
+    def interrupted(tensor: torch.Tensor) -> Any:
+        raise KeyboardInterrupt
+
+    add = launcher(executable, export=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        add.start(ONES, ONES)
+    with pytest.raises(KeyboardInterrupt):
+        add.call(ONES, ONES)
+
+
+class _Strideless:
+    """Changes what a capsule says of its strides to nothing, which stands for row-major."""
+
+    _STRIDES = 32
+    """Offset of the pointer in DLManagedTensor."""
+
+    def __init__(self) -> None:
+        self._address = ctypes.pythonapi.PyCapsule_GetPointer
+        self._address.restype = ctypes.c_void_p
+        self._address.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+    def __call__(self, tensor: torch.Tensor) -> Any:
+        capsule = to_dlpack(tensor)
+        address = self._address(capsule, b"dltensor")
+        ctypes.c_void_p.from_address(address + self._STRIDES).value = None
+        return capsule
+
+
+def test_without_strides_a_tensor_is_row_major(no_leaks: Census, client: Client) -> None:
+    type = "tensor<3x4xf32>"
+    with client.compile(programs.elementwise(type)) as executable:
+        matrix = torch.arange(12.0).reshape(3, 4)
+        (result,) = launcher(executable, export=_Strideless())(matrix, matrix)
+        assert torch.equal(result, matrix * 2)
+        form = executable.outputs[0]
+        columns = dispatch.Array(form, (4, 3), (1, 4))
+        rows = dispatch.Made(array(form), (3, 4), (4, 1))
+        given = [dispatch.Given(index, columns) for index in range(2)]
+        plan = executable.plan(given, [rows], capsules(export=_Strideless()))
+        kept = dispatch.Kept([None, None], [0, 0])
+        transposed = torch.ones(4, 3)
+        assert plan.launch([transposed, transposed], kept.parts, None) == 0
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def test_results_are_arguments_as_they_are(
+    no_leaks: Census, client: Client, executable: Executable, add: Launcher
+) -> None:
+    """Also of an execution that has not ended, and between frameworks."""
+    value = Pending(client, np.full(64, 5, np.float32))
+    exchanging = Launcher(executable)
+    one = launcher(executable, value.buffer).start(ONES)
+    two = exchanging.start(one.outputs[0], ONES)
+    assert (two.shared, two.copied) == (256, 0)
+    three = add.start(two.outputs[0], two.outputs[0])
+    del one, two
+    value.arrive()
+    three.finish()
+    assert three.tensors()[0].tolist() == [14.0] * 64
+    (four,) = add.call(three.outputs[0], ONES)
+    assert four.tolist() == [15.0] * 64
+
+
+def test_a_result_keeps_its_client_and_nothing_else(no_leaks: Census, plugin: Plugin) -> None:
+    before = live()
+    client = Client(plugin, {"cpu_device_count": 1})
+    (result,) = launcher(client.compile(programs.ADD))(ONES, ONES)
+    client.close()
+    assert live() == {**before, "Client": before["Client"] + 1, "Buffer": 1}
+    assert result.tolist() == [2.0] * 64
+    del result
+    assert live() == before
+
+
+def test_capsules_that_are_not_adopted(no_leaks: Census, executable: Executable) -> None:
+    kept: list[Any] = []
+
+    def refuse(capsule: Any) -> Any:
+        kept.append(capsule)
+        raise ValueError("not this one")
+
+    add = launcher(executable, adopt=refuse)
+    before = live()
+    for _ in range(3):
+        with pytest.raises(ValueError, match="not this one"):
+            add(ONES, ONES)
+        with pytest.raises(ValueError, match="not this one"):
+            add.call(ONES, ONES)
+    gc.collect()
+    assert live() == {**before, "Buffer": 6}
+    # They are as good as when they were made.
+    assert torch.from_dlpack(kept.pop()).tolist() == [2.0] * 64
+    kept.clear()
+    gc.collect()
+    assert live() == before
+
+
+def test_results_dropped_by_threads_of_torch(no_leaks: Census, add: Launcher) -> None:
+    """Autograd frees what it saved on its own threads, which do not hold the GIL."""
+    for _ in range(20):
+        (saved,) = add(ONES, ONES)
+        x = torch.ones(64, requires_grad=True)
+        y = (x * saved).sum()
+        del saved
+        y.backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [2.0] * 64
+        del x, y
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+class Variable:
+    """A value that is read as a fresh view in each call, which nobody else holds."""
+
+    def __init__(self) -> None:
+        self.memory = aligned(64)
+        self.views: list[weakref.ref[Any]] = []
+
+    def read(self) -> Any:
+        view = self.memory.view()
+        self.views.append(weakref.ref(view))
+        return view
+
+
+NUMPY = capsules(np.ndarray.__dlpack__, tensor=np.ndarray)
+
+
+def test_a_value_that_moved_is_stale(no_leaks: Census, client: Client, add: Launcher) -> None:
+    plan, variable = Launcher(add.executable, (), NUMPY).plan, Variable()
+    buffer = client.put(variable.memory)
+    kept = dispatch.Kept([None, buffer], [0, variable.memory.ctypes.data])
+    ones = aligned(64)
+    for step in range(3):
+        variable.memory[:] = step
+        launch = plan.launch([ones, variable.read()], kept.parts, None)
+        assert launch.shared == 256
+        launch.finish()
+        assert launch.tensors()[0].tolist() == [1.0 + step] * 64
+        (result,) = plan.call((ones, variable.read()), kept.parts)
+        assert result.tolist() == [1.0 + step] * 64
+    read_only = variable.read()
+    read_only.flags.writeable = False
+    for value in (aligned(64), None, variable.memory.reshape(8, 8), read_only):
+        assert plan.launch([ones, value], kept.parts, None) is None
+        assert plan.call((ones, value), kept.parts) is None
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["given", "kept"])
+def test_memory_is_lent_until_the_launch_has_ended(
+    no_leaks: Census, client: Client, add: Launcher, kept: bool
+) -> None:
+    variable, value = Variable(), Pending(client, np.full(64, 5, np.float32))
+    form = array(add.executable.outputs[0])
+    plan = add.executable.plan(
+        [dispatch.Given(0, form), dispatch.Given(None, form)],
+        [dispatch.Made(form, form.shape, form.strides)],
+        NUMPY,
+    )
+    view = client.put(variable.memory) if kept else None
+    stays = dispatch.Kept([view, value.buffer], [variable.memory.ctypes.data, 0])
+    launch = plan.launch([variable.read()], stays.parts, None)
+    gc.collect()
+    assert variable.views[0]() is not None
+    value.arrive()
+    launch.finish()
+    assert variable.views[0]() is None
+    assert launch.tensors()[0].tolist() == [6.0] * 64
+
+
+# -- many ------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_calls_leave_nothing(no_leaks: Census, add: Launcher) -> None:
+    def resident() -> int:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * 4096
+
+    def call() -> None:
+        launch = add.start(ONES, torch.ones(65)[1:])
+        launch.finish()
+        launch.tensors()
+        add.start(launch.outputs[0], None)
+        add.call(ONES, launch.outputs[0])
+
+    for _ in range(1000):
+        call()
+    alive, before = live(), resident()
+    for _ in range(10_000):
+        call()
+    assert live() == alive
+    assert resident() - before < 4 << 20
+
+
+def test_eight_threads_on_one_plan(no_leaks: Census, add: Launcher) -> None:
+    def work(thread: int) -> None:
+        for step in range(200):
+            (result,) = add(torch.full((64,), thread * 1000.0), torch.full((64,), float(step)))
+            assert result[63] == thread * 1000 + step
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+
+
+# -- faults ----------------------------------------------------------------------------------------
+
+
+def test_a_failure_of_the_execution(client: Client, executable: Executable) -> None:
+    census = Census()
+    value = Pending(client, np.ones(64, np.float32))
+    launch = launcher(executable, value.buffer).start(ONES)
+    value.fail("it broke")
+    with pytest.raises(Internal, match="it broke"):
+        launch.finish()
+    with pytest.raises(RuntimeError, match="not finished"):
+        launch.tensors()
+    del launch, value
+    census.check()
+
+
+def _faulty(
+    monkeypatch: pytest.MonkeyPatch,
+    executable: Executable,
+    function: str,
+    spoil: Callable[[Any], None],
+    *,
+    late: bool = False,
+) -> tuple[Launcher, Fault]:
+    """A launcher in whose table one function fails."""
+    entry = dispatch._entry
+    fault = Fault(entry(executable.client.api, function), function, spoil, late=late)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            dispatch,
+            "_entry",
+            lambda api, name: fault.entry if name == function else entry(api, name),
+        )
+        return launcher(executable), fault
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "Client_BufferFromHostBuffer",
+        "LoadedExecutable_Execute",
+        "Event_Await",
+        "Buffer_OpaqueDeviceMemoryDataPointer",
+    ],
+)
+def test_functions_that_fail(
+    function: str, monkeypatch: pytest.MonkeyPatch, executable: Executable
+) -> None:
+    census = Census()
+    add, fault = _faulty(monkeypatch, executable, function, too_small)
+    for run in (add, add.call):
+        fault.active = True
+        with pytest.raises(PjrtError, match=r"[Ss]ize") as caught:
+            run(ONES, ONES)
+        assert caught.value.function == function
+        # Its traceback holds the launch.
+        del caught
+        fault.active = False
+        assert run(ONES, ONES)[0].tolist() == [2.0] * 64
+    del add, run
+    census.check()
+
+
+def test_results_that_are_not_aligned_are_not_adopted(
+    monkeypatch: pytest.MonkeyPatch, executable: Executable
+) -> None:
+    def shifted(args: Any) -> None:
+        args.device_memory_ptr += 4
+
+    census = Census()
+    function = "Buffer_OpaqueDeviceMemoryDataPointer"
+    add, fault = _faulty(monkeypatch, executable, function, shifted, late=True)
+    fault.active = True
+    for run in (add, add.call):
+        with pytest.raises(PluginIncompatible, match=f"{function} made memory that is not aligned"):
+            run(ONES, ONES)
+    fault.active = False
+    assert add(ONES, ONES)[0].tolist() == [2.0] * 64
+    del add, run
+    census.check()
+
+
+# -- the process -----------------------------------------------------------------------------------
+
+LAUNCHER = """
+import gc, os, signal, sys, threading, time, torch
+from torch.utils.dlpack import to_dlpack
+from tests.runtime.launching import Launcher, capsules
+client = cpu_plugin().client({"cpu_device_count": 1})
+ones, big = torch.ones(64), torch.ones(512, 512)
+unread = []
+def hold(capsule):
+    unread.append(capsule)
+    return capsule
+add = Launcher(client.compile(programs.ADD), (), capsules(adopt=hold))
+slow = Launcher(client.compile(programs.SLOW), (), capsules())
+"""
+
+
+def test_a_forked_child_is_told() -> None:
+    run_python(
+        LAUNCHER
+        + """
+launch, (capsule,) = slow.start(big), add(ones, ones)
+before = live_handles()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    for use in (lambda: add(ones, ones), launch.finish):
+        try:
+            use()
+        except ForkedProcess:
+            continue
+        os._exit(1)
+    assert float(torch.from_dlpack(capsule)[0]) == 2
+    del launch, capsule, add, slow
+    unread.clear()
+    client.close()
+    gc.collect()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+assert live_handles() == before
+launch.finish()
+add(ones, ones)
+assert torch.from_dlpack(unread[-1]).tolist() == [2.0] * 64
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "slow.start(big)",
+        "kept = slow.start(big); client.close()",
+        "add(ones, ones); torch.pjrt_bridge_test = unread",
+        "torch.pjrt_bridge_test = slow(big)",
+    ],
+)
+def test_an_exit_with_work_and_capsules_left(work: str) -> None:
+    run_python(LAUNCHER + work)
+
+
+def test_an_exit_while_threads_work() -> None:
+    run_python(f"""{LAUNCHER}
+def work():
+    while True:
+        add(ones, ones)
+        unread.clear()
+threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+for thread in threads:
+    thread.start()
+time.sleep(0.3)
+""")
