@@ -126,8 +126,10 @@ def _refusal(
             sorted({tensor.dtype.base_dtype.name for tensor in (*made.inputs, *made.outputs)})
         )
         return f"XLA has no kernel of it for {types}", "refused"
-    if made.type == "EmptyTensorList" and (compat.constant_value(made.inputs[1]) or -1) < 0:
-        return _ENDLESS, "refused"
+    if made.type == "EmptyTensorList":
+        most = compat.constant_value(made.inputs[1])
+        if most is not None and most < 0:
+            return _ENDLESS, "refused"
     if made.type == "TensorListSetItem" and made.get_attr("resize_if_index_out_of_bounds"):
         return "its list grows, which XLA would not do", "refused"
     drawn = randomness.refusal(made)
