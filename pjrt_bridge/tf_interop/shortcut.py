@@ -30,7 +30,16 @@ class Shortcut:
         pack: gives flat results their structure.
     """
 
-    __slots__ = ("_count", "_order", "_pack", "_path", "_result_bytes", "_taken", "_updates")
+    __slots__ = (
+        "__weakref__",
+        "_count",
+        "_order",
+        "_pack",
+        "_path",
+        "_result_bytes",
+        "_taken",
+        "_updates",
+    )
 
     def __init__(
         self, variant: Variant, path: Dispatched, order: Sequence[int], pack: Callable[[Any], Any]
