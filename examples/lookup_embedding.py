@@ -21,12 +21,25 @@ from rich.table import Table
 from pjrt_bridge import tf_interop
 from pjrt_bridge.errors import HostFallbackWarning
 
-SENTENCES = {
-    "weather": ["will it rain today", "how cold is it outside", "is it sunny in the north"],
-    "music": ["play some quiet songs", "turn the song up", "play the next song"],
-    "travel": ["book a train to the north", "find a cheap flight", "when does the train leave"],
+PHRASES = {
+    "weather": (
+        ["will it rain", "how cold is it", "is it sunny"],
+        ["today", "outside", "up north"],
+    ),
+    "music": (["play a song", "turn it up", "skip the song"], ["please", "a bit later", "for me"]),
+    "travel": (["book a train", "find a flight", "when can I leave"], ["to the north", "today"]),
 }
-NEW = ["is it cold in the north today", "play a quiet song", "when does the flight leave", "hello"]
+SENTENCES = {
+    label: [f"{one} {other}" for one in first for other in second]
+    for label, (first, second) in PHRASES.items()
+}
+NEW = [
+    "is it cold up north",
+    "please skip it",
+    "Book me a flight to London",
+    "how are you",
+    "hello",
+]
 LABELS = list(SENTENCES)
 
 
@@ -36,15 +49,15 @@ class Intents(tf.Module):
     def __init__(self, vocabulary: Sequence[str], labels: int) -> None:
         super().__init__()
         words = tf.constant(list(vocabulary))
-        # 0 is padding, and what comes after the vocabulary stands for strangers.
+        # 0 is padding, and every word that is not in the vocabulary.
         indices = tf.range(1, len(vocabulary) + 1, dtype=tf.int64)
         entries = tf.lookup.KeyValueTensorInitializer(words, indices)
-        self.table = tf.lookup.StaticHashTable(entries, default_value=len(vocabulary) + 1)
+        self.table = tf.lookup.StaticHashTable(entries, default_value=0)
         start = tf.random.stateless_normal
-        self.embedding = tf.Variable(start([len(vocabulary) + 2, 32], [0, 1]))
-        self.hidden = tf.Variable(start([32, 64], [0, 2]) / 6)
-        self.out = tf.Variable(start([64, labels], [0, 3]) / 8)
-        self.optimizer = tf.keras.optimizers.Adam(0.01)
+        self.embedding = tf.Variable(start([len(vocabulary) + 1, 64], [0, 1]))
+        self.hidden = tf.Variable(start([64, 512], [0, 2]) / 8)
+        self.out = tf.Variable(start([512, labels], [0, 3]) / 23)
+        self.optimizer = tf.keras.optimizers.Adam(0.001)
         self.optimizer.build(self.weights)
 
     @property
@@ -91,7 +104,7 @@ def microseconds(functions: Sequence[Callable[[], Any]], rounds: int = 100) -> l
 
 
 def main() -> None:
-    """Train on nine sentences, ask about new ones, and show what ran where."""
+    """Train on a few sentences, ask about new ones, and show what ran where."""
     warnings.simplefilter("ignore", HostFallbackWarning)
     console = Console()
     vocabulary = sorted({word for some in SENTENCES.values() for s in some for word in s.split()})

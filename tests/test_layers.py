@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,11 @@ def test_private_names_are_imported_in_one_module(framework: str) -> None:
                 and any(part.startswith("_") for part in imported.split("."))
             }
             assert not private, f"{name} imports {private}"
+
+
+def test_exported_models_find_frameworks_by_name_alone() -> None:
+    """What runs parts on the host is imported when a saved model asks for it."""
+    for name, path in MODULES.items():
+        if name.startswith("pjrt_bridge.exported"):
+            assert not re.search("(torch|tf|jax)_interop", path.read_text()), name
+    assert "pjrt_bridge.torch_interop.host_parts" in MODULES

@@ -45,7 +45,6 @@ COMPILE_FAILURES = (
     NotExportable,
     ProgramError,
     UnsupportedDtype,
-    compat.OpError,
 )
 
 
