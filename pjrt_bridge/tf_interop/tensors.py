@@ -92,7 +92,7 @@ def as_tensor(array: Any) -> Any:
         memory = host.words(writable=True)
         return compat.from_capsule(dlpack.export(memory, host.dtype, versioned=False))
     # Words of bits: TensorFlow has its own classes for types that NumPy lacks.
-    words = np.ascontiguousarray(host.words())
+    words = host.words().copy()
     wanted = tf.dtypes.as_dtype(name)
     if wanted.is_bool:
         return tf.constant(words.view(np.bool_))
