@@ -10,6 +10,8 @@ from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.program import Program
 
 _COPY = "mhlo.copy"
+_DEPRECATED = frozenset({"stablehlo.create_token", "stablehlo.dot", "stablehlo.einsum"})
+"""Operations that have given way to others, which more plugins know."""
 _FUNCTIONS = frozenset({"acos", "acosh", "asin", "asinh", "atanh", "cosh", "erf", "sinh"})
 """Functions of one argument that MHLO and CHLO have, and StableHLO has not."""
 _ALIASES = "mhlo.input_output_alias"
@@ -20,8 +22,9 @@ def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
     """A program that TensorFlow's XLA bridge wrote in this process.
 
     It has attributes of MHLO, which name what a compiler may do and nothing that it must, copies
-    of values, which StableHLO does not have, and functions that CHLO has, too. Without them the
-    program can become a portable artifact.
+    of values, which StableHLO does not have, functions that CHLO has, too, and operations that
+    StableHLO has given up. Without them the program can become a portable artifact, which every
+    plugin reads.
 
     Args:
         bytecode: of a module of StableHLO and MHLO; it is trusted.
@@ -37,6 +40,8 @@ def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
     text = str(attributes[_ALIASES]) if _ALIASES in attributes else ""
     # An only result has no index.
     aliases = [(int(parameter), int(result or 0)) for parameter, result in _ALIAS.findall(text)]
+    if any(operation.name in _DEPRECATED for operation in bindings.operations(module)):
+        bindings.run_passes(module, "func.func(stablehlo-legalize-deprecated-ops)")
     for operation in bindings.operations(module):
         if operation.name == _COPY:
             operation.results[0].replace_all_uses_with(operation.operands[0])

@@ -22,10 +22,10 @@ from tensorflow.python.eager.polymorphic_function import (
 from tensorflow.python.framework import function_def_to_graph, kernels, op_def_registry, ops
 from tensorflow.python.framework.func_graph import FuncGraph
 
+from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.runtime.dispatch import Capsules
 
 EagerTensor: Any = ops.EagerTensor
-OpError: type[Exception] = tf.errors.OpError
 ConcreteFunction: Any = tf.types.experimental.ConcreteFunction
 PolymorphicFunction: Any = polymorphic_function.Function
 
@@ -127,6 +127,11 @@ def set_handle_data(tensor: Any, like: Any) -> None:
         tensor._handle_data = data
 
 
+def constant_value(tensor: Any) -> Any:
+    """What a graph's tensor always is, as a NumPy array; None where that is not known."""
+    return tf.get_static_value(tensor)
+
+
 def is_recording() -> bool:
     """Whether a gradient tape or a forward accumulator is open in this thread."""
     return not pywrap_tfe.TFE_Py_TapeSetIsEmpty()
@@ -176,7 +181,11 @@ def arguments(
 
 
 def called(graph: Any, name: str) -> Any:
-    """The graph of a function that a graph's operation calls."""
+    """The graph of a function that a graph's operation calls.
+
+    Raises:
+        NotExportable: it calls functions of TensorFlow 1, which cannot be read.
+    """
     while graph is not None:
         function = graph._get_function(name)
         if function is not None:
@@ -184,9 +193,11 @@ def called(graph: Any, name: str) -> Any:
                 return function.graph
             break
         graph = getattr(graph, "outer_graph", None)
-    return function_def_to_graph.function_def_to_graph(
-        context.context().get_function_def(name), propagate_device_spec=True
-    )
+    definition = context.context().get_function_def(name)
+    try:
+        return function_def_to_graph.function_def_to_graph(definition, propagate_device_spec=True)
+    except (RuntimeError, ValueError) as error:
+        raise NotExportable(f"function {name!r} cannot be read: {error}") from error
 
 
 def callee(made: Any) -> str | None:
@@ -328,16 +339,19 @@ def stablehlo(function: Any, arguments: Sequence[Any]) -> bytes:
             no parameter any more.
 
     Raises:
-        tf.errors.OpError: XLA cannot compile it; the message names operation and node.
+        NotExportable: XLA cannot compile it; the message names operation and node.
     """
-    found = context.context().get_compiler_ir(
-        device_name="/job:localhost/replica:0/task:0/device:CPU:0",
-        platform_name=None,
-        function_name=function.name,
-        flat_args=list(arguments),
-        captured_inputs=function.captured_inputs,
-        stage="stablehlo_serialized",
-    )
+    try:
+        found = context.context().get_compiler_ir(
+            device_name="/job:localhost/replica:0/task:0/device:CPU:0",
+            platform_name=None,
+            function_name=function.name,
+            flat_args=list(arguments),
+            captured_inputs=function.captured_inputs,
+            stage="stablehlo_serialized",
+        )
+    except (tf.errors.OpError, ValueError) as error:
+        raise NotExportable(str(error)) from error
     return bytes(found)
 
 

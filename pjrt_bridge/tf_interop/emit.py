@@ -89,8 +89,8 @@ def emit(function: Any, types: Sequence[TensorType], outputs: int) -> Emitted:
         outputs: how many results it has.
 
     Raises:
-        tf.errors.OpError: XLA cannot compile it; the message names operation and node.
-        NotExportable: XLA's program has other parameters or results than it should.
+        NotExportable: XLA cannot compile it (the message names operation and node), or its
+            program has other parameters or results than it should.
         ProgramError: sizes of results depend on data.
     """
     specs = [

@@ -55,7 +55,7 @@ def export(
     try:
         with compat.eagerly():
             program = emit(traced(captured, part), types, len(part.outputs)).program
-    except compat.OpError as error:
+    except NotExportable as error:
         raise _refusal(captured, [" ".join(str(error).split())]) from error
     if target is None:
         return program

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.mixed.obstacle import Kind, Obstacle
 from pjrt_bridge.tf_interop import compat, randomness
 from pjrt_bridge.tf_interop.capture import Captured, Operation
@@ -49,6 +50,10 @@ _REFUSED: Mapping[str, tuple[str, Kind]] = {
     **dict.fromkeys(("Assert", "CheckNumerics", "CheckNumericsV2"), (_CHECKS, "refused")),
 }
 
+_ENDLESS = (
+    "a list without a largest size; give the loop that fills it one, with "
+    "tf.autograph.experimental.set_loop_options(maximum_iterations=...)"
+)
 _ELSEWHERE = ("Collective", "InfeedEnqueue", "OutfeedDequeue", "XlaHost", "XlaRecv", "XlaSend")
 """How names of operations begin that talk to other devices or to the host."""
 
@@ -121,6 +126,10 @@ def _refusal(
             sorted({tensor.dtype.base_dtype.name for tensor in (*made.inputs, *made.outputs)})
         )
         return f"XLA has no kernel of it for {types}", "refused"
+    if made.type == "EmptyTensorList":
+        most = compat.constant_value(made.inputs[1])
+        if most is not None and most < 0:
+            return _ENDLESS, "refused"
     if made.type == "TensorListSetItem" and made.get_attr("resize_if_index_out_of_bounds"):
         return "its list grows, which XLA would not do", "refused"
     drawn = randomness.refusal(made)
@@ -139,7 +148,11 @@ def _refusal(
 def _inner_refusal(
     made: Any, name: str, kernels: Mapping[str, Any], inside: Collection[str]
 ) -> tuple[str, Kind] | None:
-    for inner in compat.called(made.graph, name).get_operations():
+    try:
+        operations = compat.called(made.graph, name).get_operations()
+    except NotExportable as error:
+        return f"in it {error}", "refused"
+    for inner in operations:
         if inner.type in ("Placeholder", "NoOp", "_Arg", "_Retval"):
             continue
         reason = _refusal(inner, kernels, inside)

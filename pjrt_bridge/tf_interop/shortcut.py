@@ -60,6 +60,9 @@ class Shortcut:
         """
         if timeline.current is not None or callbacks.threads or records.watched() is not None:
             return MISSED
+        if len(values) != self._path.arity:
+            # Defaults, or too many: the plan would take what the function holds for arguments.
+            return MISSED
         try:
             results = self._path.call(values)
         except DEVICE_FAILURES:
