@@ -156,3 +156,49 @@ def gradient_through_a_function() -> Instance:
         return tape.gradient(loss, w), tf.strings.lower(text)
 
     return Instance(run, lambda rng: given(floats(rng, 3, 4), words(rng, ["A", "Bc"], 2)), [w])
+
+
+@mixed("TensorListSetItem")
+def array_that_grows() -> Instance:
+    """A TensorArray without a size, which compiled code could not enlarge."""
+    w = weights(4, 4)
+
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        states = tf.TensorArray(tf.float32, size=0, dynamic_size=True)
+        for i in range(3):
+            x = tf.tanh(x @ w)
+            states = states.write(i, x)
+        return states.stack() * 2, states.concat()
+
+    return Instance(run, lambda rng: given(floats(rng, 2, 4)), [w])
+
+
+@mixed("EmptyTensorList While StatelessWhile")
+def gradient_of_an_open_loop() -> Instance:
+    """The backward loop needs all values of the forward one, and these have no largest number."""
+    w = weights(4, 4)
+
+    def run(x: tf.Tensor, times: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            y = x @ w
+            for _ in tf.range(times):
+                y = tf.tanh(y @ w)
+            loss = tf.reduce_sum(y)
+        return tape.gradient(loss, w), y @ w
+
+    def inputs(rng: Generator) -> Arguments:
+        return given(floats(rng, 2, 4), tf.constant(int(rng.integers(1, 4))))
+
+    return Instance(run, inputs, [w])
+
+
+@mixed("While AsString", "LogSoftmax")
+def functions_of_tensorflow_1() -> Instance:
+    """The CTC loss calls functions of the first kind, which are operations by their own names."""
+
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        labels = tf.constant([[1, 2]])
+        loss = tf.nn.ctc_loss(labels, x, tf.constant([2]), tf.constant([4]))
+        return loss, tf.strings.as_string(tf.shape(loss))
+
+    return Instance(run, lambda rng: given(floats(rng, 4, 1, 4)))

@@ -247,3 +247,23 @@ def scan() -> Instance:
         return states, tf.vectorized_map(lambda row: tf.linalg.matvec(w, row), x)
 
     return Instance(run, lambda rng: given(floats(rng, 5, 4)), [w])
+
+
+@whole("Erf Lgamma Digamma Igamma Betainc")
+def special_functions() -> Instance:
+    """Functions that XLA expands, or leaves in a dialect of its own."""
+
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        positive, math = tf.abs(x) + 0.5, tf.math
+        return (
+            math.erf(x),
+            math.erf(tf.cast(x, tf.float64)),
+            math.lgamma(positive),
+            math.digamma(positive),
+            math.igamma(positive, positive),
+            math.betainc(positive, positive, tf.sigmoid(x)),
+            tf.nn.gelu(x),
+            math.bessel_i0e(x),
+        )
+
+    return Instance(run, lambda rng: given(floats(rng, 3, 4)))

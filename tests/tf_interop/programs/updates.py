@@ -148,3 +148,38 @@ def read_on_the_host_after_the_call() -> Instance:
         return y
 
     return Instance(run, lambda rng: given(floats(rng, 3, 4)), [w, state], file.read_text)
+
+
+@mixed("StringLength")
+def sparse_update() -> Instance:
+    """A gradient of a few rows of an embedding, and an optimizer that updates these rows only."""
+    embedding = weights(10, 4)
+    optimizer = tf.keras.optimizers.Adagrad(0.1)
+    optimizer.build([embedding])
+
+    def run(rows: tf.Tensor, name: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(embedding, rows) @ tf.ones([4, 2]))
+        optimizer.apply_gradients([(tape.gradient(loss, embedding), embedding)])
+        return loss, tf.strings.length(name)
+
+    return Instance(
+        run,
+        lambda rng: given(numbers(rng, 10, 5), words(rng, ["a", "bcd"])),
+        [embedding, *(v.value for v in optimizer.variables)],
+    )
+
+
+@mixed("ResourceStridedSliceAssign", "Softmax")
+def key_value_cache() -> Instance:
+    """A step of generation: a row of a cache is written, which one a variable says; all is read."""
+    w, position = weights(8, 8), tf.Variable(0)
+    cache = tf.Variable(tf.zeros([1, 32, 8]))
+
+    def run(x: tf.Tensor) -> tf.Tensor:
+        cache[:, position : position + 1].assign((x @ w)[:, None])
+        position.assign_add(1)
+        chances = tf.nn.softmax(tf.einsum("bd,btd->bt", x, cache))
+        return tf.einsum("bt,btd->bd", chances, cache)
+
+    return Instance(run, lambda rng: given(floats(rng, 1, 8)), [w, cache, position])
