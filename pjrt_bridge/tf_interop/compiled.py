@@ -98,8 +98,13 @@ class Compiled:
         if variant is None or not isinstance(variant.path, Dispatched):
             return None
         assert self._whole is not None
-        order = [self._whole.part.outputs.index(value) for value in self._captured.outputs]
-        made = Shortcut(variant, variant.path, order, self.pack)
+        part, arguments = self._whole.part, self._captured.arguments
+        if len(part.inputs) != len(arguments):
+            # Of an argument that nothing reads, the shortcut would not see another shape.
+            return None
+        takes = [arguments.index(value) for value in part.inputs]
+        order = [part.outputs.index(value) for value in self._captured.outputs]
+        made = Shortcut(variant, variant.path, takes, order, self.pack)
         self.record.recent = made.last
         return made
 
