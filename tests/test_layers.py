@@ -106,13 +106,20 @@ def test_frameworks_stay_in_their_rooms(framework: str) -> None:
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_private_names_are_imported_in_one_module(framework: str) -> None:
     for name, path in MODULES.items():
-        if name != f"pjrt_bridge.{framework}_interop.compat":
+        if not f"{name}.".startswith(f"pjrt_bridge.{framework}_interop.compat."):
             private = {
                 imported
                 for imported in imports(path)
                 if imported.startswith(f"{framework}.")
                 and any(part.startswith("_") for part in imported.split("."))
             }
+            assert not private, f"{name} imports {private}"
+
+
+def test_private_names_of_tensorflow_are_imported_in_one_module() -> None:
+    for name, path in MODULES.items():
+        if name != "pjrt_bridge.tf_interop.compat":
+            private = {item for item in imports(path) if item.startswith("tensorflow.python")}
             assert not private, f"{name} imports {private}"
 
 

@@ -67,7 +67,6 @@ class Captured:
         captures: values that the function holds, with their tensors: variables, tables, constants.
         operations: in running order.
         outputs: values that a call gives, in the order of the function's flat results.
-        functions: for each name of a function that an operation refers to the graph of it.
     """
 
     name: str

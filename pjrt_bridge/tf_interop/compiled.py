@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,7 +106,9 @@ class Compiled:
         takes = [arguments.index(value) for value in part.inputs]
         order = [part.outputs.index(value) for value in self._captured.outputs]
         made = Shortcut(variant, variant.path, takes, order, self.pack)
-        self.record.recent = made.last
+        # The ledger keeps records for longer than functions live.
+        recent = weakref.WeakMethod(made.last)
+        self.record.recent = lambda: last() if (last := recent()) else None
         return made
 
     # -- compiling ---------------------------------------------------------------------------------

@@ -76,21 +76,36 @@ class HostSegment:
 
 
 class Variant:
-    """A device segment, compiled for certain shapes and values.
+    """A device segment, compiled for certain shapes and values; its launches know it.
 
     Attributes:
         path: starts the program.
         results: types of the outputs.
         updates: handles of variables, each with the index of its new value among all results.
         result_bytes: of all results.
+        shares: results are read where they lie.
     """
 
-    def __init__(self, path: Path, emitted: Emitted, outputs: int) -> None:
+    def __init__(self, segment: DeviceSegment, path: Path, emitted: Emitted) -> None:
         types = [result.type for result in emitted.program.signature.results]
+        self._segment = segment
         self.path = path
-        self.results = types[:outputs]
+        self.results = types[: len(segment.part.outputs)]
         self.updates = [(emitted.held[at], index) for at, index in emitted.updates]
         self.result_bytes = total_bytes(types)
+        self.shares = segment.shares
+
+    def count(self, index: int, at: int, call: Call) -> None:
+        """Count a result that crosses to the host."""
+        call.crossed(at, self.results[index].nbytes, shared=self.shares)
+
+    def succeeded(self) -> None:
+        """Note a launch that went well."""
+        self._segment.succeeded()
+
+    def recover(self, values: list[Any], call: Call, error: PjrtBridgeError) -> Mapping[int, Any]:
+        """The outputs by index, from TensorFlow, after the device failed."""
+        return dict(enumerate(self._segment.recover(values, call, error)))
 
 
 class DeviceSegment:
@@ -173,17 +188,15 @@ class DeviceSegment:
         try:
             started = variant.path.launch(given, call)
         except DEVICE_FAILURES as error:
-            self._failed(error)
-            return self.host.start(values, call)
+            return self.recover(values, call, error)
         if variant.updates:
             try:
                 started.finish()
                 tensors = started.tensors()
             except DEVICE_FAILURES as error:
-                self._failed(error)
-                return self.host.start(values, call)
+                return self.recover(values, call, error)
             return self.settle(variant, tensors, call)
-        launch = Launch(self, values, started, call)
+        launch = Launch(variant, values, started, call)
         call.began(launch)
         return [
             Crossing(launch, index, output, type)
@@ -200,21 +213,14 @@ class DeviceSegment:
         call.crossed(call.at, variant.result_bytes, shared=self.shares)
         return tensors[: len(variant.results)]
 
-    def count(self, index: int, at: int, call: Call) -> None:
-        """Count a result that crosses to the host."""
-        value = self.part.outputs[index]
-        found = self._captured.values[value].shape.num_elements()
-        size = self._captured.values[value].dtype.size
-        call.crossed(at, (found or 0) * size, shared=self.shares)
-
     def succeeded(self) -> None:
         """Note a launch that went well."""
         self._failures = 0
 
-    def recover(self, values: list[Any], call: Call, error: PjrtBridgeError) -> Mapping[int, Any]:
-        """The outputs by index, from TensorFlow, after the device failed."""
+    def recover(self, values: list[Any], call: Call, error: Exception) -> Sequence[Any]:
+        """The outputs, from TensorFlow, after the device failed."""
         self._failed(error)
-        return dict(enumerate(self.host.start(values, call)))
+        return self.host.start(values, call)
 
     def _failed(self, error: Exception) -> None:
         self._on_failure(self._record, error, "failed on the device")
@@ -269,7 +275,7 @@ class DeviceSegment:
         path = path_of(executable, emitted, places)
         self._record.compile_seconds += time.perf_counter() - started
         self._record.cached = executable.cached
-        return Variant(path, emitted, len(part.outputs))
+        return Variant(self, path, emitted)
 
 
 def _type(value: Any) -> TensorType:

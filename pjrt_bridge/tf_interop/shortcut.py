@@ -32,6 +32,7 @@ class Shortcut:
     """
 
     __slots__ = (
+        "__weakref__",
         "_arity",
         "_count",
         "_order",

@@ -27,9 +27,7 @@ def fussy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def refusing(function: Any, arguments: Any) -> bytes:
         for operation in function.graph.get_operations():
             if operation.type in refused:
-                raise tf.errors.InvalidArgumentError(
-                    None, None, MESSAGE.format(node=operation.name)
-                )
+                raise NotExportable(MESSAGE.format(node=operation.name))
         return stablehlo(function, arguments)
 
     monkeypatch.setattr(compat, "stablehlo", refusing)

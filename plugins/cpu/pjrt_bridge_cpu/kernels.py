@@ -11,10 +11,11 @@ from pjrt_bridge_cpu.onednn.kernels import OneDnnKernels
 from pjrt_bridge_cpu.onednn.probe import pays
 from pjrt_bridge_cpu.reductions import BlockedReductions
 from pjrt_bridge_cpu.storing import StoredValues
+from pjrt_bridge_cpu.turning import TurnedProducts
 
 
-class XlaKernels(BlockedReductions, StoredValues):
-    """Reductions by columns, shared values stored."""
+class XlaKernels(TurnedProducts, BlockedReductions, StoredValues):
+    """Products with transposed weights turned, reductions by columns, shared values stored."""
 
 
 class CpuKernels(OneDnnKernels, XlaKernels):
