@@ -131,9 +131,12 @@ class Compiled:
                 for index, obstacle in found:
                     self._failed[self._captured.operations[index].name] = obstacle
                 continue
-            self._object("the function", placed.values())
+            if self._settings.fallback == "error":
+                self._object("the function", placed.values())
             runners = self._compile(parts, wanted, last=attempt == _ATTEMPTS - 1)
             if runners is not None:
+                # Only now all of them are known.
+                self._object("the function", placed.values())
                 break
         else:
             raise AssertionError("the last attempt leaves whole segments to the host")

@@ -4,8 +4,8 @@ XLA's kernels of stateless random operations draw the same bits as TensorFlow's 
 floats of other bits of a word, and keys of the lower half of a seed. Floats of 32 bits, and keys,
 are made here of the bits, as TensorFlow makes them; other floats are left to TensorFlow.
 
-Source: TensorFlow's `core/lib/random/random_distributions.h` (`Uint32ToFloat`, `BoxMullerFloat`) and
-`core/kernels/stateless_random_ops.cc` (`GenerateKey`).
+Source: TensorFlow's `core/lib/random/random_distributions.h` (`Uint32ToFloat`, `BoxMullerFloat`)
+and `core/kernels/stateless_random_ops.cc` (`GenerateKey`).
 """
 
 from __future__ import annotations
