@@ -99,8 +99,13 @@ class Compiled:
         if variant is None or not isinstance(variant.path, Dispatched):
             return None
         assert self._whole is not None
-        order = [self._whole.part.outputs.index(value) for value in self._captured.outputs]
-        made = Shortcut(variant, variant.path, order, self.pack)
+        part, arguments = self._whole.part, self._captured.arguments
+        if len(part.inputs) != len(arguments):
+            # Of an argument that nothing reads, the shortcut would not see another shape.
+            return None
+        takes = [arguments.index(value) for value in part.inputs]
+        order = [part.outputs.index(value) for value in self._captured.outputs]
+        made = Shortcut(variant, variant.path, takes, order, self.pack)
         # The ledger keeps records for longer than functions live.
         recent = weakref.WeakMethod(made.last)
         self.record.recent = lambda: last() if (last := recent()) else None
@@ -126,9 +131,12 @@ class Compiled:
                 for index, obstacle in found:
                     self._failed[self._captured.operations[index].name] = obstacle
                 continue
-            self._object("the function", placed.values())
+            if self._settings.fallback == "error":
+                self._object("the function", placed.values())
             runners = self._compile(parts, wanted, last=attempt == _ATTEMPTS - 1)
             if runners is not None:
+                # Only now all of them are known.
+                self._object("the function", placed.values())
                 break
         else:
             raise AssertionError("the last attempt leaves whole segments to the host")

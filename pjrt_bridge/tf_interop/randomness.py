@@ -1,10 +1,11 @@
 """Random numbers on a device that are TensorFlow's own.
 
 XLA's kernels of stateless random operations draw the same bits as TensorFlow's on the CPU, but make
-floats of other bits of a word. Where that is so, floats of 32 bits are made here of the bits, as
-TensorFlow makes them; other floats are left to TensorFlow.
+floats of other bits of a word, and keys of the lower half of a seed. Floats of 32 bits, and keys,
+are made here of the bits, as TensorFlow makes them; other floats are left to TensorFlow.
 
-Source: TensorFlow's `core/lib/random/random_distributions.h` (`Uint32ToFloat`, `BoxMullerFloat`).
+Source: TensorFlow's `core/lib/random/random_distributions.h` (`Uint32ToFloat`, `BoxMullerFloat`)
+and `core/kernels/stateless_random_ops.cc` (`GenerateKey`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import tensorflow as tf
 _PHILOX = 1
 _LEAST = 1e-7
 """The least number of which Box and Muller's method takes the logarithm."""
+_SEEDING = 0x02461E293EC8F720
+"""The key under which TensorFlow draws the keys of seeds."""
 
 
 def refusal(made: Any) -> str | None:
     """Why an operation would give other numbers on a device; None where it gives the same."""
     if made.type.startswith(_DRAWS) and made.type not in _SAME:
         return "XLA draws other numbers than TensorFlow"
-    if made.type not in _REWRITTEN or made.get_attr("dtype") == tf.float32:
+    if made.type not in _FLOATS or made.get_attr("dtype") == tf.float32:
         return None
     return f"XLA draws other numbers of type {made.get_attr('dtype').name} than TensorFlow"
 
@@ -42,13 +45,23 @@ def rewritten(made: Any, inputs: Sequence[Any]) -> list[Any] | None:
         inputs: tensors of the function that is being traced.
     """
     rewrite = _REWRITTEN.get(made.type)
-    return None if rewrite is None else [rewrite(*inputs)]
+    return None if rewrite is None else rewrite(*inputs)
+
+
+def _bits(shape: Any, key: Any, counter: Any, alg: Any, dtype: Any) -> Any:
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=shape, key=key, counter=counter, alg=alg, dtype=dtype
+    )
+
+
+def _key_counter(seed: Any) -> list[Any]:
+    words = tf.bitcast(tf.cast(seed, tf.int64), tf.uint64)
+    mixed = _bits([2], tf.constant([_SEEDING], tf.uint64), words, _PHILOX, tf.uint64)
+    return [mixed[:1], tf.stack([tf.constant(0, tf.uint64), mixed[1]])]
 
 
 def _uniform(shape: Any, key: Any, counter: Any, alg: Any) -> Any:
-    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=shape, key=key, counter=counter, alg=alg, dtype=tf.uint32
-    )
+    bits = _bits(shape, key, counter, alg, tf.uint32)
     # A mantissa behind the exponent of 1.
     mantissa = tf.bitwise.bitwise_and(bits, tf.constant(0x7FFFFF, tf.uint32))
     word = tf.bitwise.bitwise_or(mantissa, tf.constant(0x3F800000, tf.uint32))
@@ -65,27 +78,27 @@ def _normal(shape: Any, key: Any, counter: Any, alg: Any) -> Any:
     return tf.reshape(tf.reshape(both, [-1])[:count], shape)
 
 
-def _seeded(draw: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    def seeded(shape: Any, seed: Any) -> Any:
-        key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
-        return draw(shape, key, counter, tf.constant(_PHILOX))
-
-    return seeded
+def _keyed(draw: Callable[..., Any]) -> Callable[..., list[Any]]:
+    return lambda shape, key, counter, alg: [draw(shape, key, counter, alg)]
 
 
-_REWRITTEN: Mapping[str, Callable[..., Any]] = {
+def _seeded(draw: Callable[..., Any]) -> Callable[..., list[Any]]:
+    return lambda shape, seed: [draw(shape, *_key_counter(seed), tf.constant(_PHILOX))]
+
+
+_FLOATS: Mapping[str, Callable[..., list[Any]]] = {
     "StatelessRandomNormal": _seeded(_normal),
-    "StatelessRandomNormalV2": _normal,
+    "StatelessRandomNormalV2": _keyed(_normal),
     "StatelessRandomUniform": _seeded(_uniform),
-    "StatelessRandomUniformV2": _uniform,
+    "StatelessRandomUniformV2": _keyed(_uniform),
+}
+_REWRITTEN: Mapping[str, Callable[..., list[Any]]] = {
+    **_FLOATS,
+    "StatelessRandomGetKeyCounter": _key_counter,
 }
 _SAME = frozenset(_REWRITTEN) | {
     "StatelessRandomGetAlg",
-    "StatelessRandomGetKeyCounter",
-    "StatelessRandomGetKeyCounterAlg",
-    "StatelessRandomUniformFullInt",
     "StatelessRandomUniformFullIntV2",
-    "StatelessRandomUniformInt",
     "StatelessRandomUniformIntV2",
 }
 _DRAWS = (

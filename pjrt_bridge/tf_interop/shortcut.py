@@ -26,29 +26,38 @@ class Shortcut:
 
     Args:
         variant: the program, whose path is `Dispatched`.
+        takes: for each input of the program its index among the arguments.
         order: for each flat result of the function its index among those of the program.
         pack: gives flat results their structure.
     """
 
     __slots__ = (
         "__weakref__",
+        "_arity",
         "_count",
         "_order",
         "_pack",
         "_path",
         "_result_bytes",
         "_taken",
+        "_takes",
         "_updates",
     )
 
     def __init__(
-        self, variant: Variant, path: Dispatched, order: Sequence[int], pack: Callable[[Any], Any]
+        self,
+        variant: Variant,
+        path: Dispatched,
+        takes: Sequence[int],
+        order: Sequence[int],
+        pack: Callable[[Any], Any],
     ) -> None:
         self._path = path
         self._updates = variant.updates
+        self._arity = len(takes)
+        self._takes = _unless_plain(takes, self._arity)
         self._count = len(variant.results)
-        plain = list(order) == list(range(self._count))
-        self._order = None if plain else tuple(order)
+        self._order = _unless_plain(order, self._count)
         self._pack = pack
         self._result_bytes = variant.result_bytes
         self._taken = False
@@ -60,9 +69,11 @@ class Shortcut:
         """
         if timeline.current is not None or callbacks.threads or records.watched() is not None:
             return MISSED
-        if len(values) != self._path.arity:
+        if len(values) != self._arity:
             # Defaults, or too many: the plan would take what the function holds for arguments.
             return MISSED
+        if self._takes is not None:
+            values = [values[index] for index in self._takes]
         try:
             results = self._path.call(values)
         except DEVICE_FAILURES:
@@ -92,6 +103,11 @@ class Shortcut:
     def forget(self) -> None:
         """A call went the long way."""
         self._taken = False
+
+
+def _unless_plain(order: Sequence[int], count: int) -> tuple[int, ...] | None:
+    """An order of so many values; None where it is the one that they have."""
+    return None if list(order) == list(range(count)) else tuple(order)
 
 
 MISSED: Any = object()

@@ -115,6 +115,28 @@ def test_results_in_another_order_than_they_are_made(ways: Ways) -> None:
     assert ways.take() == (2, 1)
 
 
+def test_arguments_in_another_order_than_they_are_read(ways: Ways) -> None:
+    def function(x: Any, y: Any, z: Any) -> Any:
+        return tf.exp(z) * 3 + y * 2 - x
+
+    fast = tf_interop.function(function, fallback="error")
+    given = [numbers(4, seed=seed) for seed in range(3)]
+    for _ in range(3):
+        same(fast(*given), function(*given))
+        given.append(given.pop(0))
+    assert ways.take() == (2, 1)
+
+
+def test_an_argument_that_nothing_reads(ways: Ways) -> None:
+    def function(x: Any, like: Any) -> Any:
+        return x * 2.0 if like.shape.rank == 1 else x * 3.0
+
+    fast, x = tf_interop.function(function, fallback="error"), numbers(4)
+    for _ in range(2):
+        same(fast(x, tf.ones(2)), x * 2)
+        same(fast(x, tf.ones([2, 2])), x * 3)
+
+
 def test_other_shapes_and_types_go_the_long_way(ways: Ways) -> None:
     fast = tf_interop.function(add, fallback="error")
     fast(numbers(4), numbers(4))
