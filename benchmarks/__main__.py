@@ -1,4 +1,4 @@
-"""`make bench`: the bridge beside eager PyTorch, Inductor, jax.jit and a loop in C.
+"""`make bench`: the bridge beside eager PyTorch, Inductor, jax.jit, tf.function and a loop in C.
 
 Cases are declared in `benchmarks.cases`, single figures in the modules that `benchmarks.figures`
 names. The coordinator, here, measures nothing itself.

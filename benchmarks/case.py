@@ -80,6 +80,21 @@ class JaxWork:
 
 
 @dataclass(frozen=True)
+class TensorFlowWork:
+    """A case in TensorFlow.
+
+    Attributes:
+        function: a Python function or a Keras model, of tensors.
+        inputs: of it.
+        whole: all of it can be compiled; a part that runs in TensorFlow all the same is an error.
+    """
+
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    whole: bool = True
+
+
+@dataclass(frozen=True)
 class Asked:
     """A number to reach.
 
@@ -112,6 +127,7 @@ class Case:
             process that finds what another process has compiled.
         torch: makes the work in PyTorch, in the process that does it.
         jax: the same in JAX.
+        tensorflow: makes the work of a case that is about TensorFlow.
         measure: what is measured.
         asked: numbers to reach.
         quick: so small that a test can afford it.
@@ -119,8 +135,9 @@ class Case:
 
     name: str
     competitors: tuple[str, ...]
-    torch: Callable[[], TorchWork]
+    torch: Callable[[], TorchWork] | None = None
     jax: Callable[[], JaxWork] | None = None
+    tensorflow: Callable[[], TensorFlowWork] | None = None
     measure: Measure = Measure.CALL
     asked: tuple[Asked, ...] = field(default=())
     quick: bool = False

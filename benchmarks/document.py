@@ -12,6 +12,9 @@ from benchmarks.results import Outcome, Report, Result, Verdict, shown
 TEMPLATE = Path(__file__).parent / "performance.md.in"
 _MARKS = {True: "yes", False: "**no**", None: "not known"}
 _CALL = "a call"
+_TITLES = {"tensorflow": "TensorFlow"}
+_COMPARED = {"pjrt": ("eager", "inductor"), "tf_interop": ("tf.function", "jit_compile")}
+"""The bridge in a framework, and those beside whom it is shown."""
 
 
 def write(report: Report, path: Path, picture: Path | None) -> None:
@@ -73,23 +76,26 @@ def _family(family: str, results: Sequence[Result]) -> str:
         for name in dict.fromkeys(name for result in results for name in result.outcomes)
         if any(result.median(name) is not None for result in results)
     ]
-    compared = [name for name in ("eager", "inductor") if name in names]
-    better = _better(compared) if "pjrt" in names and compared else ""
+    ours = next((name for name in _COMPARED if name in names), "pjrt")
+    compared = [name for name in _COMPARED[ours] if name in names]
+    better = _better(ours, compared) if ours in names and compared else ""
     header = ["case", *names, *([better] if better else [])]
     rows = []
     for result in results:
         row = [result.case, *(_cell(result.outcomes.get(name), result.unit) for name in names)]
         if better:
-            ratio = result.ratio("pjrt", compared)
+            there = [name for name in compared if name in result.outcomes]
+            ratio = result.ratio(ours, there) if there else None
             row.append("" if ratio is None else f"{ratio:.2f}x")
         rows.append(row)
-    return f"### {family.capitalize()}\n\n{_rows(header, rows)}"
+    title = _TITLES.get(family, family.capitalize())
+    return f"### {title}\n\n{_rows(header, rows)}"
 
 
-def _better(compared: Sequence[str]) -> str:
+def _better(ours: str, compared: Sequence[str]) -> str:
     if len(compared) == 1:
-        return f"pjrt / {compared[0]}"
-    return f"pjrt / better of {' and '.join(compared)}"
+        return f"{ours} / {compared[0]}"
+    return f"{ours} / better of {' and '.join(compared)}"
 
 
 def _cell(outcome: Outcome | None, unit: str) -> str:

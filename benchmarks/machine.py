@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-_PACKAGES = ("torch", "jaxlib", "xla-cpu-pjrt", "transformers", "pjrt-bridge")
+_PACKAGES = ("torch", "tensorflow-cpu", "jaxlib", "xla-cpu-pjrt", "transformers", "pjrt-bridge")
 
 
 def machine() -> Mapping[str, str]:

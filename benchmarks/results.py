@@ -246,6 +246,12 @@ def _read_suite(found: dict[str, Any]) -> Suite:
     return Suite(tuple(found["families"]), _read_asked(found["asked"]))
 
 
+def base_of(results: Iterable[Result]) -> str:
+    """Beside whom the competitors of a family are shown."""
+    names = {name for result in results for name in result.outcomes}
+    return "tf.function" if "tf.function" in names else "eager"
+
+
 def described(asked: Asked) -> str:
     """What is asked, without the number."""
     others = " and ".join(asked.against)

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.results import Outcome, Report, Result, shown
+from benchmarks.results import Outcome, Report, Result, base_of, shown
 
 _COLORS = {True: "green", False: "red", None: "yellow"}
 
@@ -24,24 +24,25 @@ def show(console: Console, report: Report) -> None:
 
 
 def _cases(family: str, results: list[Result]) -> Table:
-    table = Table("case", "competitor", "median", "best", "of eager", title=family)
+    base = base_of(results)
+    table = Table("case", "competitor", "median", "best", f"of {base}", title=family)
     for column in table.columns[2:]:
         column.justify = "right"
     for result in results:
         case = result.case
         for name, outcome in result.outcomes.items():
-            table.add_row(case, name, *_numbers(result, name, outcome))
+            table.add_row(case, name, *_numbers(result, name, outcome, base))
             case = ""
         table.add_section()
     return table
 
 
-def _numbers(result: Result, name: str, outcome: Outcome) -> tuple[str, str, str]:
+def _numbers(result: Result, name: str, outcome: Outcome, base: str) -> tuple[str, str, str]:
     if outcome.median is None or outcome.best is None:
         color = "red" if outcome.status == "failed" else "yellow"
         reason = f": {escape(outcome.reason)}" if outcome.status == "failed" else ""
         return f"[{color}]{outcome.status}[/]{reason}", "", ""
-    ratio = result.ratio(name, ["eager"])
+    ratio = result.ratio(name, [base])
     return (
         shown(outcome.median, result.unit),
         shown(outcome.best, result.unit),

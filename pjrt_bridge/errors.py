@@ -271,6 +271,10 @@ class SavedModelError(PjrtBridgeError, ValueError):
     """A saved model cannot be read: the text names file, field, what was found and what needed."""
 
 
+class CheckFailed(PjrtBridgeError, RuntimeError):
+    """What an exported model asserts of its values does not hold in a call."""
+
+
 class Closed(PjrtBridgeError, RuntimeError):
     """The client, executable or event was closed."""
 

@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ FLOORS = [
     {"runtime"},
     {"extensions", "registry", "mixed"},
     {"profiling", "exported"},
-    {"torch_interop", "jax_interop", "conformance"},
+    {"torch_interop", "jax_interop", "tf_interop", "conformance"},
     {"cli", "__main__"},
 ]
 ROOMS = {
@@ -24,7 +25,7 @@ ROOMS = {
     "torch": {"pjrt_bridge.torch_interop"},
     "pluggy": {"pjrt_bridge.registry"},
     "typer": {"pjrt_bridge.cli"},
-    "tensorflow": set(),
+    "tensorflow": {"pjrt_bridge.tf_interop"},
     "jax": {"pjrt_bridge.jax_interop"},
     "torch_xla": {"pjrt_bridge.torch_interop.exporting.torch_xla"},
 }
@@ -105,7 +106,7 @@ def test_frameworks_stay_in_their_rooms(framework: str) -> None:
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_private_names_are_imported_in_one_module(framework: str) -> None:
     for name, path in MODULES.items():
-        if name != f"pjrt_bridge.{framework}_interop.compat":
+        if not f"{name}.".startswith(f"pjrt_bridge.{framework}_interop.compat."):
             private = {
                 imported
                 for imported in imports(path)
@@ -113,3 +114,18 @@ def test_private_names_are_imported_in_one_module(framework: str) -> None:
                 and any(part.startswith("_") for part in imported.split("."))
             }
             assert not private, f"{name} imports {private}"
+
+
+def test_private_names_of_tensorflow_are_imported_in_one_module() -> None:
+    for name, path in MODULES.items():
+        if name != "pjrt_bridge.tf_interop.compat":
+            private = {item for item in imports(path) if item.startswith("tensorflow.python")}
+            assert not private, f"{name} imports {private}"
+
+
+def test_exported_models_find_frameworks_by_name_alone() -> None:
+    """What runs parts on the host is imported when a saved model asks for it."""
+    for name, path in MODULES.items():
+        if name.startswith("pjrt_bridge.exported"):
+            assert not re.search("(torch|tf|jax)_interop", path.read_text()), name
+    assert "pjrt_bridge.torch_interop.host_parts" in MODULES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.case import Asked, Case, Suite
-from benchmarks.cases import blocks, dispatch, kernels, memory, models, start, training
+from benchmarks.cases import blocks, dispatch, kernels, memory, models, start, tensorflow, training
 
 FAMILIES: Mapping[str, Sequence[Case]] = {
     "dispatch": dispatch.CASES,
@@ -13,6 +13,7 @@ FAMILIES: Mapping[str, Sequence[Case]] = {
     "blocks": blocks.CASES,
     "models": models.CASES,
     "training": training.CASES,
+    "tensorflow": tensorflow.CASES,
     "start": start.CASES,
     "memory": memory.CASES,
 }

@@ -45,6 +45,9 @@ COMPETITORS: Mapping[str, Competitor] = {
     "pjrt": Competitor("torch_compile", 'torch.compile(backend="pjrt"), on the default plugin'),
     "jax": Competitor("jax_jit", "jax.jit on JAX's own XLA for CPU, blocking", "jax"),
     "torch_xla": Competitor("torch_xla", "torch.compile with PyTorch/XLA's openxla", "torch_xla"),
+    "tf.function": Competitor("tf_function", "tf.function, with TensorFlow's own kernels"),
+    "jit_compile": Competitor("tf_function", "tf.function(jit_compile=True): TensorFlow's own XLA"),
+    "tf_interop": Competitor("tf_function", "tf_interop.function, on the default plugin"),
     "runtime": Competitor("runtime", "the bridge's runtime: tensors in, program, tensors out"),
     "raw C": Competitor("raw_loop", "a loop in C over the plugin's PJRT_Api"),
 }

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +14,15 @@ from rich.text import Text
 
 from pjrt_bridge import registry
 from pjrt_bridge.cli.console import facts, out, parse_options, print_json
+from pjrt_bridge.cli.opening import Choice, known_sizes, open_model
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import OptionError, PjrtError
+from pjrt_bridge.mixed.wording import byte_size
 
 if TYPE_CHECKING:
     from pjrt_bridge.abi.values import NamedValue
-    from pjrt_bridge.runtime import Compiled, MemoryStats
+    from pjrt_bridge.exported import ExportedModel
+    from pjrt_bridge.runtime import Client, Compiled, MemoryStats, Topology
     from pjrt_bridge.stablehlo import Program
 
 
@@ -27,7 +30,8 @@ def compile(
     model: Annotated[
         Path,
         typer.Argument(
-            help="A saved model, or StableHLO text, bytecode or a portable artifact.",
+            help="A saved model, a bundle of PyTorch/XLA, StableHLO (text, bytecode or a portable "
+            "artifact), or what jax.export wrote.",
             metavar="DIR|FILE",
         ),
     ],
@@ -55,9 +59,23 @@ def compile(
             "--target-config", help="A GpuTargetConfigProto as text, for a GPU without a name."
         ),
     ] = None,
+    function: Annotated[
+        str | None, typer.Option("--function", help="Of a bundle that holds several.")
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option(
+            "--platform",
+            help="Of what jax.export wrote for several: cpu, cuda, tpu; by default the target's.",
+        ),
+    ] = None,
     size: Annotated[
         list[str] | None,
-        typer.Option("--size", metavar="NAME=N", help="Of a model with programs for several."),
+        typer.Option(
+            "--size",
+            metavar="NAME=N",
+            help="Of a model with programs for several, or of what jax.export left symbolic.",
+        ),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -76,16 +94,20 @@ def compile(
     The devices need not be there. What is written is loaded with `Client.deserialize` on a machine
     that has them and the same version of the plugin.
     """
-    program = _program(model, parse_options(size or ()))
     options = parse_options(option or ())
     if target_config is not None:
         options["target_config"] = target_config.read_text(encoding="utf-8")
+
+    @cache
+    def target() -> Client | Topology:
+        if topology is None and not options:
+            return registry.client(plugin)
+        return registry.topology(topology or "", plugin, **options)
+
+    choice = Choice(function, platform, size or (), default_platform=lambda: target().platform_name)
+    program = _program(model, open_model(model, choice))
     started = time.perf_counter()
-    if topology is None and not options:
-        compiled = registry.compile_for(program, plugin)
-    else:
-        described = registry.topology(topology or "", plugin, **options)
-        compiled = registry.compile_for(program, topology=described)
+    compiled = target().compile(program)
     seconds = time.perf_counter() - started
     data = compiled.serialize() if output is not None else None
     if output is not None and data is not None:
@@ -98,36 +120,21 @@ def compile(
     console.print(Text(compiled.name, "bold"))
     console.print(facts(_rows(compiled, account, seconds)))
     if output is not None and data is not None:
-        console.print(f"wrote {output} ({_bytes(len(data))})", markup=False)
+        console.print(f"wrote {output} ({byte_size(len(data))})", markup=False)
 
 
-def _program(model: Path, sizes: Mapping[str, object]) -> Program:
-    """The program of a file, or the one that a saved model has for some sizes.
+def _program(path: Path, model: ExportedModel) -> Program:
+    """The one program of a model.
 
     Raises:
-        OptionError: there is none for these sizes, or several.
+        OptionError: there are several.
     """
-    from pjrt_bridge.exported import ExportedModel
-    from pjrt_bridge.stablehlo import Program
-
-    if model.is_dir():
-        programs = ExportedModel.load(model).specializations
-    elif sizes:
-        raise OptionError(f"--size: {model} is one program, and has no sizes to choose")
-    else:
-        return Program.from_file(model)
-    fitting = [one for one in programs if sizes.items() <= dict(one.sizes).items()]
-    if len(fitting) != 1:
-        known = "; ".join(_sizes(one.sizes) or "none" for one in programs)
+    if len(model.specializations) > 1:
         raise OptionError(
-            f"--size: found {_sizes(sizes) or 'none'}, which {len(fitting)} programs of {model} "
-            f"have; their sizes are: {known}"
+            f"--size: {path} has {len(model.specializations)} programs; choose one, their sizes "
+            f"are: {known_sizes(model)}"
         )
-    return fitting[0].program
-
-
-def _sizes(sizes: Mapping[str, object]) -> str:
-    return " ".join(f"{name}={size}" for name, size in sizes.items())
+    return model.program
 
 
 def _account(compiled: Compiled) -> dict[str, Any]:
@@ -175,11 +182,11 @@ def _rows(compiled: Compiled, account: dict[str, Any], seconds: float) -> dict[s
         rows["memory"] = "the plugin does not tell"
         return rows
     for name in ("arguments", "outputs", "aliased", "temporaries", "generated_code"):
-        rows[name.replace("_", " ")] = _bytes(memory[name])
-    rows["needed"] = f"{_bytes(memory['needed'])} on each device"
+        rows[name.replace("_", " ")] = byte_size(memory[name])
+    rows["needed"] = f"{byte_size(memory['needed'])} on each device"
     limit = account["memory_limit"]
     if limit is not None:
-        share = f"{100 * memory['needed'] / limit:.1f} % of {_bytes(limit)}"
+        share = f"{100 * memory['needed'] / limit:.1f} % of {byte_size(limit)}"
         rows["fits"] = f"yes, {share}" if account["fits"] else f"NO, {share}"
     return rows
 
@@ -189,12 +196,3 @@ def _count(number: float) -> str:
         if number >= power:
             return f"{number / power:,.2f} {unit}"
     return f"{number:,.0f}"
-
-
-def _bytes(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.2f} GiB"

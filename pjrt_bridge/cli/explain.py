@@ -8,7 +8,7 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,8 @@ from rich.console import Console
 
 from pjrt_bridge.cli.console import out
 from pjrt_bridge.errors import HostFallbackWarning, OptionError
+from pjrt_bridge.mixed.advice import Framework
+from pjrt_bridge.mixed.report import Report
 
 
 def explain(
@@ -33,7 +35,8 @@ def explain(
             "--input",
             "-i",
             metavar="INPUT",
-            help="An argument, in order: f32[8,64], i64[4,128]<1000 (random numbers) or FILE.npy.",
+            help="An argument, in order: f32[8,64], i64[4,128]<1000 (random numbers), FILE.npy; "
+            "str[ant,bee] for TensorFlow.",
         ),
     ] = None,
     plugin: Annotated[
@@ -52,11 +55,15 @@ def explain(
         Path | None, typer.Option("--html", help="Write the report as a page.", metavar="FILE")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    framework: Annotated[
+        Framework | None, typer.Option("--framework", help="Whose function it is.")
+    ] = None,
 ) -> None:
-    """Compile a PyTorch function, call it, and report what ran where and why.
+    """Compile a function of PyTorch or TensorFlow, call it, and report what ran where and why.
 
     A callable that takes no arguments makes its own inputs; a module class is made without
-    arguments. What torch.compile made already keeps the options that it was given.
+    arguments. What was compiled already keeps the options that it was given. A plain function is
+    PyTorch's, unless --framework says otherwise.
     """
     function = _load(target)
     options = {
@@ -68,23 +75,56 @@ def explain(
         )
         if value is not None
     }
-    try:
-        from pjrt_bridge import torch_interop
-        from pjrt_bridge.torch_interop.example_inputs import example_input
-    except ModuleNotFoundError as error:
-        raise OptionError(f"explain needs PyTorch: {error}; pip install torch==2.13.0") from error
-    arguments = [example_input(text) for text in input or ()]
+    ask = _in_tensorflow if _framework(framework, function) == "tensorflow" else _in_torch
     progress = Console(stderr=True)
     with progress.status(f"compiling and running {target}"), warnings.catch_warnings():
         # The report says all that the warnings say.
         warnings.simplefilter("ignore", HostFallbackWarning)
-        report = torch_interop.explain_with(options, function, *arguments)
+        report = ask(function, input or (), options)
     if json:
         print(report.to_json())
     else:
         out().print(report)
     if html is not None:
         progress.print(f"wrote {report.to_html(html)}", markup=False)
+
+
+def _framework(asked: Framework | None, function: Callable[..., Any]) -> Framework:
+    """Whose function it is: what the user says, or what its class belongs to."""
+    if asked is not None:
+        return asked
+    rooms = {kind.__module__.partition(".")[0] for kind in type(function).__mro__}
+    ours = type(function).__module__.startswith("pjrt_bridge.tf_interop")
+    return "tensorflow" if ours or rooms & {"keras", "tensorflow"} else "torch"
+
+
+def _in_torch(
+    function: Callable[..., Any], inputs: Sequence[str], options: Mapping[str, Any]
+) -> Report:
+    try:
+        from pjrt_bridge import torch_interop
+        from pjrt_bridge.torch_interop.example_inputs import example_input
+    except ModuleNotFoundError as error:
+        raise OptionError(f"explain needs PyTorch: {error}; pip install torch==2.13.0") from error
+    return torch_interop.explain_with(options, function, *map(example_input, inputs))
+
+
+def _in_tensorflow(
+    function: Callable[..., Any], inputs: Sequence[str], options: Mapping[str, Any]
+) -> Report:
+    unknown = sorted(set(options) - {"plugin"})
+    if unknown:
+        raise OptionError(f"explain: functions of TensorFlow have no options {', '.join(unknown)}")
+    try:
+        from pjrt_bridge import tf_interop
+        from pjrt_bridge.tf_interop.example_inputs import example_input
+    except ImportError as error:
+        raise OptionError(f"explain: {error}") from error
+    if not isinstance(function, tf_interop.Function):
+        function = tf_interop.function(function, plugin=options.get("plugin"))
+    elif options:
+        raise OptionError("explain: the function is compiled already; give plugin to `function`")
+    return tf_interop.explain(function, *map(example_input, inputs))
 
 
 def _load(target: str) -> Callable[..., Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ class Choice:
     Attributes:
         function: of a bundle.
         platform: of an artifact of jax.export.
-        sizes: `name=number` for each symbolic size of one.
+        sizes: `name=number` for each symbolic size of an artifact, or for some of those by which
+            the programs of a saved model differ.
         default_platform: asked where an artifact is for several platforms and none was named.
     """
 
@@ -49,6 +50,7 @@ def open_model(path: Path, choice: Choice) -> ExportedModel:
     except OSError as error:
         raise ProgramError(f"program: cannot read {str(path)!r}: {error.strerror}") from error
     if content.startswith(MAGIC) or _is_text(content):
+        _offers(path, "one program", choice)
         return of_program(Program.from_file(path), exporter="file")
     return _open_artifact(path, content, choice)
 
@@ -58,8 +60,10 @@ def _open_folder(path: Path, choice: Choice) -> ExportedModel:
     from pjrt_bridge.exported.manifest import FILE
 
     if (path / FILE).is_file():
-        return ExportedModel.load(path)
+        _offers(path, "a saved model", choice, "sizes")
+        return _of_sizes(path, ExportedModel.load(path), _sizes(choice.sizes))
     if torch_xla_bundle.is_bundle(path):
+        _offers(path, "a bundle of PyTorch/XLA", choice, "function")
         return torch_xla_bundle.read_bundle(path, choice.function)
     raise SavedModelError(
         f"{path}: found neither {FILE} (a saved model) nor "
@@ -77,6 +81,7 @@ def _open_artifact(path: Path, content: bytes, choice: Choice) -> ExportedModel:
         raise ProgramError(
             f"{path}: neither StableHLO (text, bytecode, portable artifact) nor an {error}"
         ) from error
+    _offers(path, "an artifact of jax.export", choice, "platform", "sizes")
     platform = choice.platform
     if platform is None and len(platforms) > 1:
         platform = choice.default_platform()
@@ -85,6 +90,43 @@ def _open_artifact(path: Path, content: bytes, choice: Choice) -> ExportedModel:
         return from_exported(content, platform=platform, sizes=sizes)
     except (OptionError, ProgramError) as error:
         raise type(error)(f"{path}: {error}") from error
+
+
+def _offers(path: Path, what: str, choice: Choice, *offered: str) -> None:
+    """Refuse choices that do not exist there.
+
+    Raises:
+        OptionError: there is one.
+    """
+    for name, plural in (("function", "functions"), ("platform", "platforms"), ("sizes", "sizes")):
+        if getattr(choice, name) and name not in offered:
+            option = name.removesuffix("s")
+            raise OptionError(f"--{option}: {path} is {what}, and has no {plural} to choose")
+
+
+def _of_sizes(path: Path, model: ExportedModel, sizes: Mapping[str, int]) -> ExportedModel:
+    """The model with those of its programs that are for some sizes.
+
+    Raises:
+        OptionError: there is none.
+    """
+    fitting = tuple(one for one in model.specializations if sizes.items() <= one.sizes.items())
+    if not fitting:
+        raise OptionError(
+            f"--size: found {sizes_text(sizes)}, which no program of {path} has; their sizes are: "
+            f"{known_sizes(model)}"
+        )
+    return replace(model, specializations=fitting)
+
+
+def known_sizes(model: ExportedModel) -> str:
+    """The sizes of each program of a model."""
+    return "; ".join(sizes_text(one.sizes) for one in model.specializations)
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Sizes as options give them."""
+    return " ".join(f"{name}={size}" for name, size in sizes.items()) or "none"
 
 
 def _is_text(content: bytes) -> bool:

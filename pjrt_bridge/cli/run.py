@@ -56,7 +56,11 @@ def run(
     ] = None,
     size: Annotated[
         list[str] | None,
-        typer.Option("--size", metavar="NAME=N", help="Of what jax.export left symbolic."),
+        typer.Option(
+            "--size",
+            metavar="NAME=N",
+            help="Of what jax.export left symbolic, or of a model with programs for several.",
+        ),
     ] = None,
     option: ClientOptions = None,
 ) -> None:
@@ -127,6 +131,8 @@ def _paths(names: Sequence[str], inputs: Sequence[str]) -> dict[str, Path]:
 
 
 def _explain(path: Path, model: ExportedModel, leaves: dict[str, TensorLeaf]) -> None:
+    from pjrt_bridge.stablehlo import Program
+
     console = out()
     console.print(Text(model.name, "bold"))
     rows: dict[str, object] = {}
@@ -135,13 +141,14 @@ def _explain(path: Path, model: ExportedModel, leaves: dict[str, TensorLeaf]) ->
         plain = name == f"input_{index}"
         rows[f"input {index if plain else name}"] = _described(leaf.dtype, leaf.shape)
         files += f" --input {'' if plain else shlex.quote(name) + '='}input_{index}.npy"
-    declared = model.program.signature.results
-    for label, slot in zip(_labels(model), model.specializations[0].outputs, strict=True):
-        if slot.kind == "result":
-            type = declared[slot.of].type
+    one = model.specializations[0]
+    for label, slot in zip(_labels(model), one.outputs, strict=True):
+        if slot.kind == "result" and isinstance(one.program, Program):
+            type = one.program.signature.results[slot.of].type
             rows[label] = _described(type.dtype, type.shape)
         else:
-            rows[label] = slot.kind
+            # What a program in parts gives may have sizes that depend on data.
+            rows[label] = "computed" if slot.kind == "result" else slot.kind
     console.print(facts(rows))
     console.print("\nRun it with one .npy file (numpy.save) per input:")
     console.print(f"  pjrt-bridge run {shlex.quote(str(path))}{files}", markup=False)

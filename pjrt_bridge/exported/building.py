@@ -13,12 +13,12 @@ from pjrt_bridge.exported.interface import (
     Argument,
     Interface,
     Slot,
-    Specialization,
     TensorLeaf,
     Weight,
     WeightKind,
 )
 from pjrt_bridge.exported.model import ExportedModel
+from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.tree import Tree
 from pjrt_bridge.stablehlo.program import Program
 

@@ -1,4 +1,4 @@
-"""What callers of an exported model see, and how its programs are fed; as data for JSON too."""
+"""What callers of an exported model see, and what its programs take; as data for JSON too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import SignatureMismatch
 from pjrt_bridge.exported.tree import Tree
-from pjrt_bridge.stablehlo.program import Program
 
 Dimension = int | str
 """A size, or the text of a symbolic one: `"batch"`, `"2*s0"`."""
@@ -152,34 +151,6 @@ class Slot:
 
     kind: SlotKind
     of: Any
-
-
-@dataclass(frozen=True)
-class Specialization:
-    """A program for one choice of the symbolic sizes, and what goes in and out.
-
-    Attributes:
-        program: row-major parameters and results.
-        parameters: for each parameter what it is given.
-        updates: for each result the weight or input that it is the new value of, or None.
-        outputs: for each leaf of the model's results what it is.
-        sizes: of the symbols; empty where there are none.
-    """
-
-    program: Program
-    parameters: tuple[Slot, ...]
-    updates: tuple[Slot | None, ...]
-    outputs: tuple[Slot, ...]
-    sizes: Mapping[str, int]
-
-    def shapes(self) -> dict[int, tuple[int, ...]]:
-        """The shape of each input that the program reads, by index of the leaf."""
-        declared = self.program.signature.parameters
-        return {
-            slot.of: parameter.type.shape
-            for slot, parameter in zip(self.parameters, declared, strict=True)
-            if slot.kind == "input"
-        }
 
 
 def _same(value: Any, constant: Number) -> bool:

@@ -8,18 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.errors import (
-    PjrtBridgeError,
-    ProgramError,
-    SavedModelError,
-    SignatureMismatch,
-)
-from pjrt_bridge.exported.interface import Interface, Specialization, TensorLeaf, Weight
+from pjrt_bridge.errors import PjrtBridgeError, SignatureMismatch
+from pjrt_bridge.exported import checks
+from pjrt_bridge.exported.interface import Interface, Slot, TensorLeaf, Weight
+from pjrt_bridge.exported.parts import SplitProgram
+from pjrt_bridge.exported.running import Runnable, compiled
+from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.weights import Array
-from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, Plugin
-from pjrt_bridge.stablehlo.bindings import parse_version
-from pjrt_bridge.stablehlo.program import Program
-from pjrt_bridge.stablehlo.saved import SavedProgram
+from pjrt_bridge.runtime import Buffer, Client, CompileOptions
 
 _KEY_BITS = 64
 
@@ -63,16 +59,8 @@ class LoadedModel:
         self._tensors = tensors
         self._specializations = specializations
         self._options = options
-        # All programs of a model ask for the same layouts.
-        self._layouts: dict[tuple[str, Any], Sequence[int] | None] = {
-            (slot.kind, slot.of): parameter.layout
-            for slot, parameter in zip(
-                specializations[0].parameters,
-                specializations[0].program.signature.parameters,
-                strict=True,
-            )
-        }
-        self._executables: dict[int, Executable] = {}
+        self._layouts = _layouts(specializations[0])
+        self._compiled: dict[int, Runnable] = {}
         self._state: dict[str, Buffer] = {}
         self._draws = np.random.default_rng(secrets.randbits(_KEY_BITS) if seed is None else seed)
 
@@ -85,12 +73,13 @@ class LoadedModel:
                 reads.
         """
         for one in self._specializations:
-            self._executable(one)
+            self._runnable(one)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model; arguments by position or by name, as the exported function had them.
 
-        Returns before the results are computed, except where an argument gets a new value.
+        Returns before the results are computed, except where an argument gets a new value, a part
+        of the model runs on the host, or the model asserts something of them.
 
         Args:
             *args: arrays of any kind that `Client.put` takes, nested as they were.
@@ -101,7 +90,9 @@ class LoadedModel:
 
         Raises:
             SignatureMismatch: an argument that does not fit; the text names it.
+            CheckFailed: what the model asserts does not hold; the model keeps what it had before.
             PjrtError: the plugin failed.
+            Exception: what a framework raises in a part that runs on the host.
         """
         leaves = self.interface.bind(args, kwargs)
         return self.interface.outputs.unflatten(self.run(leaves))
@@ -114,38 +105,47 @@ class LoadedModel:
             if isinstance(leaf, TensorLeaf)
         }
         one = self._choose(given)
-        executable = self._executable(one)
-        arguments, mutable = [], []
+        runnable = self._runnable(one)
+        arguments, kept = [], []
         for index, slot in enumerate(one.parameters):
             if slot.kind == "weight":
                 arguments.append(self.weight(slot.of))
-                mutable.append(index)
+                kept.append(index)
             elif slot.kind == "input":
                 arguments.append(given[slot.of])
             else:
                 key = self._draws.integers(0, 1 << 63, dtype=np.int64)
                 arguments.append(self.client.put(np.asarray(key), copy=True))
-        donate = [i for i in mutable if executable.signature.parameters[i].donation != "kept"]
-        results = executable.execute(arguments, donate=donate)
-        changed: dict[int, Buffer] = {}
-        for update, result in zip(one.updates, results, strict=True):
-            if update is not None and update.kind == "weight":
-                self._state[self._weights[update.of].tensor] = result
-            elif update is not None:
-                changed[update.of] = result
-        for index, result in changed.items():
-            _write_into(leaves[index], result, self.interface.inputs[index].name)
+        # A call that fails a check leaves the weights as they were.
+        results = runnable.run(arguments, () if one.checks else kept)
+        changed = {
+            (update.kind, update.of): result
+            for update, result in zip(one.updates, results, strict=True)
+            if update is not None
+        }
+
+        def value(slot: Slot) -> Any:
+            if slot.kind == "result":
+                return results[slot.of]
+            if slot.kind == "input":
+                return given.get(slot.of, leaves[slot.of])
+            return self.weight(slot.of) if slot.kind == "weight" else slot.of
+
+        checks.hold(one.checks, value)
+        for (kind, of), result in changed.items():
+            if kind == "weight":
+                self._state[self._weights[of].tensor] = result
+            else:
+                _write_into(leaves[of], result, self.interface.inputs[of].name)
         outputs: list[Any] = []
         for slot in one.outputs:
-            if slot.kind == "result":
-                outputs.append(results[slot.of])
-            elif slot.kind == "input":
-                outputs.append(changed.get(slot.of, given.get(slot.of, leaves[slot.of])))
-            elif slot.kind == "weight":
+            if slot.kind == "weight":
                 # The next call may consume the weight itself.
                 outputs.append(self.weight(slot.of).copy_to(self.client.devices[0]))
+            elif ("input", slot.of) in changed and slot.kind == "input":
+                outputs.append(changed["input", slot.of])
             else:
-                outputs.append(slot.of)
+                outputs.append(value(slot))
         return outputs
 
     @property
@@ -172,9 +172,9 @@ class LoadedModel:
 
     def close(self) -> None:
         """Unload the programs and drop the weights; the client stays open."""
-        for executable in self._executables.values():
-            executable.close()
-        self._executables.clear()
+        for runnable in self._compiled.values():
+            runnable.close()
+        self._compiled.clear()
         self.reset()
 
     def __enter__(self) -> LoadedModel:
@@ -183,12 +183,11 @@ class LoadedModel:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _executable(self, one: Specialization) -> Executable:
-        found = self._executables.get(id(one))
+    def _runnable(self, one: Specialization) -> Runnable:
+        found = self._compiled.get(id(one))
         if found is None:
-            program = readable(one.program, self.client.plugin)
-            found = self.client.compile(program, options=self._options)
-            self._executables[id(one)] = found
+            found = compiled(one.program, self.client, self._options)
+            self._compiled[id(one)] = found
         return found
 
     def _put(self, leaf: TensorLeaf, value: Any, layout: Sequence[int] | None) -> Buffer:
@@ -234,25 +233,13 @@ class LoadedModel:
         return f"<LoadedModel {self.name!r} on {self.client!r}>"
 
 
-def readable(program: Program, plugin: Plugin) -> Program:
-    """The program in a StableHLO version that a plugin reads, written again if it has to be.
-
-    Raises:
-        SavedModelError: there is no such version; the text names the one found and those needed.
-    """
-    if not isinstance(program, SavedProgram):
-        return program
-    oldest, newest = plugin.stablehlo_minimum, plugin.stablehlo_version
-    try:
-        if oldest is not None and parse_version(program.version) < parse_version(oldest):
-            return Program.from_portable_artifact(program.portable_artifact(program.version))
-        program.serialize_for(newest)
-    except ProgramError as error:
-        raise SavedModelError(
-            f"program {program.name!r}: version: found StableHLO {program.version}, needed "
-            f"{oldest or 'any'} to {newest}, which plugin {plugin.name!r} reads: {error}"
-        ) from error
-    return program
+def _layouts(one: Specialization) -> dict[tuple[str, Any], Sequence[int] | None]:
+    """In what layout weights and inputs are put: all programs of a model ask for the same."""
+    if isinstance(one.program, SplitProgram):
+        return {}
+    parameters = one.program.signature.parameters
+    pairs = zip(one.parameters, parameters, strict=True)
+    return {(slot.kind, slot.of): parameter.layout for slot, parameter in pairs}
 
 
 def _write_into(value: Any, result: Buffer, name: str) -> None:

@@ -16,8 +16,11 @@ from typing import Any, TypeVar
 from pjrt_bridge.errors import SavedModelError
 
 FILE = "manifest.json"
-FORMAT = 1
-"""Raised when older bridges would misread a folder."""
+FORMAT = 2
+"""The newest that is read; raised when older bridges would misread a folder.
+
+1: programs; 2: programs in parts, and checks.
+"""
 
 KIND = "pjrt_bridge.exported_model"
 
@@ -42,18 +45,20 @@ class Manifest:
         exporter: who wrote it.
         files: every other file of the folder, by name.
         model: signature, weights and programs; see `exported.model`.
+        format: the oldest that says all of it.
     """
 
     versions: Mapping[str, str]
     exporter: str
     files: Mapping[str, FileRecord]
     model: Mapping[str, Any]
+    format: int = 1
 
     def write(self, folder: Path) -> None:
         """Write the manifest of a folder."""
         fields = {
             "kind": KIND,
-            "format": FORMAT,
+            "format": self.format,
             "exporter": self.exporter,
             "versions": dict(self.versions),
             "files": {name: vars(record) for name, record in self.files.items()},
@@ -96,6 +101,7 @@ class Manifest:
                 found["exporter"],
                 {name: FileRecord(**record) for name, record in found["files"].items()},
                 found["model"],
+                found["format"],
             ),
         )
 

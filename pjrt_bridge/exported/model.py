@@ -15,20 +15,21 @@ from pjrt_bridge.exported import weights as files
 from pjrt_bridge.exported.interface import (
     Argument,
     Interface,
-    Slot,
-    Specialization,
     Weight,
     leaf_from_json,
     leaf_to_json,
 )
 from pjrt_bridge.exported.loaded import LoadedModel
 from pjrt_bridge.exported.manifest import FILE, FileRecord, Manifest, reading
+from pjrt_bridge.exported.parts import SplitProgram
+from pjrt_bridge.exported.reporting import report
+from pjrt_bridge.exported.specialization import Specialization
+from pjrt_bridge.exported.stored import PREFIX, restore, store
 from pjrt_bridge.exported.tree import Tree
 from pjrt_bridge.exported.weights import Array
+from pjrt_bridge.mixed.report import Report
 from pjrt_bridge.runtime import Client, CompileOptions
 from pjrt_bridge.stablehlo.program import Program
-from pjrt_bridge.stablehlo.saved import SavedProgram
-from pjrt_bridge.stablehlo.types import Signature
 
 WEIGHTS = "weights.safetensors"
 
@@ -59,14 +60,25 @@ class ExportedModel:
 
     @property
     def program(self) -> Program:
-        """The program; of several the first."""
-        return self.specializations[0].program
+        """The program; of several the first.
+
+        Raises:
+            ProgramError: it is in parts.
+        """
+        found = self.specializations[0].program
+        if isinstance(found, SplitProgram):
+            raise ProgramError(
+                f"model {self.name!r}: its program is in {len(found.parts)} parts, some of them on "
+                "the host; `report()` tells which and why, and those for the device are files of "
+                "their own in the saved model"
+            )
+        return found
 
     def artifact(self) -> bytes:
         """The portable artifact of `program` for the target.
 
         Raises:
-            ProgramError: the target cannot express it.
+            ProgramError: the target cannot express it, or it is in parts.
         """
         return self.program.portable_artifact(self.target)
 
@@ -94,6 +106,10 @@ class ExportedModel:
                 )
             tensors[weight.tensor] = array
         return replace(self, tensors=tensors)
+
+    def report(self) -> Report:
+        """What of the model runs on a device and what on the host, and why; also as text."""
+        return report(self.name, self.specializations)
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -128,7 +144,8 @@ class ExportedModel:
         """Write a folder: `manifest.json`, `weights.safetensors`, and each program in three forms.
 
         `program_0.stablehlo` is the portable artifact, which loading reads; `.mlirbc` is bytecode
-        and `.mlir` text, both with the source locations.
+        and `.mlir` text, both with the source locations. Of a program in parts each part has its
+        files, `program_0_0.stablehlo` and so on; what runs on the host is in its framework's form.
 
         Raises:
             ProgramError: the target version cannot express a program.
@@ -136,40 +153,32 @@ class ExportedModel:
             DataError: the folder exists and holds something else, or cannot be written.
         """
         path = Path(folder)
-        written = [self._forms(one.program) for one in self.specializations]
+        stored = [store(one, index, self.target) for index, one in enumerate(self.specializations)]
+        model = self._to_json([fields for fields, _ in stored])
+        plain = all(one.is_plain for one in self.specializations)
         try:
             _make_room(path)
-            records = {
-                f"program_{index}{suffix}": content
-                for index, forms in enumerate(written)
-                for suffix, content in forms.items()
-            }
-            for name, content in records.items():
+            contents = {name: content for _, made in stored for name, content in made.items()}
+            for name, content in contents.items():
                 (path / name).write_bytes(content)
-            found = {name: _record(content) for name, content in records.items()}
+            found = {name: _record(content) for name, content in contents.items()}
             if self.tensors:
                 sha256 = files.write(path / WEIGHTS, self.tensors)
                 found[WEIGHTS] = FileRecord((path / WEIGHTS).stat().st_size, sha256)
-            Manifest(_versions(), self.exporter, found, self._to_json()).write(path)
+            Manifest(_versions(), self.exporter, found, model, 1 if plain else 2).write(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error.strerror}") from error
-
-    def _forms(self, program: Program) -> dict[str, bytes]:
-        return {
-            ".stablehlo": program.portable_artifact(self.target),
-            ".mlirbc": program.bytecode(),
-            ".mlir": program.located_text.encode(),
-        }
 
     @classmethod
     def load(cls, folder: str | Path) -> ExportedModel:
         """Read what `save` wrote; every file is checked, the weights are mapped and not copied.
 
-        Needs neither the framework nor the model's code, nor jaxlib.
+        Needs neither the framework nor the model's code, nor jaxlib; the framework only where parts
+        of the model run in it.
 
         Raises:
-            SavedModelError: a file is missing, truncated or altered, the format is newer, or what
-                the files hold does not go together.
+            SavedModelError: a file is missing, truncated or altered, the format is newer, what the
+                files hold does not go together, or a framework that runs parts is missing.
         """
         path = Path(folder)
         manifest = Manifest.read(path)
@@ -195,7 +204,7 @@ class ExportedModel:
                     for name, w in model["weights"].items()
                 },
                 tensors,
-                tuple(_specialization(path, manifest, one) for one in model["programs"]),
+                tuple(restore(path, manifest, one) for one in model["programs"]),
                 manifest.exporter,
                 {name: (low, high) for name, (low, high) in model["symbols"].items()},
                 model["target"],
@@ -204,7 +213,7 @@ class ExportedModel:
         found._check(path)
         return found
 
-    def _to_json(self) -> dict[str, Any]:
+    def _to_json(self, programs: list[dict[str, Any]]) -> dict[str, Any]:
         return {
             "name": self.name,
             "target": self.target,
@@ -219,18 +228,7 @@ class ExportedModel:
                 name: {**asdict(weight), "dtype": weight.dtype.name, "shape": list(weight.shape)}
                 for name, weight in self.weights.items()
             },
-            "programs": [
-                {
-                    "file": f"program_{index}.stablehlo",
-                    "name": one.program.name,
-                    "sizes": dict(one.sizes),
-                    "signature": one.program.signature.to_json(),
-                    "parameters": [[slot.kind, slot.of] for slot in one.parameters],
-                    "updates": [slot and [slot.kind, slot.of] for slot in one.updates],
-                    "outputs": [[slot.kind, slot.of] for slot in one.outputs],
-                }
-                for index, one in enumerate(self.specializations)
-            ],
+            "programs": programs,
         }
 
     def _check(self, folder: Path) -> None:
@@ -252,42 +250,22 @@ class ExportedModel:
                     f"{weight.dtype}{list(weight.shape)}"
                 )
         for one in self.specializations:
-            declared = one.program.signature
             counts = (len(one.parameters), len(one.updates))
-            needed = (len(declared.parameters), len(declared.results))
+            needed = (len(one.types), one.results)
             if counts != needed:
                 raise SavedModelError(
                     f"{folder / FILE}: program {one.program.name!r}: found {counts[0]} parameters "
                     f"and {counts[1]} results, needed {needed[0]} and {needed[1]}"
                 )
-            for slot, parameter in zip(one.parameters, declared.parameters, strict=True):
+            for slot, type in zip(one.parameters, one.types, strict=True):
                 given = self.weights.get(slot.of) if slot.kind == "weight" else None
                 if slot.kind != "weight":
                     continue
-                type = parameter.type
                 if given is None or (given.shape, given.dtype) != (type.shape, type.dtype):
                     found = "none" if given is None else f"{given.dtype}{list(given.shape)}"
                     raise SavedModelError(
                         f"{folder / FILE}: weight {slot.of!r}: found {found}, needed {type}"
                     )
-
-
-def _specialization(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> Specialization:
-    path = folder / Path(data["file"]).name
-    content = files.map_file(path)
-    manifest.check(path, content.data)
-    try:
-        signature = Signature.from_json(data["signature"])
-        program = SavedProgram(bytes(content), data["name"], signature)
-    except ProgramError as error:
-        raise SavedModelError(f"{path}: {error}") from error
-    return Specialization(
-        program,
-        tuple(Slot(kind, of) for kind, of in data["parameters"]),
-        tuple(slot and Slot(*slot) for slot in data["updates"]),
-        tuple(Slot(kind, of) for kind, of in data["outputs"]),
-        data["sizes"],
-    )
 
 
 def _make_room(folder: Path) -> None:
@@ -301,7 +279,7 @@ def _make_room(folder: Path) -> None:
     # The manifest goes first: what is left of an interrupted save is no model.
     (folder / FILE).unlink()
     for name in old:
-        if name == WEIGHTS or name.startswith("program_"):
+        if name == WEIGHTS or name.startswith(PREFIX):
             (folder / name).unlink()
 
 

@@ -24,12 +24,12 @@ from pjrt_bridge.exported.interface import (
     ConstantLeaf,
     Interface,
     Slot,
-    Specialization,
     TensorLeaf,
     Weight,
     WeightKind,
 )
 from pjrt_bridge.exported.model import ExportedModel
+from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.tree import Kind, Tree
 from pjrt_bridge.exported.weights import Array
 from pjrt_bridge.stablehlo.program import Program

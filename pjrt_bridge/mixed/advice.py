@@ -7,10 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pjrt_bridge.mixed import wording
 from pjrt_bridge.mixed.obstacle import Kind
+
+Framework = Literal["tensorflow", "torch"]
 
 if TYPE_CHECKING:
     from pjrt_bridge.mixed.report import GraphReport, Report, SegmentReport
@@ -37,21 +39,24 @@ _LONGEST = 160
 def advise(report: Report) -> list[str]:
     """Sentences about what can be improved; empty where there is nothing to do.
 
-    What the user asked for and what is not worth a launch is as it should be.
+    What the user asked for and what is not worth a launch is as it should be. An exported program
+    is past all options.
     """
-    ran = [graph for graph in report.graphs if graph.ran]
+    ran = [graph for graph in report.graphs if graph.ran and graph.kind != wording.EXPORTED]
     graphs = [graph for graph in ran if graph.within is None]
     found = [
         *_failures(ran),
-        *_obstacles(graphs),
+        *_obstacles(graphs, _SENTENCES[report.framework]),
         *_copies(graphs),
         *_recompilations(report),
-        *_tiny_segments(graphs),
+        *(_tiny_segments(graphs) if report.framework == "torch" else ()),
         *_breaks(report),
     ]
     return [sentence for _, sentence in sorted(found, key=lambda item: -item[0])]
 
 
+_Sentences = Mapping[Kind, Callable[[str], str]]
+"""For each kind of obstacle what to do about operators that are described."""
 _Advice = Iterator[tuple[float, str]]
 """Sentences, each with the seconds of a call that it is about."""
 
@@ -87,9 +92,9 @@ class _Culprit:
     source: str | None = None
 
 
-def _obstacles(graphs: Collection[GraphReport]) -> _Advice:
+def _obstacles(graphs: Collection[GraphReport], sentences: _Sentences) -> _Advice:
     before = _segments_without(graphs)
-    for kind, say in _SENTENCES.items():
+    for kind, say in sentences.items():
         culprits = _culprits(graphs, kind)
         if not culprits:
             continue
@@ -158,7 +163,7 @@ def place(source: str) -> str:
     return found.group() if found else wording.clip(source, 60)
 
 
-_SENTENCES: Mapping[Kind, Callable[[str], str]] = {
+_TORCH: _Sentences = {
     "unsupported": lambda names: (
         f"No lowering: {names}. Bring lowerings through the hook pjrt_bridge_lowerings, write the"
         " line with other operators, or compute it at the beginning or the end, where it divides"
@@ -178,6 +183,21 @@ _SENTENCES: Mapping[Kind, Callable[[str], str]] = {
         ' next of a few with options={"buckets": [64, 256, 1024]}.'
     ),
 }
+_TENSORFLOW: _Sentences = {
+    "unsupported": lambda names: (
+        f"XLA has no kernel: {names}. Write the line with other operations, or compute it at the"
+        " beginning or the end, where it divides nothing."
+    ),
+    "refused": lambda names: (
+        f"Not compiled as used: {names}. Change the line so that the reason is gone, or compute it"
+        " at the beginning or the end, where it divides nothing."
+    ),
+    "data": lambda names: (
+        f"Depends on data: {names}. Keep sizes fixed, as with `tf.where` of three arguments in"
+        " place of `tf.boolean_mask`, and numbers that are sizes out of tensors."
+    ),
+}
+_SENTENCES: Mapping[Framework, _Sentences] = {"tensorflow": _TENSORFLOW, "torch": _TORCH}
 
 
 def _copies(graphs: Collection[GraphReport]) -> _Advice:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pjrt_bridge.mixed.advice import advise
+from pjrt_bridge.mixed.advice import Framework, advise
 from pjrt_bridge.mixed.obstacle import Obstacle
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class GraphReport:
 
     Attributes:
         name: tells it from the other graphs of a report.
-        kind: `"inference"`, `"forward"` or `"backward"`.
+        kind: `"inference"`, `"forward"` or `"backward"`; `"exported"` for a program that was saved.
         plugin: name of the plugin.
         segments: in running order.
         lowering_seconds: time from the framework's graph to StableHLO.
@@ -113,6 +113,7 @@ class Report:
         breaks: why the framework divided the program into several graphs, with the user's lines.
         first_seconds: the first call, compiling included; None where it was compiled before.
         call_seconds: a later call, which runs undisturbed.
+        framework: whose program it is; advice speaks of what its users can do.
     """
 
     program: str
@@ -120,6 +121,7 @@ class Report:
     breaks: tuple[str, ...] = ()
     first_seconds: float | None = None
     call_seconds: float | None = None
+    framework: Framework = "torch"
 
     @property
     def segments(self) -> tuple[SegmentReport, ...]:

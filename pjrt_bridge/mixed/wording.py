@@ -15,6 +15,9 @@ NOTHING_COMPILED = (
     " function, compiling was switched off, or the framework gave up before it had a graph."
 )
 
+EXPORTED = "exported"
+"""Kind of a graph that was saved: what a call of it costs is not known."""
+
 
 def printable(text: str) -> str:
     """One line that is safe to print: runs of white space as one blank, control codes escaped."""
@@ -143,6 +146,8 @@ def headline(report: Report) -> dict[str, tuple[str, str]]:
         rows["first call"] = (duration(report.first_seconds), "compiling included")
     if report.call_seconds is not None:
         rows["later calls"] = (duration(report.call_seconds), "each")
+    if all(graph.kind == EXPORTED for graph in report.graphs):
+        return rows
     rows["in place"] = (byte_size(report.bytes_shared), "crossed without a copy, per call")
     rows["copied"] = (byte_size(report.bytes_copied), "to cross, per call")
     return rows

@@ -27,7 +27,7 @@ class PluginInfo:
     Attributes:
         name: name to select it by.
         source: where it comes from, in words.
-        library: absolute path of the library; None for an address or a failed source.
+        library: absolute path of the library; None for an address, or where it is not known.
         priority: the available plugin of the highest priority that has a device is the default.
         available: whether it can be selected. The library itself is not loaded to find out.
         reason: why it is unavailable.
@@ -117,18 +117,18 @@ def _resolve(findings: Sequence[Finding]) -> list[PluginInfo]:
 
 
 def _real_path(finding: Finding) -> Path | None:
-    path = None if finding.spec is None else finding.spec.path
-    return None if path is None else path.resolve()
+    return None if finding.library is None else finding.library.resolve()
 
 
 def _info(finding: Finding, owners: Mapping[str, Finding], claims: int) -> PluginInfo:
     spec = finding.spec
     if spec is None:
-        return PluginInfo(finding.name, finding.source, None, 0, False, finding.reason, None)
+        reason = finding.reason
+        return PluginInfo(finding.name, finding.source, finding.library, 0, False, reason, None)
     owner = owners[finding.name]
     conflict = owner.kind is finding.kind and claims > 1
     if conflict:
-        reason: str | None = f"{claims} plugins of equal standing claim the name {finding.name!r}"
+        reason = f"{claims} plugins of equal standing claim the name {finding.name!r}"
     elif owner is not finding:
         reason = f"the name belongs to the plugin from {owner.source}"
     else:

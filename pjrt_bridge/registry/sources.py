@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from pathlib import Path
 
 from pjrt_bridge.errors import OptionError, PluginConflict
 from pjrt_bridge.registry.hooks import HOOK_FAILURES, Hooks, reason_of
@@ -49,6 +50,7 @@ class Finding:
         source: the source in words, with the package where there is one.
         spec: the specification, `source` filled in; None for a failure.
         reason: why there is no specification.
+        library: what it is about; None where there is no library, or nobody knows which.
     """
 
     kind: SourceKind
@@ -56,11 +58,12 @@ class Finding:
     source: str
     spec: PluginSpec | None
     reason: str | None = None
+    library: Path | None = None
 
     @staticmethod
     def of(kind: SourceKind, spec: PluginSpec) -> Finding:
         """The finding of a usable specification."""
-        return Finding(kind, spec.name, spec.source, spec)
+        return Finding(kind, spec.name, spec.source, spec, library=spec.path)
 
 
 def from_bridge_variable(value: str) -> Iterator[Finding]:
@@ -122,8 +125,8 @@ def from_wheels() -> Iterator[Finding]:
     """Plugins inside vendor wheels, with no options of their own."""
     kind = SourceKind.VENDOR_WHEEL
     for wheel in find_wheel_libraries():
-        if wheel.library is None:
-            yield Finding(kind, wheel.name, wheel.origin, None, wheel.reason)
+        if wheel.library is None or wheel.reason is not None:
+            yield Finding(kind, wheel.name, wheel.origin, None, wheel.reason, wheel.library)
         else:
             spec = PluginSpec(
                 wheel.name, wheel.library, priority=WHEEL_PRIORITY, source=wheel.origin

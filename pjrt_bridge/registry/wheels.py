@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata, util
 from pathlib import Path
 
@@ -19,6 +19,13 @@ from pjrt_bridge.registry.spec import short_name
 
 _GROUPS = ("xla_plugins", "jax_plugins")
 _BARE_PACKAGES = ("libtpu",)
+_SET_UP_BY = {"libtpu.so": "pjrt-bridge-tpu"}
+"""Libraries that cannot be used as they are, with the package that knows how.
+
+A client of libtpu asks the metadata service of Google's cloud for minutes where there is none. All
+that the other vendors' libraries lack by themselves are good defaults.
+"""
+
 _EXTENSION_MODULE = re.compile(r"\.(cpython-|abi3\.)")
 
 
@@ -30,7 +37,7 @@ class WheelLibrary:
         name: short name of the plugin.
         origin: the module, and the wheel that declares it where one does.
         library: the library, or None where it could not be told.
-        reason: why `library` is None.
+        reason: why it cannot be used; None where it can.
     """
 
     name: str
@@ -74,6 +81,10 @@ def find_wheel_libraries() -> list[WheelLibrary]:
             if real in seen:
                 continue
             seen.add(real)
+            package = _SET_UP_BY.get(real.name)
+            if package is not None:
+                reason = f"alone it is not set up for this machine: pip install {package}"
+                candidate = replace(candidate, reason=reason)
         found.append(candidate)
     return found
 

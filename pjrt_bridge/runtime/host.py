@@ -64,13 +64,21 @@ class HostArray:
             and 0 not in self.shape
         )
 
+    def words(self, *, writable: bool = False) -> np.ndarray[Any, Any]:
+        """The elements, over the same memory, as words of NumPy that are as wide.
+
+        With `writable` the array can be exported as a capsule of the classic kind, which cannot
+        say that nobody may write to it.
+        """
+        return np.asarray(_Memory(self, writable=writable))
+
     def in_order(self, minor_to_major: tuple[int, ...]) -> HostArray:
         """The elements as a row-major array over the dimensions from slowest to fastest varying.
 
         It is over the same memory if the elements lie in this order, and a copy if not.
         """
         slowest_first = tuple(reversed(minor_to_major))
-        array = np.asarray(_Memory(self)).transpose(slowest_first)
+        array = self.words().transpose(slowest_first)
         steps = [stride // array.itemsize for stride in array.strides]
         if is_row_major(array.shape, steps) and all(
             stride % array.itemsize == 0 for stride in array.strides
@@ -84,13 +92,13 @@ class HostArray:
 class _Memory:
     """What NumPy views as an array."""
 
-    def __init__(self, host: HostArray) -> None:
+    def __init__(self, host: HostArray, *, writable: bool) -> None:
         self.owner = host.owner
         self.__array_interface__ = {
             "version": 3,
             "shape": host.shape,
             "typestr": words(host.dtype).str,
-            "data": (host.address or NOWHERE, True),
+            "data": (host.address or NOWHERE, not writable),
             "strides": host.byte_strides,
         }
 

@@ -135,6 +135,7 @@ class Emitter:
         self._elements: dict[DType, Any] = {}
         self._mlir_types: dict[TensorType, Any] = {}
         self._tensor_types: dict[Any, TensorType] = {}
+        self._stores: dict[TensorType, str] = {}
         self._module = self._ir.Module.create(self._unknown)
         if name != "main":
             self._module.operation.attributes["sym_name"] = self._str(name)
@@ -273,15 +274,24 @@ class Emitter:
 
     # -- regions ----------------------------------------------------------------------------
 
-    def _function(self, types: Sequence[TensorType], name: str, ip: Any) -> tuple[Any, Any]:
-        """A public function and its entry block; `ip=False` leaves it detached."""
+    def _function(
+        self,
+        types: Sequence[TensorType],
+        name: str,
+        ip: Any,
+        *,
+        results: Sequence[TensorType] = (),
+        visibility: str = "public",
+    ) -> tuple[Any, Any]:
+        """A function and its entry block; `ip=False` leaves it detached."""
         ir = self._ir
         inputs = [self._mlir_type(tensor) for tensor in types]
+        outputs = [self._mlir_type(tensor) for tensor in results]
         attributes = {
             "sym_name": self._str(name),
-            "sym_visibility": self._str("public"),
+            "sym_visibility": self._str(visibility),
             "function_type": ir.TypeAttr.get(
-                ir.FunctionType.get(inputs, [], self._context), self._context
+                ir.FunctionType.get(inputs, outputs, self._context), self._context
             ),
         }
         function = ir.Operation.create(

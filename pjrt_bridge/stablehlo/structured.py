@@ -274,6 +274,29 @@ class StructuredOps(ElementwiseOps):
             raise ProgramError(f"{op}: needs at least one operand")
         return self._emit(op, xs)
 
+    def stored(self, x: Value) -> Value:
+        """The value itself, as the result of a function that XLA's compilers do not inline.
+
+        So no loop that reads it computes it again: it is written to memory once. An optimization
+        barrier does not promise that; XLA's compiler for CPU drops barriers before it fuses loops.
+        The attribute is XLA's (xla/service/call_inliner.cc); other compilers may inline the call.
+        """
+        ir = self._ir
+        name = self._stores.get(x.type)
+        if name is None:
+            name = self._stores[x.type] = f"stored_{len(self._stores)}"
+            top = ir.InsertionPoint.at_block_begin(self._module.body)
+            _, block = self._function([x.type], name, top, results=[x.type], visibility="private")
+            ip = ir.InsertionPoint(block)
+            handles = list(block.arguments)
+            ir.Operation.create("func.return", operands=handles, loc=self._unknown, ip=ip)
+        kept = ir.DictAttr.get({"inlineable": self._str("false")}, self._context)
+        attributes = {
+            "callee": ir.FlatSymbolRefAttr.get(name, self._context),
+            "mhlo.frontend_attributes": kept,
+        }
+        return self._emit_one("func.call", (x,), attributes, x.type)
+
     def _branch(
         self,
         op: str,

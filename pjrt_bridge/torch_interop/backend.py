@@ -15,8 +15,9 @@ from typing import Any
 from torch import fx
 
 from pjrt_bridge.registry import client as select_client
-from pjrt_bridge.torch_interop import compat, records
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compiler import Compiler
+from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.randomness import use_keys
 
@@ -58,4 +59,4 @@ def pjrt(
 
 
 # torch.compiler.reset calls it.
-pjrt.reset = records.forget  # type: ignore[attr-defined]
+pjrt.reset = LEDGER.forget  # type: ignore[attr-defined]

@@ -25,8 +25,9 @@ from pjrt_bridge.errors import (
 )
 from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.program import Runner
+from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.runtime import Client, Executable
-from pjrt_bridge.torch_interop import compat, records
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.aliases import share
 from pjrt_bridge.torch_interop.calibration import slower_operators
 from pjrt_bridge.torch_interop.checks import take_checks
@@ -42,14 +43,14 @@ from pjrt_bridge.torch_interop.graphs import (
     SymbolicGraph,
     run,
 )
-from pjrt_bridge.torch_interop.lookup import lookup
+from pjrt_bridge.torch_interop.ledger import LEDGER
+from pjrt_bridge.torch_interop.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.numbers import numbered, take_numbers
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.padding import Padding
 from pjrt_bridge.torch_interop.placement import Placement, is_mutation
 from pjrt_bridge.torch_interop.randomness import drawing, take_keys, use_keys
-from pjrt_bridge.torch_interop.records import GraphRecord, SegmentRecord
 from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
 from pjrt_bridge.torch_interop.shortcut import Shortcut
 from pjrt_bridge.torch_interop.specialize import Specializer, is_symbolic
@@ -73,7 +74,8 @@ class Compiler:
         self._client = client
         self._plugin = client.plugin.name
         self._options = options
-        self._lookup = lookup(client)
+        self._kernels = kernels_of(client)
+        self._lookup = lookup(client, self._kernels)
         self._orders = options.orders()
         # Who forbids the host wants everything on the device.
         weighed = options.placement == "auto" and options.fallback == "host"
@@ -107,7 +109,7 @@ class Compiler:
         if kind == "inference":
             use_keys(graph.graph, self._options.wants_on_host)
         keys = take_keys(graph.graph)
-        record = GraphRecord(kind, kind, self._plugin)
+        record = GraphRecord(kind, kind, self._plugin, code=compat.compile_id())
         numbers = take_numbers(graph)
         if numbers is not None:
             graph = numbers.module
@@ -169,7 +171,7 @@ class Compiler:
         except _FAILURES as error:
             self._failed(record, segment, error)
             return self._on_host(host, record)
-        records.add(record)
+        LEDGER.add(record)
         return DeviceGraph(compiled, host, record)
 
     def _compile_parts(
@@ -201,7 +203,7 @@ class Compiler:
                 )
             ]
             runners = [ready() for ready in begun]
-        records.add(record)
+        LEDGER.add(record)
         return MixedGraph(parts, runners, record)
 
     def _begin(
@@ -219,7 +221,7 @@ class Compiler:
             return lambda: host.start
         name = f"{record.name}_{index}"
         if part.symbolic:
-            inner = GraphRecord(record.kind, name, self._plugin, within=record)
+            inner = GraphRecord(record.kind, name, self._plugin, within=record, code=record.code)
             symbolic = self._symbolic(part.module, inner, frozenset())
             return lambda: symbolic.start
         inputs = part.inputs_among(static)
@@ -250,6 +252,7 @@ class Compiler:
                 name=name,
                 in_place=self._client.shares_host_memory,
                 forms=dict.fromkeys(static, self._orders.parameter),
+                kernels=self._kernels,
             )
 
     def _compile_program(self, emitted: Emitted, segment: SegmentRecord) -> Executable:
@@ -273,7 +276,7 @@ class Compiler:
         return DeviceSegment(executable, emitted, static, host, failed)
 
     def _on_host(self, segment: HostSegment, record: GraphRecord) -> HostGraph:
-        records.add(record)
+        LEDGER.add(record)
         return HostGraph(segment, record)
 
     # -- sizes that a call brings ------------------------------------------------------------------
@@ -288,7 +291,9 @@ class Compiler:
             graph, static = padding.module, static - padding.positions
         uncompiled = None
         if self._options.fallback != "error":
-            host = GraphRecord(record.kind, record.name, self._plugin, within=record.within)
+            host = GraphRecord(
+                record.kind, record.name, self._plugin, within=record.within, code=record.code
+            )
             names = node_names(graph.graph)
             host.segments.append(SegmentRecord("host", operators(graph.graph), names))
             uncompiled = HostGraph(HostSegment(graph), host)
@@ -338,7 +343,7 @@ class Compiler:
         count = sum(bool(obstacle.operator) for obstacle in unasked)
         if count:
             what = f"{count} operator{'s' if count > 1 else ''} of {what}"
-        records.warn_once(f"plugin {self._plugin!r} does not run {what}, PyTorch does: {shown}")
+        LEDGER.warn_once(f"plugin {self._plugin!r} does not run {what}, PyTorch does: {shown}")
 
     def _failed(self, record: GraphRecord, segment: SegmentRecord, error: Exception) -> None:
         """Note that a segment cannot be compiled: it runs on the host."""

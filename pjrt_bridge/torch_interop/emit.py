@@ -17,6 +17,7 @@ from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.stablehlo.program import Program
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 from pjrt_bridge.torch_interop.node_lowering import (
     Lookup,
     has_contiguous_inputs,
@@ -24,6 +25,7 @@ from pjrt_bridge.torch_interop.node_lowering import (
     tensor_types,
 )
 from pjrt_bridge.torch_interop.placement import COPY_INTO_INPUT, source_frame
+from pjrt_bridge.torch_interop.sharing import is_shared
 from pjrt_bridge.torch_interop.tensors import Form, Result
 
 _WORTH_DONATING = 1 << 16
@@ -87,6 +89,7 @@ def emit(
     forms: Mapping[int, Callable[[Form], Form]] | None = None,
     result_of: Callable[[torch.Tensor], Result] = Result.of,
     constants: Mapping[int, ArrayLike] | None = None,
+    kernels: Kernels | None = None,
 ) -> Emitted:
     """Emit a whole graph, of which every node lowers.
 
@@ -98,12 +101,22 @@ def emit(
         forms: for positions of arguments, in what form these cross instead of their own.
         result_of: in what form the promised results cross.
         constants: values of arguments, by position, that become part of the program.
+        kernels: keep what several loops read; the portable ones by default.
 
     Raises:
         NotLowerable: a node does not lower after all.
         UnsupportedDtype: an argument's element type has no PJRT counterpart.
     """
-    return _Emission(module, lookup, name, in_place, forms or {}, result_of, constants or {}).run()
+    return _Emission(
+        module,
+        lookup,
+        name,
+        in_place,
+        forms or {},
+        result_of,
+        constants or {},
+        kernels or Kernels(),
+    ).run()
 
 
 class _Emission:
@@ -116,6 +129,7 @@ class _Emission:
         forms_of: Mapping[int, Callable[[Form], Form]],
         result_of: Callable[[torch.Tensor], Result],
         constants: Mapping[int, ArrayLike],
+        kernels: Kernels,
     ) -> None:
         nodes = list(module.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
@@ -130,6 +144,7 @@ class _Emission:
         attributes = [node for node, value in held.items() if isinstance(value, torch.Tensor)]
         self._nodes = nodes
         self._lookup = lookup
+        self._kernels = kernels
         self._positions = {node: position for position, node in enumerate(placeholders)}
         self._inputs = tuple(
             (at, forms_of.get(at, _as_it_lies)(Form.of(compat.promise(node))))
@@ -176,14 +191,14 @@ class _Emission:
         if node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, fx.Node)
-            self._values[node] = self._values[source][index]
+            self._values[node] = self._shared(node, self._values[source][index])
             return
         self._operations += 1
         if compat.operator_name(node.target) == COPY_INTO_INPUT:
             self._mutate(node)
             return
         args, kwargs = compat.substitute((node.args, node.kwargs), self._values)
-        self._values[node] = lower(
+        value = lower(
             self._builder,
             self._lookup,
             node,
@@ -192,6 +207,10 @@ class _Emission:
             tensor_types(compat.promise(node)),
             has_contiguous_inputs(node),
         )
+        self._values[node] = self._shared(node, value)
+
+    def _shared(self, node: fx.Node, value: Any) -> Any:
+        return self._kernels.share(self._builder, value) if is_shared(node) else value
 
     def _mutate(self, node: fx.Node) -> None:
         target, source = node.args[:2]

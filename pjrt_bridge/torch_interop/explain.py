@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from pjrt_bridge.errors import OptionError
+from pjrt_bridge.mixed.records import GraphRecord, Watch, watching
 from pjrt_bridge.mixed.report import GraphReport, Report
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.records import GraphRecord, Watch, graph_records, watching
+from pjrt_bridge.torch_interop.ledger import LEDGER
 
 
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
@@ -54,7 +55,7 @@ def explain_with(
     compiled = function
     if plain is None:
         compiled = torch.compile(function, backend="pjrt", options=dict(options))
-    known = frozenset(graph_records())
+    known = frozenset(LEDGER.graphs)
     breaks = compat.graph_breaks()
 
     def call() -> float:
@@ -86,7 +87,7 @@ def _graphs(watch: Watch, known: frozenset[GraphRecord]) -> Iterator[GraphReport
     names = _Names()
     codes = {record.code[0] for record in watch.calls if record.code is not None}
     reasons = compat.recompile_reasons()
-    for record in graph_records():
+    for record in LEDGER.graphs:
         call = watch.calls.get(record)
         related = record.code is not None and record.code[0] in codes
         if call is not None or related or record not in known:

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 import torch
 
+from pjrt_bridge.mixed.launch import tensor_of
 from pjrt_bridge.mixed.program import Call, MixedProgram, Runner
+from pjrt_bridge.mixed.records import GraphRecord, begin, end
 from pjrt_bridge.torch_interop.aliases import Shared
 from pjrt_bridge.torch_interop.padding import Padding
-from pjrt_bridge.torch_interop.paths import tensor_of
-from pjrt_bridge.torch_interop.records import GraphRecord, begin, end
 from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
 from pjrt_bridge.torch_interop.shortcut import Shortcut
 from pjrt_bridge.torch_interop.specialize import Specializer

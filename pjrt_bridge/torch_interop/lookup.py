@@ -16,21 +16,24 @@ from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 from pjrt_bridge.torch_interop.node_lowering import Lookup
 
 
-def lookup(client: Client) -> Lookup:
+def lookup(client: Client, kernels: Kernels | None = None) -> Lookup:
     """Finds lowerings: the user's, else what packages bring for the plugin, else the portable ones.
 
-    The portable ones compute with the kernels that a package brings for the plugin. What is brought
-    and no `Kernels` is not used, with a `BridgeWarning`.
+    Args:
+        client: whose plugin it is.
+        kernels: what the portable ones compute with; None: what a package brings for the plugin.
     """
     own = registry.lowerings(client.plugin)
-    kernels = _kernels(client)
+    kernels = kernels_of(client) if kernels is None else kernels
 
     def find(name: str) -> portable.Lowering | None:
         found = lowering_of(name, client) or own.get(name)
         if found is not None:
             return found
         general = portable.find(name)
-        return general if general is None or kernels is None else partial(_using, kernels, general)
+        if general is None or type(kernels) is Kernels:
+            return general
+        return partial(_using, kernels, general)
 
     return find
 
@@ -41,11 +44,17 @@ def _using(
     return lowering(c.using(kernels), *args, **kwargs)
 
 
-def _kernels(client: Client) -> Kernels | None:
+def kernels_of(client: Client) -> Kernels:
+    """The kernels that a package brings for the plugin, else the portable ones.
+
+    What is brought and no `Kernels` is not used, with a `BridgeWarning`.
+    """
     found = registry.kernels(client.plugin)
-    if found is None or isinstance(found, Kernels):
+    if found is None:
+        return Kernels()
+    if isinstance(found, Kernels):
         return found
     name = client.plugin.name
     text = f"kernels for plugin {name!r} are not used: found {found!r}, expected a Kernels"
     warnings.warn(text, BridgeWarning, stacklevel=3)
-    return None
+    return Kernels()

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from pjrt_bridge.errors import DataError
+from pjrt_bridge.mixed.launch import Crossing, Started, tensor_of
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Buffer, Client, Event, Executable, callbacks
 from pjrt_bridge.runtime.dispatch import Given, Kept
@@ -25,69 +26,11 @@ _SMALL = 1 << 16
 _PATIENCE = 100
 
 
-class Output(Protocol):
-    """A result of a program, which may not be there."""
-
-    def tensor(self) -> torch.Tensor:
-        """A tensor over it, once the launch has ended well."""
-
-
-class Started(Protocol):
-    """An execution that may not have ended."""
-
-    @property
-    def outputs(self) -> Sequence[Output]:
-        """The program's results."""
-
-    def finish(self) -> None:
-        """Wait for the end; a failure of the device raises."""
-
-    def tensors(self) -> list[torch.Tensor]:
-        """A tensor over each result, once the end was waited for."""
-
-
 class Path(Protocol):
     """What starts a program."""
 
     def launch(self, values: Sequence[Any], call: Call) -> Started:
         """Start it on a graph's arguments; counts what crosses."""
-
-
-class Source(Protocol):
-    """The launch of a segment that a result comes from."""
-
-    recovered: dict[int, Any] | None
-
-    def tensor(self, index: int, output: Output) -> Any:
-        """A result, once it is there."""
-
-
-class Crossing:
-    """A result of a device segment on its way, and a tensor when a host segment asks."""
-
-    __slots__ = ("_index", "_launch", "_tensor", "output")
-
-    def __init__(self, launch: Source, index: int, output: Output) -> None:
-        self._launch = launch
-        self._index = index
-        self._tensor: Any = None
-        self.output = output
-
-    @property
-    def direct(self) -> Any:
-        """What the next segment takes: the output; where the device failed, PyTorch's tensor."""
-        return self.output if self._launch.recovered is None else self.tensor()
-
-    def tensor(self) -> Any:
-        """The tensor over the result's memory; waits for the values."""
-        if self._tensor is None:
-            self._tensor = self._launch.tensor(self._index, self.output)
-        return self._tensor
-
-
-def tensor_of(value: Any) -> Any:
-    """A value as PyTorch takes it."""
-    return value.tensor() if isinstance(value, Crossing) else value
 
 
 def path_of(executable: Executable, emitted: Emitted, static: frozenset[int]) -> Path:

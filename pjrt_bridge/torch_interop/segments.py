@@ -7,8 +7,7 @@ device fails to do in a call, PyTorch does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,11 +16,12 @@ from torch import fx
 
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError, PjrtError
+from pjrt_bridge.mixed.launch import Crossing, Launch
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Executable
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit import Argument, Computed, Constant, Emitted
-from pjrt_bridge.torch_interop.paths import Crossing, Dispatched, Output, Started, path_of
+from pjrt_bridge.torch_interop.paths import Dispatched, path_of
 from pjrt_bridge.torch_interop.placement import source_line
 from pjrt_bridge.torch_interop.shortcut import Shortcut
 
@@ -154,7 +154,7 @@ class DeviceSegment:
         try:
             started = self._path.launch(values, call)
         except DEVICE_FAILURES as error:
-            return self.recover(values, call, error)
+            return self._in_torch(values, call, error)
         launch = Launch(self, values, started, call)
         call.began(launch)
         results = [Crossing(launch, index, item) for index, item in enumerate(started.outputs)]
@@ -174,8 +174,16 @@ class DeviceSegment:
         """Note a launch that went well."""
         self._failures = 0
 
-    def recover(self, values: list[Any], call: Call, error: PjrtBridgeError) -> Sequence[Any]:
-        """The outputs, from PyTorch, after the device failed."""
+    def recover(self, values: list[Any], call: Call, error: PjrtBridgeError) -> Mapping[int, Any]:
+        """The program's results by index, from PyTorch, after the device failed."""
+        outputs = self._in_torch(values, call, error)
+        return {
+            item.result: value
+            for item, value in zip(self.emitted.outputs, outputs, strict=True)
+            if isinstance(item, Computed)
+        }
+
+    def _in_torch(self, values: list[Any], call: Call, error: PjrtBridgeError) -> Sequence[Any]:
         self._failed(error)
         return self._host.start(values, call)
 
@@ -184,72 +192,6 @@ class DeviceSegment:
             self._shortcut.close()
         self._on_failure(error)
         self._failures += 1
-
-
-class Launch:
-    """A run of a device segment that may not have ended."""
-
-    __slots__ = ("_at", "_call", "_segment", "_started", "_values", "recovered")
-
-    def __init__(
-        self, segment: DeviceSegment, values: list[Any], started: Started, call: Call
-    ) -> None:
-        self._segment = segment
-        # If the device fails, PyTorch needs them: until the end is known, or until the results are
-        # read where that is a transfer.
-        self._values = values
-        self._started: Started | None = started
-        self._call = call
-        self._at = call.at
-        self.recovered: dict[int, Any] | None = None
-
-    def finish(self) -> None:
-        """Wait; where the device failed, compute in PyTorch."""
-        started, self._started = self._started, None
-        if started is None:
-            return
-        try:
-            started.finish()
-        except DEVICE_FAILURES as error:
-            self._recover(error)
-        else:
-            self._segment.succeeded()
-            if self._segment.shares:
-                self._values = []
-
-    def _recover(self, error: PjrtBridgeError) -> None:
-        values, self._values = self._values, []
-        outputs = self._segment.recover(values, self._call, error)
-        emitted = self._segment.emitted.outputs
-        self.recovered = {
-            item.result: value
-            for item, value in zip(emitted, outputs, strict=True)
-            if isinstance(item, Computed)
-        }
-
-    def abandon(self) -> None:
-        """Wait for the end, well or not."""
-        started, self._started = self._started, None
-        if started is not None:
-            with suppress(*DEVICE_FAILURES):
-                started.finish()
-        self._values = []
-
-    def tensor(self, index: int, output: Output) -> Any:
-        """A result, once it is there."""
-        self.finish()
-        if self.recovered is None:
-            try:
-                made = output.tensor()
-            except DEVICE_FAILURES as error:
-                if self._segment.shares:
-                    raise
-                self._recover(error)
-            else:
-                self._segment.count(index, self._at, self._call)
-                return made
-        assert self.recovered is not None
-        return self.recovered[index]
 
 
 def _came_before(error: PjrtBridgeError) -> bool:

@@ -1,5 +1,6 @@
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,9 +22,15 @@ def test_what_is_asked_is_measured(case: Case) -> None:
     for name in case.competitors:
         assert name.removesuffix(WARM) in COMPETITORS
         assert not name.endswith(WARM) or case.measure is Measure.START
+        assert _of_framework(case, name) is not None
     for asked in case.asked:
         assert {asked.competitor, *asked.against} <= set(case.competitors)
-    assert (case.jax is not None) or "jax" not in case.competitors
+
+
+def _of_framework(case: Case, name: str) -> object:
+    """The work of a case in the framework of a competitor."""
+    module = COMPETITORS[name.removesuffix(WARM)].module
+    return {"jax_jit": case.jax, "tf_function": case.tensorflow}.get(module, case.torch)
 
 
 def test_the_suite_is_of_families_that_have_what_is_compared() -> None:
@@ -48,6 +55,7 @@ SMALL = [
 
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 def test_work_gives_one_finite_tensor(case: Case) -> None:
+    assert case.torch is not None
     work = case.torch()
     with torch.no_grad():
         found = work.function(*work.inputs)
@@ -65,6 +73,7 @@ def test_work_gives_one_finite_tensor(case: Case) -> None:
     ids=lambda case: case.name,
 )
 def test_networks_run(case: Case) -> None:
+    assert case.torch is not None
     work = case.torch()
     with torch.set_grad_enabled(work.training):
         found = work.function(*work.inputs)
@@ -72,3 +81,21 @@ def test_networks_run(case: Case) -> None:
         assert found.shape == ()
         found.backward()
         assert any(item.grad is not None for item in work.function.parameters())
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.parametrize("case", cases.FAMILIES["tensorflow"], ids=lambda case: case.name)
+def test_competitors_of_tensorflow_compute_the_same(case: Case) -> None:
+    pytest.importorskip("tensorflow")
+    from benchmarks.competitors.tf_function import function_of
+
+    assert case.tensorflow is not None
+    found = []
+    for name in case.competitors:
+        work = case.tensorflow()
+        function = function_of(work, name)
+        # Twice: the second loss of a step shows what the first has updated.
+        function(*work.inputs)
+        found.append(function(*work.inputs).numpy())
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-4, atol=1e-5)

@@ -93,6 +93,18 @@ def test_an_earlier_run_is_shown_again(folder: Path, tmp_path: Path) -> None:
     assert again.read_text() == (folder / "found.json").read_text()
 
 
+def test_tensorflow_is_a_family_with_competitors_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    page = tmp_path / "page.md"
+    shown = run("--quick", "--only=Dense of 8", f"--document={page}")
+    for text in ("of tf.function", "1.00x", "1 x", "tf_interop in units of jit_compile"):
+        assert text in shown
+    assert "failed" not in shown
+    assert "absent" not in shown
+    assert "### TensorFlow" in page.read_text()
+    assert "| tf_interop / better of tf.function and jit_compile |" in page.read_text()
+
+
 def test_list() -> None:
     shown = run("--list", "--only=dispatch", "--only=mixed")
     assert f"dispatch: {ADD} (eager, inductor, pjrt" in shown

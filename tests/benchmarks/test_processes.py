@@ -1,6 +1,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,15 @@ def test_what_cannot_be_imported_is_absent() -> None:
         found = missing(process, "prepare", case="add of two arrays of 64", competitor="torch_xla")
     assert found.status == "absent"
     assert "torch_xla" in found.reason
+
+
+def test_without_tensorflow_its_competitors_are_absent(tmp_path: Path) -> None:
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('no TensorFlow here')")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    with Process(environment={"PYTHONPATH": path}) as process:
+        for competitor in ("tf.function", "jit_compile", "tf_interop"):
+            found = missing(process, "prepare", case="Dense of 8, batch 1", competitor=competitor)
+            assert (found.status, found.reason) == ("absent", "no TensorFlow here")
 
 
 def test_what_libraries_print_is_no_answer() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from benchmarks.case import Asked, Suite
 from benchmarks.figure import Figure
-from benchmarks.results import Outcome, Report, Result, shown
+from benchmarks.results import Outcome, Report, Result, base_of, shown
 
 SUITE = Suite(("kernels", "models"), Asked("pjrt", 1.0, ("eager", "inductor")))
 SECONDS = st.floats(1e-7, 1e3)
@@ -98,6 +98,14 @@ def test_a_mean_that_nothing_is_known_of_is_not_reached() -> None:
 
 def test_without_cases_of_the_suite_nothing_is_asked_of_it() -> None:
     assert Report({}, [result("dispatch", pjrt=1.0, eager=1.0)], suite=SUITE).verdicts() == []
+
+
+def test_each_framework_is_shown_beside_its_own() -> None:
+    tensorflow = Result(
+        "case", "tensorflow", "a call", "s", {"tf.function": Outcome(), "tf_interop": Outcome()}
+    )
+    assert base_of([tensorflow]) == "tf.function"
+    assert base_of([result(pjrt=1.0, eager=2.0)]) == "eager"
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from pjrt_bridge import registry
 from tests.cli.conftest import Command, write
 from tests.cli.test_cli import ADD
 from tests.exported.models import scaled
+from tests.fixtures.places import AFFINE, AFFINE_TEXT, BUNDLE, GRAM
 
 
 def test_for_this_machine(command: Command) -> None:
@@ -72,10 +74,40 @@ def test_a_saved_model_with_programs_for_several_sizes(command: Command, tmp_pat
     saved.save(tmp_path / "several")
     arguments = ("compile", tmp_path / "several", "-p", "reference", "-t", "reference")
     assert command(*arguments, "--size", "batch=8").status == 0
-    for sizes in ([], ["--size", "batch=9"]):
+    for sizes, said in (
+        ([], "has 2 programs; choose one, their"),
+        (["--size", "batch=9"], "found batch=9, which no program of"),
+    ):
         outcome = command(*arguments, *sizes)
         assert outcome.status == 1
+        assert said in outcome.err
         assert "their sizes are: batch=1; batch=8" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "name", "arguments"),
+    [
+        (AFFINE, [], "affine", 92),
+        (AFFINE_TEXT, [], "affine", 92),
+        (BUNDLE, ["--function", "forward"], "IrToHlo", 2768),
+        (GRAM, ["--platform", "tpu", "--size", "b=2"], "gram", 36),
+    ],
+)
+def test_what_other_exporters_wrote(
+    command: Command, model: Path, given: list[str], name: str, arguments: int
+) -> None:
+    outcome = command("compile", model, "-p", "cpu", "--json", *given)
+    assert outcome.status == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert (name in found["name"], found["memory"]["arguments"]) == (True, arguments)
+
+
+def test_the_platform_is_by_default_that_of_the_target(command: Command) -> None:
+    arguments = ("compile", GRAM, "-p", "reference", "--size", "b=2")
+    for target in ([], ["-t", "reference:2"]):
+        outcome = command(*arguments, *target)
+        assert outcome.status == 1
+        assert "platform: found 'reference', expected one of cpu, tpu" in outcome.err
 
 
 def test_what_cannot_be_meant(command: Command) -> None:
@@ -88,6 +120,8 @@ def test_what_cannot_be_meant(command: Command) -> None:
         (["--plugin", "none"], "plugin 'none' was not found"),
         (["--target-config", "missing.txt"], "missing.txt: No such file"),
         (["--size", "batch=1"], "is one program, and has no sizes"),
+        (["--function", "main"], "is one program, and has no functions"),
+        (["--platform", "cpu"], "is one program, and has no platforms"),
     ):
         outcome = command("compile", file, *arguments)
         assert outcome.status == 1, arguments

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.cli.conftest import Command
-from tests.exported.models import WEIGHT, scaled
+from tests.exported.models import WEIGHT, by_size, scaled
 from tests.fixtures.places import AFFINE, AFFINE_TEXT, BUNDLE, BUNDLE_IO, GRAM
 
 IO = dict(np.load(BUNDLE_IO))
@@ -109,6 +110,23 @@ def test_sizes_and_platforms_of_jax(command: Command) -> None:
     assert outcome.err == "error: --size: found 'b', expected name=number\n"
 
 
+def test_sizes_of_a_saved_model(command: Command) -> None:
+    by_size().save("model")
+    np.save("x.npy", np.ones(3, np.float32))
+    assert command("run", "model", "-i", "x.npy").status == 0
+    assert command("run", "model", "-i", "x.npy", "--size", "n=3").status == 0
+    outcome = command("run", "model", "-i", "x.npy", "--size", "n=2")
+    assert "argument 'x': found shape [3], expected [2]" in outcome.err
+    outcome = command("run", "model", "-i", "x.npy", "--size", "n=4")
+    assert outcome.err == (
+        "error: --size: found n=4, which no program of model has; their sizes are: n=2; n=3\n"
+    )
+    outcome = command("run", "model", "--platform", "tpu")
+    assert (
+        outcome.err == "error: --platform: model is a saved model, and has no platforms to choose\n"
+    )
+
+
 @pytest.mark.usefixtures("inputs")
 @pytest.mark.parametrize(
     ("given", "message"),
@@ -123,6 +141,30 @@ def test_inputs_that_do_not_fit(command: Command, given: list[str], message: str
     outcome = command("run", BUNDLE, *(part for text in given for part in ("-i", text)))
     assert outcome.status == 1
     assert outcome.err.startswith(f"error: {message}")
+
+
+def test_a_model_in_parts(command: Command) -> None:
+    torch = pytest.importorskip("torch")
+    from pjrt_bridge.torch_interop import export
+
+    class Distinct(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            found = torch.unique(x * 2)
+            return found, found.sum() * x
+
+    x = torch.tensor([1.0, 2, 2])
+    export(Distinct(), (x,), split=True).save("model")
+    np.save("x.npy", x.numpy())
+    outcome = command("run", "model", "-i", "x.npy", "-p", "cpu")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out == "result 0  float32 2\n[2. 4.]\nresult 1  float32 3\n[ 6. 12. 12.]\n"
+    outcome = command("run", "model")
+    assert outcome.status == 2
+    assert "  input x   float32 3\n  result 0  computed\n  result 1  computed\n" in outcome.out
+    outcome = command("compile", "model", "-p", "cpu")
+    assert outcome.status == 1
+    assert "model 'Distinct': its program is in 3 parts, some of them on the host" in outcome.err
+    assert command("compile", "model/program_0_2.stablehlo", "-p", "cpu").status == 0
 
 
 def test_files_with_an_equals_sign(command: Command) -> None:

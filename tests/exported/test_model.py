@@ -17,8 +17,8 @@ from pjrt_bridge.errors import (
     SignatureMismatch,
 )
 from pjrt_bridge.exported import ExportedModel, of_program
-from pjrt_bridge.exported.loaded import readable
 from pjrt_bridge.exported.manifest import Manifest
+from pjrt_bridge.exported.running import readable
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.saved import artifact_version
@@ -197,8 +197,8 @@ def flipped(data: bytes) -> bytes:
         ),
         (spoil("manifest.json", lambda d: b"[]"), r"field 'kind': found None, needed 'pjrt"),
         (
-            rewrite(lambda m: m.update(format=2)),
-            r"field 'format': found 2, needed 1 or less; it was written by",
+            rewrite(lambda m: m.update(format=3)),
+            r"field 'format': found 3, needed 2 or less; it was written by",
         ),
         (rewrite(lambda m: m.pop("files")), r"manifest.json: .*'files' is missing"),
         (rewrite(lambda m: m["files"].clear()), r"field 'files': 'program_0.stablehlo' is missing"),

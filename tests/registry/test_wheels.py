@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pjrt_bridge.errors import PluginNotFound
-from pjrt_bridge.registry import plugins, wheel_library
+from pjrt_bridge.errors import PluginLoadError, PluginNotFound
+from pjrt_bridge.registry import load, plugins, wheel_library
 from tests.registry.conftest import Site
 
 
@@ -52,11 +52,43 @@ def test_a_namespace_folder_counts_only_with_a_library(site: Site) -> None:
     assert (info.name, info.library, info.source) == ("chip", path, "module jax_plugins.chip")
 
 
-def test_a_bare_package_around_a_library(site: Site) -> None:
-    site.install("libtpu", files={"libtpu/__init__.py": "raise OSError", "libtpu/libtpu.so": ""})
+LIBTPU = {"libtpu/__init__.py": "raise OSError", "libtpu/libtpu.so": ""}
+
+
+def test_a_library_that_a_package_has_to_set_up_is_listed_and_not_loaded(site: Site) -> None:
+    site.install("libtpu", files=LIBTPU)
     (info,) = plugins()
     assert (info.name, info.source) == ("tpu", "package libtpu")
     assert info.library == site.folder / "libtpu" / "libtpu.so"
+    assert (info.available, info.spec) == (False, None)
+    assert "pip install pjrt-bridge-tpu" in str(info)
+    for asked in (None, "tpu", info):
+        with pytest.raises(PluginNotFound, match="pip install pjrt-bridge-tpu"):
+            load(asked)
+
+
+def test_such_a_library_is_loaded_by_its_path(site: Site) -> None:
+    """The user asked for it; here the file is none, which loading it finds."""
+    site.install("libtpu", files=LIBTPU)
+    with pytest.raises(PluginLoadError):
+        load(f"tpu:{site.folder}/libtpu/libtpu.so")
+
+
+def test_the_package_that_sets_it_up_replaces_it(site: Site) -> None:
+    site.install("libtpu", files=LIBTPU)
+    site.hook(
+        "pjrt-bridge-tpu",
+        "tpu_hook",
+        """
+        from pjrt_bridge.registry import wheel_library
+
+        @hookimpl
+        def pjrt_bridge_plugins():
+            return PluginSpec("tpu", wheel_library("libtpu", "libtpu.so"), priority=200)
+        """,
+    )
+    (info,) = plugins()
+    assert (info.name, info.available, info.priority) == ("tpu", True, 200)
 
 
 def test_extension_modules_are_no_plugins(site: Site) -> None:

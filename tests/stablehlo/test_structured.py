@@ -252,3 +252,16 @@ def test_a_barrier_gives_the_values_themselves():
     np.testing.assert_array_equal(found[1], y)
     text = program(lambda b, v: b.optimization_barrier([v]), tensor(2)).text
     assert "stablehlo.optimization_barrier" in text
+
+
+def test_a_stored_value_is_itself_by_a_function_that_is_not_inlined():
+    x, y, z = X.astype("float32"), np.arange(3), np.ones((2, 3), "float32")
+    found = run(lambda b, *values: [b.stored(value) for value in values], x, y, z)
+    for value, expected in zip(found, (x, y, z), strict=True):
+        np.testing.assert_array_equal(value, expected)
+    written = program(
+        lambda b, v, w: b.add(b.stored(v), b.stored(b.negate(w))), tensor(2), tensor(2)
+    )
+    # One function for each type.
+    assert written.text.count("func.func private") == 1
+    assert written.text.count('inlineable = "false"') == 2

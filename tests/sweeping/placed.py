@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch._dynamo.exc import BackendCompilerFailed
 
 from pjrt_bridge.mixed.obstacle import Obstacle
-from pjrt_bridge.torch_interop import records
+from pjrt_bridge.torch_interop.ledger import LEDGER, compiled_graphs
 
 _ARGUMENT = re.compile(r"(arg|primals|tangents)\w*_\d+")
 
@@ -39,9 +39,9 @@ def take() -> list[Placed]:
             tuple(sorted({_name(obstacle) for obstacle in graph.obstacles})),
             graph.within is not None,
         )
-        for graph in records.compiled_graphs()
+        for graph in compiled_graphs()
     ]
-    records.forget()
+    LEDGER.forget()
     return found
 
 

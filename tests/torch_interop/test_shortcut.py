@@ -17,9 +17,10 @@ from torch import nn
 import pjrt_bridge
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import PjrtBridgeError
+from pjrt_bridge.mixed import records
 from pjrt_bridge.runtime import callbacks, dispatch, live_handles
 from pjrt_bridge.runtime.handles import defer
-from pjrt_bridge.torch_interop import compiled_graphs, records
+from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.shortcut import Shortcut
 from tests.plugins import require_dispatcher
 from tests.runtime.launching import Fault, too_small

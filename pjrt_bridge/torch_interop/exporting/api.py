@@ -23,8 +23,10 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting import torch_xla
+from pjrt_bridge.torch_interop.exporting.assertions import take_assertions
 from pjrt_bridge.torch_interop.exporting.capture import Captured, capture
-from pjrt_bridge.torch_interop.exporting.lowering import array_of, lower, with_keys
+from pjrt_bridge.torch_interop.exporting.emission import array_of
+from pjrt_bridge.torch_interop.exporting.lowering import lower, with_keys
 from pjrt_bridge.torch_interop.exporting.symbols import Symbols
 from pjrt_bridge.torch_interop.exporting.training import capture_step
 
@@ -41,6 +43,7 @@ def export(
     training: bool = False,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
+    split: bool = False,
     target: str | Client | None = None,
     name: str | None = None,
     exporter: Literal["pjrt", "torch_xla"] = "pjrt",
@@ -64,6 +67,9 @@ def export(
             as its result, the result's entry `"loss"`, or the first of several.
         optimizer: for `training`, over parameters of the model. The program is then a whole step:
             it gives `{"loss", "outputs"}`, and new values to parameters and the optimizer's state.
+        split: where operators do not lower, make a program in parts: several for the device, and
+            between them what PyTorch runs on the host, which then needs PyTorch. By default such a
+            model is refused.
         target: StableHLO version that the artifacts are for, such as `"1.8.0"`; of a client, its
             plugin's; by default the one that plugins of the last four weeks and the default plugin
             read.
@@ -71,8 +77,8 @@ def export(
         exporter: `"torch_xla"`: PyTorch/XLA's own export lowers the model, where that is installed.
 
     Raises:
-        NotExportable: operators that do not lower (all of them, with their source lines), or
-            arguments that no program can have.
+        NotExportable: operators that do not lower (all of them, with their source lines), arguments
+            that no program can have, or a part on the host that cannot be saved.
         OptionError: options that contradict each other, or sizes that the model does not have.
         ProgramError: a target version that there is none of.
         Exception: as torch.export raises it, for a model that it cannot trace.
@@ -92,10 +98,10 @@ def export(
     version = _version(target)
     called = name or _name(model)
     if exporter == "torch_xla":
-        if training or kwargs or dynamic_shapes is not None or sizes is not None:
+        if training or split or kwargs or dynamic_shapes is not None or sizes is not None:
             raise OptionError(
                 "exporter 'torch_xla': it takes arguments by position of fixed sizes, and makes no "
-                "training steps"
+                "training steps and no parts"
             )
         program = _exported(model, tuple(args), {}, None)
         return torch_xla.export(program, _positional(model), name=called, target=version)
@@ -109,6 +115,7 @@ def export(
         names = _positional(model)
         captured = capture(program, names)
         symbols = Symbols.of(program, captured, names, dynamic_shapes)
+    assertions = take_assertions(captured.module.graph)
     module, keys = with_keys(captured.module)
     lowered = [
         lower(
@@ -117,6 +124,8 @@ def export(
             keys,
             name=called if not chosen else "_".join([called, *map(str, chosen.values())]),
             sizes=chosen,
+            assertions=assertions,
+            split=split,
         )
         for chosen in symbols.choices(sizes)
     ]
@@ -126,10 +135,7 @@ def export(
             weights[held] = Weight("constant", dtypes.from_numpy(array.dtype), array.shape, held)
             tensors[held] = array
     used = {
-        slot.of
-        for one in lowered
-        for slot in (*one.specialization.parameters, *one.specialization.outputs)
-        if slot.kind == "weight"
+        slot.of for one in lowered for slot in one.specialization.slots if slot.kind == "weight"
     }
     weights = {key: weight for key, weight in weights.items() if key in used}
     kept = {weight.tensor for weight in weights.values()}

@@ -218,5 +218,5 @@ def finish(graph: fx.Graph, updates: Mapping[int, Any], results: Sequence[Any]) 
     for node in reversed(list(graph.nodes)):
         name = compat.operator_name(node.target)
         unused = node.op == "call_function" and not node.users and not node.is_impure()
-        if name == _SETTLED or (unused and name != COPY):
+        if name == _SETTLED or (unused and name not in (COPY, *compat.CHECKS)):
             graph.erase_node(node)

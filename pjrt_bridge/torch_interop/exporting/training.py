@@ -167,7 +167,13 @@ def _joint(program: ExportedProgram, sources: list[Source]) -> _Joint:
         detached.meta = dict(leaves[at].meta)
         kept.append(detached)
     forward.output(tuple(kept))
-    joint, signature = compat.export_joint(fx.GraphModule(program.graph_module, forward), values, 0)
+    whole = fx.GraphModule(program.graph_module, forward)
+    try:
+        joint, signature = compat.export_joint(whole, values, 0)
+    except compat.DATA_DEPENDENT as error:
+        raise NotExportable(
+            f"training: torch traces no gradients where a size depends on data: {error}"
+        ) from error
 
     made = fx.Graph()
     copies: dict[fx.Node, Any] = {}

@@ -1,8 +1,9 @@
 """What most of a model's time goes into, and how StableHLO says it.
 
-These are products, convolutions and reductions. Lowerings compute them through `Context.kernels`. A
-package that knows something faster for its plugin derives from `Kernels` and brings an instance
-through the hook `pjrt_bridge_kernels`, so that what an operator means is written once.
+These are products, convolutions and reductions, which lowerings compute through `Context.kernels`,
+and values that several of them read. A package that knows something faster for its plugin derives
+from `Kernels` and brings an instance through the hook `pjrt_bridge_kernels`, so that what an
+operator means is written once.
 """
 
 from __future__ import annotations
@@ -72,6 +73,15 @@ class Kernels:
             out_dtype=wide,
         )
         return _rounded(b, total, dtype)
+
+    def share(self, b: Builder, x: Value) -> Value:
+        """A value that several loops read; the same one, or that computed only once.
+
+        Args:
+            b: the builder to emit into.
+            x: the result of an elementwise operation.
+        """
+        return x
 
     def reduce(self, b: Builder, fold: Fold, x: Value, dims: Sequence[int]) -> Value:
         """Fold dimensions of `x` away, in its own element type.

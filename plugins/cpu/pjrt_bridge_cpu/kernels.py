@@ -1,4 +1,4 @@
-"""What products, convolutions and reductions of programs for XLA's CPU plugin are made of."""
+"""What programs for XLA's CPU plugin are made of where the portable kernels are slow."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from pjrt_bridge_cpu.onednn import is_off
 from pjrt_bridge_cpu.onednn.kernels import OneDnnKernels
 from pjrt_bridge_cpu.onednn.probe import pays
 from pjrt_bridge_cpu.reductions import BlockedReductions
+from pjrt_bridge_cpu.storing import StoredValues
+from pjrt_bridge_cpu.turning import TurnedProducts
 
 
-class CpuKernels(OneDnnKernels, BlockedReductions):
-    """Products and convolutions by oneDNN, reductions by columns."""
+class XlaKernels(TurnedProducts, BlockedReductions, StoredValues):
+    """Products with transposed weights turned, reductions by columns, shared values stored."""
+
+
+class CpuKernels(OneDnnKernels, XlaKernels):
+    """The same, with products and convolutions by oneDNN."""
 
 
 def kernels(library: Path | None) -> Kernels:
@@ -23,5 +29,5 @@ def kernels(library: Path | None) -> Kernels:
         library: the build, where it is known to contain oneDNN.
     """
     if library is None or is_off():
-        return BlockedReductions()
+        return XlaKernels()
     return CpuKernels(partial(pays, library))

@@ -10,9 +10,8 @@ import torch
 from pjrt_bridge.registry import load
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge_cpu import kernels, pjrt_bridge_kernels
-from pjrt_bridge_cpu.kernels import CpuKernels
+from pjrt_bridge_cpu.kernels import CpuKernels, XlaKernels
 from pjrt_bridge_cpu.onednn.kinds import kinds
-from pjrt_bridge_cpu.reductions import BlockedReductions
 
 TOLERANCE = {torch.bfloat16: (1e-2, 1e-2), torch.float32: (2e-5, 2e-5)}
 
@@ -139,7 +138,7 @@ def test_it_can_be_ruled_out(written: Counter[str], monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PJRT_BRIDGE_ONEDNN", "off")
     compare(torch.mm, torch.randn(33, 33).bfloat16(), torch.randn(33, 33).bfloat16())
     assert not written
-    assert type(pjrt_bridge_kernels(load("cpu"))) is BlockedReductions
+    assert type(pjrt_bridge_kernels(load("cpu"))) is XlaKernels
 
 
 def test_other_plugins_get_no_calls() -> None:

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from pjrt_bridge import registry
 from pjrt_bridge_cpu.onednn import probe
+from pjrt_bridge_cpu.onednn.kinds import kinds
 from pjrt_bridge_cpu.onednn.probe import Finding, finding
 
 PRODUCT = "bfloat16_product"
@@ -128,3 +131,40 @@ def test_the_least_size_decides(library: Path, monkeypatch: pytest.MonkeyPatch) 
     assert probe.pays(library, PRODUCT, 10**7)
     monkeypatch.setattr(probe, "finding", lambda *args: Finding(None, "it died"))
     assert not probe.pays(library, PRODUCT, 10**12)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "size"),
+    [
+        ((0.9, 0.7, 0.6, 0.5), 2),
+        ((0.5, 0.9, 0.6, 0.5), 3),
+        ((0.5, 0.5, 0.5, 0.9), None),
+        ((0.9, 0.9, 0.9, 0.5), None),
+        ((0.5, 0.5, 0.5, 0.5), 1),
+    ],
+)
+def test_the_last_rungs_decide_and_one_alone_does_not(
+    ratios: tuple[float, ...], size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = kinds()[CONVOLUTION]
+    given = iter(ratios)
+    monkeypatch.setattr(probe, "ratio", lambda client, case: next(given))
+    monkeypatch.setattr(probe, "_is_busy", lambda: True)
+    ladder = [replace(case, size=index) for index, case in enumerate(kind.ladder, 1)]
+    found = probe.judge(registry.client("cpu"), replace(kind, checks=(), ladder=tuple(ladder)))
+    assert found.size == size
+    assert found.doubtful == (size is None)
+
+
+def test_what_was_too_slow_on_a_busy_machine_is_tried_again_when_it_is_not(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [Finding(None, "too slow", ((7, 1.0),), doubtful=True), Finding(7, "", ((7, 0.5),))]
+    monkeypatch.setattr(probe, "probe", lambda *args: (answers.pop(0), True))
+    doubted = finding(library, PRODUCT)
+    assert doubted.size is None
+    for busy, size in ((True, None), (False, 7), (True, 7), (False, 7)):
+        monkeypatch.setattr(probe, "_known", {})
+        monkeypatch.setattr(probe, "_is_busy", lambda busy=busy: busy)
+        assert finding(library, PRODUCT).size == size
+    assert not answers

@@ -4,6 +4,10 @@
 kind against XLA's own numbers, then measures the ladder, and prints what it found as JSON. What
 comes of it is kept beside the compile cache, for this build of the library, this processor and this
 number of cores. A process that dies or gives other numbers rules the kind out.
+
+Other processes may compute meanwhile. So the least times of many rounds are compared, more rounds
+decide what is near the limit, and that a kind was too slow on a busy machine is believed only until
+the machine is not busy.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +31,7 @@ import numpy as np
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import PjrtBridgeError
-from pjrt_bridge.runtime import Client, Plugin
+from pjrt_bridge.runtime import Buffer, Client, Executable, Plugin
 from pjrt_bridge.runtime.cache import Cache
 from pjrt_bridge.runtime.compile_cache import FOLDER_VARIABLE, cache_folder
 from pjrt_bridge.runtime.identity import library_hash, processor
@@ -35,7 +40,7 @@ from pjrt_bridge.stablehlo.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.onednn.kinds import Body, Case, Kind, kinds
 
-GAIN = 1.5
+GAIN = 1.25
 """A kind has to be so many times faster: its programs have no place in the compile cache."""
 SECONDS = 60.0
 """A process that takes longer hangs."""
@@ -43,8 +48,12 @@ SECONDS = 60.0
 MODULE = __spec__.name
 """What the process runs."""
 
-_FORMAT = "1"
+_FORMAT = "2"
 _ROUNDS = 7
+"""At least; as many without a new least time end the measurement."""
+_MOST_ROUNDS = 60
+_NEAR = 1.4
+"""So many times slower than the limit may be noise."""
 _LIMIT = 1_000_000
 
 _lock = threading.Lock()
@@ -59,11 +68,13 @@ class Finding:
         size: from which on it is used; None for never.
         reason: why not, for people; empty where it is used.
         ratios: by size its time in units of XLA's.
+        doubtful: it was too slow, and the machine was busy with other things.
     """
 
     size: int | None
     reason: str = ""
     ratios: tuple[tuple[int, float], ...] = ()
+    doubtful: bool = False
 
 
 def pays(library: Path, kind: str, size: int) -> bool:
@@ -90,7 +101,7 @@ def _kept(library: Path, kind: str) -> Finding:
         return probe(library, kind)[0]
     key = _key(library, kind)
     found = _read(cache.get(key))
-    if found is None:
+    if found is None or (found.doubtful and not _is_busy()):
         found, final = probe(library, kind)
         if final:
             cache.put(key, json.dumps(asdict(found)).encode())
@@ -132,7 +143,7 @@ def _read(data: bytes | None) -> Finding | None:
         return None
     if size is not None and (type(size) is not int or size < 0):
         return None
-    return Finding(size, str(fields.get("reason", "")), ratios)
+    return Finding(size, str(fields.get("reason", "")), ratios, bool(fields.get("doubtful")))
 
 
 def _cache() -> Cache | None:
@@ -159,6 +170,14 @@ def _cores() -> int:
     return os.cpu_count() or 1 if affinity is None else len(affinity(0))
 
 
+def _is_busy() -> bool:
+    """Whether more than this process has been computing here, in the last minute."""
+    try:
+        return os.getloadavg()[0] > _cores()
+    except OSError:
+        return False
+
+
 @cache
 def _versions() -> tuple[str, ...]:
     return tuple(map(metadata.version, ("pjrt-bridge", "pjrt-bridge-cpu", "jaxlib")))
@@ -175,28 +194,37 @@ def judge(client: Client, kind: Kind) -> Finding:
             what = ", ".join(map(str, case.types))
             return Finding(None, f"its numbers are not XLA's, for {what}")
     ratios = tuple((case.size, round(ratio(client, case), 3)) for case in kind.ladder)
-    size = None
-    for rung, found in reversed(ratios):
-        if found * GAIN > 1:
-            break
-        size = rung
-    reason = "" if size is not None else f"it is not {GAIN} times faster"
-    return Finding(size, reason, ratios)
+    faster = list(takewhile(lambda rung: rung[1] * GAIN <= 1, reversed(ratios)))
+    # One rung alone may be noise.
+    if len(faster) > 1:
+        return Finding(faster[-1][0], "", ratios)
+    return Finding(None, f"it is not {GAIN} times faster", ratios, _is_busy())
 
 
-def ratio(client: Client, case: Case, rounds: int = _ROUNDS) -> float:
+def ratio(client: Client, case: Case) -> float:
     """The least time of a call in units of XLA's, of rounds in turns."""
     arguments = [client.put(array) for array in _arguments(case)]
     ways = [client.compile(_program(case, body)) for body in (case.call, case.plain)]
-    times: list[list[float]] = [[], []]
-    for turn in range(rounds + 1):
-        for executable, samples in zip(ways, times, strict=True):
-            started = time.perf_counter()
-            for result in executable.execute(arguments):
-                result.block_until_ready()
-            if turn:
-                samples.append(time.perf_counter() - started)
-    return min(times[0]) / min(times[1])
+    for executable in ways:
+        _time(executable, arguments)
+    least = [float("inf"), float("inf")]
+    idle = 0
+    for turn in range(_MOST_ROUNDS):
+        before = tuple(least)
+        for index, executable in enumerate(ways):
+            least[index] = min(least[index], _time(executable, arguments))
+        idle = 0 if least[0] < 0.98 * before[0] or least[1] < 0.98 * before[1] else idle + 1
+        near = 1 < GAIN * least[0] / least[1] < _NEAR
+        if turn >= _ROUNDS and idle >= (3 * _ROUNDS if near else _ROUNDS):
+            break
+    return least[0] / least[1]
+
+
+def _time(executable: Executable, arguments: Sequence[Buffer]) -> float:
+    started = time.perf_counter()
+    for result in executable.execute(arguments):
+        result.block_until_ready()
+    return time.perf_counter() - started
 
 
 def _once(client: Client, case: Case, body: Body) -> np.ndarray[Any, Any]:

@@ -15,7 +15,6 @@ from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.mixed.report import GraphReport, SegmentReport
-from pjrt_bridge.torch_interop import compat
 
 
 @dataclass(eq=False)
@@ -51,7 +50,7 @@ class GraphRecord:
         kind: `"inference"`, `"forward"` or `"backward"`.
         name: tells it from the other graphs of the same code.
         plugin: name of the plugin.
-        code: which code torch compiled, and the how-manieth time; None outside of torch.compile.
+        code: which code the framework compiled, and the how-manieth time; None where it tells none.
         trigger: what made the bridge compile it again for other sizes; None otherwise.
         within: the record of the graph whose segment it specializes.
         segments: in running order.
@@ -69,7 +68,7 @@ class GraphRecord:
     lowering_seconds: float = 0.0
     last: Call | None = None
     recent: Callable[[], Call | None] | None = None
-    code: tuple[int, int] | None = field(default_factory=compat.compile_id)
+    code: tuple[int, int] | None = None
 
     def report(
         self, call: Call | None = None, trigger: str | None = None, *, ran: bool = True
@@ -104,39 +103,32 @@ class GraphRecord:
         )
 
 
-_graphs: deque[GraphRecord] = deque(maxlen=1000)
-_warned: set[str] = set()
+class Ledger:
+    """What a framework's compiler made since the last reset, and which warnings it gave."""
 
+    def __init__(self) -> None:
+        self._graphs: deque[GraphRecord] = deque(maxlen=1000)
+        self._warned: set[str] = set()
 
-def add(record: GraphRecord) -> None:
-    """Keep the record of a graph that was compiled."""
-    _graphs.append(record)
+    def add(self, record: GraphRecord) -> None:
+        """Keep the record of a graph that was compiled."""
+        self._graphs.append(record)
 
+    @property
+    def graphs(self) -> tuple[GraphRecord, ...]:
+        """The graphs that were compiled since the last reset, oldest first (the last 1000)."""
+        return tuple(self._graphs)
 
-def graph_records() -> tuple[GraphRecord, ...]:
-    """The graphs that were compiled since the last reset, oldest first (the last 1000)."""
-    return tuple(_graphs)
+    def forget(self) -> None:
+        """Forget all graphs, and which warnings were given."""
+        self._graphs.clear()
+        self._warned.clear()
 
-
-def compiled_graphs() -> tuple[GraphReport, ...]:
-    """What became of the graphs that were compiled since the last reset (the last 1000).
-
-    Oldest first; a graph whose sizes differ from call to call is in it once for each set of sizes.
-    """
-    return tuple(record.report() for record in _graphs)
-
-
-def forget() -> None:
-    """Forget all graphs, and which warnings were given."""
-    _graphs.clear()
-    _warned.clear()
-
-
-def warn_once(text: str) -> None:
-    """Warn of something that runs on the host, unless it was said before."""
-    if text not in _warned:
-        _warned.add(text)
-        warnings.warn(text, HostFallbackWarning, stacklevel=2)
+    def warn_once(self, text: str) -> None:
+        """Warn of something that runs on the host, unless it was said before."""
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(text, HostFallbackWarning, stacklevel=2)
 
 
 class Watch:

@@ -1,0 +1,386 @@
+"""Everything of TensorFlow that is not public, in one place.
+
+Known to work with TensorFlow 2.21. What TensorFlow gives is typed `Any`: it ships no types.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from operator import itemgetter
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python import pywrap_tfe
+from tensorflow.python.eager import context, execute
+from tensorflow.python.eager.polymorphic_function import (
+    function_type_utils,
+    polymorphic_function,
+)
+from tensorflow.python.framework import function_def_to_graph, kernels, op_def_registry, ops
+from tensorflow.python.framework.func_graph import FuncGraph
+
+from pjrt_bridge.errors import NotExportable
+from pjrt_bridge.runtime.dispatch import Capsules
+
+EagerTensor: Any = ops.EagerTensor
+ConcreteFunction: Any = tf.types.experimental.ConcreteFunction
+PolymorphicFunction: Any = polymorphic_function.Function
+
+_XLA = "XLA_CPU_JIT"
+
+
+# -- tensors and variables -------------------------------------------------------------------------
+
+
+def capsules() -> Capsules:
+    """How TensorFlow's tensors are read and made in C."""
+    return Capsules(EagerTensor, to_capsule, from_capsule)
+
+
+def to_capsule(tensor: Any) -> Any:
+    """A DLPack capsule over a tensor's memory; None for types whose export aborts the process."""
+    if tensor._datatype_enum() in _UNSAFE:
+        return None
+    return pywrap_tfe.TFE_ToDlpackCapsule(tensor)
+
+
+_UNSAFE = frozenset(
+    dtype.as_datatype_enum for dtype in (tf.string, tf.resource, tf.variant)
+) | frozenset(
+    dtype.as_datatype_enum for dtype in (tf.qint8, tf.qint16, tf.qint32, tf.quint8, tf.quint16)
+)
+
+
+def from_capsule(capsule: Any) -> Any:
+    """A tensor over a capsule's memory, which has to begin at a multiple of 64 bytes.
+
+    TensorFlow takes other memory, too, and aborts the process when it uses it.
+    """
+    current = context.context()
+    # Nobody may have made a tensor yet.
+    current.ensure_initialized()
+    return pywrap_tfe.TFE_FromDlpackCapsule(capsule, current._handle)
+
+
+def value_of(tensor: Any) -> bytes:
+    """The bytes of a small tensor's elements, to tell it from others of its kind."""
+    found: bytes = tensor.numpy().tobytes()
+    return found
+
+
+def reader(variables: Sequence[Any]) -> Callable[[], list[Any]]:
+    """A function that gives the values of variables (their handles), over the same memory."""
+    if not variables:
+        return list
+    types = [handle_shapes(handle)[0][1].as_datatype_enum for handle in variables]
+    return partial(
+        pywrap_tfe.TFE_Py_Execute,
+        context.context()._handle,
+        None,
+        "_ReadVariablesOp",
+        list(variables),
+        ("N", len(types), "dtypes", types),
+        len(types),
+    )
+
+
+def has_open_shape(held: Any) -> bool:
+    """Whether what a function holds is a variable that may change its shape."""
+    return is_variable(held) and not handle_shapes(held)[0][0].is_fully_defined()
+
+
+def is_variable(held: Any) -> bool:
+    """Whether what a function holds is a variable's handle."""
+    return bool(held.dtype == tf.resource) and bool(handle_shapes(held))
+
+
+def assign(variable: Any, value: Any) -> None:
+    """Give a variable (its handle) a new value, which it takes without a copy."""
+    pywrap_tfe.TFE_Py_FastPathExecute(
+        context.context(), "AssignVariableOp", None, variable, value, "validate_shape", False
+    )
+
+
+def constant(made: Any) -> Any:
+    """The value of a graph's constant as an eager tensor."""
+    with tf.init_scope():
+        return tf.constant(tf.make_ndarray(made.get_attr("value")), made.outputs[0].dtype)
+
+
+def handle_shapes(handle: Any) -> list[tuple[Any, Any]]:
+    """Shape and type of what a resource handle leads to, where it is a variable."""
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set:
+        return []
+    return [
+        (tf.TensorShape(item.shape), tf.dtypes.as_dtype(item.dtype)) for item in data.shape_and_type
+    ]
+
+
+def set_handle_data(tensor: Any, like: Any) -> None:
+    """Tell a graph's resource tensor what another one leads to."""
+    data = getattr(like, "_handle_data", None)
+    if data is not None and data.is_set:
+        tensor._handle_data = data
+
+
+def constant_value(tensor: Any) -> Any:
+    """What a graph's tensor always is, as a NumPy array; None where that is not known."""
+    return tf.get_static_value(tensor)
+
+
+def is_recording() -> bool:
+    """Whether a gradient tape or a forward accumulator is open in this thread."""
+    return not pywrap_tfe.TFE_Py_TapeSetIsEmpty()
+
+
+def should_record(tensors: Sequence[Any]) -> bool:
+    """Whether an open tape wants the gradient of something computed from these."""
+    return bool(pywrap_tfe.TFE_Py_TapeSetPossibleGradientTypes(list(tensors)))
+
+
+runs_eagerly: Callable[[], bool] = tf.config.functions_run_eagerly
+executing_eagerly: Callable[[], bool] = tf.executing_eagerly
+
+
+# -- structures ------------------------------------------------------------------------------------
+
+
+def packer(concrete: Any) -> Callable[[Sequence[Any]], Any]:
+    """What gives the flat results of a concrete function their structure."""
+    structure = concrete.structured_outputs
+    if isinstance(structure, tf.Tensor):
+        return itemgetter(0)
+    if type(structure) in (tuple, list) and all(isinstance(item, tf.Tensor) for item in structure):
+        made: Callable[[Sequence[Any]], Any] = type(structure)
+        return made
+    packed: Callable[[Sequence[Any]], Any] = concrete.function_type.pack_output
+    return packed
+
+
+def arguments(
+    function: Any, concrete: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[Any]:
+    """The flat tensors that a call gives one of a function's concrete functions.
+
+    Raises:
+        TypeError: as TensorFlow does for arguments that the function does not take.
+    """
+    bound = function_type_utils.bind_function_inputs(
+        tuple(args), dict(kwargs), function._function_type, function._default_values
+    )
+    held = concrete.function_type
+    found: list[Any] = held.unpack_inputs(held.bind(*bound.args, **bound.kwargs))
+    return found
+
+
+# -- functions -------------------------------------------------------------------------------------
+
+
+def called(graph: Any, name: str) -> Any:
+    """The graph of a function that a graph's operation calls.
+
+    Raises:
+        NotExportable: it calls functions of TensorFlow 1, which cannot be read.
+    """
+    while graph is not None:
+        function = graph._get_function(name)
+        if function is not None:
+            if getattr(function, "graph", None) is not None:
+                return function.graph
+            break
+        graph = getattr(graph, "outer_graph", None)
+    definition = context.context().get_function_def(name)
+    try:
+        return function_def_to_graph.function_def_to_graph(definition, propagate_device_spec=True)
+    except (RuntimeError, ValueError) as error:
+        raise NotExportable(f"function {name!r} cannot be read: {error}") from error
+
+
+def callee(made: Any) -> str | None:
+    """The name of the function that an operation calls and does nothing else; None if it does."""
+    if made.type in ("PartitionedCall", "StatefulPartitionedCall"):
+        return str(made.get_attr("f").name)
+    # Functions of TensorFlow 1 are types of operations in their graph.
+    return str(made.type) if op_def_registry.get(made.type) is None else None
+
+
+def deferred(graph: Any) -> int:
+    """How many arguments of a function TensorFlow finds anew for each call."""
+    return len(getattr(graph, "deferred_external_captures", ()))
+
+
+def traceback(operation: Any) -> list[Any]:
+    """The frames in which an operation was made, innermost last; empty where that is not known."""
+    try:
+        return list(operation.traceback)
+    except (AttributeError, ValueError, TypeError):
+        return []
+
+
+def call(name: str, inputs: Sequence[Any], outputs: int) -> Sequence[Any]:
+    """Call a concrete function by its name, with its captured inputs.
+
+    Raises:
+        tf.errors.OpError: as TensorFlow does.
+    """
+    found: Sequence[Any] = execute.execute(name, outputs, list(inputs), _ATTRIBUTES, _context())
+    return found
+
+
+_ATTRIBUTES = ("executor_type", "", "config_proto", b"")
+_context = context.context
+
+
+def attributes(made: Any) -> tuple[Any, ...] | None:
+    """The attributes of an operation as `execute` takes them; None where that cannot be said."""
+    found: list[Any] = []
+    for attribute in made.op_def.attr:
+        value = made.node_def.attr[attribute.name]
+        if attribute.type.removeprefix("list(").rstrip(")") in ("func", "tensor"):
+            return None
+        if attribute.type.startswith("list("):
+            kind = _ATTRIBUTE_FIELDS[attribute.type[5:-1]]
+            items = [_plain(item) for item in getattr(value.list, kind)]
+            found += [attribute.name, items]
+        else:
+            kind = _ATTRIBUTE_FIELDS[attribute.type]
+            found += [attribute.name, _plain(getattr(value, kind))]
+    return tuple(found)
+
+
+_ATTRIBUTE_FIELDS = {
+    "bool": "b",
+    "float": "f",
+    "int": "i",
+    "shape": "shape",
+    "string": "s",
+    "type": "type",
+}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "unknown_rank"):
+        return None if value.unknown_rank else [item.size for item in value.dim]
+    return value
+
+
+def run(type: str, inputs: Sequence[Any], attributes: tuple[Any, ...], outputs: int) -> list[Any]:
+    """Run one operation on eager tensors.
+
+    Raises:
+        tf.errors.OpError: as TensorFlow does.
+    """
+    found: list[Any] = execute.execute(type, outputs, list(inputs), attributes, _context())
+    return found
+
+
+def capture(tensor: Any) -> Any:
+    """An eager tensor as a captured input of the function that is being traced."""
+    graph = ops.get_default_graph()
+    assert isinstance(graph, FuncGraph)
+    return graph.capture(tensor)
+
+
+def copy(made: Any, inputs: Sequence[Any], before: Sequence[Any], name: str) -> Any:
+    """An operation like another in the function that is being traced.
+
+    Args:
+        made: the other one, whose graph knows the functions that it refers to.
+        inputs: tensors, of that function or eager ones, which become captured inputs.
+        before: operations that run before it.
+        name: of the copy.
+    """
+    graph = ops.get_default_graph()
+    attributes = {
+        key: value for key, value in made.node_def.attr.items() if key not in _OWN_ATTRIBUTES
+    }
+    for value in attributes.values():
+        for function in (value.func, *value.list.func):
+            if function.name:
+                _add_function(graph, made.graph, function.name)
+    with graph.control_dependencies(list(before)):
+        return graph._create_op_internal(
+            made.type,
+            list(inputs),
+            [tensor.dtype for tensor in made.outputs],
+            [tensor.dtype.base_dtype for tensor in made.inputs],
+            name,
+            attributes,
+            made.op_def,
+        )
+
+
+_OWN_ATTRIBUTES = frozenset({"_class", "_gradient_op_type", "_output_shapes"})
+"""Attributes that are about the graph in which an operation was made."""
+
+
+def _add_function(graph: Any, source: Any, name: str) -> None:
+    while source is not None:
+        function = source._get_function(name)
+        if function is not None:
+            graph._add_function_recursive(function)
+            return
+        source = getattr(source, "outer_graph", None)
+
+
+# -- StableHLO -------------------------------------------------------------------------------------
+
+
+def stablehlo(function: Any, arguments: Sequence[Any]) -> bytes:
+    """MLIR bytecode of a concrete function: StableHLO with attributes and operations of MHLO.
+
+    Args:
+        function: whose captured inputs follow the arguments.
+        arguments: a TensorSpec for each; a tensor where its value has to be known, which then is
+            no parameter any more.
+
+    Raises:
+        NotExportable: XLA cannot compile it; the message names operation and node.
+    """
+    try:
+        found = context.context().get_compiler_ir(
+            device_name="/job:localhost/replica:0/task:0/device:CPU:0",
+            platform_name=None,
+            function_name=function.name,
+            flat_args=list(arguments),
+            captured_inputs=function.captured_inputs,
+            stage="stablehlo_serialized",
+        )
+    except (tf.errors.OpError, ValueError) as error:
+        raise NotExportable(str(error)) from error
+    return bytes(found)
+
+
+_loading = threading.Lock()
+
+
+def xla_kernels() -> Mapping[str, Sequence[Mapping[str, frozenset[int]]]]:
+    """For each operation that XLA compiles its kernels: allowed types by attribute."""
+    with _loading:
+        return _xla_kernels()
+
+
+@cache
+def _xla_kernels() -> Mapping[str, Sequence[Mapping[str, frozenset[int]]]]:
+    # They are registered by the first compilation.
+    with eagerly():
+        first = tf.function(tf.negative).get_concrete_function(tf.TensorSpec([], tf.float32))
+        stablehlo(first, [tf.TensorSpec([], tf.float32)])
+    found: dict[str, list[Mapping[str, frozenset[int]]]] = {}
+    for kernel in kernels.get_all_registered_kernels().kernel:
+        if kernel.device_type == _XLA:
+            found.setdefault(kernel.op, []).append(
+                {item.name: frozenset(item.allowed_values.list.type) for item in kernel.constraint}
+            )
+    return found
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Outside of whatever function is being traced."""
+    with tf.init_scope():
+        yield

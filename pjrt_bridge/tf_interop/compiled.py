@@ -1,0 +1,244 @@
+"""A concrete function, compiled: placed, divided, exported, and run in parts."""
+
+from __future__ import annotations
+
+import re
+import time
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from pjrt_bridge.errors import DEVICE_FAILURES, FallbackForbidden
+from pjrt_bridge.mixed.launch import tensor_of
+from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.mixed.program import MixedProgram, Runner
+from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord, begin, end
+from pjrt_bridge.runtime import Client
+from pjrt_bridge.tf_interop import compat
+from pjrt_bridge.tf_interop.capture import Captured, capture
+from pjrt_bridge.tf_interop.constants import Needs, needs
+from pjrt_bridge.tf_interop.ledger import LEDGER
+from pjrt_bridge.tf_interop.paths import Dispatched
+from pjrt_bridge.tf_interop.placement import Placement
+from pjrt_bridge.tf_interop.segments import COMPILE_FAILURES, DeviceSegment, HostSegment
+from pjrt_bridge.tf_interop.shortcut import Shortcut
+from pjrt_bridge.tf_interop.split import Part, Split, operators, split
+
+_ATTEMPTS = 8
+"""Divisions of a function until what cannot be compiled runs on the host as a whole segment."""
+_NODE = re.compile(r"\{\{node ([^}]+)\}\}")
+
+_INTENDED = ("requested", "small", "slow")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user says of a function.
+
+    Attributes:
+        client: of the plugin that runs it.
+        fallback: what happens to operations that the plugin cannot run.
+    """
+
+    client: Client
+    fallback: Literal["host", "error"]
+
+
+class Compiled:
+    """A concrete function as segments.
+
+    Args:
+        function: TensorFlow's concrete function.
+        settings: the user's.
+
+    Attributes:
+        function: see above.
+        held: what it holds: variables, tables, constants.
+        pack: gives flat results their structure.
+        record: what is known of it.
+
+    Raises:
+        FallbackForbidden: it cannot run on the device as a whole, and the host is forbidden.
+        NotExportable: TensorFlow finds inputs of it anew in each call.
+    """
+
+    def __init__(self, function: Any, settings: Settings) -> None:
+        self._settings = settings
+        self._plugin = settings.client.plugin.name
+        self.function = function
+        self._captured = capture(function)
+        self.record = GraphRecord("function", self._captured.name, self._plugin)
+        self._failed: dict[str, Obstacle] = {}
+        self._whole: DeviceSegment | None = None
+        self._program, self._outputs = self._divide()
+        self._held = list(self._captured.captures.values())
+        self.held = function.captured_inputs
+        self.pack = compat.packer(function)
+        LEDGER.add(self.record)
+
+    def arguments(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The flat tensors of a call of the function of which this is a trace."""
+        return compat.arguments(function, self.function, args, kwargs)
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """The flat results for flat arguments."""
+        call = begin(self.record, None)
+        found = self._program.run([*arguments, *self._held], call)
+        values = [tensor_of(value) for value in found]
+        end(self.record, call)
+        if self._whole is not None and self.shortcut is not None:
+            self.shortcut.forget()
+        return [values[index] for index in self._outputs]
+
+    @cached_property
+    def shortcut(self) -> Shortcut | None:
+        """A way for calls that bring the flat tensors; None where there is none."""
+        variant = None if self._whole is None else self._whole.only
+        if variant is None or not isinstance(variant.path, Dispatched):
+            return None
+        assert self._whole is not None
+        order = [self._whole.part.outputs.index(value) for value in self._captured.outputs]
+        made = Shortcut(variant, variant.path, order, self.pack)
+        # The ledger keeps records for longer than functions live.
+        recent = weakref.WeakMethod(made.last)
+        self.record.recent = lambda: last() if (last := recent()) else None
+        return made
+
+    # -- compiling ---------------------------------------------------------------------------------
+
+    def _divide(self) -> tuple[MixedProgram, Sequence[int]]:
+        """Divide it so that all that can be known before a call is compiled."""
+        for attempt in range(_ATTEMPTS):
+            started = time.perf_counter()
+            placed = Placement(self._captured, self._failed).obstacles()
+            parts = split(self._captured, placed)
+            wanted = [needs(self._captured, part) for part in parts.parts]
+            found = [
+                item
+                for part, need in zip(parts.parts, wanted, strict=True)
+                if part.on_device
+                for item in need.obstacles.items()
+            ]
+            self.record.lowering_seconds += time.perf_counter() - started
+            if found:
+                for index, obstacle in found:
+                    self._failed[self._captured.operations[index].name] = obstacle
+                continue
+            self._object("the function", placed.values())
+            runners = self._compile(parts, wanted, last=attempt == _ATTEMPTS - 1)
+            if runners is not None:
+                break
+        else:
+            raise AssertionError("the last attempt leaves whole segments to the host")
+        distinct = list(dict.fromkeys(self._captured.outputs))
+        program = MixedProgram(parts.graph, parts.segments, runners)
+        return program, [distinct.index(value) for value in self._captured.outputs]
+
+    def _compile(self, parts: Split, wanted: Sequence[Needs], *, last: bool) -> list[Runner] | None:
+        """What runs each part; None where an operation turned out to have to be on the host."""
+        self.record.segments = [_record(self._captured, part) for part in parts.parts]
+        runners: list[Runner] = []
+        for index, (part, need) in enumerate(zip(parts.parts, wanted, strict=True)):
+            segment = self.record.segments[index]
+            if not part.on_device:
+                runners.append(HostSegment(self._captured, part).start)
+                continue
+            device = DeviceSegment(
+                self._captured,
+                part,
+                need,
+                self._settings.client,
+                f"{self.record.name}_{index}",
+                segment,
+                self._failure,
+            )
+            try:
+                if device.is_static:
+                    device.compile()
+            except COMPILE_FAILURES as error:
+                if not last and self._blame(part, error):
+                    return None
+                segment.placement = "host"
+                self._failure(segment, error, "could not be compiled")
+                runners.append(device.host.start)
+            else:
+                runners.append(device.start)
+                if len(parts.parts) == 1 and not self._unmade():
+                    self._whole = device
+        return runners
+
+    def _unmade(self) -> bool:
+        """Whether results are arguments, or what the function holds."""
+        made = {value for item in self._captured.operations for value in item.outputs}
+        return not made.issuperset(self._captured.outputs)
+
+    def _blame(self, part: Part, error: Exception) -> bool:
+        """Find the operation that a failed export names, and keep it on the host."""
+        names = set(_NODE.findall(str(error)))
+        for index in part.operations:
+            operation = self._captured.operations[index]
+            if operation.name in names and operation.name not in self._failed:
+                reason = f"{_short(error)} (node {operation.name})"
+                self._failed[operation.name] = Obstacle(
+                    operation.type, reason, "refused", operation.source
+                )
+                return True
+        return False
+
+    # -- what the host has to do -------------------------------------------------------------------
+
+    def _failure(self, segment: SegmentRecord, error: Exception, how: str) -> None:
+        if self._settings.fallback == "error" and isinstance(error, DEVICE_FAILURES):
+            raise error
+        segment.failed(f"it {how}: {_short(error)}")
+        self._object("a segment of the function", segment.obstacles[-1:])
+
+    def _object(self, what: str, obstacles: Iterable[Obstacle]) -> None:
+        """Raise where the host is forbidden, else warn once of each thing nobody asked for."""
+        unasked = [obstacle for obstacle in obstacles if obstacle.kind not in _INTENDED]
+        if not unasked:
+            return
+        distinct = list(dict.fromkeys(map(str, unasked)))
+        shown = "; ".join(distinct[:3])
+        if distinct[3:]:
+            shown += f"; and {len(distinct) - 3} more"
+        name = self._captured.name
+        if self._settings.fallback == "error":
+            raise FallbackForbidden(
+                f"function {name!r} cannot run on plugin {self._plugin!r}: {shown}. Change the "
+                'function there, or allow the host with fallback="host"'
+            )
+        count = sum(bool(obstacle.operator) for obstacle in unasked)
+        if count:
+            what = f"{count} operation{'s' if count > 1 else ''} of {what}"
+        LEDGER.warn_once(
+            f"plugin {self._plugin!r} does not run {what} {name!r}, TensorFlow does: {shown}"
+        )
+
+
+def _record(captured: Captured, part: Part) -> SegmentRecord:
+    return SegmentRecord(
+        placement="device" if part.on_device else "host",
+        operators=operators(captured, part.operations),
+        nodes=tuple(
+            captured.operations[index].name
+            for index in part.operations
+            if captured.operations[index].type != "Const"
+        ),
+        obstacles=list(part.obstacles),
+        reads=part.reads,
+        takes_arguments=part.takes_arguments,
+        gives_results=part.gives_results,
+    )
+
+
+_LONGEST = 300
+
+
+def _short(error: Exception) -> str:
+    """The first sentences of an error of TensorFlow, which go on with stacks and functions."""
+    text = " ".join(str(getattr(error, "message", None) or error).split())
+    text = text.split("Stack trace for op definition")[0].strip()
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."

@@ -1,0 +1,111 @@
+"""Inputs whose values XLA has to know to compile: sizes, axes, permutations.
+
+`constant_inputs.json` lists for each operation the names of such inputs, as XLA's registry of
+kernels has them (TensorFlow 2.21, `XlaOpRegistry::CompileTimeConstantInputs`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import tensorflow as tf
+
+from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.tf_interop.capture import Captured, Operation
+from pjrt_bridge.tf_interop.split import Part
+
+_SIZES = frozenset({"Const", "Rank", "Shape", "ShapeN", "Size", "VariableShape"})
+"""Operations whose results follow from shapes alone."""
+_SMALL = 64
+"""Elements of an input up to which the segment is compiled anew for each value of it."""
+
+
+@cache
+def _table() -> Mapping[str, Sequence[str]]:
+    text = files(__package__).joinpath("constant_inputs.json").read_text()
+    found: Mapping[str, Sequence[str]] = json.loads(text)
+    return found
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a device segment has to know to be compiled.
+
+    Attributes:
+        values: inputs whose values are needed.
+        obstacles: operations that need to know what only running the program would tell, by index.
+    """
+
+    values: tuple[int, ...]
+    obstacles: Mapping[int, Obstacle]
+
+
+def needs(captured: Captured, part: Part) -> Needs:
+    """The inputs of a part whose values are needed to compile it."""
+    maker = {
+        value: captured.operations[index]
+        for index in part.operations
+        for value in captured.operations[index].outputs
+    }
+    found: set[int] = set()
+    obstacles: dict[int, Obstacle] = {}
+    for index in part.operations:
+        operation = captured.operations[index]
+        sources = _sources(_constant_inputs(operation), maker)
+        if all(_is_small(captured, value) for value in sources):
+            found |= sources
+        else:
+            reason = f"a size or an axis in it depends on data (node {operation.name})"
+            obstacles[index] = Obstacle(operation.type, reason, "data", operation.source)
+    return Needs(tuple(value for value in part.inputs if value in found), obstacles)
+
+
+def _sources(values: Iterable[int], maker: Mapping[int, Operation]) -> set[int]:
+    """The values from before the part that these are computed from."""
+    waiting = list(values)
+    seen = set(waiting)
+    found = set()
+    while waiting:
+        value = waiting.pop()
+        operation = maker.get(value)
+        if operation is None:
+            found.add(value)
+        elif operation.type not in _SIZES:
+            fresh = set(operation.inputs) - seen
+            seen |= fresh
+            waiting += fresh
+    return found
+
+
+def _is_small(captured: Captured, value: int) -> bool:
+    """Whether a value can tell one compilation from another; those that are held are known."""
+    tensor = captured.values[value]
+    if value in captured.captures:
+        return bool(tensor.dtype != tf.resource)
+    count = tensor.shape.num_elements()
+    return bool((tensor.dtype.is_integer or tensor.dtype.is_bool) and (count or 0) <= _SMALL)
+
+
+def _constant_inputs(operation: Operation) -> Iterator[int]:
+    names = _table().get(operation.type, ())
+    if names:
+        position = 0
+        for argument in operation.made.op_def.input_arg:
+            count = _count(operation.made, argument)
+            if argument.name in names:
+                yield from operation.inputs[position : position + count]
+            position += count
+
+
+def _count(made: Any, argument: Any) -> int:
+    """How many tensors an input of an operation stands for."""
+    if argument.number_attr:
+        return int(made.get_attr(argument.number_attr))
+    if argument.type_list_attr:
+        return len(made.get_attr(argument.type_list_attr))
+    return 1

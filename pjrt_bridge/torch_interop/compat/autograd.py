@@ -1,0 +1,195 @@
+"""AOTAutograd: from a graph of Dynamo to graphs of ATen, with what it knows of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
+
+from torch import fx
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch import config as functorch_config
+from torch._functorch._aot_autograd.schemas import (
+    OutputType,
+    PlainTensorMeta,
+    ViewAndMutationMeta,
+)
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OpOverload as OpOverload
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch.utils.checkpoint import CheckpointPolicy
+
+from pjrt_bridge.torch_interop.compat.operators import operator_name
+
+GraphCompiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
+"""Takes an ATen graph and example inputs; gives a boxed function over a list of arguments."""
+
+KEPT = (
+    # Saves other values than its backward expects: gradients would be wrong in silence.
+    "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    # Steps from the number that was given, where eager rounds it to an integer dtype first.
+    "aten.linspace.default",
+    # Asks for the value of an index that is a scalar.
+    "aten.take.default",
+)
+"""Operators with lowerings of their own, because torch's decompositions are wrong."""
+
+
+@cache
+def _decompositions() -> Mapping[Any, Callable[..., Any]]:
+    # Torch looks through every operator there is to make its table.
+    table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    return {op: rule for op, rule in table.items() if str(op) not in KEPT}
+
+
+def decompositions(keep: Callable[[str], bool] = lambda _: False) -> dict[Any, Callable[..., Any]]:
+    """The decompositions that graphs go through before they are lowered.
+
+    Args:
+        keep: says of an operator's name that it is to stay as it is.
+    """
+    return {op: rule for op, rule in _decompositions().items() if not keep(str(op))}
+
+
+def run_aot_autograd(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    forward: GraphCompiler,
+    backward: GraphCompiler,
+    inference: GraphCompiler,
+    keep: Callable[[str], bool] = lambda _: False,
+    change: Callable[[fx.Graph], None] = lambda _: None,
+) -> Callable[..., Any]:
+    """Capture forward and backward of a Dynamo graph as functional ATen graphs and compile them.
+
+    `keep` names operators that must not be decomposed; `change` is given each joint graph before it
+    is divided into forward and backward.
+    """
+    # The cache of AOTAutograd does not know which backend an entry belongs to.
+    with functorch_config.patch(enable_autograd_cache=False):
+        return aot_autograd(
+            fw_compiler=forward,
+            bw_compiler=backward,
+            inference_compiler=inference,
+            decompositions=lambda: decompositions(keep),
+            partition_fn=partial(_partition, change),
+            keep_inference_input_mutations=True,
+        )(graph, inputs)
+
+
+def _partition(
+    change: Callable[[fx.Graph], None], joint: fx.GraphModule, inputs: Sequence[Any], **counts: Any
+) -> Any:
+    """Divide a joint graph into forward and backward."""
+    change(joint.graph)
+    for node in joint.graph.nodes:
+        if operator_name(node.target) == "aten.clone.default" and node.args[0].op == "placeholder":
+            # AOTAutograd keeps the old value of an input that is written into by a copy. Left to
+            # itself the partitioner would copy the input again in backward, when it is too late.
+            save_for_backward(node)
+    # Torch's other partitioner saves what backward reads as it is, transposed weights too, which
+    # here would be a copy of each of them in each step.
+    return min_cut_rematerialization_partition(joint, inputs, **counts)
+
+
+def save_for_backward(node: fx.Node) -> None:
+    """Say in a joint graph that backward is to use what forward has computed here."""
+    node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def boxed(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """The function as AOTAutograd's runtime calls it: with one list that it may empty."""
+
+    def run(arguments: list[Any]) -> Any:
+        return function(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _forward_metadata() -> ViewAndMutationMeta | None:
+    """What AOTAutograd knows of the forward or inference graph that it compiles now."""
+    context = TracingContext.try_get()
+    return None if context is None else context.fw_metadata
+
+
+def static_inputs() -> frozenset[int]:
+    """Indices of the graph inputs that are parameters, buffers or tensor attributes.
+
+    Known while AOTAutograd compiles a forward or inference graph.
+    """
+    metadata = _forward_metadata()
+    return frozenset() if metadata is None else frozenset(metadata.static_input_indices or ())
+
+
+def results_of_their_own() -> tuple[int, ...]:
+    """Positions, among the outputs of a graph, of the user's results that share no memory.
+
+    Known while AOTAutograd compiles a forward or inference graph.
+    """
+    metadata = _forward_metadata()
+    if metadata is None:
+        return ()
+    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
+    return tuple(
+        first + index
+        for index, output in enumerate(metadata.output_info)
+        if output.output_type is OutputType.non_alias
+    )
+
+
+def passes_through(inputs: int) -> bool:
+    """Whether the user's arguments reach the graph, and its outputs the user, just as they are.
+
+    Known while AOTAutograd compiles an inference graph.
+
+    Args:
+        inputs: how many the graph has.
+    """
+    metadata = _forward_metadata()
+    if metadata is None:
+        return False
+    plain = [*metadata.subclass_inp_meta, *metadata.subclass_fw_graph_out_meta]
+    return (
+        len(metadata.input_info) == inputs
+        and all(isinstance(item, PlainTensorMeta) for item in plain)
+        and not (
+            metadata.mutated_inp_runtime_indices
+            or metadata.mutated_graph_handled_indices
+            or metadata.aliased_out_indices
+            or metadata.num_intermediate_bases
+            or metadata.dynamic_outputs
+            or metadata.tokens
+            or metadata.act_input_indices
+            or metadata.is_rng_op_functionalized
+            or metadata.num_graphsafe_rng_states
+            or metadata.grad_enabled_mutation is not None
+        )
+    )
+
+
+def donate_nothing() -> None:
+    """Say, while a forward graph is compiled, that backward leaves saved tensors as they are.
+
+    AOTAutograd forbids to run backward twice where it believes that the backend consumes them, and
+    little would be won: XLA reuses a donated argument only for a result of its size, and then keeps
+    its temporaries elsewhere (0 to 2 % of the memory of backward for models whose batch is not as
+    large as a layer is wide). They are released when backward returns.
+    """
+    metadata = _forward_metadata()
+    if metadata is not None:
+        metadata.bw_donated_idxs = []
+
+
+def saved_inputs(backward: fx.Graph, inputs: frozenset[int]) -> frozenset[int]:
+    """Where a backward graph is given the inputs of its forward graph that have these indices.
+
+    AOTAutograd names the inputs of both `primals_1`, `primals_2`, ...
+    """
+    names = {f"primals_{index + 1}" for index in inputs}
+    placeholders = [node for node in backward.nodes if node.op == "placeholder"]
+    return frozenset(at for at, node in enumerate(placeholders) if node.target in names)

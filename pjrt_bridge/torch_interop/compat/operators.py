@@ -1,0 +1,67 @@
+"""Operators of torch by name.
+
+Overloads are looked up when they are needed, so one that is missing breaks nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OpOverload as OpOverload
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+
+OWN_NAMESPACE = "pjrt_bridge"
+"""Of operators that stand for ATen's in graphs; they have ATen's names."""
+
+
+def operator_name(target: object) -> str | None:
+    """`"aten.add.Tensor"` of an operator overload, None for anything else."""
+    return str(target) if isinstance(target, OpOverload) else None
+
+
+def name_of(target: object) -> str:
+    """What lowerings are found by, for anything that a graph calls."""
+    if isinstance(target, HigherOrderOperator):
+        return f"higher_order.{target}"
+    name = operator_name(target)
+    return str(getattr(target, "__qualname__", target)) if name is None else name
+
+
+def label(target: object) -> str:
+    """What users read for anything that a graph calls: their own operator's name."""
+    namespace, dot, name = name_of(target).partition(".")
+    return ("aten" if namespace == OWN_NAMESPACE else namespace) + dot + name
+
+
+def operator(name: str) -> OpOverload | None:
+    """The overload `"namespace.operator.overload"`, None where torch knows none."""
+    found = _find(name)
+    return found if isinstance(found, OpOverload) else None
+
+
+def is_operator(name: str) -> bool:
+    """Whether torch knows `"namespace.operator"` or `"namespace.operator.overload"`."""
+    return _find(name) is not None and name.count(".") > 0
+
+
+def _find(name: str) -> Any:
+    found: Any = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def is_composite(name: str) -> bool:
+    """Whether torch always takes an operator (by the names of `is_operator`) apart for a graph."""
+    namespace, packet, *overload = name.split(".")
+    packet = getattr(getattr(torch.ops, namespace), packet)
+    if isinstance(packet, HigherOrderOperator):
+        return False
+    chosen = overload or [name for name in packet.overloads() if not name.endswith("out")]
+    key = "CompositeImplicitAutograd"
+    return all(
+        torch._C._dispatch_has_kernel_for_dispatch_key(getattr(packet, name).name(), key)
+        for name in chosen
+    )

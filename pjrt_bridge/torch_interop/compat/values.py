@@ -1,0 +1,174 @@
+"""What is known of values before they are there: fake tensors, symbolic sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator as HigherOrderOperator
+from torch._ops import OpOverload as OpOverload
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
+from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.utils import _pytree as pytree
+
+from pjrt_bridge.torch_interop.compat.graphs import graph_attribute
+
+DATA_DEPENDENT = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+)
+"""What tracing raises for an operator whose output shape or number depends on data."""
+
+
+def promise(node: fx.Node) -> Any:
+    """What torch promises of a node's result: fake tensors with shape, dtype, strides; numbers."""
+    if node.op == "get_attr":
+        return graph_attribute(node.graph.owning_module, str(node.target))
+    return node.meta.get("val")
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether a promise depends on a size or a number that is only known in a call."""
+    if isinstance(value, (tuple, list)):
+        return any(map(is_symbolic, value))
+    if isinstance(value, torch.Tensor):
+        numbers = (*value.shape, *value.stride(), value.storage_offset())
+        return any(isinstance(number, torch.SymInt) for number in numbers)
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def is_ragged(value: object) -> bool:
+    """Whether a size is that of a nested tensor's ragged dimension: a name for many sizes."""
+    return isinstance(value, torch.SymInt) and value.node.is_nested_int()
+
+
+_USUAL_SIZE = 5040  # Divisible by all that is likely: the graph may say that a size is.
+
+
+def stand_in(value: Any) -> Any:
+    """A promise with sizes as a call could bring them: what lowers for one size does for others.
+
+    Raises:
+        ValueError: a size that cannot be computed, a number that is no size, or sizes that do not
+            go together (negative, or of a tensor too large to exist).
+    """
+    if isinstance(value, (tuple, list)):
+        return tuple(map(stand_in, value))
+    if is_ragged(value):
+        raise ValueError(f"{value} stands for the sizes of a ragged dimension")
+    if isinstance(value, torch.SymInt):
+        expression, environment = value.node.expr, value.node.shape_env
+        sizes = {}
+        for symbol in expression.free_symbols:
+            bounds = environment.var_to_range[symbol]
+            sizes[symbol] = int(max(bounds.lower, min(bounds.upper, _USUAL_SIZE)))
+        return int(expression.subs(sizes))
+    if isinstance(value, (torch.SymFloat, torch.SymBool)):
+        raise ValueError(f"{value} is no size")
+    if isinstance(value, torch.Tensor) and is_symbolic(value):
+        shape, strides = stand_in(value.shape), stand_in(value.stride())
+        try:
+            with real_tensors(), FakeTensorMode():
+                return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
+        except RuntimeError as error:
+            raise ValueError(f"no tensor has the shape {shape} and strides {strides}") from error
+    return value
+
+
+def expression(value: Any) -> Any:
+    """The sympy expression of a symbolic number; anything else as it is."""
+    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return value.node.expr if symbolic else value
+
+
+def symbols(value: Any) -> frozenset[Any]:
+    """The symbols that a number is calculated from."""
+    return frozenset(getattr(expression(value), "free_symbols", ()))
+
+
+def symbols_of_sizes(value: Any) -> frozenset[Any]:
+    """The symbols that a promise's sizes, strides and offsets are calculated from."""
+    if isinstance(value, (tuple, list)):
+        return frozenset().union(*map(symbols_of_sizes, value))
+    if not isinstance(value, torch.Tensor):
+        return frozenset()
+    numbers = (*value.shape, *value.stride(), value.storage_offset())
+    return frozenset().union(*map(symbols, numbers))
+
+
+def evaluate(value: Any, symbols: Mapping[Any, int]) -> Any:
+    """A symbolic number with these values of its symbols."""
+    found = expression(value)
+    if isinstance(value, torch.SymBool):
+        return bool(found.subs(symbols))
+    return int(found.subs(symbols)) if isinstance(value, torch.SymInt) else found
+
+
+def quotient(number: Any, divisor: Any) -> Any:
+    """The quotient of sizes, numbers or expressions, if it is whole in all calls; or None."""
+    if isinstance(number, int) and isinstance(divisor, int):
+        return number // divisor if divisor and number % divisor == 0 else None
+    found = None if divisor == 0 else number / divisor
+    return found if getattr(found, "is_integer", False) else None
+
+
+def least(size: int | torch.SymInt) -> int:
+    """A number that a size is never below."""
+    if not isinstance(size, torch.SymInt):
+        return size
+    found = size.node.shape_env.var_to_range.get(size.node.expr)
+    return 0 if found is None else int(max(found.lower, 0))
+
+
+def storage_identity(promise: torch.Tensor) -> int | None:
+    """Equal for promises that share memory; None where a tensor has no memory of its own kind."""
+    if promise.layout is not torch.strided:
+        return None
+    return int(promise.untyped_storage()._cdata)
+
+
+def promise_of_call(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What torch promises of a call, from tensors without memory."""
+    with FakeTensorMode() as mode:
+        faked = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (tuple(args), dict(kwargs)))
+        return op(*faked[0], **faked[1])
+
+
+def fake_scalar(graph: fx.Graph, dtype: torch.dtype) -> torch.Tensor:
+    """A promise of a 0-d tensor, for a node of a graph."""
+    promises = (node.meta.get("val") for node in graph.nodes)
+    modes = (item.fake_mode for item in promises if isinstance(item, FakeTensor))
+    with next(modes, None) or FakeTensorMode():
+        return torch.empty((), dtype=dtype, device="cpu")
+
+
+def fakes() -> FakeTensorMode:
+    """A mode in which tensors have shapes but no memory; sizes that depend on data are symbols."""
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+
+
+def real_tensors() -> AbstractContextManager[Any]:
+    """Operations inside see the values of tensors, also while AOTAutograd compiles."""
+    return unset_fake_temporarily()
+
+
+def symbol_ranges(value: Any) -> dict[Any, Any]:
+    """The limits of the symbols that a promise's sizes, or a number, are calculated from."""
+    if isinstance(value, (tuple, list)):
+        return {symbol: limits for item in value for symbol, limits in symbol_ranges(item).items()}
+    if isinstance(value, torch.Tensor):
+        return symbol_ranges((*value.shape, *value.stride(), value.storage_offset()))
+    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return {}
+    known = value.node.shape_env.var_to_range
+    return {symbol: known[symbol] for symbol in symbols(value)}

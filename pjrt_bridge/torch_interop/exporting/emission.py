@@ -1,0 +1,149 @@
+"""From a graph that lowers to a program of an exported model, and what goes in and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.exported import Slot, SplitProgram
+from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.emit import Argument, Computed, Emitted, emit
+from pjrt_bridge.torch_interop.exporting.capture import COPY, Captured
+from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.tensors import Form, Result
+
+INLINED = 1024
+"""Bytes up to which a constant of the model's code becomes part of the program."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A program, and what it takes and gives.
+
+    Attributes:
+        program: whole, or in parts.
+        parameters: for each parameter what it is given.
+        updates: for each result what it is the new value of.
+        outputs: for each output of the graph what it is.
+        held: tensors that the graph holds beside the model's weights.
+    """
+
+    program: Program | SplitProgram
+    parameters: tuple[Slot, ...]
+    updates: tuple[Slot | None, ...]
+    outputs: tuple[Slot, ...]
+    held: Mapping[str, np.ndarray[Any, Any]]
+
+
+class Borders:
+    """What the arguments of a graph are.
+
+    Args:
+        captured: what the placeholders stand for.
+        module: the graph.
+        keys: how many placeholders at the end are keys.
+
+    Attributes:
+        constants: by position, those that become part of programs.
+    """
+
+    def __init__(self, captured: Captured, module: fx.GraphModule, keys: int) -> None:
+        self._slots: list[Slot] = []
+        for source in captured.sources:
+            inputs = sum(slot.kind == "input" for slot in self._slots)
+            weight = Slot("weight", source.name)
+            self._slots.append(weight if source.is_weight else Slot("input", inputs))
+        self._slots += [Slot("key", index) for index in range(keys)]
+        # Arguments that are written into or returned stay arguments.
+        kept = {
+            used
+            for node in module.graph.nodes
+            if node.op == "output" or compat.operator_name(node.target) == COPY
+            for used in node.all_input_nodes
+        }
+        placeholders = module.graph.find_nodes(op="placeholder")
+        self.constants = {
+            position: array_of(source.value)
+            for position, source in enumerate(captured.sources)
+            if source.kind == "constant"
+            and source.value.nbytes <= INLINED
+            and placeholders[position] not in kept
+        }
+
+    def slot(self, position: int) -> Slot:
+        """What the argument at a position is given."""
+        return self._slots[position]
+
+
+def whole(module: fx.GraphModule, borders: Borders, name: str) -> Made:
+    """One program, which writes new values of larger weights where these are."""
+    emitted = emitted_row_major(module, name, borders.constants, in_place=True)
+    held = held_by(emitted, "captured")
+    updates: list[Slot | None] = [None] * len(emitted.results)
+    for position, index in emitted.mutations:
+        updates[index] = borders.slot(position)
+    outputs = []
+    for output in emitted.outputs:
+        if isinstance(output, Computed):
+            outputs.append(Slot("result", output.result))
+        elif isinstance(output, Argument):
+            outputs.append(borders.slot(output.position))
+        else:
+            outputs.append(Slot("constant", output.value))
+    return Made(
+        emitted.program,
+        (
+            *(borders.slot(position) for position, _ in emitted.inputs),
+            *(Slot("weight", name) for name in held),
+        ),
+        tuple(updates),
+        tuple(outputs),
+        held,
+    )
+
+
+def emitted_row_major(
+    module: fx.GraphModule,
+    name: str,
+    constants: Mapping[int, np.ndarray[Any, Any]],
+    *,
+    in_place: bool,
+) -> Emitted:
+    """A program whose parameters and results are row-major."""
+    count = len(module.graph.find_nodes(op="placeholder"))
+    return emit(
+        module,
+        portable.find,
+        name=name,
+        in_place=in_place,
+        forms=dict.fromkeys(range(count), _row_major),
+        result_of=Result.row_major,
+        constants=constants,
+    )
+
+
+def held_by(emitted: Emitted, name: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The tensors that a program takes after its arguments, by names of their own."""
+    return {
+        f"{name}_{index}": array_of(form.arranged(tensor))
+        for index, (tensor, form) in enumerate(emitted.captured)
+    }
+
+
+def _row_major(form: Form) -> Form:
+    return form.row_major
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """A tensor as an array over its memory where that is row-major, else over a copy."""
+    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    host = dtypes.from_torch(dense.dtype).numpy
+    flat = dense.reshape(-1).view(torch.uint8).numpy()
+    return flat.view(host).reshape(tuple(dense.shape))

@@ -1,0 +1,178 @@
+"""A program in parts, where operators do not lower: PyTorch runs these on the host.
+
+Programs have fixed sizes, so what has a size that depends on data runs on the host, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.errors import NotExportable
+from pjrt_bridge.exported import Part, Slot, SplitProgram
+from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.mixed.partition import Segment
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop import compat, nodes, split
+from pjrt_bridge.torch_interop.emit import Computed
+from pjrt_bridge.torch_interop.exporting.emission import (
+    Borders,
+    Made,
+    emitted_row_major,
+    held_by,
+)
+from pjrt_bridge.torch_interop.host_parts import TorchPart
+from pjrt_bridge.torch_interop.placement import is_mutation, source_line
+from pjrt_bridge.torch_interop.tensors import Form
+
+Obstacles = Mapping[str, Obstacle]
+_Held = dict[int, tuple[str, np.ndarray[Any, Any]]]
+"""Tensors that a graph holds itself, by the number of the value that they are, with their names."""
+
+
+def in_parts(module: fx.GraphModule, borders: Borders, obstacles: Obstacles, name: str) -> Made:
+    """A program in parts.
+
+    Args:
+        module: the graph; new values of arguments become values of their own in it.
+        borders: what its arguments are.
+        obstacles: for nodes that do not lower, by name, the reason.
+        name: of the program.
+
+    Raises:
+        NotExportable: an argument that no plugin can have, or a part that cannot be saved.
+    """
+    for node in module.graph.nodes:
+        if node.name in obstacles and (node.op == "placeholder" or is_mutation(node)):
+            raise NotExportable(f"{name}: {node.name}: {obstacles[node.name]}")
+    _own_new_values(module.graph)
+    found = split.split(module, {**_of_unknown_sizes(module.graph), **obstacles})
+    placeholders = module.graph.find_nodes(op="placeholder")
+    parts, held = _parts(found, borders, name)
+    read = {value for part in parts for value in part.inputs}
+    taken = [position for position in range(len(placeholders)) if position in read]
+    results = [value for value in found.graph.outputs if value >= len(placeholders)]
+    slots = {value: Slot("result", index) for index, value in enumerate(results)}
+    slots |= {position: borders.slot(position) for position in range(len(placeholders))}
+    updates: list[Slot | None] = [None] * len(results)
+    for position, index in found.mutations:
+        updates[slots[found.graph.outputs[index]].of] = borders.slot(position)
+    types = [_type(placeholders[position], name) for position in taken]
+    types += [TensorType(a.shape, dtypes.from_numpy(a.dtype)) for _, a in held.values()]
+    return Made(
+        _numbered(name, types, [*taken, *held], parts, results),
+        (*map(borders.slot, taken), *(Slot("weight", key) for key, _ in held.values())),
+        tuple(updates),
+        tuple(
+            slots[found.graph.outputs[item]] if isinstance(item, int) else Slot("constant", item[0])
+            for item in found.outputs
+        ),
+        dict(held.values()),
+    )
+
+
+def _own_new_values(graph: fx.Graph) -> None:
+    """Make each new value of an argument a value of its own, as large as the argument."""
+    copy = compat.operator("aten.copy.default")
+    assert copy is not None
+    taken: set[Any] = set()
+    for node in filter(is_mutation, list(graph.nodes)):
+        target, source = node.args[:2]
+        old, new = compat.promise(target), compat.promise(source)
+        alike = old.shape == new.shape and old.dtype == new.dtype
+        if source.op == "placeholder" or source in taken or not alike:
+            with graph.inserting_before(node):
+                source = graph.call_function(copy, (target, source))
+            source.meta["val"] = old
+            node.update_arg(1, source)
+        taken.add(source)
+
+
+def _of_unknown_sizes(graph: fx.Graph) -> dict[str, Obstacle]:
+    """Nodes with sizes that only a call knows."""
+    found = {}
+    for node in graph.nodes:
+        promises = map(compat.promise, (node, *node.all_input_nodes))
+        if node.op == "call_function" and any(map(compat.is_symbolic, promises)):
+            reason = "its sizes depend on data, and programs have fixed ones"
+            if nodes.is_size_computation(node):
+                reason = "it computes with a number that depends on data"
+            label = compat.label(node.target)
+            found[node.name] = Obstacle(label, reason, "data", source_line(node))
+    return found
+
+
+def _parts(found: split.Split, borders: Borders, name: str) -> tuple[list[Part], _Held]:
+    """The parts, over the values of the split graph, and tensors that they hold as more values."""
+    made = [value for segment in found.segments for value in segment.outputs]
+    free = itertools.count(1 + max((*found.graph.inputs, *made), default=0))
+    held: _Held = {}
+    parts = []
+    for index, (part, segment) in enumerate(zip(found.parts, found.segments, strict=True)):
+        if part.on_device:
+            one, tensors = _on_device(part, segment, borders, f"{name}_{index}")
+            numbered = {next(free): item for item in tensors.items()}
+            one = replace(one, inputs=(*one.inputs, *numbered))
+            held |= numbered
+        else:
+            one = Part(TorchPart.of(part.module), segment.inputs, segment.outputs)
+        operators = split.operators(part.module.graph)
+        parts.append(replace(one, operators=operators, obstacles=part.obstacles))
+    return parts, held
+
+
+def _on_device(
+    part: split.Part, segment: Segment, borders: Borders, name: str
+) -> tuple[Part, dict[str, np.ndarray[Any, Any]]]:
+    """A part on the device, and the tensors that its program takes after its inputs."""
+    constants = {
+        at: borders.constants[position]
+        for at, position in enumerate(part.arguments)
+        if position in borders.constants
+    }
+    emitted = emitted_row_major(part.module, name, constants, in_place=False)
+    outputs = {}
+    for value, output in zip(segment.outputs, emitted.outputs, strict=True):
+        if not isinstance(output, Computed):
+            raise NotExportable(
+                f"{name}: a part of the model on the device gives {output}, expected tensors"
+            )
+        outputs[output.result] = value
+    inputs = tuple(segment.inputs[at] for at, _ in emitted.inputs)
+    given = tuple(outputs[index] for index in range(len(emitted.results)))
+    return Part(emitted.program, inputs, given), held_by(emitted, name)
+
+
+def _type(node: fx.Node, name: str) -> TensorType:
+    promise = compat.promise(node)
+    if not isinstance(promise, torch.Tensor):
+        raise NotExportable(f"{name}: argument {node.name!r} is a number in a part on the host")
+    return Form.of(promise).type
+
+
+def _numbered(
+    name: str, types: list[TensorType], arguments: list[int], parts: list[Part], results: list[int]
+) -> SplitProgram:
+    """The program, with values that are numbered from the arguments on."""
+    made = (value for part in parts for value in part.outputs)
+    numbers = {value: number for number, value in enumerate([*arguments, *made])}
+
+    def renumbered(values: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(numbers[value] for value in values)
+
+    return SplitProgram(
+        name,
+        tuple(types),
+        tuple(
+            replace(part, inputs=renumbered(part.inputs), outputs=renumbered(part.outputs))
+            for part in parts
+        ),
+        renumbered(tuple(results)),
+    )

@@ -1,0 +1,62 @@
+"""Which values of a graph several loops read, so that computing them once is worth a write.
+
+A compiler that fuses elementwise operations into whatever reads them computes a value again in each
+loop. In a network with residual connections each block's input is such a value: every later block
+would add up all blocks before it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.compat import OpOverload
+
+_LEAST = 1 << 14
+"""Elements. Fewer are computed again in less time than another loop takes to start."""
+
+_NORMALIZED = (
+    "aten.native_layer_norm.default",
+    "aten.native_group_norm.default",
+    "aten._native_batch_norm_legit_no_training.default",
+)
+"""What ends in elementwise operations on its input, and gives the result of these first."""
+
+
+def is_shared(node: fx.Node) -> bool:
+    """Whether a node's value is elementwise, and not all that read it are one loop.
+
+    They cannot be where one of them is a product, a convolution or a reduction.
+    """
+    value = compat.promise(node)
+    if not isinstance(value, torch.Tensor) or not _is_elementwise(node):
+        return False
+    if compat.is_symbolic(value) or value.numel() < _LEAST:
+        return False
+    readers = set(_readers(node))
+    return len(readers) > 1 and not all(map(_is_pointwise, readers))
+
+
+def _is_elementwise(node: fx.Node) -> bool:
+    if node.target is operator.getitem:
+        source, index = node.args
+        assert isinstance(source, fx.Node)
+        return compat.operator_name(source.target) in _NORMALIZED and bool(index == 0)
+    return _is_pointwise(node)
+
+
+def _readers(node: fx.Node) -> Iterator[fx.Node]:
+    """Who computes with a value, or with a view of it."""
+    for user in node.users:
+        if isinstance(user.target, OpOverload) and user.target.is_view:
+            yield from _readers(user)
+        elif user.op == "call_function":
+            yield user
+
+
+def _is_pointwise(node: fx.Node) -> bool:
+    return isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
