@@ -61,6 +61,9 @@ class Timeline:
 current: Timeline | None = None
 """The timeline that is being recorded."""
 
+lookers: list[object] = []
+"""Who wants to see what happens: timelines that are being recorded, and others of their kind."""
+
 
 def span(
     name: str, *, track: str | None = None, **details: Detail
@@ -97,9 +100,20 @@ def recording() -> Iterator[Timeline]:
             raise RuntimeError("a timeline is being recorded already; end that profile first")
         current = made
     try:
-        yield made
+        with looking(made):
+            yield made
     finally:
         current = None
+
+
+@contextmanager
+def looking(looker: object) -> Iterator[None]:
+    """Be among those who look, during a `with` block."""
+    lookers.append(looker)
+    try:
+        yield
+    finally:
+        lookers.remove(looker)
 
 
 _lock = threading.Lock()

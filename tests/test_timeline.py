@@ -31,6 +31,15 @@ def test_a_span_that_raises_is_kept_and_recording_ends() -> None:
     assert timeline.current is None
 
 
+def test_who_looks_is_told_apart_and_forgotten() -> None:
+    assert timeline.lookers == []
+    with timeline.recording() as recorded, timeline.looking("me"):
+        assert timeline.lookers == [recorded, "me"]
+    with pytest.raises(KeyError), timeline.looking("me"):
+        raise KeyError("lost")
+    assert timeline.lookers == []
+
+
 def test_threads_have_tracks_of_their_own() -> None:
     def work() -> None:
         with timeline.span("elsewhere"):

@@ -151,13 +151,10 @@ def watching() -> Iterator[Watch]:
     watch = Watch()
     token = _watch.set(watch)
     try:
-        yield watch
+        with timeline.looking(watch):
+            yield watch
     finally:
         _watch.reset(token)
-
-
-watched = _watch.get
-"""Gives what watches this thread, or None."""
 
 
 def begin(record: GraphRecord, outer: Call | None) -> Call:

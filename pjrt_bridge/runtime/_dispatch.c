@@ -7,6 +7,9 @@
    what the plugin has not done with then waits, as a Launch without results, in the queue of
    `pjrt_bridge.runtime.pending`, as everything else does.
 
+   An Entrance is what a framework calls where one program is all: a plan's `call` as long as nobody
+   looks and nothing is left to do, and Python functions that know what to do otherwise.
+
    `guard` is for tables whose functions are Python's: it sets a pending exception aside for the
    length of a call.
 
@@ -26,7 +29,7 @@
 #include <string.h>
 
 /* Raised with every change of what Python passes or expects. */
-#define REVISION 5
+#define REVISION 6
 
 /* -- the PJRT C API ---------------------------------------------------------------------------- */
 
@@ -136,7 +139,7 @@ typedef struct {
 typedef struct Launch Launch;
 typedef struct Room Room;
 
-static PyTypeObject *launch_type, *output_type;
+static PyTypeObject *plan_type, *launch_type, *output_type;
 static PyObject *name_lease;
 /* Calls into plugins that are under way. */
 static long inside;
@@ -1237,14 +1240,9 @@ static PyObject *plan_launch(Plan *self, PyObject *const *args, Py_ssize_t num_a
     return found == UNFIT ? PyLong_FromSsize_t(position) : NULL;
 }
 
-static PyObject *plan_call(Plan *self, PyObject *const *args, Py_ssize_t num_args) {
-    if (num_args != 2 || !PyTuple_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "expected a tuple of values, and what is kept");
-        return NULL;
-    }
-    Source source = {
-        .values = args[0], .get = PyTuple_GetItem, .copies = Py_None, .call = true};
-    if (read_kept(self, args[1], &source) || !may_call(self)) {
+static PyObject *call_plan(Plan *self, PyObject *values, PyObject *kept) {
+    Source source = {.values = values, .get = PyTuple_GetItem, .copies = Py_None, .call = true};
+    if (read_kept(self, kept, &source) || !may_call(self)) {
         return NULL;
     }
     Run run = {0};
@@ -1262,8 +1260,141 @@ static PyObject *plan_call(Plan *self, PyObject *const *args, Py_ssize_t num_arg
     return tensors;
 }
 
+static PyObject *plan_call(Plan *self, PyObject *const *args, Py_ssize_t num_args) {
+    if (num_args != 2 || !PyTuple_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "expected a tuple of values, and what is kept");
+        return NULL;
+    }
+    return call_plan(self, args[0], args[1]);
+}
+
 static PyObject *plan_get_crossed(Plan *self, void *Py_UNUSED(closure)) {
     return Py_BuildValue("(LL)", (long long)self->shared, (long long)self->copied);
+}
+
+/* -- Entrance ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    Plan *plan;
+    PyObject *quiet;     /* A tuple of containers: nothing is to be seen to while all are empty. */
+    PyObject *failures;  /* Exceptions after which a call may be tried in another way. */
+    PyObject *attentive; /* (values) -> results, where something is to be seen to */
+    PyObject *refused;   /* (values) -> results, of values that did not go in, or failed */
+    PyObject *kept;      /* `Kept.parts`; None: all calls are seen to. */
+    bool taken;          /* The last call came this way. */
+} Entrance;
+
+static PyObject *entrance_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
+    PyObject *plan, *quiet, *failures, *attentive, *refused;
+    if (!PyArg_ParseTuple(args, "O!O!OOO", plan_type, &plan, &PyTuple_Type, &quiet, &failures,
+                          &attentive, &refused)) {
+        return NULL;
+    }
+    Entrance *self = (Entrance *)PyType_GenericAlloc(type, 0);
+    if (self != NULL) {
+        self->plan = (Plan *)Py_NewRef(plan);
+        self->quiet = Py_NewRef(quiet);
+        self->failures = Py_NewRef(failures);
+        self->attentive = Py_NewRef(attentive);
+        self->refused = Py_NewRef(refused);
+        self->kept = Py_NewRef(Py_None);
+    }
+    return (PyObject *)self;
+}
+
+static int entrance_traverse(Entrance *self, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE((PyObject *)self));
+    Py_VISIT((PyObject *)self->plan);
+    Py_VISIT(self->quiet);
+    Py_VISIT(self->failures);
+    Py_VISIT(self->attentive);
+    Py_VISIT(self->refused);
+    Py_VISIT(self->kept);
+    return 0;
+}
+
+/* The functions are what makes a circle; the rest is there as long as somebody may call. */
+static int entrance_clear(Entrance *self) {
+    Py_CLEAR(self->attentive);
+    Py_CLEAR(self->refused);
+    return 0;
+}
+
+static void entrance_dealloc(Entrance *self) {
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject_GC_UnTrack((PyObject *)self);
+    entrance_clear(self);
+    Py_XDECREF(self->kept);
+    Py_XDECREF(self->failures);
+    Py_XDECREF(self->quiet);
+    Py_XDECREF((PyObject *)self->plan);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+/* 1 or 0; -1 with an exception. */
+static int is_quiet(const Entrance *self) {
+    for (Py_ssize_t index = 0; index < PyTuple_Size(self->quiet); index++) {
+        Py_ssize_t size = PyObject_Size(PyTuple_GetItem(self->quiet, index));
+        if (size != 0) {
+            return size < 0 ? -1 : 0;
+        }
+    }
+    return 1;
+}
+
+static PyObject *entrance_call(Entrance *self, PyObject *values, PyObject *keywords) {
+    PyObject *kept = self->kept, *seen_to = self->attentive;
+    bool named = keywords != NULL && PyDict_Size(keywords) != 0;
+    int quiet = named || kept == Py_None ? 0 : is_quiet(self);
+    if (quiet < 0) {
+        return NULL;
+    }
+    if (quiet) {
+        /* Meanwhile something else may be kept. */
+        Py_INCREF(kept);
+        PyObject *results = call_plan(self->plan, values, kept);
+        Py_DECREF(kept);
+        if (results != NULL && results != Py_None) {
+            self->taken = true;
+            return results;
+        }
+        if (results == NULL && !PyErr_ExceptionMatches(self->failures)) {
+            return NULL;
+        }
+        PyErr_Clear();
+        Py_XDECREF(results);
+        seen_to = self->refused;
+    }
+    if (seen_to == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "what is called here was collected");
+        return NULL;
+    }
+    Py_INCREF(seen_to);
+    PyObject *results = PyObject_Call(seen_to, values, keywords);
+    Py_DECREF(seen_to);
+    return results;
+}
+
+static PyObject *entrance_get_kept(Entrance *self, void *Py_UNUSED(closure)) {
+    return Py_NewRef(self->kept);
+}
+
+static int entrance_set_kept(Entrance *self, PyObject *kept, void *Py_UNUSED(closure)) {
+    PyObject *before = self->kept;
+    self->kept = Py_NewRef(kept ? kept : Py_None);
+    Py_DECREF(before);
+    return 0;
+}
+
+static PyObject *entrance_get_taken(Entrance *self, void *Py_UNUSED(closure)) {
+    return PyBool_FromLong(self->taken);
+}
+
+static int entrance_set_taken(Entrance *self, PyObject *taken, void *Py_UNUSED(closure)) {
+    self->taken = taken == Py_True;
+    return 0;
 }
 
 /* -- guards ------------------------------------------------------------------------------------ */
@@ -1378,6 +1509,12 @@ static PyMethodDef plan_methods[] = {
 static PyGetSetDef plan_getset[] = {
     {"crossed", (getter)plan_get_crossed, NULL, "Bytes shared and copied in the last `call`.", NULL},
     {0}};
+static PyGetSetDef entrance_getset[] = {
+    {"kept", (getter)entrance_get_kept, (setter)entrance_set_kept,
+     "What `Plan.call` takes beside the values; None: Python sees to all calls.", NULL},
+    {"taken", (getter)entrance_get_taken, (setter)entrance_set_taken,
+     "Whether a call came this way since this was set to False.", NULL},
+    {0}};
 static PyMethodDef launch_methods[] = {
     METHOD("finish", launch_finish, METH_NOARGS, "Wait for the end."),
     METHOD("tensors", launch_tensors, METH_NOARGS, "A tensor over each result, once it is there."),
@@ -1409,6 +1546,14 @@ static PyType_Slot plan_slots[] = {{Py_tp_new, plan_new},
                                    {Py_tp_getset, plan_getset},
                                    {Py_tp_doc, "Launches one executable."},
                                    {0, NULL}};
+static PyType_Slot entrance_slots[] = {{Py_tp_new, entrance_new},
+                                       {Py_tp_dealloc, entrance_dealloc},
+                                       {Py_tp_traverse, entrance_traverse},
+                                       {Py_tp_clear, entrance_clear},
+                                       {Py_tp_call, entrance_call},
+                                       {Py_tp_getset, entrance_getset},
+                                       {Py_tp_doc, "Leads calls into a plan."},
+                                       {0, NULL}};
 static PyType_Slot launch_slots[] = {{Py_tp_dealloc, launch_dealloc},
                                      {Py_tp_methods, launch_methods},
                                      {Py_tp_getset, launch_getset},
@@ -1420,6 +1565,8 @@ static PyType_Slot output_slots[] = {{Py_tp_dealloc, output_dealloc},
                                      {0, NULL}};
 static PyType_Spec plan_spec = {"pjrt_bridge.runtime._dispatch.Plan", sizeof(Plan), 0,
                                 Py_TPFLAGS_DEFAULT, plan_slots};
+static PyType_Spec entrance_spec = {"pjrt_bridge.runtime._dispatch.Entrance", sizeof(Entrance), 0,
+                                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, entrance_slots};
 static PyType_Spec launch_spec = {"pjrt_bridge.runtime._dispatch.Launch", sizeof(Launch), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
                                   launch_slots};
@@ -1482,12 +1629,13 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__dispatch(void) {
     PyObject *module = PyModule_Create(&definition);
-    PyObject *plan_type = PyType_FromSpec(&plan_spec);
+    plan_type = (PyTypeObject *)PyType_FromSpec(&plan_spec);
     launch_type = (PyTypeObject *)PyType_FromSpec(&launch_spec);
     output_type = (PyTypeObject *)PyType_FromSpec(&output_spec);
     name_lease = PyUnicode_InternFromString("lease");
-    if (module == NULL || launch_type == NULL || output_type == NULL || name_lease == NULL ||
-        add(module, "Plan", plan_type) ||
+    if (module == NULL || plan_type == NULL || launch_type == NULL || output_type == NULL || name_lease == NULL ||
+        PyModule_AddObjectRef(module, "Plan", (PyObject *)plan_type) ||
+        add(module, "Entrance", PyType_FromSpec(&entrance_spec)) ||
         PyModule_AddObjectRef(module, "Launch", (PyObject *)launch_type) ||
         PyModule_AddObjectRef(module, "Output", (PyObject *)output_type) ||
         add(module, "LAYOUTS", layouts()) || add(module, "FUNCTIONS", functions()) ||

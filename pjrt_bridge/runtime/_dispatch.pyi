@@ -1,5 +1,6 @@
 """Types of the compiled module; see _dispatch.c."""
 
+from collections.abc import Callable, Sized
 from typing import Any
 
 REVISION: int
@@ -18,6 +19,28 @@ class Plan:
         """The results, when all is over; None where the values take another way in."""
     @property
     def crossed(self) -> tuple[int, int]: ...
+
+class Entrance:
+    """Leads calls into a plan, as long as all containers of `quiet` are empty.
+
+    Attributes:
+        kept: what `Plan.call` takes beside the values; None sends all calls to `attentive`.
+        taken: whether a call came this way since this was set to False.
+    """
+
+    kept: tuple[Any, bytes, bytes] | None
+    taken: bool
+
+    def __init__(
+        self,
+        plan: Plan,
+        quiet: tuple[Sized, ...],
+        failures: tuple[type[Exception], ...],
+        attentive: Callable[..., Any],
+        refused: Callable[..., Any],
+        /,
+    ) -> None: ...
+    def __call__(self, *values: Any) -> Any: ...
 
 class Launch:
     """An execution that may not have ended."""

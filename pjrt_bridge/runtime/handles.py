@@ -21,7 +21,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from contextlib import suppress
 
 from pjrt_bridge.abi.api import Api
@@ -360,6 +360,10 @@ def live() -> dict[str, int]:
         buffers, events = native.module.live()
         found.update(Buffer=buffers, Event=events)
     return {kind: count for kind, count in found.items() if count}
+
+
+left_behind: tuple[Sized, ...] = (_inbox, pending.queue)
+"""What `tidy` is there for: there is something to do where one of these is not empty."""
 
 
 def tidy() -> None:

@@ -13,11 +13,13 @@ from typing import Any
 
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import DEVICE_FAILURES
-from pjrt_bridge.mixed import records
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import callbacks
-from pjrt_bridge.runtime.handles import tidy
+from pjrt_bridge.runtime import callbacks, native
+from pjrt_bridge.runtime.handles import left_behind, tidy
 from pjrt_bridge.torch_interop.paths import Dispatched
+
+_QUIET = (timeline.lookers, callbacks.threads, *left_behind)
+"""While all of these are empty, a call is nobody's business but the dispatcher's."""
 
 
 class Shortcut:
@@ -30,15 +32,15 @@ class Shortcut:
         result_bytes: of all results together.
     """
 
-    __slots__ = ("_addresses", "_kept", "_looks", "_path", "_result_bytes", "_taken")
+    __slots__ = ("_addresses", "_entrance", "_kept", "_looks", "_path", "_result_bytes")
 
     def __init__(self, path: Dispatched, result_bytes: int) -> None:
         self._path = path
         self._result_bytes = result_bytes
         self._kept: Any = None
-        self._taken = False
         self._looks = True
         self._addresses: Mapping[int, int] | None = None
+        self._entrance: Any = None
 
     def open(self) -> None:
         """A call went the long way, and well.
@@ -48,15 +50,22 @@ class Shortcut:
         """
         if self._path.kept is not None and not self._path.rearranged:
             self._kept = self._path.kept.parts
-        self._taken = False
+        self._update(taken=False)
 
     def close(self) -> None:
         """The next call goes the long way."""
         self._kept = None
+        self._update()
+
+    def _update(self, *, taken: bool | None = None) -> None:
+        if self._entrance is not None:
+            self._entrance.kept = None if self._looks else self._kept
+            if taken is not None:
+                self._entrance.taken = taken
 
     def last(self) -> Call | None:
         """The last call, if it came this way."""
-        if not self._taken:
+        if self._entrance is None or not self._entrance.taken:
             return None
         call = Call(1)
         shared, copied = self._path.plan.crossed
@@ -66,31 +75,33 @@ class Shortcut:
 
     def before(self, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         """What Dynamo's code calls: the shortcut, and where it is closed the long way."""
-        launch = self._path.plan.call
+        plan = self._path.plan
 
-        def call(*values: Any) -> Any:
+        def attentive(*values: Any) -> Any:
             kept = self._kept
-            if (
-                kept is not None
-                and timeline.current is None
-                and not callbacks.threads
-                and records.watched() is None
-            ):
+            if kept is not None and not timeline.lookers and not callbacks.threads:
                 tidy()
                 try:
-                    results = launch(values, kept)
+                    results = plan.call(values, kept)
                 except DEVICE_FAILURES:
-                    # Nothing was written: the long way meets it again, and knows what to do.
                     results = None
-                if results is not None:
-                    self._taken = True
-                    if self._looks:
-                        self._look(values)
-                    return results
-                self.close()
+                if results is None:
+                    return refused(*values)
+                self._entrance.taken = True
+                if self._looks:
+                    self._look(values)
+                return results
             return otherwise(*values)
 
-        return call
+        def refused(*values: Any) -> Any:
+            # Nothing was written: the long way meets a failure again, and knows what to do.
+            self.close()
+            return otherwise(*values)
+
+        assert native.module is not None
+        self._entrance = native.module.Entrance(plan, _QUIET, DEVICE_FAILURES, attentive, refused)
+        self._update()
+        return self._entrance  # type: ignore[no-any-return]
 
     def _look(self, values: Sequence[Any]) -> None:
         """Find out, in two calls, which arguments stay."""
@@ -102,3 +113,4 @@ class Shortcut:
         if staying:
             self._path.keep_too(staying, values)
             self.open()
+        self._update()

@@ -250,13 +250,14 @@ def test_who_watches_sees_every_call(ways: Ways) -> None:
     assert ways.take() == (1, 0)
 
 
-def test_a_timeline_has_every_call(ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeline_has_every_call(ways: Ways) -> None:
     fast, x = tf_interop.function(add, fallback="error"), numbers(4)
     fast(x, x)
     ways.take()
-    monkeypatch.setattr(timeline, "current", timeline.Timeline())
-    same(fast(x, x), add(x, x))
+    with timeline.recording() as recorded:
+        same(fast(x, x), add(x, x))
     assert ways.take() == (0, 1)
+    assert recorded.spans
 
 
 def test_bytes_of_short_calls_are_counted() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,12 +15,15 @@ import torch
 from torch import nn
 
 import pjrt_bridge
-from pjrt_bridge.errors import Internal
+from pjrt_bridge.abi.api import Api
+from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.mixed import records
-from pjrt_bridge.runtime import live_handles
+from pjrt_bridge.runtime import callbacks, dispatch, live_handles
+from pjrt_bridge.runtime.handles import defer
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.shortcut import Shortcut
 from tests.plugins import require_dispatcher
+from tests.runtime.launching import Fault, too_small
 from tests.torch_interop.helpers import assert_same, compiled
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -199,6 +205,10 @@ def test_large_arguments_are_not_kept() -> None:
     del x
     gc.collect()
     assert owner() is None
+    # The plugin may say some time after a call that it has done with the memory.
+    deadline = time.monotonic() + 10
+    while gone() is not None and time.monotonic() < deadline:
+        live_handles()
     assert gone() is None
 
 
@@ -275,42 +285,89 @@ def test_a_profile_sees_each_call(ways: Ways, tmp_path: Any) -> None:
     assert ways.long == 3
 
 
-class Failing:
-    """A plan of which some calls fail."""
+@pytest.mark.parametrize("calls", [2, 5], ids=["while it looks", "when it is open"])
+def test_a_failure_goes_the_long_way(
+    ways: Ways, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    entry, faults = dispatch._entry, list[Fault]()
 
-    def __init__(self, plan: Any) -> None:
-        self.plan = plan
-        self.failures = 0
+    def once(args: Any) -> None:
+        faults[0].active = False
+        too_small(args)
 
-    def call(self, *arguments: Any) -> Any:
-        if self.failures:
-            self.failures -= 1
-            raise Internal(
-                "the sky fell", code=13, plugin="cpu", function="LoadedExecutable_Execute"
-            )
-        return self.plan.call(*arguments)
+    def faulty(api: Api, name: str) -> tuple[int, int]:
+        if name != "LoadedExecutable_Execute":
+            return entry(api, name)
+        faults.append(Fault(entry(api, name), name, once))
+        return faults[-1].entry
 
-
-def test_a_failure_goes_the_long_way(ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Failing] = []
-    before = Shortcut.before
-
-    def failing(self: Shortcut, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-        made.append(Failing(self._path.plan))
-        monkeypatch.setattr(self._path, "plan", made[-1])
-        entrance = before(self, otherwise)
-        monkeypatch.setattr(self._path, "plan", made[-1].plan)
-        return entrance
-
-    monkeypatch.setattr(Shortcut, "before", failing)
+    monkeypatch.setattr(dispatch, "_entry", faulty)
     function = compiled(add)
     x, y = torch.randn(64), torch.randn(64)
-    function(x, y)
-    function(x, y)
-    made[0].failures = 1
+    for _ in range(calls):
+        function(x, y)
+    assert ways.long == 1
+    (fault,) = faults
+    fault.active = True
     for _ in range(3):
         assert_same(function(x, y), add(x, y))
+    assert not fault.active
     assert ways.long == 2
+
+
+def test_other_errors_reach_the_user(ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no long way could mend."""
+    function = compiled(add)
+    x, y = torch.randn(64), torch.randn(64)
+    for _ in range(5):
+        function(x, y)
+    (shortcut,) = ways.shortcuts
+    entrance = shortcut._entrance
+    with pytest.raises(IndexError):
+        entrance(x)
+    with pytest.raises(TypeError):
+        entrance(x, y, scale=2)
+    entrance.kept = ()
+    with pytest.raises(TypeError, match="what is kept"):
+        entrance(x, y)
+    assert ways.long == 1
+
+
+def test_what_was_left_behind_is_done(ways: Ways) -> None:
+    done: list[int] = []
+    function = compiled(add)
+    x, y = torch.randn(64), torch.randn(64)
+    for number in range(6):
+        defer(partial(done.append, number), later=True)
+        assert_same(function(x, y), add(x, y))
+        assert done[-1] == number
+    assert ways.long == 1
+
+
+def test_a_callback_computes_nothing(ways: Ways) -> None:
+    function = compiled(add)
+    x, y = torch.randn(64), torch.randn(64)
+    for _ in range(5):
+        function(x, y)
+    with callbacks.calling_back(), pytest.raises(PjrtBridgeError, match="calls back"):
+        function(x, y)
+    assert_same(function(x, y), add(x, y))
+
+
+def test_threads_take_it_at_the_same_time(ways: Ways) -> None:
+    function = compiled(add)
+    y = torch.ones(64)
+    for _ in range(5):
+        function(torch.zeros(64), y)
+
+    def work(thread: int) -> None:
+        with torch.no_grad():
+            for step in range(100):
+                found = function(torch.full((64,), 1000.0 * thread + step), y)
+                assert found[63] == 2000 * thread + 2 * step + 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
 
 
 def test_nothing_is_left_behind() -> None:
