@@ -12,7 +12,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import UnsupportedDtype
 
 # What crosses through DLPack, over the same memory.
-_NAMES = (
+NAMES = (
     "bfloat16",
     "bool",
     "complex64",
@@ -30,7 +30,7 @@ _NAMES = (
     "uint64",
 )
 _KNOWN: Mapping[Any, DType] = {
-    getattr(tf, name): dtypes.from_numpy(getattr(tf, name).as_numpy_dtype) for name in _NAMES
+    getattr(tf, name): dtypes.from_numpy(getattr(tf, name).as_numpy_dtype) for name in NAMES
 }
 
 
@@ -49,7 +49,7 @@ def of(dtype: Any, what: str) -> DType:
     if found is None:
         raise UnsupportedDtype(
             f"{what}: found type {dtype.name}, which no device has; expected one of "
-            f"{', '.join(_NAMES)}"
+            f"{', '.join(NAMES)}"
         )
     return found
 

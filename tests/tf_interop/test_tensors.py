@@ -19,7 +19,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes
 from pjrt_bridge.tf_interop.tensors import memory_of, put, tensor_over, total_bytes, type_of
 
-NAMES = dtypes._NAMES
+NAMES = dtypes.NAMES
 SHAPES = ((), (1,), (7,), (0,), (0, 3), (2, 0, 5), (3, 5), (2, 3, 4))
 
 
