@@ -70,7 +70,7 @@ def main() -> None:
 
     names = [SHAPES[i % 3] for i in range(48)]
     load = tf_interop.function(pixels)
-    batch = tf.stack([load(draw(name, *SIZES[i % 3], rng)) for i, name in enumerate(names)])
+    batch = tf.stack([load(draw(name, *SIZES[i % 2], rng)) for i, name in enumerate(names)])
     labels = tf.constant([SHAPES.index(name) for name in names])
     # Keras calls the step as it is; the bridge makes one program of it.
     model.compile(

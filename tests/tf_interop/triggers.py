@@ -95,7 +95,7 @@ def results_are_aligned() -> None:
     """TensorFlow's kernels use what device segments give, of any size and type."""
     cast = tf_interop.function(lambda x, t: (tf.cast(x, t), tf.cast(x + 1, t)))
     for dtype in (tf.float32, tf.bfloat16, tf.float64, tf.int8, tf.bool, tf.complex64):
-        for size in (1, 3, 17, 1000):
+        for size in (1, 17, 1000):
             for found in cast(tf.range(size, dtype=tf.float32), dtype):
                 assert tf.concat([found, found], 0).shape == [2 * size]
                 assert address(found) % 64 == 0
@@ -483,7 +483,7 @@ def several_threads() -> None:
     fast = tf_interop.function(layer, fallback="error")
 
     def call(size: int) -> None:
-        array = np.random.default_rng(size).standard_normal((size % 5 + 1, 4)).astype("f4")
+        array = np.random.default_rng(size).standard_normal((size % 3 + 1, 4)).astype("f4")
         np.testing.assert_allclose(fast(tf.constant(array)), expected_layer(array), rtol=1e-4)
 
     with ThreadPoolExecutor(4) as pool:
