@@ -21,6 +21,7 @@ from tensorflow.python.eager.polymorphic_function import (
 )
 from tensorflow.python.framework import function_def_to_graph, kernels, op_def_registry, ops
 from tensorflow.python.framework.func_graph import FuncGraph
+from tensorflow.python.ops import resource_variable_ops
 
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.runtime.dispatch import Capsules
@@ -137,8 +138,15 @@ def is_recording() -> bool:
     return not pywrap_tfe.TFE_Py_TapeSetIsEmpty()
 
 
-def should_record(tensors: Sequence[Any]) -> bool:
-    """Whether an open tape wants the gradient of something computed from these."""
+def should_record(concrete: Any, tensors: Sequence[Any]) -> bool:
+    """Whether an open tape wants gradients of a call of a concrete function.
+
+    Args:
+        concrete: the function; tapes learn that its variables are used, as in a call.
+        tensors: its arguments, and what it holds.
+    """
+    for variable in concrete.graph.variables:
+        resource_variable_ops.variable_accessed(variable)
     return bool(pywrap_tfe.TFE_Py_TapeSetPossibleGradientTypes(list(tensors)))
 
 

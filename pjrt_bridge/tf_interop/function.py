@@ -68,6 +68,9 @@ class Function:
         input_signature: as of `tf.function`.
     """
 
+    # Tells AutoGraph, which converts what other functions call, that this is done already.
+    autograph_info__: Mapping[str, Any] = {}
+
     def __init__(
         self, fn: Callable[..., Any], settings: Settings, input_signature: Sequence[Any] | None
     ) -> None:
@@ -117,7 +120,9 @@ class Function:
         compiled = self._compiled_for(key, args, kwargs)
         plain = key in self._plain
         tensors = args if plain else compiled.arguments(self._function, args, kwargs)
-        if compat.is_recording() and compat.should_record([*tensors, *compiled.held]):
+        if compat.is_recording() and compat.should_record(
+            compiled.function, [*tensors, *compiled.held]
+        ):
             LEDGER.warn_once(
                 f"function {self.__name__!r} is called under a gradient tape, so TensorFlow runs "
                 "it: open the tape inside of the function to compute gradients on the device"

@@ -328,6 +328,40 @@ def test_under_a_tape_gradients_flow() -> None:
     with pytest.warns(HostFallbackWarning, match="open the tape inside of the function"):
         found = gradients(fast)
     same(found, expected)
+    # Nothing but the call tells the tape of the variable, in later calls, too.
+    for _ in range(2):
+        fast(x)
+        same(gradients(fast), expected)
+
+
+def test_a_tape_that_watches_no_variables_or_stands_still() -> None:
+    weights = tf.Variable(numbers(3, 3))
+    fast, x = tf_interop.function(lambda x: tf.tanh(x @ weights), fallback="error"), numbers(3, 3)
+    fast(x)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        found = fast(x)
+    assert tape.gradient(found, weights) is None
+    with tf.GradientTape() as tape, tape.stop_recording():
+        found = fast(x)
+    assert tape.gradient(found, weights) is None
+
+
+def test_forward_and_second_derivatives() -> None:
+    fast, x = tf_interop.function(lambda x: tf.tanh(x) * 2), numbers(4)
+    fast(x)
+    slope = 1 - tf.tanh(x) ** 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HostFallbackWarning)
+        with tf.autodiff.ForwardAccumulator(x, tf.ones(4)) as forward:
+            found = fast(x)
+        same(forward.jvp(found), 2 * slope)
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                found = fast(x)
+            first = inner.gradient(found, x)
+        same(outer.gradient(first, x), -4 * tf.tanh(x) * slope)
 
 
 def test_a_tape_inside() -> None:
@@ -351,6 +385,21 @@ def test_inside_of_another_function() -> None:
         return fast(x) * 2
 
     same(outer(numbers(3)), tf.exp(numbers(3)) * 2)
+
+
+def test_inside_of_tensorflows_own_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorflow.python.autograph.utils import ag_logging
+
+    said: list[str] = []
+    monkeypatch.setattr(ag_logging, "warning", lambda text, *given: said.append(text))
+    fast, x = tf_interop.function(lambda x: tf.exp(x)), numbers(3, 4)
+    same(tf.map_fn(fast, x), tf.exp(x))
+    same(tf.vectorized_map(fast, x), tf.exp(x))
+    (found,) = tf.data.Dataset.from_tensor_slices(x).map(fast).batch(3)
+    same(found, tf.exp(x))
+    same(tf.function(lambda x: fast(x) * 2)(x), tf.exp(x) * 2)
+    # AutoGraph cannot convert what it finds in the bridge, and has no need to.
+    assert said == []
 
 
 def test_inside_of_another_function_of_the_bridge() -> None:
