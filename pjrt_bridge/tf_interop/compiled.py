@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,6 +71,7 @@ class Compiled:
         self.record = GraphRecord("function", self._captured.name, self._plugin)
         self._failed: dict[str, Obstacle] = {}
         self._whole: DeviceSegment | None = None
+        self._devices: list[DeviceSegment] = []
         self._program, self._outputs = self._divide()
         self._held = list(self._captured.captures.values())
         self.held = function.captured_inputs
@@ -92,6 +92,11 @@ class Compiled:
             self.shortcut.forget()
         return [values[index] for index in self._outputs]
 
+    @property
+    def variants(self) -> int:
+        """For how many sets of shapes and values its device segments are compiled."""
+        return sum(segment.variants for segment in self._devices)
+
     @cached_property
     def shortcut(self) -> Shortcut | None:
         """A way for calls that bring the flat tensors; None where there is none."""
@@ -106,9 +111,7 @@ class Compiled:
         takes = [arguments.index(value) for value in part.inputs]
         order = [part.outputs.index(value) for value in self._captured.outputs]
         made = Shortcut(variant, variant.path, takes, order, self.pack)
-        # The ledger keeps records for longer than functions live.
-        recent = weakref.WeakMethod(made.last)
-        self.record.recent = lambda: last() if (last := recent()) else None
+        self.record.follow(made.last)
         return made
 
     # -- compiling ---------------------------------------------------------------------------------
@@ -148,6 +151,7 @@ class Compiled:
         """What runs each part; None where an operation turned out to have to be on the host."""
         self.record.segments = [_record(self._captured, part) for part in parts.parts]
         runners: list[Runner] = []
+        self._whole, self._devices = None, []
         for index, (part, need) in enumerate(zip(parts.parts, wanted, strict=True)):
             segment = self.record.segments[index]
             if not part.on_device:
@@ -173,6 +177,7 @@ class Compiled:
                 runners.append(device.host.start)
             else:
                 runners.append(device.start)
+                self._devices.append(device)
                 if len(parts.parts) == 1 and not self._unmade():
                     self._whole = device
         return runners

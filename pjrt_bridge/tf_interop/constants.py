@@ -7,7 +7,7 @@ kernels has them (TensorFlow 2.21, `XlaOpRegistry::CompileTimeConstantInputs`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -16,6 +16,7 @@ from typing import Any
 import tensorflow as tf
 
 from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.capture import Captured, Operation
 from pjrt_bridge.tf_interop.split import Part
 
@@ -92,7 +93,7 @@ def _is_small(captured: Captured, value: int) -> bool:
 
 
 def _constant_inputs(operation: Operation) -> Iterator[int]:
-    names = _table().get(operation.type, ())
+    names = _needed_names(operation)
     if names:
         position = 0
         for argument in operation.made.op_def.input_arg:
@@ -100,6 +101,32 @@ def _constant_inputs(operation: Operation) -> Iterator[int]:
             if argument.name in names:
                 yield from operation.inputs[position : position + count]
             position += count
+
+
+def _needed_names(operation: Operation) -> Collection[str]:
+    """Names of the inputs whose values are needed.
+
+    XLA has slices of known size that begin where the program says.
+    """
+    made = operation.made
+    if operation.type == "Slice":
+        size = compat.constant_value(made.inputs[2])
+        if size is not None and (size >= 0).all():
+            return ("size",)
+    if operation.type == "StridedSlice" and _takes_points(made):
+        return ("strides",)
+    return _table().get(operation.type, ())
+
+
+def _takes_points(made: Any) -> bool:
+    """Whether each dimension of a slice is one index, or all there is."""
+    count = made.inputs[1].shape.num_elements()
+    if count is None:
+        return False
+    whole = made.get_attr("begin_mask") & made.get_attr("end_mask")
+    known = whole | made.get_attr("shrink_axis_mask") | made.get_attr("new_axis_mask")
+    known |= made.get_attr("ellipsis_mask")
+    return all(known >> dimension & 1 for dimension in range(count))
 
 
 def _count(made: Any, argument: Any) -> int:

@@ -170,6 +170,11 @@ class DeviceSegment:
         self._variants[()] = self._compile(self._types, {})
 
     @property
+    def variants(self) -> int:
+        """For how many sets of shapes and values it is compiled."""
+        return sum(variant is not None for variant in self._variants.values())
+
+    @property
     def only(self) -> Variant | None:
         """What it is compiled to before any call; None where shapes or values decide."""
         return self._variants.get(()) if self.is_static else None

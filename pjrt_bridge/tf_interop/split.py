@@ -30,6 +30,8 @@ _VIEWS = frozenset(
     }
 )
 """Operations that cost less than moving their results."""
+_INDEXING = frozenset({"ConcatV2", "Pack", "Slice", "StridedSlice", "Unpack"})
+"""Operations that are calculations with sizes wherever they are on vectors of integers."""
 _SMALL = 16
 """Operations on so few integers are calculations with sizes and axes."""
 
@@ -145,7 +147,13 @@ def _is_light(operation: Operation) -> bool:
     if operation.type in _VIEWS or operation.type in ("Const", "ReadVariableOp"):
         return True
     tensors = (*operation.made.inputs, *operation.made.outputs)
+    if operation.type in _INDEXING:
+        return all(map(_is_vector_of_integers, tensors))
     return all(_is_light_tensor(tensor) for tensor in tensors)
+
+
+def _is_vector_of_integers(tensor: Any) -> bool:
+    return bool(tensor.dtype.is_integer) and tensor.shape.rank in (0, 1)
 
 
 def _is_light_tensor(tensor: Any) -> bool:

@@ -73,7 +73,7 @@ class DeviceGraph:
         """A way for calls that go as the call before; None where there is none."""
         shortcut = self._segment.shortcut()
         if shortcut is not None:
-            self.record.recent = shortcut.last
+            self.record.follow(shortcut.last)
         return shortcut
 
     def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:

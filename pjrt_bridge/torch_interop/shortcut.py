@@ -32,7 +32,15 @@ class Shortcut:
         result_bytes: of all results together.
     """
 
-    __slots__ = ("_addresses", "_entrance", "_kept", "_looks", "_path", "_result_bytes")
+    __slots__ = (
+        "__weakref__",
+        "_addresses",
+        "_entrance",
+        "_kept",
+        "_looks",
+        "_path",
+        "_result_bytes",
+    )
 
     def __init__(self, path: Dispatched, result_bytes: int) -> None:
         self._path = path

@@ -45,6 +45,47 @@ def test_values_that_are_needed(function: Callable[..., Any], names: list[str]) 
     assert needed(named, spec(4, 6), INT) == (names, [])
 
 
+@pytest.mark.parametrize(
+    ("function", "variants"),
+    [
+        (lambda x, n: x[n], 1),
+        (lambda x, n: x[:, n], 1),
+        (lambda x, n: x[..., n], 1),
+        (lambda x, n: x[n, tf.newaxis, :, n], 1),
+        (lambda x, n: tf.slice(x, [n, 0, 1], [1, 2, 2]), 1),
+        (lambda x, n: x[n : n + 1], 4),
+        (lambda x, n: x[1:3, n], 4),
+        (lambda x, n: tf.slice(x, [n, 0, 0], [-1, 2, 2]), 3),
+    ],
+    ids=["row", "column", "last", "two", "slice", "range", "both", "rest"],
+)
+def test_a_point_needs_no_value(function: Callable[..., Any], variants: int) -> None:
+    def named(x: Any, n: Any) -> Any:
+        return function(x, n) * 2
+
+    x = tf.reshape(tf.range(60.0), [5, 4, 3])
+    fast = tf_interop.function(named, fallback="error")
+    tried = []
+    for n in (0, 1, 2, -1):
+        try:
+            expected = tf.function(named)(x, tf.constant(n))
+        except tf.errors.InvalidArgumentError:
+            continue
+        tried.append(n)
+        np.testing.assert_array_equal(fast(x, tf.constant(n)), expected)
+    assert len(tried) >= 3
+    assert fast.compiled((x, tf.constant(0)), {}).variants == variants
+
+
+def test_a_variable_may_be_a_point() -> None:
+    place = tf.Variable(2)
+    fast = tf_interop.function(lambda x: x[place] * 2, fallback="error")
+    x = tf.reshape(tf.range(12.0), [4, 3])
+    np.testing.assert_array_equal(fast(x), x[2] * 2)
+    place.assign(-1)
+    np.testing.assert_array_equal(fast(x), x[3] * 2)
+
+
 def test_a_size_that_depends_on_data() -> None:
     def function(x: Any) -> Any:
         return tf.reshape(tf.tile(x, tf.cast(x[:1], tf.int32)), [-1]) * 2
