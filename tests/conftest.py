@@ -43,7 +43,14 @@ class Census:
 
     def __init__(self) -> None:
         # What tests before this one left running ends first.
+        # Garbage of earlier tests would go at any time.
+        gc.collect()
         self.before = _alive_when(lambda alive: "Event" not in alive, seconds=1)
+
+    @property
+    def more(self) -> Counter[str]:
+        """What is alive beyond that."""
+        return Counter(live_handles()) - self.before
 
     def check(self) -> None:
         """Assert that no more are alive; executions get some seconds to end."""
