@@ -23,6 +23,7 @@ from pjrt_bridge.runtime import Client, Executable, Plugin, dispatch
 from pjrt_bridge.runtime.handles import live
 from tests import programs
 from tests.conftest import Census
+from tests.counting import settled
 from tests.plugins import require_dispatcher, run_python
 from tests.runtime.launching import Fault, Launcher, array, capsules, too_small
 from tests.runtime.pending import Pending
@@ -359,7 +360,7 @@ def test_ten_thousand_calls_leave_nothing(no_leaks: Census, add: Launcher) -> No
 
     for _ in range(1000):
         call()
-    alive, before = live(), resident()
+    alive, before = settled(), resident()
     for _ in range(10_000):
         call()
     assert live() == alive

@@ -24,6 +24,7 @@ from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop.tensors import framework
 from tests import programs
 from tests.conftest import Census
+from tests.counting import settled
 from tests.plugins import PRELUDE, require_dispatcher, run_python
 from tests.runtime.launching import Fault, Launcher, array, too_small
 from tests.runtime.pending import Pending
@@ -318,7 +319,7 @@ def test_a_result_that_goes_while_an_exception_is_on_its_way(add: Launcher) -> N
         (result,) = add(ONES, ONES)
         raise ValueError(str(result.sum().item()))
 
-    before = live()
+    before = settled()
     for _ in range(100):
         with pytest.raises(ValueError, match="128"):
             fail()
@@ -352,7 +353,7 @@ def test_ten_thousand_calls_leave_nothing(no_leaks: Census, add: Launcher) -> No
 
     for _ in range(1000):
         call()
-    alive, before = live(), resident()
+    alive, before = settled(), resident()
     for _ in range(10_000):
         call()
     assert live() == alive

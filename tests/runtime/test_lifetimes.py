@@ -23,6 +23,7 @@ from pjrt_bridge.runtime import Buffer, Client, Executable, Plugin, live_handles
 from pjrt_bridge.runtime.handles import Handle
 from tests import programs
 from tests.conftest import Census
+from tests.counting import settled
 from tests.runtime.arrays import aligned, misaligned
 from tests.runtime.pending import Pending
 
@@ -220,7 +221,7 @@ def test_views_outlive_a_closed_client(no_leaks: Census, plugin: Plugin) -> None
     client = Client(plugin, {"cpu_device_count": 1})
     (result,) = client.compile(programs.ADD)(ONES, ONES)
     views = [view(result) for view in VIEWS]
-    before = live_handles()
+    before = settled()
     client.close()
     # The client ends with the last view of its memory.
     assert live_handles()["Client"] == before["Client"]
@@ -314,7 +315,7 @@ def test_ten_thousand_calls_in_the_same_memory(no_leaks: Census, client: Client)
 
     for _ in range(1000):
         call()
-    alive, before = live_handles(), resident()
+    alive, before = settled(), resident()
     for _ in range(10_000):
         call()
     assert live_handles() == alive

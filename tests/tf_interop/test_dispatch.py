@@ -14,6 +14,7 @@ from pjrt_bridge.runtime import Client, dispatch
 from pjrt_bridge.runtime.handles import live
 from tests import programs
 from tests.conftest import Census
+from tests.counting import settled
 from tests.plugins import require_dispatcher
 from tests.runtime.launching import Launcher
 from tests.runtime.pending import Pending
@@ -66,7 +67,7 @@ NAMES = {
 def test_types_and_shapes(
     client: Client, capsules: dispatch.Capsules, name: str, shape: tuple[int, ...]
 ) -> None:
-    before = live()
+    before = settled()
     text = "".join(f"{size}x" for size in shape) + NAMES[name]
     count = int(np.prod(shape))
     value = tf.cast(tf.reshape(tf.range(count), shape), name)
@@ -139,7 +140,7 @@ def test_results_pass_between_frameworks_on_their_way(
 def test_what_does_not_fit_as_it_is(
     client: Client, capsules: dispatch.Capsules, value: Callable[[], Any]
 ) -> None:
-    before = live()
+    before = settled()
     with client.compile(programs.ADD) as executable:
         add = Launcher(executable, (), capsules)
         assert add.start(value(), tf.ones(64)) == 0
@@ -190,7 +191,7 @@ def test_results_dropped_by_threads_of_tensorflow(
 
     with client.compile(programs.ADD) as executable:
         add = Launcher(executable, (), capsules)
-        before = live()
+        before = settled()
         for _ in range(50):
             consume(add(tf.ones(64), tf.ones(64))[0])
         gc.collect()
@@ -209,7 +210,7 @@ def test_many_calls_leave_nothing(
         one, two = tf.ones(64), tf.ones(64)
         for _ in range(1000):
             add.plan.call((one, two), add.kept.parts)
-        alive, before = live(), resident()
+        alive, before = settled(), resident()
         for _ in range(5000):
             add.plan.call((one, two), add.kept.parts)
         assert live() == alive

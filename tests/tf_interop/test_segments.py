@@ -16,6 +16,7 @@ from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.tf_interop import segments
 from pjrt_bridge.tf_interop.segments import PATIENCE
+from tests.counting import settled
 from tests.tf_interop.faults import Faults, When
 from tests.tf_interop.helpers import numbers, on_host
 
@@ -79,7 +80,7 @@ def test_failures_leave_nothing(faults: Faults) -> None:
     fast, x = tf_interop.function(lambda x: tf.exp(x) * 2), numbers(30)
     fast(x)
     gc.collect()
-    before = live()
+    before = settled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", HostFallbackWarning)
         for when in WHENS:

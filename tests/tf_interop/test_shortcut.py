@@ -16,6 +16,7 @@ from pjrt_bridge.runtime import live_handles
 from pjrt_bridge.tf_interop.compiled import Compiled
 from pjrt_bridge.tf_interop.paths import Dispatched
 from pjrt_bridge.tf_interop.shortcut import MISSED, Shortcut
+from tests.counting import settled
 from tests.plugins import require_dispatcher
 from tests.tf_interop.helpers import numbers
 
@@ -314,7 +315,7 @@ def test_calls_leave_nothing() -> None:
     for _ in range(3):
         fast(x, x)
     gc.collect()
-    before = live_handles()
+    before = settled()
     for _ in range(200):
         fast(x, x)
     gc.collect()

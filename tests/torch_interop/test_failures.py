@@ -12,6 +12,7 @@ from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.segments import PATIENCE
+from tests.counting import settled
 from tests.torch_interop.faults import Faults
 from tests.torch_interop.helpers import assert_same, compiled
 
@@ -71,7 +72,7 @@ def test_pytorch_takes_over(faults: Faults, function: Any, name: str, when: str)
         warnings.simplefilter("ignore", HostFallbackWarning)
         both()
     gc.collect()
-    before = live()
+    before = settled()
     faults.failing = (name, when)
     with pytest.warns(HostFallbackWarning, match="it failed on the device: ") as caught:
         both(times=2)

@@ -16,6 +16,7 @@ from pjrt_bridge.registry import load
 from pjrt_bridge.runtime import Plugin, pending
 from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop import backend, compiled_graphs
+from tests.counting import settled
 from tests.torch_interop.faults import Faults, When
 from tests.torch_interop.helpers import (
     assert_compiled,
@@ -52,7 +53,7 @@ def test_two_thousand_calls_take_no_memory(step: Callable[[nn.Module, torch.Tens
     for _ in range(100):
         step(device, torch.randn(128, 64))
     gc.collect()
-    handles, memory = live(), resident()
+    handles, memory = settled(), resident()
     for _ in range(2000):
         step(device, torch.randn(128, 64))
     # What plugins had not done with at the end of a call is given back in later ones.
@@ -170,7 +171,7 @@ def test_a_failed_call_leaves_everything_usable(when: When, faults: Faults) -> N
     eager, device = twins(nn.Linear(4, 4))
     x = torch.randn(2, 4)
     device(x).sum().backward()
-    handles = live()
+    handles = settled()
 
     faults.failing = (None, when)
     for grad in (True, False):
