@@ -413,17 +413,21 @@ def add_interpreter_dialect(context: Any) -> None:
     load().stablehlo.register_interpreter_dialect(context)
 
 
-def interpret(module: Any, arguments: list[Any]) -> list[Any]:
+def interpret(module: Any, arguments: list[Any], *, threads: bool = False) -> list[Any]:
     """Run a module's `main` in the reference interpreter, from and to dense attributes.
 
-    Complex arguments or results would terminate the process.
+    Complex arguments or results would terminate the process, and so would a module with
+    collective operations without `threads`: its processes make types of one context at a time.
 
     Raises:
         ProgramError: an operation that the interpreter does not know, or a failed check.
     """
     with diagnostics(module.context) as messages:
+        module.context.enable_multithreading(threads)
         try:
             outputs: list[Any] = load().stablehlo.eval_module(module, arguments)
         except ValueError as error:
             raise ProgramError(f"interpreter: {'; '.join([str(error), *messages])}") from None
+        finally:
+            module.context.enable_multithreading(False)
     return outputs

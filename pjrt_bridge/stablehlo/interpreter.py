@@ -110,7 +110,7 @@ def _evaluate(
         for array in arrays
         for part, dtype in _parts(array)
     ]
-    outputs = iter(bindings.interpret(module, arguments))
+    outputs = iter(bindings.interpret(module, arguments, threads=parallel))
     return [
         [tuple(_join(result.type, outputs) for result in signature.results) for _ in row]
         for row in grid

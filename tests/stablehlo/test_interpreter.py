@@ -4,6 +4,7 @@ import pytest
 from pjrt_bridge.errors import ProgramError, SignatureMismatch
 from pjrt_bridge.stablehlo import Program, interpretable
 from pjrt_bridge.stablehlo.interpreter import check, evaluate, evaluate_parallel, has_collectives
+from tests.plugins import run_python
 from tests.stablehlo.helpers import program, tensor
 
 
@@ -174,6 +175,28 @@ def test_meetings_are_kept_apart_or_refused(loop):
         return
     for _ in range(20):
         assert [row[0][0].tolist() for row in evaluate_parallel(program, rows)] == [[11, 11]] * 2
+
+
+@pytest.mark.skipif(interpretable.threads() < 2, reason="processes need threads to meet")
+def test_processes_that_make_types_at_a_time():
+    # Without locks in their context one call of some ten ended the process.
+    run_python("""
+        from pjrt_bridge.stablehlo import Program
+        from pjrt_bridge.stablehlo.interpreter import evaluate_parallel
+        program = Program.from_text('''
+        func.func @main(%a: tensor<4x6xf32>) -> tensor<4x3xf32> {
+          %0 = "stablehlo.reduce_scatter"(%a) ({ ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+            %s = stablehlo.add %x, %y : tensor<f32>
+            stablehlo.return %s : tensor<f32>
+          }) {scatter_dimension = 1 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}
+            : (tensor<4x6xf32>) -> tensor<4x3xf32>
+          return %0 : tensor<4x3xf32>
+        }''')
+        a = np.arange(24, dtype=np.float32).reshape(4, 6)
+        for _ in range(300):
+            (left,), (right,) = (row[0] for row in evaluate_parallel(program, [[[a]], [[2 * a]]]))
+            assert np.array_equal(np.concatenate([left, right], 1), 3 * a)
+    """)
 
 
 def test_more_processes_than_threads_cannot_meet():
