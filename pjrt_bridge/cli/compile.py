@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from pjrt_bridge import registry
+from pjrt_bridge.cli.accounts import Accountant, rows, table, target_rows
 from pjrt_bridge.cli.console import facts, out, parse_options, print_json
 from pjrt_bridge.cli.opening import Choice, known_sizes, open_model
 from pjrt_bridge.cli.plugins import AsJson
-from pjrt_bridge.errors import OptionError, PjrtError
+from pjrt_bridge.errors import OptionError
 from pjrt_bridge.mixed.wording import byte_size
 
 if TYPE_CHECKING:
-    from pjrt_bridge.abi.values import NamedValue
     from pjrt_bridge.exported import ExportedModel
-    from pjrt_bridge.runtime import Client, Compiled, MemoryStats, Topology
+    from pjrt_bridge.runtime import Client, Topology
     from pjrt_bridge.stablehlo import Program
 
 
@@ -85,14 +82,18 @@ def compile(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write the compiled program there."),
+        typer.Option(
+            "--output", "-o", help="Write the compiled program, or the model in parts, there."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compile a model or a program ahead of time, and tell its cost and the memory it needs.
 
-    The devices need not be there. What is written is loaded with `Client.deserialize` on a machine
-    that has them and the same version of the plugin.
+    The devices need not be there. What is written is for a machine that has them and the same
+    version of the plugin: of one program a file, which `Client.deserialize` loads; of a model that
+    was exported in parts (`split=True`) a folder, which `pjrt-bridge run` and `ExportedModel.load`
+    open without compiling.
     """
     options = parse_options(option or ())
     if target_config is not None:
@@ -105,22 +106,67 @@ def compile(
         return registry.topology(topology or "", plugin, **options)
 
     choice = Choice(function, platform, size or (), default_platform=lambda: target().platform_name)
-    program = _program(model, open_model(model, choice))
-    started = time.perf_counter()
-    compiled = target().compile(program)
-    seconds = time.perf_counter() - started
-    data = compiled.serialize() if output is not None else None
-    if output is not None and data is not None:
-        output.write_bytes(data)
-    account = _account(compiled)
+    opened = open_model(model, choice)
+    if _in_parts(opened):
+        _compile_parts(opened, target(), output, as_json=as_json)
+    else:
+        _compile_program(_program(model, opened), target(), output, as_json=as_json)
+
+
+def _in_parts(model: ExportedModel) -> bool:
+    from pjrt_bridge.exported import SplitProgram
+
+    return any(isinstance(one.program, SplitProgram) for one in model.specializations)
+
+
+def _compile_program(
+    program: Program, target: Client | Topology, output: Path | None, *, as_json: bool
+) -> None:
+    """Compile one program; what is written is its executable."""
+    accountant = Accountant(target, 1)
+    compiled = accountant.compile(program)
+    (account,) = accountant.accounts
+    if output is not None:
+        output.write_bytes(compiled.serialize())
     if as_json:
-        print_json({**account, "seconds": seconds, "output": output and str(output)})
+        print_json({**account, "output": output and str(output)})
         return
     console = out()
     console.print(Text(compiled.name, "bold"))
-    console.print(facts(_rows(compiled, account, seconds)))
-    if output is not None and data is not None:
-        console.print(f"wrote {output} ({byte_size(len(data))})", markup=False)
+    console.print(facts(rows(account)))
+    if output is not None:
+        console.print(f"wrote {output} ({byte_size(output.stat().st_size)})", markup=False)
+
+
+def _compile_parts(
+    model: ExportedModel, target: Client | Topology, output: Path | None, *, as_json: bool
+) -> None:
+    """Compile what a device runs of a model in parts; what is written is the model with that."""
+    from pjrt_bridge.exported.model import check_room
+
+    if output is not None:
+        # Before minutes of compiling, and not after.
+        check_room(output)
+    accountant = Accountant(target, len(model.device_programs))
+    compiled = model.compile_for(accountant)
+    accounts = accountant.accounts
+    if output is not None:
+        compiled.save(output)
+    seconds = sum(account["seconds"] for account in accounts)
+    on_host = sum(len(one.host_parts) for one in model.specializations)
+    if as_json:
+        data = {"name": model.name, "seconds": seconds, "programs": accounts, "host_parts": on_host}
+        print_json({**data, "output": output and str(output)})
+        return
+    console = out()
+    console.print(Text(model.name, "bold"))
+    about = target_rows(accounts[0], seconds) if accounts else {}
+    parts = f"{len(accounts)} for the device, {on_host} on the host"
+    console.print(facts({**about, "parts": parts}))
+    if accounts:
+        console.print(table(accounts))
+    if output is not None:
+        console.print(f"wrote {output}, for `pjrt-bridge run` and ExportedModel.load", markup=False)
 
 
 def _program(path: Path, model: ExportedModel) -> Program:
@@ -135,64 +181,3 @@ def _program(path: Path, model: ExportedModel) -> Program:
             f"are: {known_sizes(model)}"
         )
     return model.program
-
-
-def _account(compiled: Compiled) -> dict[str, Any]:
-    """What the compiler tells; None for what it does not."""
-    cost: dict[str, NamedValue] | None = None
-    memory: MemoryStats | None = None
-    fingerprint: str | None = None
-    with suppress(PjrtError):
-        cost = compiled.cost()
-    with suppress(PjrtError):
-        memory = compiled.memory_stats()
-    with suppress(PjrtError):
-        fingerprint = compiled.fingerprint()
-    limit = compiled.memory_limit
-    return {
-        "name": compiled.name,
-        "plugin": compiled.api.plugin,
-        "platform": compiled.platform,
-        "topology": compiled.target,
-        "fingerprint": fingerprint,
-        "cost": cost,
-        "memory": None if memory is None else {**asdict(memory), "needed": memory.needed},
-        "memory_limit": limit,
-        "fits": None if memory is None or limit is None else memory.needed <= limit,
-    }
-
-
-def _rows(compiled: Compiled, account: dict[str, Any], seconds: float) -> dict[str, object]:
-    where = compiled.target or "this machine"
-    rows: dict[str, object] = {
-        "compiled": f"for {where}, plugin {account['plugin']}, in {seconds:.1f} s",
-        "platform": " ".join(account["platform"].split()),
-    }
-    cost = account["cost"] or {}
-    # Whole-program figures; the others are for single operands.
-    for name in ("flops", "transcendentals", "bytes accessed"):
-        if isinstance(cost.get(name), float):
-            rows[name] = _count(cost[name])
-    if isinstance(cost.get("optimal_seconds"), float) and cost["optimal_seconds"] > 0:
-        rows["at best"] = f"{cost['optimal_seconds'] * 1e3:,.3f} ms"
-    if not cost:
-        rows["cost"] = "the plugin does not tell"
-    memory = account["memory"]
-    if memory is None:
-        rows["memory"] = "the plugin does not tell"
-        return rows
-    for name in ("arguments", "outputs", "aliased", "temporaries", "generated_code"):
-        rows[name.replace("_", " ")] = byte_size(memory[name])
-    rows["needed"] = f"{byte_size(memory['needed'])} on each device"
-    limit = account["memory_limit"]
-    if limit is not None:
-        share = f"{100 * memory['needed'] / limit:.1f} % of {byte_size(limit)}"
-        rows["fits"] = f"yes, {share}" if account["fits"] else f"NO, {share}"
-    return rows
-
-
-def _count(number: float) -> str:
-    for power, unit in ((1e12, "tera"), (1e9, "giga"), (1e6, "mega")):
-        if number >= power:
-            return f"{number / power:,.2f} {unit}"
-    return f"{number:,.0f}"

@@ -131,6 +131,7 @@ def _paths(names: Sequence[str], inputs: Sequence[str]) -> dict[str, Path]:
 
 
 def _explain(path: Path, model: ExportedModel, leaves: dict[str, TensorLeaf]) -> None:
+    from pjrt_bridge.exported.ahead import CompiledProgram
     from pjrt_bridge.stablehlo import Program
 
     console = out()
@@ -149,6 +150,8 @@ def _explain(path: Path, model: ExportedModel, leaves: dict[str, TensorLeaf]) ->
         else:
             # What a program in parts gives may have sizes that depend on data.
             rows[label] = "computed" if slot.kind == "result" else slot.kind
+    if made_for := {p.made_for for p in model.device_programs if isinstance(p, CompiledProgram)}:
+        rows["compiled for"] = "; ".join(" ".join(text.split()) for text in sorted(made_for))
     console.print(facts(rows))
     console.print("\nRun it with one .npy file (numpy.save) per input:")
     console.print(f"  pjrt-bridge run {shlex.quote(str(path))}{files}", markup=False)

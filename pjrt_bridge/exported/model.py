@@ -12,6 +12,7 @@ from typing import Any
 from pjrt_bridge import dtypes, registry
 from pjrt_bridge.errors import DataError, ProgramError, SavedModelError
 from pjrt_bridge.exported import weights as files
+from pjrt_bridge.exported.ahead import Compiler, compile_ahead
 from pjrt_bridge.exported.interface import (
     Argument,
     Interface,
@@ -23,12 +24,13 @@ from pjrt_bridge.exported.loaded import LoadedModel
 from pjrt_bridge.exported.manifest import FILE, FileRecord, Manifest, reading
 from pjrt_bridge.exported.parts import SplitProgram
 from pjrt_bridge.exported.reporting import report
+from pjrt_bridge.exported.running import readable
 from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.stored import PREFIX, restore, store
 from pjrt_bridge.exported.tree import Tree
 from pjrt_bridge.exported.weights import Array
 from pjrt_bridge.mixed.report import Report
-from pjrt_bridge.runtime import Client, CompileOptions
+from pjrt_bridge.runtime import Client, Compiled, CompileOptions
 from pjrt_bridge.stablehlo.program import Program
 
 WEIGHTS = "weights.safetensors"
@@ -111,6 +113,35 @@ class ExportedModel:
         """What of the model runs on a device and what on the host, and why; also as text."""
         return report(self.name, self.specializations)
 
+    # -- compiling ahead -------------------------------------------------------------------------
+
+    @property
+    def device_programs(self) -> tuple[Program, ...]:
+        """All programs that a device runs: of each specialization one, or those of its parts."""
+        return tuple(program for one in self.specializations for program in one.device_programs)
+
+    def compile_for(
+        self, compiler: Compiler, *, options: CompileOptions | None = None
+    ) -> ExportedModel:
+        """The model with its programs compiled: loading it compiles nothing.
+
+        It runs on the platform that it was compiled for, and can be compiled for another one.
+
+        Args:
+            compiler: a Client, for its devices; or a Topology, for devices that are elsewhere.
+            options: for compiling.
+
+        Raises:
+            SavedModelError: a program that cannot be expressed for the plugin's StableHLO versions.
+            PjrtError: the plugin cannot compile or serialize one.
+        """
+
+        def compiled(program: Program) -> Compiled:
+            return compiler.compile(readable(program, compiler.plugin), options=options)
+
+        programs = tuple(compile_ahead(one, compiled, self.target) for one in self.specializations)
+        return replace(self, specializations=programs)
+
     # -- running ---------------------------------------------------------------------------------
 
     def load_on(
@@ -121,6 +152,8 @@ class ExportedModel:
         options: CompileOptions | None = None,
     ) -> LoadedModel:
         """The model on a device: weights are put once, programs compiled when they are first used.
+
+        Of what `compile_for` gave, programs are loaded then.
 
         Args:
             client: of the plugin; by default that of `pjrt_bridge.client()`.
@@ -144,7 +177,8 @@ class ExportedModel:
         """Write a folder: `manifest.json`, `weights.safetensors`, and each program in three forms.
 
         `program_0.stablehlo` is the portable artifact, which loading reads; `.mlirbc` is bytecode
-        and `.mlir` text, both with the source locations. Of a program in parts each part has its
+        and `.mlir` text, both with the source locations; `.executable` is what a compiler made of
+        it, where `compile_for` was called. Of a program in parts each part has its
         files, `program_0_0.stablehlo` and so on; what runs on the host is in its framework's form.
 
         Raises:
@@ -268,14 +302,25 @@ class ExportedModel:
                     )
 
 
+def check_room(folder: Path) -> None:
+    """See that a model can be saved there: in a new or empty folder, or in place of another model.
+
+    Raises:
+        DataError: something else is there.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: cannot be written: it is a file; give a new folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / FILE).exists():
+        raise DataError(f"{folder}: holds files and no {FILE}; give a new folder")
+
+
 def _make_room(folder: Path) -> None:
     """An empty folder, or one that a model was saved in, without that model's files."""
+    check_room(folder)
     folder.mkdir(parents=True, exist_ok=True)
     old = {path.name for path in folder.iterdir()}
     if not old:
         return
-    if FILE not in old:
-        raise DataError(f"{folder}: holds files and no {FILE}; give a new folder")
     # The manifest goes first: what is left of an interrupted save is no model.
     (folder / FILE).unlink()
     for name in old:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from pjrt_bridge.errors import ProgramError, SavedModelError
+from pjrt_bridge.errors import OptionError, ProgramError, SavedModelError
+from pjrt_bridge.exported.ahead import CompiledProgram
 from pjrt_bridge.exported.parts import HostPart, SplitProgram
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import Segment
@@ -38,12 +39,28 @@ def compiled(
     """A program as a client runs it.
 
     Raises:
-        PjrtError: the plugin could not compile it.
+        PjrtError: the plugin could not compile it, or load what was compiled ahead.
         SavedModelError: it cannot be expressed for the StableHLO versions that the plugin reads.
+        ProgramError: it was compiled ahead for another platform.
+        OptionError: options for what was compiled ahead.
     """
     if isinstance(program, SplitProgram):
         return _Parts(program, client, options)
-    return _Whole(client.compile(readable(program, client.plugin), options=options))
+    return _Whole(_executable(program, client, options))
+
+
+def _executable(program: Program, client: Client, options: CompileOptions | None) -> Executable:
+    if not isinstance(program, CompiledProgram):
+        return client.compile(readable(program, client.plugin), options=options)
+    if options is not None:
+        raise OptionError(
+            f"program {program.name!r} was compiled ahead of time, for {program.made_for}: "
+            f"options for compiling come too late, found {options}"
+        )
+    try:
+        return client.deserialize(program.executable)
+    except ProgramError as error:
+        raise ProgramError(f"{error}: compile the model for this one") from error
 
 
 class _Whole:
@@ -83,7 +100,7 @@ class _Parts:
     def _runner(self, runs: Program | HostPart, options: CompileOptions | None) -> Runner:
         if not isinstance(runs, Program):
             return partial(_on_host, runs)
-        executable = self._client.compile(readable(runs, self._client.plugin), options=options)
+        executable = _executable(runs, self._client, options)
         self._executables.append(executable)
         return partial(self._on_device, executable)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pjrt_bridge.exported.checks import Check
 from pjrt_bridge.exported.interface import Slot
-from pjrt_bridge.exported.parts import SplitProgram
+from pjrt_bridge.exported.parts import Part, SplitProgram
 from pjrt_bridge.stablehlo.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -50,6 +50,20 @@ class Specialization:
     def is_plain(self) -> bool:
         """Whether the program is all there is to run: in one part, and without checks."""
         return isinstance(self.program, Program) and not self.checks
+
+    @property
+    def device_programs(self) -> tuple[Program, ...]:
+        """What a device runs: the program, or its parts that are programs, in running order."""
+        if isinstance(self.program, Program):
+            return (self.program,)
+        return tuple(part.runs for part in self.program.parts if isinstance(part.runs, Program))
+
+    @property
+    def host_parts(self) -> tuple[Part, ...]:
+        """The parts that frameworks run."""
+        if isinstance(self.program, Program):
+            return ()
+        return tuple(part for part in self.program.parts if not part.on_device)
 
     @property
     def slots(self) -> tuple[Slot, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pjrt_bridge.errors import PjrtBridgeError, ProgramError, SavedModelError
 from pjrt_bridge.exported import weights
+from pjrt_bridge.exported.ahead import CompiledProgram
 from pjrt_bridge.exported.checks import Check
 from pjrt_bridge.exported.interface import Slot
 from pjrt_bridge.exported.manifest import FILE, Manifest
@@ -61,7 +62,11 @@ def _store_program(program: Program, name: str, target: str | None) -> tuple[dic
         f"{name}.mlirbc": program.bytecode(),
         f"{name}.mlir": program.located_text.encode(),
     }
-    return {"file": f"{name}.stablehlo", "signature": program.signature.to_json()}, files
+    fields = {"file": f"{name}.stablehlo", "signature": program.signature.to_json()}
+    if isinstance(program, CompiledProgram):
+        fields["executable"] = f"{name}.executable"
+        files[f"{name}.executable"] = program.executable
+    return fields, files
 
 
 def _store_part(part: Part, name: str, target: str | None) -> tuple[dict[str, Any], Files]:
@@ -97,15 +102,19 @@ def restore(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> Specia
 
 
 def _program(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> Program:
-    path, content = _content(folder, manifest, data)
+    path, content = _content(folder, manifest, data["file"])
     try:
-        return SavedProgram(content, data["name"], Signature.from_json(data["signature"]))
+        program = SavedProgram(content, data["name"], Signature.from_json(data["signature"]))
+        if "executable" not in data:
+            return program
+        path, executable = _content(folder, manifest, data["executable"])
+        return CompiledProgram(content, program.name, program.signature, executable)
     except ProgramError as error:
         raise SavedModelError(f"{path}: {error}") from error
 
 
-def _content(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> tuple[Path, bytes]:
-    path = folder / Path(data["file"]).name
+def _content(folder: Path, manifest: Manifest, file: str) -> tuple[Path, bytes]:
+    path = folder / Path(file).name
     content = weights.map_file(path)
     manifest.check(path, content.data)
     return path, bytes(content)
@@ -128,7 +137,7 @@ def _split(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> SplitPr
 def _part(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> Part:
     runs: Program | HostPart
     if "framework" in data:
-        path, content = _content(folder, manifest, data)
+        path, content = _content(folder, manifest, data["file"])
         runs = read_host_part(data["framework"], content, path)
     else:
         runs = _program(folder, manifest, data)
