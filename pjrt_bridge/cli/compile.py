@@ -12,7 +12,7 @@ from rich.text import Text
 from pjrt_bridge import registry
 from pjrt_bridge.cli.accounts import Accountant, rows, table, target_rows
 from pjrt_bridge.cli.console import facts, out, parse_options, print_json
-from pjrt_bridge.cli.opening import Choice, known_sizes, open_model
+from pjrt_bridge.cli.opening import FUNCTION_FLAGS, FUNCTION_HELP, Choice, known_sizes, open_model
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.mixed.wording import byte_size
@@ -27,8 +27,8 @@ def compile(
     model: Annotated[
         Path,
         typer.Argument(
-            help="A saved model, a bundle of PyTorch/XLA, StableHLO (text, bytecode or a portable "
-            "artifact), or what jax.export wrote.",
+            help="A saved model, a bundle of PyTorch/XLA, a SavedModel of TensorFlow, StableHLO "
+            "(text, bytecode or a portable artifact), or what jax.export wrote.",
             metavar="DIR|FILE",
         ),
     ],
@@ -56,9 +56,7 @@ def compile(
             "--target-config", help="A GpuTargetConfigProto as text, for a GPU without a name."
         ),
     ] = None,
-    function: Annotated[
-        str | None, typer.Option("--function", help="Of a bundle that holds several.")
-    ] = None,
+    function: Annotated[str | None, typer.Option(*FUNCTION_FLAGS, help=FUNCTION_HELP)] = None,
     platform: Annotated[
         str | None,
         typer.Option(
@@ -71,7 +69,8 @@ def compile(
         typer.Option(
             "--size",
             metavar="NAME=N",
-            help="Of a model with programs for several, or of what jax.export left symbolic.",
+            help="Of a model with programs for several, of what jax.export left symbolic, or of "
+            "what a SavedModel's signature leaves open, as INPUT.DIMENSION: x.0=8.",
         ),
     ] = None,
     option: Annotated[

@@ -25,6 +25,11 @@ def fail(message: str) -> None:
     print(f"error: {message}", file=sys.stderr)
 
 
+def note(message: str) -> None:
+    """Say on standard error what a user may want to know of what was done."""
+    print(f"note: {message}", file=sys.stderr)
+
+
 def print_json(data: Any) -> None:
     """Print data for programs: plain JSON, indented."""
     print(json.dumps(data, indent=2, default=str))

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from pjrt_bridge.cli.console import out
+from pjrt_bridge.cli.frameworks import need_tensorflow
 from pjrt_bridge.errors import HostFallbackWarning, OptionError
 from pjrt_bridge.mixed.advice import Framework
 from pjrt_bridge.mixed.report import Report
@@ -115,11 +116,10 @@ def _in_tensorflow(
     unknown = sorted(set(options) - {"plugin"})
     if unknown:
         raise OptionError(f"explain: functions of TensorFlow have no options {', '.join(unknown)}")
-    try:
-        from pjrt_bridge import tf_interop
-        from pjrt_bridge.tf_interop.example_inputs import example_input
-    except ImportError as error:
-        raise OptionError(f"explain: {error}") from error
+    need_tensorflow("explain")
+    from pjrt_bridge import tf_interop
+    from pjrt_bridge.tf_interop.example_inputs import example_input
+
     if not isinstance(function, tf_interop.Function):
         function = tf_interop.function(function, plugin=options.get("plugin"))
     elif options:

@@ -7,10 +7,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_bridge.errors import OptionError, ProgramError, SavedModelError
+from pjrt_bridge.cli.frameworks import need_tensorflow
+from pjrt_bridge.errors import (
+    NotExportable,
+    OptionError,
+    ProgramError,
+    SavedModelError,
+    UnsupportedDtype,
+)
 
 if TYPE_CHECKING:
     from pjrt_bridge.exported import ExportedModel
+
+FUNCTION_FLAGS = ("--function", "--signature")
+FUNCTION_HELP = "Of a bundle that holds several; of a SavedModel the signature."
+
+MODEL = "a saved model"
+BUNDLE = "a bundle of PyTorch/XLA"
+SAVED_MODEL = "a SavedModel of TensorFlow"
+"""What folders hold, as messages call it."""
 
 
 @dataclass(frozen=True)
@@ -18,10 +33,10 @@ class Choice:
     """What a user chooses of a file that holds several programs.
 
     Attributes:
-        function: of a bundle.
+        function: of a bundle, or the signature of a SavedModel.
         platform: of an artifact of jax.export.
-        sizes: `name=number` for each symbolic size of an artifact, or for some of those by which
-            the programs of a saved model differ.
+        sizes: `name=number` for each symbolic size of an artifact or a signature, or for some of
+            those by which the programs of a saved model differ.
         default_platform: asked where an artifact is for several platforms and none was named.
     """
 
@@ -50,25 +65,58 @@ def open_model(path: Path, choice: Choice) -> ExportedModel:
     except OSError as error:
         raise ProgramError(f"program: cannot read {str(path)!r}: {error.strerror}") from error
     if content.startswith(MAGIC) or _is_text(content):
-        _offers(path, "one program", choice)
+        check_offered(path, "one program", choice)
         return of_program(Program.from_file(path), exporter="file")
     return _open_artifact(path, content, choice)
 
 
-def _open_folder(path: Path, choice: Choice) -> ExportedModel:
-    from pjrt_bridge.exported import ExportedModel, torch_xla_bundle
+def kind_of(folder: Path) -> str:
+    """What a folder holds: MODEL, BUNDLE or SAVED_MODEL.
+
+    Raises:
+        SavedModelError: something else.
+    """
+    from pjrt_bridge.exported import torch_xla_bundle
     from pjrt_bridge.exported.manifest import FILE
 
-    if (path / FILE).is_file():
-        _offers(path, "a saved model", choice, "sizes")
-        return _of_sizes(path, ExportedModel.load(path), _sizes(choice.sizes))
-    if torch_xla_bundle.is_bundle(path):
-        _offers(path, "a bundle of PyTorch/XLA", choice, "function")
-        return torch_xla_bundle.read_bundle(path, choice.function)
+    if (folder / FILE).is_file():
+        return MODEL
+    if torch_xla_bundle.is_bundle(folder):
+        return BUNDLE
+    if any((folder / file).is_file() for file in ("saved_model.pb", "saved_model.pbtxt")):
+        return SAVED_MODEL
     raise SavedModelError(
-        f"{path}: found neither {FILE} (a saved model) nor "
-        f"{torch_xla_bundle.FUNCTIONS}/*.meta (a bundle of PyTorch/XLA)"
+        f"{folder}: found neither {FILE} (a saved model) nor {torch_xla_bundle.FUNCTIONS}/*.meta "
+        "(a bundle of PyTorch/XLA) nor saved_model.pb (a SavedModel of TensorFlow)"
     )
+
+
+def _open_folder(path: Path, choice: Choice) -> ExportedModel:
+    from pjrt_bridge.exported import ExportedModel, torch_xla_bundle
+
+    kind = kind_of(path)
+    if kind == MODEL:
+        check_offered(path, kind, choice, "sizes")
+        return _of_sizes(path, ExportedModel.load(path), _sizes(choice.sizes))
+    if kind == BUNDLE:
+        check_offered(path, kind, choice, "function")
+        return torch_xla_bundle.read_bundle(path, choice.function)
+    check_offered(path, kind, choice, "function", "sizes")
+    return _export_saved_model(path, choice)
+
+
+def _export_saved_model(path: Path, choice: Choice) -> ExportedModel:
+    need_tensorflow(path)
+    from pjrt_bridge.tf_interop.saved_model import read_signature
+
+    signature = read_signature(path, choice.function)
+    sizes = _sizes(choice.sizes)
+    try:
+        return signature.exported(sizes)
+    except (OptionError, UnsupportedDtype) as error:
+        raise type(error)(f"{path}: {error}") from error
+    except NotExportable as error:
+        raise NotExportable(f"{path}: {error}", reasons=error.reasons) from error
 
 
 def _open_artifact(path: Path, content: bytes, choice: Choice) -> ExportedModel:
@@ -81,7 +129,7 @@ def _open_artifact(path: Path, content: bytes, choice: Choice) -> ExportedModel:
         raise ProgramError(
             f"{path}: neither StableHLO (text, bytecode, portable artifact) nor an {error}"
         ) from error
-    _offers(path, "an artifact of jax.export", choice, "platform", "sizes")
+    check_offered(path, "an artifact of jax.export", choice, "platform", "sizes")
     platform = choice.platform
     if platform is None and len(platforms) > 1:
         platform = choice.default_platform()
@@ -92,7 +140,7 @@ def _open_artifact(path: Path, content: bytes, choice: Choice) -> ExportedModel:
         raise type(error)(f"{path}: {error}") from error
 
 
-def _offers(path: Path, what: str, choice: Choice, *offered: str) -> None:
+def check_offered(path: Path, what: str, choice: Choice, *offered: str) -> None:
     """Refuse choices that do not exist there.
 
     Raises:

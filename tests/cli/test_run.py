@@ -176,7 +176,7 @@ def test_what_holds_no_model(command: Command) -> None:
     assert outcome.status == 1
     assert outcome.err == (
         "error: empty: found neither manifest.json (a saved model) nor functions/*.meta (a bundle "
-        "of PyTorch/XLA)\n"
+        "of PyTorch/XLA) nor saved_model.pb (a SavedModel of TensorFlow)\n"
     )
     Path("noise.bin").write_bytes(bytes(range(128, 256)))
     outcome = command("run", "noise.bin")
