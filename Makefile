@@ -10,6 +10,7 @@ BENCH ?=
 
 XLA_VENV := .venv-torch-xla
 XLA_READY := $(XLA_VENV)/.ready
+XLA_PIP ?=
 
 .PHONY: demo test test-full test-torch-xla coverage lint format bench browser clean
 
@@ -22,7 +23,8 @@ test: $(READY)
 test-full: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-# PyTorch/XLA's exporter, whose last release needs a PyTorch of its own: gigabytes on first use.
+# PyTorch/XLA's exporter, whose last release needs PyTorch 2.9. XLA_PIP holds pip's options that
+# lead to its CPU build, such as `--find-links FOLDER`, or PyTorch's own index of CPU builds.
 test-torch-xla: $(XLA_READY)
 	$(XLA_VENV)/bin/python -m pytest tests/torch_interop/export/test_torch_xla.py \
 		tests/exported/test_torch_xla_bundle.py
@@ -66,9 +68,12 @@ $(READY): pyproject.toml $(wildcard plugins/*/pyproject.toml) pjrt_bridge/runtim
 		-e plugins/reference -e plugins/cuda -e plugins/tpu
 	touch $@
 
+# By its number alone torch would be the build that brings gigabytes of CUDA wheels; this one is
+# either found or missed. Nothing after it asks for torch.
 $(XLA_READY): pyproject.toml plugins/cpu/pyproject.toml pjrt_bridge/runtime/_dispatch.c
 	test -x $(XLA_VENV)/bin/python || $(PYTHON) -m venv $(XLA_VENV)
-	$(XLA_VENV)/bin/python -m pip install --quiet torch==2.9.0 torch_xla==2.9.0
+	$(XLA_VENV)/bin/python -m pip install --quiet $(XLA_PIP) torch==2.9.0+cpu
+	$(XLA_VENV)/bin/python -m pip install --quiet torch_xla==2.9.0
 	$(XLA_VENV)/bin/python -m pip install --quiet -e ".[cpu]" -e plugins/cpu \
 		pytest pytest-timeout
 	touch $@
