@@ -117,6 +117,16 @@ class Faulty:
         finally:
             self._fault = None
 
+    @contextmanager
+    def spared(self) -> Iterator[None]:
+        """Let the fault not strike during a `with` block, and count no calls."""
+        fault, calls = self._fault, self.calls
+        self._fault, self.calls = None, Counter()
+        try:
+            yield
+        finally:
+            self._fault, self.calls = fault, calls
+
     def fill(self, function: str) -> None:
         """Put a function that was left out into its slot."""
         self._put(function, self._taken.pop(function))

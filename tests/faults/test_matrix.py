@@ -28,6 +28,7 @@ ALWAYS = (
     "execute/several_devices",
     "put/shared",
     "torch/warm parts c host",
+    "torch/warm whole c host",
 )
 
 

@@ -3,12 +3,18 @@
 `warm` operations run what was compiled before; `cold` ones compile under the fault. `host` lets
 PyTorch take over, `error` forbids it. Each is run in C and in Python. The numbers are such that
 PyTorch and the device compute the same ones to the last bit, or are rounded.
+
+The first calls of a function are unlike later ones: one compiles, and the two after it find out
+which arguments stay where they are and keep buffers of these (`torch_interop/shortcut.py`). `warm`
+operations are past that, `moving` has arguments that do not stay, and `learning` is the call that
+begins to keep them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from typing import Any
 from unittest import mock
 
@@ -54,6 +60,13 @@ def whole(options: dict[str, Any]) -> Callable[[], Any]:
     run = _compiled(lambda x, y: (x * x + y, x.sum()), options)
     x, y = torch.arange(12.0).reshape(3, 4), torch.ones(4, 3).T
     return lambda: [out.tolist() for out in run(x, y)]
+
+
+def moving(options: dict[str, Any]) -> Callable[[], Any]:
+    """One program, with arguments that are elsewhere in each call."""
+    run = _compiled(lambda x, y: (x * x + y, x.sum()), options)
+    pairs = cycle([(torch.arange(4.0), torch.ones(4)) for _ in range(2)])
+    return lambda: [out.tolist() for out in run(*next(pairs))]
 
 
 def parts(options: dict[str, Any]) -> Callable[[], Any]:
@@ -141,12 +154,37 @@ def symbolic(options: dict[str, Any]) -> Callable[[], Any]:
     return lambda: [run(x).tolist() for x in sizes]
 
 
+_FIRST_CALLS = 3
+"""One compiles, two find out which arguments stay."""
+
+
 def _warm(workload: Workload, fallback: str, way: str) -> Operation:
     def prepare(world: World) -> Act:
         torch.compiler.reset()
         with _here(world, way):
             act = workload({"fallback": fallback})
-            act()
+            for _ in range(_FIRST_CALLS):
+                act()
+        return act
+
+    return prepare
+
+
+def _learning(workload: Workload, fallback: str) -> Operation:
+    """The last of the first calls, and one more."""
+
+    def prepare(world: World) -> Act:
+        def act() -> Any:
+            with world.table.spared(), _here(world, "c"):
+                torch.compiler.reset()
+                run = workload({"fallback": fallback})
+                for _ in range(_FIRST_CALLS - 1):
+                    run()
+            try:
+                return run(), run()
+            finally:
+                torch.compiler.reset()
+
         return act
 
     return prepare
@@ -174,13 +212,17 @@ def _cold(workload: Workload, fallback: str, way: str) -> Operation:
 
 def register() -> None:
     """Add them all to `OPERATIONS`."""
-    for workload in (whole, parts, parameters, update, update_in_place, training, symbolic):
+    for workload in (whole, moving, parts, parameters, update, update_in_place, training, symbolic):
         for way in ("c", "python"):
             name = f"torch/warm {workload.__name__} {way}"
             OPERATIONS[f"{name} host"] = "sharing", _warm(workload, "host", way)
             # Where the host is forbidden there are no parts.
             if workload is not parts:
                 OPERATIONS[f"{name} error"] = "sharing", _warm(workload, "error", way)
+    for workload in (whole, parameters):
+        for fallback in ("host", "error"):
+            name = f"torch/warm learning {workload.__name__} c {fallback}"
+            OPERATIONS[name] = "sharing", _learning(workload, fallback)
     for workload in (whole, parameters, update):
         name = f"torch/warm {workload.__name__} copied host"
         OPERATIONS[name] = "copying", _warm(workload, "host", "python")
