@@ -156,16 +156,12 @@ class SavedModelRunnable(Runnable):
 
     def run(self, given: Mapping[str, Any], client: Client) -> Sequence[Any]:
         """Run the signature, and say what TensorFlow computes of it."""
-        from pjrt_bridge.tf_interop.compiled import Settings
-        from pjrt_bridge.tf_interop.function import Function
-
-        function = Function(self._signature.function, Settings(client, "host"), None)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", HostFallbackWarning)
-            results = function(**given)
+            results = self._signature.run(given, client)
         for warning in caught:
             note(str(warning.message))
-        return [_array(results[name].numpy()) for name in self._signature.outputs]
+        return [_array(value) for value in results]
 
 
 def described(dtype: DType | str, shape: Sequence[int | str]) -> str:

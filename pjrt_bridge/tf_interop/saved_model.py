@@ -15,7 +15,10 @@ import tensorflow as tf
 
 from pjrt_bridge.errors import DataError, NotExportable, OptionError, SavedModelError
 from pjrt_bridge.exported import ExportedModel, of_program
+from pjrt_bridge.runtime import Client
+from pjrt_bridge.tf_interop.compiled import Settings
 from pjrt_bridge.tf_interop.export import export
+from pjrt_bridge.tf_interop.function import Function
 
 DEFAULT = "serving_default"
 """What TensorFlow and Keras call the signature of a model that has one."""
@@ -50,6 +53,23 @@ class SavedSignature:
             raise DataError(
                 f"argument {name!r}: found {_described(value)}, expected {_described(spec)}"
             )
+
+    def run(self, given: Mapping[str, tf.Tensor], client: Client) -> list[Any]:
+        """The results as NumPy's arrays: the plugin runs what it can, and TensorFlow the rest.
+
+        Args:
+            given: the arguments by name.
+            client: of the plugin.
+
+        Raises:
+            DataError: TensorFlow refuses the values.
+        """
+        function = Function(self.function, Settings(client, "host"), None)
+        try:
+            results = function(**given)
+        except tf.errors.OpError as error:
+            raise DataError(f"signature {self.name!r}: TensorFlow: {error.message}") from error
+        return [results[name].numpy() for name in self.outputs]
 
     def exported(self, sizes: Mapping[str, int]) -> ExportedModel:
         """The signature as one program, which takes the arguments and then the variables.

@@ -39,6 +39,10 @@ class Scaled(tf.Module):
     def words(self, text: Any) -> Any:
         return tf.strings.length(text)
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def numbers(self, text: Any) -> Any:
+        return {"doubled": tf.strings.to_number(text) * 2, "text": text}
+
     @tf.function(input_signature=[tf.TensorSpec([4], F32)])
     def distinct(self, x: Any) -> Any:
         return tf.unique(x).y
@@ -48,9 +52,18 @@ class Scaled(tf.Module):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved") / "model"
     model = Scaled()
-    names = ("scale", "any_rank", "words", "distinct")
+    names = ("scale", "any_rank", "words", "numbers", "distinct")
     tf.saved_model.save(model, str(path), {name: getattr(model, name) for name in names})
     return path
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_mixed(folder: Path, client: Client) -> None:
+    signature = read_signature(folder, "numbers")
+    doubled, text = signature.run({"text": tf.constant(["1", "2.5"])}, client)
+    assert (doubled.tolist(), text.tolist()) == ([2, 5], [b"1", b"2.5"])
+    with pytest.raises(DataError, match=r"signature 'numbers': TensorFlow: .*ant"):
+        signature.run({"text": tf.constant(["1", "ant"])}, client)
 
 
 def test_one_program(folder: Path, client: Client) -> None:
@@ -95,7 +108,7 @@ def test_arguments_that_do_not_fit(folder: Path) -> None:
 
 
 def test_which_signature(folder: Path, tmp_path: Path) -> None:
-    listed = "expected one of any_rank, distinct, scale, words"
+    listed = "expected one of any_rank, distinct, numbers, scale, words"
     with pytest.raises(OptionError, match=f"found no signature 'serving_default', {listed}"):
         read_signature(folder)
     with pytest.raises(OptionError, match=f"found no signature 'scales', {listed}"):
