@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from pjrt_bridge.torch_interop.lowering.kernels import Kernels
+from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.onednn import is_off
 from pjrt_bridge_cpu.onednn.kernels import OneDnnKernels
 from pjrt_bridge_cpu.onednn.probe import pays
@@ -14,12 +15,16 @@ from pjrt_bridge_cpu.storing import StoredValues
 from pjrt_bridge_cpu.turning import TurnedProducts
 
 
-class XlaKernels(TurnedProducts, BlockedReductions, StoredValues):
+class _Written(TurnedProducts, BlockedReductions, StoredValues):
     """Products with transposed weights turned, reductions by columns, shared values stored."""
 
 
-class CpuKernels(OneDnnKernels, XlaKernels):
-    """The same, with products and convolutions by oneDNN."""
+class XlaKernels(DepthwiseSums, _Written):
+    """What can be said in StableHLO: the same, and depthwise convolutions as sums."""
+
+
+class CpuKernels(DepthwiseSums, OneDnnKernels, _Written):
+    """The same, with products and other convolutions by oneDNN."""
 
 
 def kernels(library: Path | None) -> Kernels:
