@@ -1,11 +1,12 @@
 """Scaled dot-product attention as torch's CPU flash kernel defines it, forward and backward.
 
-`softmax(scale * q @ k^T + mask) @ v` over (batch, heads, length, head size), computed in float32
-for half precision. The forward also gives the logarithm of each row's sum of exponentials, from
-which the backward recomputes the probabilities (Dao et al., "FlashAttention", 2022). A row whose
-keys are all masked gives zeros and a logarithm of 0, as the kernel does. Causal masking aligns
-queries and keys at their first positions. Keys and values may have fewer heads than the queries
-(Ainslie et al., "GQA", 2023). Attention dropout is random and not lowered.
+`softmax(scale * q @ k^T + mask) @ v` over (batch, heads, length, head size). Of half precision are
+what products multiply, as in the kernel; sums, scores and the softmax are float32. The forward
+also gives the logarithm of each row's sum of exponentials, from which the backward recomputes the
+probabilities (Dao et al., "FlashAttention", 2022). A row whose keys are all masked gives zeros and
+a logarithm of 0, as the kernel does. Causal masking aligns queries and keys at their first
+positions. Keys and values may have fewer heads than the queries (Ainslie et al., "GQA", 2023).
+Attention dropout is random and not lowered.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 
 from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context
+from pjrt_bridge.torch_interop.lowering.matmul import product
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 
@@ -32,16 +34,15 @@ def flash_attention(
     """Attention output and the rows' logsumexp in (batch, heads, query length)."""
     b = c.b
     _no_dropout(dropout_p)
-    q, k, v = (c.widen(x) for x in (query, key, value))
-    k, v = (_per_query_head(c, x, q.shape[1]) for x in (k, v))
-    scores = _scores(c, q, k, is_causal, attn_mask, scale)
+    k, v = (_per_query_head(c, x, query.shape[1]) for x in (key, value))
+    scores = _scores(c, query, k, is_causal, attn_mask, scale)
     zero = c.full(scores.shape[:3], 0, scores.dtype)
     largest = c.reduce("max", scores, (3,))
     masked = b.compare(largest, c.full(zero.shape, -math.inf, zero.dtype), "EQ")
     largest = b.select(masked, zero, largest)
     weights = b.exp(b.subtract(scores, c.spread(largest, scores.shape, (3,))))
     total = b.select(masked, c.full(zero.shape, 1, zero.dtype), c.reduce("sum", weights, (3,)))
-    weighted = _times(c, weights, 3, v, 2)
+    weighted = product(c, c.cast(weights, v.dtype), v)
     output = b.divide(weighted, c.spread(total, weighted.shape, (3,)))
     return c.promised(output, b.add(largest, b.log(total)))
 
@@ -64,18 +65,19 @@ def flash_attention_backward(
     """Gradients of query, key and value."""
     b = c.b
     _no_dropout(dropout_p)
-    q, k, v, grad, y = (c.widen(x) for x in (query, key, value, grad_out, out))
-    k, v = (_per_query_head(c, x, q.shape[1]) for x in (k, v))
-    scores = _scores(c, q, k, is_causal, attn_mask, scale)
+    k, v = (_per_query_head(c, x, query.shape[1]) for x in (key, value))
+    scores = _scores(c, query, k, is_causal, attn_mask, scale)
     rows = c.cast(logsumexp, scores.dtype)
     weights = b.exp(b.subtract(scores, c.spread(rows, scores.shape, (3,))))
-    overlap = c.reduce("sum", b.multiply(grad, y), (3,))
-    slope = b.subtract(_times(c, grad, 3, v, 3), c.spread(overlap, scores.shape, (3,)))
-    grad_scores = b.multiply(b.multiply(weights, slope), _scale(c, scores, q, scale))
-    grad_k = _times(c, grad_scores, 2, q, 2)
-    grad_v = _times(c, weights, 2, grad, 2)
+    overlap = c.reduce("sum", b.multiply(c.widen(grad_out), c.widen(out)), (3,))
+    slope = product(c, grad_out, _transposed(c, v))
+    slope = b.subtract(slope, c.spread(overlap, scores.shape, (3,)))
+    grad_scores = b.multiply(b.multiply(weights, slope), _scale(c, scores, query, scale))
+    grad_scores, weights = (c.cast(x, query.dtype) for x in (grad_scores, weights))
+    grad_k = product(c, _transposed(c, grad_scores), query)
+    grad_v = product(c, _transposed(c, weights), grad_out)
     return c.promised(
-        _times(c, grad_scores, 3, k, 2),
+        product(c, grad_scores, k),
         _per_key_head(c, grad_k, key.shape[1]),
         _per_key_head(c, grad_v, value.shape[1]),
     )
@@ -86,11 +88,8 @@ def _no_dropout(probability: float) -> None:
         raise NotLowerable(f"attention with dropout of {probability}")
 
 
-def _times(c: Context, x: Value, x_dim: int, y: Value, y_dim: int) -> Value:
-    """Per batch and head the product over one dimension of each."""
-    return c.b.dot_general(
-        x, y, lhs_batch=(0, 1), rhs_batch=(0, 1), lhs_contract=(x_dim,), rhs_contract=(y_dim,)
-    )
+def _transposed(c: Context, x: Value) -> Value:
+    return c.b.transpose(x, (0, 1, 3, 2))
 
 
 def _scale(c: Context, scores: Value, q: Value, scale: float | None) -> Value:
@@ -103,7 +102,7 @@ def _scores(
 ) -> Value:
     """Scaled and masked scores (batch, heads, query, key); -inf where masked."""
     b = c.b
-    products = _times(c, q, 3, k, 3)
+    products = product(c, q, _transposed(c, k))
     scores = b.multiply(products, _scale(c, products, q, scale))
     never = c.full(scores.shape, -math.inf, scores.dtype)
     if mask is not None and mask.dtype.is_bool:
