@@ -91,11 +91,6 @@ def _operators() -> dict[str, tuple[torch.nn.Module, torch.Tensor]]:
             nn.Conv2d(3, 64, 7, stride=2, padding=3),
             torch.randn(4, 3, 224, 224),
         ),
-        "depthwise conv 3x3, f32": (nn.Conv2d(64, 64, 3, padding=1, groups=64), image),
-        "depthwise conv 3x3, bf16": (
-            nn.Conv2d(64, 64, 3, padding=1, groups=64).to(half),
-            image.to(half),
-        ),
     }
 
 

@@ -66,7 +66,7 @@ def test_wrong_numbers_rule_the_kind_out(library: Path) -> None:
 
 @pytest.mark.usefixtures("fatal")
 def test_a_process_that_hangs_is_ended_and_tried_again_another_time(library: Path) -> None:
-    found, final = probe.probe(library, "float32_product", seconds=3)
+    found, final = probe.probe(library, "float32_dense_convolution_2d", seconds=3)
     assert found == Finding(None, "its process did not end within 3 s")
     assert not final
 

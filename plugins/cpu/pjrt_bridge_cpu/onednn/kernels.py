@@ -15,7 +15,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 from pjrt_bridge_cpu.onednn import calls
 from pjrt_bridge_cpu.onednn.calls import BFLOAT16, FLOAT32, Window
-from pjrt_bridge_cpu.onednn.kinds import convolution_kind, product_kind
+from pjrt_bridge_cpu.onednn.kinds import PRODUCT, convolution_kind
 
 Pays = Callable[[str, int], bool]
 """Whether a call of a kind, of a size as its cases count it, is right and faster here."""
@@ -38,9 +38,7 @@ class OneDnnKernels(Kernels):
         """See `Kernels.product`."""
         if self._takes_product(x, y, dtype):
             left, right = untransposed(b, x), untransposed(b, y)
-            kind = product_kind(x.dtype, transposed=right is not None)
-            work = math.prod(x.shape) * y.shape[-1]
-            if kind is not None and self._pays(kind, work):
+            if self._pays(PRODUCT, math.prod(x.shape) * y.shape[-1]):
                 return calls.matmul(
                     b,
                     x if left is None else left,
@@ -54,9 +52,8 @@ class OneDnnKernels(Kernels):
     @staticmethod
     def _takes_product(x: Value, y: Value, dtype: DType) -> bool:
         return (
-            x.dtype == y.dtype
-            and x.dtype in (BFLOAT16, FLOAT32)
-            and dtype in (x.dtype, FLOAT32)
+            x.dtype == y.dtype == BFLOAT16
+            and dtype in (BFLOAT16, FLOAT32)
             and x.rank == y.rank
             and 2 <= x.rank <= 4
             and x.shape[:-2] == y.shape[:-2]

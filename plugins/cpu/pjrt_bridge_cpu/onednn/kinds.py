@@ -21,6 +21,10 @@ from pjrt_bridge_cpu.onednn.calls import BFLOAT16, FLOAT32, Window
 TOLERANCE = {FLOAT32: 2e-5, BFLOAT16: 2.0**-7}
 """Difference to XLA's result, in units of its largest element."""
 
+PRODUCT = "bfloat16_product"
+"""The kind of a product. In float32 XLA has Eigen, which is as fast, but for a few rows times
+transposed weights (see `turning`): a call there would cost every process a compilation."""
+
 Body = Callable[[Builder, Sequence[Value]], Value]
 
 
@@ -67,8 +71,7 @@ class Kind:
 def kinds() -> Mapping[str, Kind]:
     """All kinds by name."""
     found = [
-        _products("bfloat16"),
-        _products("float32", transposed=True),
+        _products(),
         *(
             _convolutions(form, spatial, dtype)
             for dtype in ("bfloat16", "float32")
@@ -79,29 +82,19 @@ def kinds() -> Mapping[str, Kind]:
     return {kind.name: kind for kind in found}
 
 
-def product_kind(dtype: DType, *, transposed: bool) -> str | None:
-    """The kind of a product of this element type, or None."""
-    if dtype == FLOAT32 and not transposed:
-        # XLA has Eigen for these, which is as fast.
-        return None
-    return f"{dtype}_product"
-
-
 def convolution_kind(dtype: DType, kernel: Sequence[int], groups: int) -> str:
     """The kind of a convolution."""
     form = "grouped" if groups > 1 else "pointwise" if math.prod(kernel) == 1 else "dense"
     return f"{dtype}_{form}_convolution_{len(kernel)}d"
 
 
-def _products(name: str, *, transposed: bool = False) -> Kind:
-    dtype = dtypes.of(name)
-
+def _products() -> Kind:
     def case(batch: tuple[int, ...], m: int, k: int, n: int, a: bool, t: bool, out: DType) -> Case:
         rank = len(batch) + 2
         swap = (*range(rank - 2), rank - 1, rank - 2)
         types = (
-            TensorType((*batch, k, m) if a else (*batch, m, k), dtype),
-            TensorType((*batch, n, k) if t else (*batch, k, n), dtype),
+            TensorType((*batch, k, m) if a else (*batch, m, k), BFLOAT16),
+            TensorType((*batch, n, k) if t else (*batch, k, n), BFLOAT16),
         )
 
         def call(b: Builder, values: Sequence[Value]) -> Value:
@@ -131,11 +124,10 @@ def _products(name: str, *, transposed: bool = False) -> Kind:
         case(batch, 33, 70, 57, a, t, out)
         for batch in ((), (3,), (2, 3))
         for a, t in ((False, False), (True, False), (False, True), (True, True))
-        for out in dict.fromkeys((dtype, FLOAT32))
-        if t or not transposed
+        for out in (BFLOAT16, FLOAT32)
     ]
-    ladder = [case((), n, n, n, False, True, dtype) for n in (96, 160, 256, 400, 640)]
-    return Kind(f"{dtype}_product", TOLERANCE[dtype], tuple(checks), tuple(ladder))
+    ladder = [case((), n, n, n, False, True, BFLOAT16) for n in (96, 160, 256, 400, 640)]
+    return Kind(PRODUCT, TOLERANCE[BFLOAT16], tuple(checks), tuple(ladder))
 
 
 def _convolutions(form: str, spatial: int, name: str) -> Kind:
