@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pjrt_bridge"
 
 FLOORS = [
-    {"errors", "dtypes", "timeline", "wire"},
+    {"errors", "dtypes", "timeline", "wire", "example_inputs"},
     {"abi"},
     {"stablehlo"},
     {"runtime"},

@@ -1,22 +1,20 @@
-"""Example inputs from short descriptions, for commands that call a function of the user's."""
+"""Example inputs from short descriptions, as tensors of TensorFlow."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from pjrt_bridge import dtypes as element_types
-from pjrt_bridge.errors import DataError, UnsupportedDtype
+from pjrt_bridge import example_inputs
+from pjrt_bridge.errors import UnsupportedDtype
+from pjrt_bridge.example_inputs import Numbers
 from pjrt_bridge.tf_interop import dtypes
 
-_SPEC = re.compile(r"(?P<dtype>\w+)\[(?P<shape>[\d,\s]*)\](<(?P<limit>\d+))?")
 _WORDS = re.compile(r"str\[(?P<words>.*)\]")
-_LIMIT = 2
-"""Random integers are below it where nothing else is said: indices of almost any table."""
 
 
 def example_input(text: str) -> Any:
@@ -33,19 +31,16 @@ def example_input(text: str) -> Any:
     words = _WORDS.fullmatch(text.strip())
     if words is not None:
         return tf.constant(words["words"].split(",") if words["words"] else [], tf.string)
-    found = _SPEC.fullmatch(text.strip())
-    if found is None:
-        return _from_file(text)
-    try:
-        dtype = tf.dtypes.as_dtype(_name(found["dtype"]))
-    except UnsupportedDtype as error:
-        raise DataError(f"input {text!r}: {error}") from error
-    shape = [int(size) for size in found["shape"].split(",") if size.strip()]
+    return example_inputs.read(text, _drawn, tf.constant, "str[ant,bee]")
+
+
+def _drawn(numbers: Numbers) -> Any:
+    dtype = tf.dtypes.as_dtype(_name(numbers.element))
     random = np.random.default_rng()
     if dtype.is_floating or dtype.is_complex:
-        return tf.constant(random.standard_normal(shape).astype(dtype.as_numpy_dtype))
-    numbers = random.integers(int(found["limit"] or _LIMIT), size=shape)
-    return tf.constant(np.asarray(numbers).astype(dtype.as_numpy_dtype))
+        return tf.constant(random.standard_normal(numbers.shape).astype(dtype.as_numpy_dtype))
+    drawn = random.integers(numbers.limit, size=numbers.shape)
+    return tf.constant(np.asarray(drawn).astype(dtype.as_numpy_dtype))
 
 
 def _name(element: str) -> str:
@@ -53,15 +48,3 @@ def _name(element: str) -> str:
     if name is None:
         raise UnsupportedDtype(f"TensorFlow has no element type {element!r} that a device has")
     return name
-
-
-def _from_file(path: str) -> Any:
-    if not Path(path).is_file():
-        raise DataError(
-            f"input {path!r}: no such file, and no description such as 'f32[8,64]', "
-            "'i64[4,128]<1000' or 'str[ant,bee]'"
-        )
-    try:
-        return tf.constant(np.load(path, allow_pickle=False))
-    except (ValueError, EOFError, TypeError) as error:
-        raise DataError(f"input {path}: cannot be read as a .npy file: {error}") from error
