@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError
 from pjrt_bridge.mixed.program import Call
+
+if TYPE_CHECKING:
+    from pjrt_bridge.runtime import Buffer, Event
 
 
 class Output(Protocol):
@@ -34,6 +37,47 @@ class Started(Protocol):
 
     def tensors(self) -> list[Any]:
         """A tensor over each result, once the end was waited for."""
+
+
+class BufferOutput(Output, Protocol):
+    """A result as a buffer."""
+
+    @property
+    def buffer(self) -> Buffer:
+        """The plugin's."""
+
+
+class Submitted:
+    """An execution of `Executable.submit`.
+
+    Args:
+        outputs: its results; the framework says how they become tensors.
+        done: when it has ended.
+        given: what nobody else may hold, and has to stay until then.
+    """
+
+    __slots__ = ("_done", "_given", "outputs")
+
+    def __init__(
+        self, outputs: Sequence[BufferOutput], done: Event, given: Sequence[Any] = ()
+    ) -> None:
+        self._done = done
+        self._given = given
+        self.outputs = outputs
+
+    def finish(self) -> None:
+        """Wait for the end; a failure of the device raises."""
+        try:
+            self._done.wait()
+        finally:
+            self._done.close()
+            self._given = ()
+        for output in self.outputs:
+            output.buffer.mark_ready()
+
+    def tensors(self) -> list[Any]:
+        """A tensor over each result, once the end was waited for."""
+        return [output.tensor() for output in self.outputs]
 
 
 class Launcher(Protocol):

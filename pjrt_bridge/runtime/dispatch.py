@@ -21,6 +21,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import Closed, PjrtBridgeError, PluginIncompatible
 from pjrt_bridge.runtime import native, pending
 from pjrt_bridge.runtime.handles import BUNDLE, Handle, defer, pin_all, unpin_all
+from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ class Array:
     type: TensorType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+    @staticmethod
+    def row_major(type: TensorType) -> Array:
+        """The array as the program knows it."""
+        return Array(type, type.shape, Layout.default(type.rank).strides(type.shape))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pjrt_bridge.errors import DataError
-from pjrt_bridge.mixed.launch import Crossing, Started, tensor_of
+from pjrt_bridge.mixed.launch import Crossing, Started, Submitted, tensor_of
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import Buffer, Event, Executable, Layout, callbacks
+from pjrt_bridge.runtime import Buffer, Executable, callbacks
 from pjrt_bridge.runtime.dispatch import Array, Given, Kept, Made
 from pjrt_bridge.runtime.handles import tidy
-from pjrt_bridge.stablehlo.types import Parameter, TensorType
+from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.emit import Emitted
 from pjrt_bridge.tf_interop.tensors import memory_of, put, tensor_over
@@ -39,27 +39,16 @@ def path_of(executable: Executable, emitted: Emitted, places: Sequence[int]) -> 
         emitted: what its parameters and results are.
         places: for each input of the program its position among those of the part.
     """
-    given = [Given(index, _array(item.type)) for index, item in enumerate(_parameters(executable))]
-    made = [
-        Made(_array(item.type), item.type.shape, _strides(item.type.shape))
-        for item in executable.signature.results
+    signature = executable.signature
+    given = [
+        Given(index, Array.row_major(item.type)) for index, item in enumerate(signature.parameters)
     ]
+    results = [Array.row_major(item.type) for item in signature.results]
+    made = [Made(array, array.shape, array.strides) for array in results]
     plan = executable.plan(given, made, compat.capsules())
     if plan is None:
         return General(executable, emitted, places)
     return Dispatched(plan, executable, emitted, places)
-
-
-def _parameters(executable: Executable) -> Sequence[Parameter]:
-    return executable.signature.parameters
-
-
-def _array(type: TensorType) -> Array:
-    return Array(type, type.shape, _strides(type.shape))
-
-
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(Layout(tuple(reversed(range(len(shape))))).strides(shape))
 
 
 class Held:
@@ -211,7 +200,8 @@ class General:
             self._buffer(value, type, call) for value, type in zip(given, self._types, strict=True)
         ]
         results, done = self._executable.submit(buffers)
-        return Submitted(results, done, given)
+        # Nobody else may hold the values of variables.
+        return Submitted(list(map(Result, results)), done, given)
 
     def _buffer(self, value: Any, type: TensorType, call: Call) -> Buffer:
         if isinstance(value, Crossing):
@@ -220,32 +210,6 @@ class General:
                 return direct.buffer
             value = value.tensor()
         return put(self._client, value, type, call)
-
-
-class Submitted:
-    """An execution of `Executable.submit`."""
-
-    __slots__ = ("_done", "_given", "outputs")
-
-    def __init__(self, buffers: Sequence[Buffer], done: Event, given: Sequence[Any]) -> None:
-        self._done = done
-        # Nobody else may hold the values of variables.
-        self._given = given
-        self.outputs = [Result(buffer) for buffer in buffers]
-
-    def finish(self) -> None:
-        """Wait for the end; a failure of the device raises."""
-        try:
-            self._done.wait()
-        finally:
-            self._done.close()
-            self._given = ()
-        for output in self.outputs:
-            output.buffer.mark_ready()
-
-    def tensors(self) -> list[Any]:
-        """A tensor over each result, once the end was waited for."""
-        return [output.tensor() for output in self.outputs]
 
 
 class Result:

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import torch
 
 from pjrt_bridge.errors import DataError
-from pjrt_bridge.mixed.launch import Crossing, Started, tensor_of
+from pjrt_bridge.mixed.launch import Crossing, Started, Submitted, tensor_of
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import Buffer, Client, Event, Executable, callbacks
+from pjrt_bridge.runtime import Buffer, Client, Executable, callbacks
 from pjrt_bridge.runtime.dispatch import Given, Kept
 from pjrt_bridge.runtime.handles import tidy
 from pjrt_bridge.torch_interop import compat, threads
@@ -251,7 +251,7 @@ class General:
     def launch(self, values: Sequence[Any], call: Call) -> Started:
         """Start it on a graph's arguments; counts what crosses."""
         buffers, done = self._executable.submit(self._buffers(values, call))
-        return Submitted(buffers, done, self._results)
+        return Submitted([Held(*item) for item in zip(buffers, self._results, strict=True)], done)
 
     def _buffers(self, given: Sequence[Any], call: Call) -> list[Any]:
         buffers = self._template.copy()
@@ -273,29 +273,6 @@ class General:
             value = value.tensor()
         buffer, _ = put(self._client, form, value, call, writable=writable)
         return buffer
-
-
-class Submitted:
-    """An execution of `Executable.submit`."""
-
-    __slots__ = ("_done", "outputs")
-
-    def __init__(self, buffers: Sequence[Buffer], done: Event, results: Sequence[Result]) -> None:
-        self._done = done
-        self.outputs = [Held(*item) for item in zip(buffers, results, strict=True)]
-
-    def finish(self) -> None:
-        """Wait for the end; a failure of the device raises."""
-        try:
-            self._done.wait()
-        finally:
-            self._done.close()
-        for output in self.outputs:
-            output.buffer.mark_ready()
-
-    def tensors(self) -> list[torch.Tensor]:
-        """A tensor over each result, once the end was waited for."""
-        return [output.tensor() for output in self.outputs]
 
 
 class Held:

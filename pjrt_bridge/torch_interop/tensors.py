@@ -76,7 +76,7 @@ class Form:
     def array(self) -> Array:
         """The array in memory, with the graph's dimensions."""
         dense = self.dense.shape
-        steps = Layout(tuple(reversed(range(self.type.rank)))).strides(dense)
+        steps = Layout.default(self.type.rank).strides(dense)
         strides = tuple(steps[at] for at in self.inverse)
         return Array(self.dense, self.type.shape, strides)
 
@@ -146,7 +146,7 @@ class Result:
         )
         order = _dense_order(shape, strides)
         if order is None:
-            steps = Layout(tuple(reversed(range(type.rank)))).strides(shape)
+            steps = Layout.default(type.rank).strides(shape)
             repeats = zip(shape, type.shape, steps, strict=True)
             strides = tuple(0 if once != size else step for once, size, step in repeats)
         return Result(type, strides, Form(TensorType(shape, type.dtype), _reordered(order)))
@@ -159,8 +159,8 @@ class Result:
             UnsupportedDtype: torch's element type has no PJRT counterpart.
         """
         type = TensorType(tuple(promise.shape), dtypes.from_torch(promise.dtype))
-        strides = Layout(tuple(reversed(range(type.rank)))).strides(type.shape)
-        return Result(type, tuple(strides), Form(type, None))
+        strides = Layout.default(type.rank).strides(type.shape)
+        return Result(type, strides, Form(type, None))
 
     @property
     def made(self) -> Made:

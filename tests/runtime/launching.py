@@ -10,15 +10,8 @@ import torch
 from torch.utils.dlpack import to_dlpack
 
 from pjrt_bridge.abi.functions import FUNCTIONS
-from pjrt_bridge.runtime import Buffer, Executable, Layout, dispatch
-from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.runtime import Buffer, Executable, dispatch
 from pjrt_bridge.torch_interop.tensors import framework
-
-
-def array(type: TensorType) -> dispatch.Array:
-    """A row-major array."""
-    order = tuple(reversed(range(type.rank)))
-    return dispatch.Array(type, type.shape, Layout(order).strides(type.shape))
 
 
 def capsules(
@@ -53,12 +46,12 @@ class Launcher:
         given = len(parameters) - len(kept)
         self.plan = executable.plan(
             [
-                dispatch.Given(index if index < given else None, array(type))
+                dispatch.Given(index if index < given else None, dispatch.Array.row_major(type))
                 for index, type in enumerate(parameters)
             ],
             [
-                dispatch.Made(array(type), type.shape, array(type).strides)
-                for type in executable.outputs
+                dispatch.Made(array, array.shape, array.strides)
+                for array in map(dispatch.Array.row_major, executable.outputs)
             ],
             exchange or framework(),  # type: ignore[arg-type]
         )

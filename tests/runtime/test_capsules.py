@@ -25,7 +25,7 @@ from tests import programs
 from tests.conftest import Census
 from tests.counting import settled
 from tests.plugins import require_dispatcher, run_python
-from tests.runtime.launching import Fault, Launcher, array, capsules, too_small
+from tests.runtime.launching import Fault, Launcher, capsules, too_small
 from tests.runtime.pending import Pending
 
 require_dispatcher()
@@ -207,7 +207,7 @@ def test_without_strides_a_tensor_is_row_major(no_leaks: Census, client: Client)
         assert torch.equal(result, matrix * 2)
         form = executable.outputs[0]
         columns = dispatch.Array(form, (4, 3), (1, 4))
-        rows = dispatch.Made(array(form), (3, 4), (4, 1))
+        rows = dispatch.Made(dispatch.Array.row_major(form), (3, 4), (4, 1))
         given = [dispatch.Given(index, columns) for index in range(2)]
         plan = executable.plan(given, [rows], capsules(export=_Strideless()))
         kept = dispatch.Kept([None, None], [0, 0])
@@ -326,7 +326,7 @@ def test_memory_is_lent_until_the_launch_has_ended(
     no_leaks: Census, client: Client, add: Launcher, kept: bool
 ) -> None:
     variable, value = Variable(), Pending(client, np.full(64, 5, np.float32))
-    form = array(add.executable.outputs[0])
+    form = dispatch.Array.row_major(add.executable.outputs[0])
     plan = add.executable.plan(
         [dispatch.Given(0, form), dispatch.Given(None, form)],
         [dispatch.Made(form, form.shape, form.strides)],

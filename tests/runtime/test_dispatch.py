@@ -26,7 +26,7 @@ from tests import programs
 from tests.conftest import Census
 from tests.counting import settled
 from tests.plugins import PRELUDE, require_dispatcher, run_python
-from tests.runtime.launching import Fault, Launcher, array, too_small
+from tests.runtime.launching import Fault, Launcher, too_small
 from tests.runtime.pending import Pending
 
 SOURCE = Path(pjrt_bridge.runtime.__file__).with_name("_dispatch.c")
@@ -206,7 +206,7 @@ def test_memory_that_the_result_takes_over_is_lent_as_long(
 ) -> None:
     """Also where a call has ended, whose tensors may get other memory then."""
     with client.compile(programs.ALIASED_ADD) as executable:
-        form = array(executable.outputs[0])
+        form = dispatch.Array.row_major(executable.outputs[0])
         plan = executable.plan(
             [dispatch.Given(0, form, written=True), dispatch.Given(1, form)],
             [dispatch.Made(form, form.shape, form.strides)],
@@ -500,7 +500,7 @@ def test_programs_that_take_the_general_path(
 def test_forms_that_the_program_does_not_have(client: Client) -> None:
     add = client.compile(programs.ADD)
     square = client.compile(programs.elementwise("tensor<8x8xf32>"))
-    form = array(square.outputs[0])
+    form = dispatch.Array.row_major(square.outputs[0])
     given = [dispatch.Given(index, form) for index in range(2)]
     made = [dispatch.Made(form, form.shape, form.strides)]
     found = framework()
