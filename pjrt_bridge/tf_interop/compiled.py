@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pjrt_bridge.errors import DEVICE_FAILURES, FallbackForbidden
 from pjrt_bridge.mixed.launch import tensor_of
-from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.mixed.obstacle import Obstacle, Unasked
 from pjrt_bridge.mixed.program import MixedProgram, Runner
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord, begin, end
 from pjrt_bridge.runtime import Client
@@ -28,8 +28,6 @@ from pjrt_bridge.tf_interop.split import Part, Split, operators, split
 _ATTEMPTS = 8
 """Divisions of a function until what cannot be compiled runs on the host as a whole segment."""
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
-
-_INTENDED = ("requested", "small", "slow")
 
 
 @dataclass(frozen=True)
@@ -210,24 +208,18 @@ class Compiled:
 
     def _object(self, what: str, obstacles: Iterable[Obstacle]) -> None:
         """Raise where the host is forbidden, else warn once of each thing nobody asked for."""
-        unasked = [obstacle for obstacle in obstacles if obstacle.kind not in _INTENDED]
-        if not unasked:
+        unasked = Unasked.among(obstacles)
+        if unasked is None:
             return
-        distinct = list(dict.fromkeys(map(str, unasked)))
-        shown = "; ".join(distinct[:3])
-        if distinct[3:]:
-            shown += f"; and {len(distinct) - 3} more"
         name = self._captured.name
         if self._settings.fallback == "error":
             raise FallbackForbidden(
-                f"function {name!r} cannot run on plugin {self._plugin!r}: {shown}. Change the "
-                'function there, or allow the host with fallback="host"'
+                f"function {name!r} cannot run on plugin {self._plugin!r}: {unasked.shown}. Change "
+                'the function there, or allow the host with fallback="host"'
             )
-        count = sum(bool(obstacle.operator) for obstacle in unasked)
-        if count:
-            what = f"{count} operation{'s' if count > 1 else ''} of {what}"
         LEDGER.warn_once(
-            f"plugin {self._plugin!r} does not run {what} {name!r}, TensorFlow does: {shown}"
+            f"plugin {self._plugin!r} does not run {unasked.of(what, 'operation')} {name!r}, "
+            f"TensorFlow does: {unasked.shown}"
         )
 
 

@@ -23,7 +23,7 @@ from pjrt_bridge.errors import (
     ProgramError,
     UnsupportedDtype,
 )
-from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.mixed.obstacle import Obstacle, Unasked
 from pjrt_bridge.mixed.program import Runner
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.runtime import Client, Executable
@@ -57,7 +57,6 @@ from pjrt_bridge.torch_interop.specialize import Specializer, is_symbolic
 from pjrt_bridge.torch_interop.split import Part, node_names, operators, split
 
 _FAILURES = (NotLowerable, *DEVICE_FAILURES, ProgramError, UnsupportedDtype)
-_INTENDED = ("requested", "small", "slow")
 _COMPILING = 4
 """Programs of one graph that are compiled at the same time."""
 
@@ -329,21 +328,18 @@ class Compiler:
 
     def _object(self, record: GraphRecord, what: str, obstacles: Iterable[Obstacle]) -> None:
         """Raise where the host is forbidden, else warn once of each thing nobody asked for."""
-        unasked = [obstacle for obstacle in obstacles if obstacle.kind not in _INTENDED]
-        if not unasked:
+        unasked = Unasked.among(obstacles)
+        if unasked is None:
             return
-        distinct = list(dict.fromkeys(map(str, unasked)))
-        more = f"; and {len(distinct) - 3} more" if distinct[3:] else ""
-        shown = "; ".join(distinct[:3]) + more
         if self._options.fallback == "error":
             raise FallbackForbidden(
-                f"the {record.kind} graph cannot run on plugin {self._plugin!r}: {shown}. "
+                f"the {record.kind} graph cannot run on plugin {self._plugin!r}: {unasked.shown}. "
                 "Change the model there, or allow the host with options={'fallback': 'host'}"
             )
-        count = sum(bool(obstacle.operator) for obstacle in unasked)
-        if count:
-            what = f"{count} operator{'s' if count > 1 else ''} of {what}"
-        LEDGER.warn_once(f"plugin {self._plugin!r} does not run {what}, PyTorch does: {shown}")
+        LEDGER.warn_once(
+            f"plugin {self._plugin!r} does not run {unasked.of(what, 'operator')}, PyTorch does: "
+            f"{unasked.shown}"
+        )
 
     def _failed(self, record: GraphRecord, segment: SegmentRecord, error: Exception) -> None:
         """Note that a segment cannot be compiled: it runs on the host."""
