@@ -107,7 +107,7 @@ def assign(variable: Any, value: Any) -> None:
 
 def constant(made: Any) -> Any:
     """The value of a graph's constant as an eager tensor."""
-    with tf.init_scope():
+    with eagerly():
         return tf.constant(tf.make_ndarray(made.get_attr("value")), made.outputs[0].dtype)
 
 
@@ -119,13 +119,6 @@ def handle_shapes(handle: Any) -> list[tuple[Any, Any]]:
     return [
         (tf.TensorShape(item.shape), tf.dtypes.as_dtype(item.dtype)) for item in data.shape_and_type
     ]
-
-
-def set_handle_data(tensor: Any, like: Any) -> None:
-    """Tell a graph's resource tensor what another one leads to."""
-    data = getattr(like, "_handle_data", None)
-    if data is not None and data.is_set:
-        tensor._handle_data = data
 
 
 def constant_value(tensor: Any) -> Any:
@@ -194,18 +187,24 @@ def called(graph: Any, name: str) -> Any:
     Raises:
         NotExportable: it calls functions of TensorFlow 1, which cannot be read.
     """
-    while graph is not None:
-        function = graph._get_function(name)
-        if function is not None:
-            if getattr(function, "graph", None) is not None:
-                return function.graph
-            break
-        graph = getattr(graph, "outer_graph", None)
+    found = getattr(_known_function(graph, name), "graph", None)
+    if found is not None:
+        return found
     definition = context.context().get_function_def(name)
     try:
         return function_def_to_graph.function_def_to_graph(definition, propagate_device_spec=True)
     except (RuntimeError, ValueError) as error:
         raise NotExportable(f"function {name!r} cannot be read: {error}") from error
+
+
+def _known_function(graph: Any, name: str) -> Any:
+    """What a graph, or one around it, knows by a name; None where they do not know it."""
+    while graph is not None:
+        function = graph._get_function(name)
+        if function is not None:
+            return function
+        graph = getattr(graph, "outer_graph", None)
+    return None
 
 
 def callee(made: Any) -> str | None:
@@ -227,20 +226,6 @@ def traceback(operation: Any) -> list[Any]:
         return list(operation.traceback)
     except (AttributeError, ValueError, TypeError):
         return []
-
-
-def call(name: str, inputs: Sequence[Any], outputs: int) -> Sequence[Any]:
-    """Call a concrete function by its name, with its captured inputs.
-
-    Raises:
-        tf.errors.OpError: as TensorFlow does.
-    """
-    found: Sequence[Any] = execute.execute(name, outputs, list(inputs), _ATTRIBUTES, _context())
-    return found
-
-
-_ATTRIBUTES = ("executor_type", "", "config_proto", b"")
-_context = context.context
 
 
 def attributes(made: Any) -> tuple[Any, ...] | None:
@@ -279,11 +264,18 @@ def _plain(value: Any) -> Any:
 def run(type: str, inputs: Sequence[Any], attributes: tuple[Any, ...], outputs: int) -> list[Any]:
     """Run one operation on eager tensors.
 
+    A concrete function is one, too: by its name, with `CALLED` and its captured inputs.
+
     Raises:
         tf.errors.OpError: as TensorFlow does.
     """
     found: list[Any] = execute.execute(type, outputs, list(inputs), attributes, _context())
     return found
+
+
+CALLED = ("executor_type", "", "config_proto", b"")
+"""Attributes of a concrete function that is run."""
+_context = context.context
 
 
 def capture(tensor: Any) -> Any:
@@ -309,7 +301,9 @@ def copy(made: Any, inputs: Sequence[Any], before: Sequence[Any], name: str) -> 
     for value in attributes.values():
         for function in (value.func, *value.list.func):
             if function.name:
-                _add_function(graph, made.graph, function.name)
+                known = _known_function(made.graph, function.name)
+                if known is not None:
+                    graph._add_function_recursive(known)
     with graph.control_dependencies(list(before)):
         return graph._create_op_internal(
             made.type,
@@ -326,15 +320,6 @@ _OWN_ATTRIBUTES = frozenset({"_class", "_gradient_op_type", "_output_shapes"})
 """Attributes that are about the graph in which an operation was made."""
 
 
-def _add_function(graph: Any, source: Any, name: str) -> None:
-    while source is not None:
-        function = source._get_function(name)
-        if function is not None:
-            graph._add_function_recursive(function)
-            return
-        source = getattr(source, "outer_graph", None)
-
-
 # -- StableHLO -------------------------------------------------------------------------------------
 
 
@@ -343,8 +328,7 @@ def stablehlo(function: Any, arguments: Sequence[Any]) -> bytes:
 
     Args:
         function: whose captured inputs follow the arguments.
-        arguments: a TensorSpec for each; a tensor where its value has to be known, which then is
-            no parameter any more.
+        arguments: a TensorSpec of known shape for each.
 
     Raises:
         NotExportable: XLA cannot compile it; the message names operation and node.

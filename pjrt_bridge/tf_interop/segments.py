@@ -68,7 +68,7 @@ class HostSegment:
             made = self._made = traced(self._captured, self._part)
         held = list(made.captured_inputs)
         count = len(self._part.outputs)
-        return lambda inputs: compat.call(made.name, [*inputs, *held], count)
+        return lambda inputs: compat.run(made.name, [*inputs, *held], compat.CALLED, count)
 
     def start(self, values: list[Any], call: Call) -> Sequence[Any]:
         """The outputs. An operation's exception passes through unchanged."""
