@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -284,16 +284,11 @@ def _pruned(found: Captured) -> Captured:
                 needed.add(index)
                 waiting.append(index)
     place = {old: new for new, old in enumerate(sorted(needed))}
-    kept = []
-    for old in place:
-        item = found.operations[old]
-        after = tuple(sorted(_kept_before(found.operations, item.after, place)))
-        kept.append(
-            Operation(
-                item.name, item.made, item.inputs, item.outputs, after, item.effect, item.source
-            )
-        )
-    found.operations = kept
+    operations = found.operations
+    found.operations = [
+        replace(item, after=tuple(sorted(_kept_before(operations, item.after, place))))
+        for item in map(operations.__getitem__, place)
+    ]
     return found
 
 

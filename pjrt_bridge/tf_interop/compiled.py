@@ -76,10 +76,6 @@ class Compiled:
         self.pack = compat.packer(function)
         LEDGER.add(self.record)
 
-    def arguments(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The flat tensors of a call of the function of which this is a trace."""
-        return compat.arguments(function, self.function, args, kwargs)
-
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The flat results for flat arguments."""
         call = begin(self.record, None)
@@ -120,13 +116,12 @@ class Compiled:
             started = time.perf_counter()
             placed = Placement(self._captured, self._failed).obstacles()
             parts = split(self._captured, placed)
-            wanted = [needs(self._captured, part) for part in parts.parts]
-            found = [
-                item
-                for part, need in zip(parts.parts, wanted, strict=True)
+            wanted = {
+                index: needs(self._captured, part)
+                for index, part in enumerate(parts.parts)
                 if part.on_device
-                for item in need.obstacles.items()
-            ]
+            }
+            found = [item for need in wanted.values() for item in need.obstacles.items()]
             self.record.lowering_seconds += time.perf_counter() - started
             if found:
                 for index, obstacle in found:
@@ -145,12 +140,20 @@ class Compiled:
         program = MixedProgram(parts.graph, parts.segments, runners)
         return program, [distinct.index(value) for value in self._captured.outputs]
 
-    def _compile(self, parts: Split, wanted: Sequence[Needs], *, last: bool) -> list[Runner] | None:
-        """What runs each part; None where an operation turned out to have to be on the host."""
+    def _compile(
+        self, parts: Split, wanted: Mapping[int, Needs], *, last: bool
+    ) -> list[Runner] | None:
+        """What runs each part; None where an operation turned out to have to be on the host.
+
+        Args:
+            parts: of the function.
+            wanted: what it takes to compile those on the device, by index.
+            last: no operation is looked for any more.
+        """
         self.record.segments = [_record(self._captured, part) for part in parts.parts]
         runners: list[Runner] = []
         self._whole, self._devices = None, []
-        for index, (part, need) in enumerate(zip(parts.parts, wanted, strict=True)):
+        for index, part in enumerate(parts.parts):
             segment = self.record.segments[index]
             if not part.on_device:
                 runners.append(HostSegment(self._captured, part).start)
@@ -158,7 +161,7 @@ class Compiled:
             device = DeviceSegment(
                 self._captured,
                 part,
-                need,
+                wanted[index],
                 self._settings.client,
                 f"{self.record.name}_{index}",
                 segment,

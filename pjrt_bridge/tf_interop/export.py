@@ -45,12 +45,12 @@ def export(
     types = [_type(captured, value) for value in captured.arguments]
     placed = Placement(captured, {}).obstacles()
     part = _whole(captured)
-    found = list((placed or needs(captured, part).obstacles).values())
+    wanted = needs(captured, part)
+    found = placed or wanted.obstacles
     if found:
-        raise _refusal(captured, [str(obstacle) for obstacle in found])
-    wanted = needs(captured, part).values
-    if wanted:
-        names = ", ".join(repr(captured.values[value].name) for value in wanted)
+        raise _refusal(captured, list(map(str, found.values())))
+    if wanted.values:
+        names = ", ".join(repr(captured.values[value].name) for value in wanted.values)
         raise _refusal(captured, [f"the value of {names} is needed to compile; make it constant"])
     try:
         with compat.eagerly():

@@ -119,7 +119,9 @@ class Function:
         key = _key(args, kwargs)
         compiled = self._compiled_for(key, args, kwargs)
         plain = key in self._plain
-        tensors = args if plain else compiled.arguments(self._function, args, kwargs)
+        tensors: Sequence[Any] = args
+        if not plain:
+            tensors = compat.arguments(self._function, compiled.function, args, kwargs)
         if compat.is_recording() and compat.should_record(
             compiled.function, [*tensors, *compiled.held]
         ):
