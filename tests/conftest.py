@@ -43,8 +43,6 @@ class Census:
 
     def __init__(self) -> None:
         # What tests before this one left running ends first.
-        # Garbage of earlier tests would go at any time.
-        gc.collect()
         self.before = _alive_when(lambda alive: "Event" not in alive, seconds=1)
 
     @property
@@ -62,6 +60,7 @@ def _alive_when(settled: Callable[[Counter[str]], bool], seconds: float) -> Coun
     """How many objects of each kind are alive as soon as they are settled, or when time is up."""
     deadline = time.monotonic() + seconds
     while True:
+        # Garbage would go at any time.
         gc.collect()
         alive = Counter(live_handles())
         if settled(alive) or time.monotonic() > deadline:

@@ -52,7 +52,7 @@ def store(one: Specialization, index: int, target: str | None) -> tuple[dict[str
         stored, made = _store_part(part, f"{name}_{number}", target)
         parts.append(stored)
         files |= made
-    types = [_type_to_json(type) for type in one.program.parameters]
+    types = [type.to_json() for type in one.program.parameters]
     return {**fields, "types": types, "results": one.program.results, "parts": parts}, files
 
 
@@ -123,7 +123,7 @@ def _content(folder: Path, manifest: Manifest, file: str) -> tuple[Path, bytes]:
 def _split(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> SplitProgram:
     found = SplitProgram(
         data["name"],
-        tuple(map(_type_from_json, data["types"])),
+        tuple(map(TensorType.from_json, data["types"])),
         tuple(_part(folder, manifest, part) for part in data["parts"]),
         tuple(data["results"]),
     )
@@ -155,13 +155,3 @@ def _part(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> Part:
         data["operators"],
         tuple(Obstacle(**obstacle) for obstacle in data["obstacles"]),
     )
-
-
-def _type_to_json(type: TensorType) -> dict[str, Any]:
-    return {"dtype": type.dtype.name, "shape": type.shape}
-
-
-def _type_from_json(data: Mapping[str, Any]) -> TensorType:
-    from pjrt_bridge import dtypes
-
-    return TensorType(tuple(data["shape"]), dtypes.of(data["dtype"]))

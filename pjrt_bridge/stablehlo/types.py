@@ -53,6 +53,21 @@ class TensorType:
         """Bytes of the dense host array (sub-byte types take one byte per element there)."""
         return self.size * self.dtype.itemsize
 
+    def to_json(self) -> dict[str, Any]:
+        """The type as JSON-ready data."""
+        return {"shape": list(self.shape), "dtype": self.dtype.name}
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> TensorType:
+        """The type that `to_json` described; other fields are passed over.
+
+        Raises:
+            UnsupportedDtype: an element type that this bridge does not know.
+            ProgramError: a negative dimension.
+            KeyError, TypeError: the data has another form.
+        """
+        return TensorType(tuple(data["shape"]), dtypes.of(data["dtype"]))
+
     def __str__(self) -> str:
         return f"{self.dtype.stablehlo}[{','.join(map(str, self.shape))}]"
 
@@ -163,8 +178,7 @@ def _check_layout(what: str, tensor: TensorType, layout: tuple[int, ...] | None)
 
 def _common(item: Parameter | Result) -> dict[str, Any]:
     return {
-        "shape": list(item.type.shape),
-        "dtype": item.type.dtype.name,
+        **item.type.to_json(),
         "layout": None if item.layout is None else list(item.layout),
         "sharding": item.sharding,
         "shard_shape": list(item.shard_shape),
@@ -173,7 +187,7 @@ def _common(item: Parameter | Result) -> dict[str, Any]:
 
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "type": TensorType(tuple(data["shape"]), dtypes.of(data["dtype"])),
+        "type": TensorType.from_json(data),
         "layout": None if data["layout"] is None else tuple(data["layout"]),
         "sharding": data["sharding"],
         "shard_shape": tuple(data["shard_shape"]),
