@@ -26,7 +26,7 @@ from pjrt_bridge.errors import (
 from pjrt_bridge.runtime import putting, relayout
 from pjrt_bridge.runtime.accessors import Extensible
 from pjrt_bridge.runtime.buffer import Buffer
-from pjrt_bridge.runtime.compiling import check_options, check_types, compile_program
+from pjrt_bridge.runtime.compiling import compile_program, prepared
 from pjrt_bridge.runtime.device import Device, Memory
 from pjrt_bridge.runtime.executable import Executable
 from pjrt_bridge.runtime.handles import Handle, defer
@@ -241,10 +241,10 @@ class Client(Extensible):
             UnsupportedDtype: an argument or result type that the plugin does not know.
             PjrtError: the plugin could not compile it.
         """
-        if not isinstance(program, Program):
-            program = Program.parse(program)
-        checked = check_options(options, self.num_devices, self)
-        return self._compile(program, replace(checked, env={**self.safe_flags, **checked.env}))
+        program, checked = prepared(self, self.num_devices, program, options)
+        return compile_program(
+            self, program, replace(checked, env={**self.safe_flags, **checked.env})
+        )
 
     @cached_property
     def placement(self) -> relayout.Placement:
@@ -265,15 +265,11 @@ class Client(Extensible):
         flags = SAFE_FLAGS.get(self.platform_name, {})
         if flags:
             try:
-                self._compile(Program.parse(_NOTHING), CompileOptions(env=flags)).close()
+                compile_program(self, Program.parse(_NOTHING), CompileOptions(env=flags)).close()
             except (InvalidArgument, NotFound, Unimplemented):
                 # It does not know them. What else may fail says nothing about the flags.
                 return {}
         return flags
-
-    def _compile(self, program: Program, options: CompileOptions) -> Executable:
-        check_types(self, program)
-        return compile_program(self, program, options)
 
     def deserialize(self, data: bytes | bytearray | memoryview) -> Executable:
         """Load what `serialize` of an executable wrote, for the same plugin and platform version.

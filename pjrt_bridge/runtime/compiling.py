@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pjrt_bridge import timeline
@@ -26,26 +25,37 @@ if TYPE_CHECKING:
     from pjrt_bridge.runtime.client import Client
 
 
-def check_types(owner: Extensible, program: Program) -> None:
-    """Refuse what a plugin would not survive in a program's arguments and results.
+def prepared(
+    owner: Extensible,
+    devices: int,
+    program: Program | str | bytes,
+    options: CompileOptions | None,
+) -> tuple[Program, CompileOptions]:
+    """A program, and options for it, that a plugin survives.
+
+    Args:
+        owner: a client or a topology.
+        devices: how many it has.
+        program: what the user gave.
+        options: likewise; None stands for the defaults.
 
     Raises:
+        ProgramError: not a program, or packed elements in a custom layout.
         UnsupportedDtype: an element type that the plugin does not know.
-        ProgramError: packed elements in a custom layout.
+        OptionError: other options than CompileOptions, or for more devices than `owner` has.
     """
+    if not isinstance(program, Program):
+        program = Program.parse(program)
+    checked = _checked(options, devices, owner)
     signature = program.signature
     values: list[Parameter | Result] = [*signature.parameters, *signature.results]
     for value in values:
         owner.check_dtype(value.type.dtype)
         relayout.check_demand(value)
+    return program, checked
 
 
-def check_options(options: CompileOptions | None, devices: int, owner: object) -> CompileOptions:
-    """Options that fit a number of devices; the defaults for None.
-
-    Raises:
-        OptionError: other options than CompileOptions, or for more devices than `owner` has.
-    """
+def _checked(options: CompileOptions | None, devices: int, owner: object) -> CompileOptions:
     if options is None:
         return CompileOptions()
     if not isinstance(options, CompileOptions):
@@ -59,7 +69,37 @@ def check_options(options: CompileOptions | None, devices: int, owner: object) -
     return options
 
 
-def encoded(code: bytes) -> Any:
+def ask(
+    owner: Extensible, function: str, program: Program, code: bytes, options: bytes, **where: int
+) -> Any:
+    """What a compiling function of the plugin gives.
+
+    Timelines show the compilation, and terminals where it takes long.
+
+    Args:
+        owner: a client or a topology, pinned.
+        function: of the plugin's table.
+        program: what is compiled.
+        code: the same for the plugin's StableHLO version.
+        options: CompileOptions, serialized.
+        where: the object for whose devices it compiles, as the function's args struct names it.
+
+    Raises:
+        PjrtError: the plugin could not compile it.
+    """
+    plugin = owner.plugin.name
+    what = f"compile {program.name}"
+    with timeline.span(what, plugin=plugin), working(f"{what} for {plugin}"):
+        return owner.api.call(
+            function,
+            program=_encoded(code),
+            compile_options=options,
+            compile_options_size=len(options),
+            **where,
+        )
+
+
+def _encoded(code: bytes) -> Any:
     """A PJRT_Program, which keeps alive what it points to."""
     struct = STRUCTS["PJRT_Program"].new()
     struct.kept = memory = [
@@ -69,14 +109,6 @@ def encoded(code: bytes) -> Any:
     struct.code, struct.format = map(ctypes.addressof, memory)
     struct.code_size, struct.format_size = map(len, memory)
     return struct
-
-
-@contextmanager
-def announced(program: Program, plugin: str) -> Iterator[None]:
-    """A compilation that timelines show, and terminals where it takes long."""
-    what = f"compile {program.name}"
-    with timeline.span(what, plugin=plugin), working(f"{what} for {plugin}"):
-        yield
 
 
 def compile_program(client: Client, program: Program, options: CompileOptions) -> Executable:
@@ -116,14 +148,8 @@ def _compile(
 ) -> Executable:
     client.handle.pin()
     try:
-        with announced(program, client.plugin.name):
-            made = client.api.call(
-                "Client_Compile",
-                client=client.handle.pointer,
-                program=encoded(code),
-                compile_options=serialized,
-                compile_options_size=len(serialized),
-            )
+        pointer = client.handle.pointer
+        made = ask(client, "Client_Compile", program, code, serialized, client=pointer)
         return Executable(
             client,
             made.executable,

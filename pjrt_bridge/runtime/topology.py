@@ -148,22 +148,12 @@ class Topology(Extensible):
             Unimplemented: the plugin compiles for its own client's devices only.
             PjrtError: the plugin could not compile it.
         """
-        if not isinstance(program, Program):
-            program = Program.parse(program)
-        checked = compiling.check_options(options, len(self.devices), self)
-        compiling.check_types(self, program)
+        program, checked = compiling.prepared(self, len(self.devices), program, options)
         code = program.serialize_for(self.plugin.stablehlo_version)
         serialized = checked.serialize()
         self.handle.pin()
         try:
-            with compiling.announced(program, self.plugin.name):
-                made = self.api.call(
-                    "Compile",
-                    topology=self.pointer,
-                    program=compiling.encoded(code),
-                    compile_options=serialized,
-                    compile_options_size=len(serialized),
-                )
+            made = compiling.ask(self, "Compile", program, code, serialized, topology=self.pointer)
             return CompiledExecutable(
                 self, made.executable, program.signature, program.name, portable=checked.portable
             )
