@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -13,10 +11,7 @@ import torch
 from pjrt_bridge.errors import DataError, UnsupportedDtype
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.tf_interop import as_tensor, dtypes
-
-
-def address(tensor: Any) -> int:
-    return int(tensor._numpy().__array_interface__["data"][0])
+from tests.tf_interop.helpers import address
 
 
 @pytest.mark.parametrize("dtype", dtypes.NAMES)

@@ -8,43 +8,26 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import torch
 
 from pjrt_bridge.runtime import Client, dispatch
 from pjrt_bridge.runtime.handles import live
+from pjrt_bridge.tf_interop import compat
 from tests import programs
 from tests.conftest import Census
 from tests.counting import settled
 from tests.plugins import require_dispatcher
 from tests.runtime.launching import Launcher
 from tests.runtime.pending import Pending
+from tests.tf_interop.helpers import address
 
 require_dispatcher()
-tf: Any = pytest.importorskip("tensorflow")
 
 
 @pytest.fixture(scope="module")
 def capsules() -> dispatch.Capsules:
-    from tensorflow.python import pywrap_tfe
-    from tensorflow.python.eager import context
-    from tensorflow.python.framework.ops import EagerTensor
-
-    context.ensure_initialized()
-    handle = context.context()._handle
-    known = {"int32", *NAMES}
-
-    def export(tensor: Any) -> Any:
-        # TensorFlow ends the process over some of the others.
-        return pywrap_tfe.TFE_ToDlpackCapsule(tensor) if tensor.dtype.name in known else None
-
-    def adopt(capsule: Any) -> Any:
-        return pywrap_tfe.TFE_FromDlpackCapsule(capsule, handle)
-
-    return dispatch.Capsules(EagerTensor, export, adopt)
-
-
-def address(tensor: Any) -> int:
-    return int(tensor._numpy().__array_interface__["data"][0])
+    return compat.capsules()
 
 
 NAMES = {

@@ -19,7 +19,7 @@ from pjrt_bridge.tf_interop.emit import emit, traced
 from pjrt_bridge.tf_interop.paths import Dispatched, General, Path, path_of
 from pjrt_bridge.tf_interop.segments import static_types
 from tests.plugins import require_dispatcher
-from tests.tf_interop.helpers import divided, numbers, on_host, spec
+from tests.tf_interop.helpers import address, divided, numbers, on_host, spec
 
 WAYS: dict[str, type[Path]] = {"c": Dispatched, "python": General}
 
@@ -49,10 +49,6 @@ def run(path: Path, *tensors: Any) -> tuple[list[Any], Call]:
     launch = path.launch(tensors, call)
     launch.finish()
     return launch.tensors(), call
-
-
-def address(tensor: Any) -> int:
-    return int(tensor._numpy().__array_interface__["data"][0])
 
 
 def test_the_way_that_is_wanted(way: str) -> None:

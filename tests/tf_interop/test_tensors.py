@@ -18,13 +18,10 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes
 from pjrt_bridge.tf_interop.tensors import memory_of, put, tensor_over, total_bytes, type_of
+from tests.tf_interop.helpers import address
 
 NAMES = dtypes.NAMES
 SHAPES = ((), (1,), (7,), (0,), (0, 3), (2, 0, 5), (3, 5), (2, 3, 4))
-
-
-def address(tensor: Any) -> int:
-    return int(tensor._numpy().__array_interface__["data"][0])
 
 
 def made(name: str, shape: tuple[int, ...], seed: int = 0) -> Any:
