@@ -1,7 +1,8 @@
 """The dispatcher with a framework that exchanges tensors as DLPack capsules.
 
-PyTorch plays it here, through its functions for capsules. What has nothing to do with how tensors
-are read and made is in `test_dispatch.py`.
+PyTorch plays it here, through its functions for capsules. What holds of every kind of framework is
+in `test_launches.py`, what has nothing to do with how tensors are read and made in
+`test_dispatch.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import ctypes
 import gc
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,12 @@ import pytest
 import torch
 from torch.utils.dlpack import to_dlpack
 
-from pjrt_bridge.errors import Internal, PjrtError, PluginIncompatible
+from pjrt_bridge.errors import PluginIncompatible
 from pjrt_bridge.runtime import Client, Executable, Plugin, dispatch
-from pjrt_bridge.runtime.handles import live
 from tests import programs
 from tests.conftest import Census
-from tests.counting import settled
-from tests.plugins import require_dispatcher, run_python
-from tests.runtime.launching import Fault, Launcher, capsules, too_small
+from tests.plugins import require_dispatcher
+from tests.runtime.launching import Fault, Launcher, capsules
 from tests.runtime.pending import Pending
 
 require_dispatcher()
@@ -54,19 +52,6 @@ def add(executable: Executable) -> Launcher:
 
 
 # -- values ----------------------------------------------------------------------------------------
-
-
-def test_results_and_what_crossed(no_leaks: Census, add: Launcher) -> None:
-    launch = add.start(ONES, ONES * 2)
-    assert (launch.shared, launch.copied) == (512, 0)
-    with pytest.raises(RuntimeError, match="not finished"):
-        launch.tensors()
-    launch.finish()
-    (result,) = launch.tensors()
-    assert result.tolist() == [3.0] * 64
-    assert result.data_ptr() % 64 == 0
-    result.add_(1)
-    assert launch.outputs[0].tensor().tolist() == [4.0] * 64
 
 
 def test_a_call_gives_the_tensors(no_leaks: Census, add: Launcher) -> None:
@@ -121,28 +106,6 @@ def test_types_and_shapes(
 def test_types_that_capsules_do_not_know_take_the_general_path(client: Client, name: str) -> None:
     with client.compile(programs.elementwise(f"tensor<4x{name}>")) as executable:
         assert launcher(executable).plan is None
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        torch.ones(64, dtype=torch.int32),
-        torch.ones(8, 8),
-        torch.ones(63),
-        torch.ones(128)[::2],
-        torch.ones(64, dtype=torch.complex64).conj(),
-        torch.ones(1).expand(64),
-        torch.ones(64, device="meta"),
-        np.ones(64, np.float32),
-        None,
-        3,
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_what_does_not_fit_as_it_is(no_leaks: Census, add: Launcher, value: Any) -> None:
-    assert add.start(value, ONES) == 0
-    assert add.start(ONES, value) == 1
-    assert add(ONES, ONES)[0].tolist() == [2.0] * 64
 
 
 def _used(tensor: torch.Tensor) -> Any:
@@ -269,19 +232,6 @@ def test_capsules_that_are_not_adopted(no_leaks: Census, executable: Executable)
     assert no_leaks.more == before
 
 
-def test_results_dropped_by_threads_of_torch(no_leaks: Census, add: Launcher) -> None:
-    """Autograd frees what it saved on its own threads, which do not hold the GIL."""
-    for _ in range(20):
-        (saved,) = add(ONES, ONES)
-        x = torch.ones(64, requires_grad=True)
-        y = (x * saved).sum()
-        del saved
-        y.backward()
-        assert x.grad is not None
-        assert x.grad.tolist() == [2.0] * 64
-        del x, y
-
-
 # -- memory ----------------------------------------------------------------------------------------
 
 
@@ -343,101 +293,7 @@ def test_memory_is_lent_until_the_launch_has_ended(
     assert launch.tensors()[0].tolist() == [6.0] * 64
 
 
-# -- many ------------------------------------------------------------------------------------------
-
-
-def test_ten_thousand_calls_leave_nothing(no_leaks: Census, add: Launcher) -> None:
-    def resident() -> int:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * 4096
-
-    def call() -> None:
-        launch = add.start(ONES, torch.ones(65)[1:])
-        launch.finish()
-        launch.tensors()
-        add.start(launch.outputs[0], None)
-        add.call(ONES, launch.outputs[0])
-
-    for _ in range(1000):
-        call()
-    alive, before = settled(), resident()
-    for _ in range(10_000):
-        call()
-    assert live() == alive
-    assert resident() - before < 4 << 20
-
-
-def test_eight_threads_on_one_plan(no_leaks: Census, add: Launcher) -> None:
-    def work(thread: int) -> None:
-        for step in range(200):
-            (result,) = add(torch.full((64,), thread * 1000.0), torch.full((64,), float(step)))
-            assert result[63] == thread * 1000 + step
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
-
-
 # -- faults ----------------------------------------------------------------------------------------
-
-
-def test_a_failure_of_the_execution(client: Client, executable: Executable) -> None:
-    census = Census()
-    value = Pending(client, np.ones(64, np.float32))
-    launch = launcher(executable, value.buffer).start(ONES)
-    value.fail("it broke")
-    with pytest.raises(Internal, match="it broke"):
-        launch.finish()
-    with pytest.raises(RuntimeError, match="not finished"):
-        launch.tensors()
-    del launch, value
-    census.check()
-
-
-def _faulty(
-    monkeypatch: pytest.MonkeyPatch,
-    executable: Executable,
-    function: str,
-    spoil: Callable[[Any], None],
-    *,
-    late: bool = False,
-) -> tuple[Launcher, Fault]:
-    """A launcher in whose table one function fails."""
-    entry = dispatch._entry
-    fault = Fault(entry(executable.client.api, function), function, spoil, late=late)
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            dispatch,
-            "_entry",
-            lambda api, name: fault.entry if name == function else entry(api, name),
-        )
-        return launcher(executable), fault
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        "Client_BufferFromHostBuffer",
-        "LoadedExecutable_Execute",
-        "Event_Await",
-        "Buffer_OpaqueDeviceMemoryDataPointer",
-    ],
-)
-def test_functions_that_fail(
-    function: str, monkeypatch: pytest.MonkeyPatch, executable: Executable
-) -> None:
-    census = Census()
-    add, fault = _faulty(monkeypatch, executable, function, too_small)
-    for run in (add, add.call):
-        fault.active = True
-        with pytest.raises(PjrtError, match=r"[Ss]ize") as caught:
-            run(ONES, ONES)
-        assert caught.value.function == function
-        # Its traceback holds the launch.
-        del caught
-        fault.active = False
-        assert run(ONES, ONES)[0].tolist() == [2.0] * 64
-    del add, run
-    census.check()
 
 
 def test_results_that_are_not_aligned_are_not_adopted(
@@ -447,8 +303,15 @@ def test_results_that_are_not_aligned_are_not_adopted(
         args.device_memory_ptr += 4
 
     census = Census()
-    function = "Buffer_OpaqueDeviceMemoryDataPointer"
-    add, fault = _faulty(monkeypatch, executable, function, shifted, late=True)
+    function, entry = "Buffer_OpaqueDeviceMemoryDataPointer", dispatch._entry
+    fault = Fault(entry(executable.client.api, function), function, shifted, late=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            dispatch,
+            "_entry",
+            lambda api, name: fault.entry if name == function else entry(api, name),
+        )
+        add = launcher(executable)
     fault.active = True
     for run in (add, add.call):
         with pytest.raises(PluginIncompatible, match=f"{function} made memory that is not aligned"):
@@ -457,76 +320,3 @@ def test_results_that_are_not_aligned_are_not_adopted(
     assert add(ONES, ONES)[0].tolist() == [2.0] * 64
     del add, run
     census.check()
-
-
-# -- the process -----------------------------------------------------------------------------------
-
-LAUNCHER = """
-import gc, os, signal, sys, threading, time, torch
-from torch.utils.dlpack import to_dlpack
-from tests.runtime.launching import Launcher, capsules
-client = cpu_plugin().client({"cpu_device_count": 1})
-ones, big = torch.ones(64), torch.ones(512, 512)
-unread = []
-def hold(capsule):
-    unread.append(capsule)
-    return capsule
-add = Launcher(client.compile(programs.ADD), (), capsules(adopt=hold))
-slow = Launcher(client.compile(programs.SLOW), (), capsules())
-"""
-
-
-def test_a_forked_child_is_told() -> None:
-    run_python(
-        LAUNCHER
-        + """
-launch, (capsule,) = slow.start(big), add(ones, ones)
-before = live_handles()
-pid = os.fork()
-if pid == 0:
-    signal.alarm(20)
-    for use in (lambda: add(ones, ones), launch.finish):
-        try:
-            use()
-        except ForkedProcess:
-            continue
-        os._exit(1)
-    assert float(torch.from_dlpack(capsule)[0]) == 2
-    del launch, capsule, add, slow
-    unread.clear()
-    client.close()
-    gc.collect()
-    os._exit(0)
-assert os.waitpid(pid, 0)[1] == 0
-assert live_handles()["Buffer"] == before["Buffer"] == 3
-launch.finish()
-add(ones, ones)
-assert torch.from_dlpack(unread[-1]).tolist() == [2.0] * 64
-"""
-    )
-
-
-@pytest.mark.parametrize(
-    "work",
-    [
-        "slow.start(big)",
-        "kept = slow.start(big); client.close()",
-        "add(ones, ones); torch.pjrt_bridge_test = unread",
-        "torch.pjrt_bridge_test = slow(big)",
-    ],
-)
-def test_an_exit_with_work_and_capsules_left(work: str) -> None:
-    run_python(LAUNCHER + work)
-
-
-def test_an_exit_while_threads_work() -> None:
-    run_python(f"""{LAUNCHER}
-def work():
-    while True:
-        add(ones, ones)
-        unread.clear()
-threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
-for thread in threads:
-    thread.start()
-time.sleep(0.3)
-""")

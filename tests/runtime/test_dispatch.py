@@ -1,4 +1,7 @@
-"""The dispatcher: the same results, errors and lifetimes as the general path, in C."""
+"""The dispatcher: the same results, errors and lifetimes as the general path, in C.
+
+What holds also where tensors are read and made in another way is in `test_launches.py`.
+"""
 
 import gc
 import shutil
@@ -7,7 +10,6 @@ import sysconfig
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +18,16 @@ import pytest
 import torch
 
 import pjrt_bridge.runtime
-from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.functions import FUNCTIONS
-from pjrt_bridge.errors import Closed, Internal, PjrtError
+from pjrt_bridge.errors import Closed
 from pjrt_bridge.runtime import Client, Executable, Plugin, dispatch, native, pending
 from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop.tensors import framework
 from tests import programs
 from tests.conftest import Census
 from tests.counting import settled
-from tests.plugins import PRELUDE, require_dispatcher, run_python
-from tests.runtime.launching import Fault, Launcher, too_small
+from tests.plugins import require_dispatcher, run_python
+from tests.runtime.launching import Launcher
 from tests.runtime.pending import Pending
 
 SOURCE = Path(pjrt_bridge.runtime.__file__).with_name("_dispatch.c")
@@ -70,53 +71,18 @@ def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
 # -- launching -------------------------------------------------------------------------------------
 
 
-def test_results_and_what_crossed(no_leaks: Census, add: Launcher) -> None:
-    launch = add.start(ONES, ONES * 2)
-    assert (launch.shared, launch.copied) == (512, 0)
-    with pytest.raises(RuntimeError, match="not finished"):
-        launch.tensors()
-    launch.finish()
-    launch.finish()
-    (result,) = launch.tensors()
-    assert result.tolist() == [3.0] * 64
-    assert type(result) is torch.Tensor
-    assert not result._is_view()
-    assert not result.requires_grad
-    result.add_(1)
-    assert launch.outputs[0].tensor().tolist() == [4.0] * 64
-
-
 def test_a_result_of_inference_mode_is_one(add: Launcher) -> None:
     with torch.inference_mode():
         (result,) = add(ONES, ONES)
     assert result.is_inference()
 
 
-def test_unaligned_memory_is_copied(no_leaks: Census, add: Launcher) -> None:
-    launch = add.start(torch.arange(65.0)[1:], ONES)
-    assert (launch.shared, launch.copied) == (256, 256)
-    launch.finish()
-    assert launch.tensors()[0].tolist() == [value + 2.0 for value in range(64)]
-
-
 @pytest.mark.parametrize(
     "value",
-    [
-        torch.ones(64, dtype=torch.int32),
-        torch.ones(8, 8),
-        torch.ones(63),
-        torch.ones(128)[::2],
-        torch._neg_view(torch.ones(64)),
-        torch.ones(1).expand(64),
-        torch.ones(64).to_sparse(),
-        torch.ones(64, device="meta"),
-        np.ones(64, np.float32),
-        None,
-        3,
-    ],
-    ids=lambda value: type(value).__name__,
+    [torch._neg_view(torch.ones(64)), torch.ones(64).to_sparse()],
+    ids=["negated", "sparse"],
 )
-def test_what_does_not_fit_as_it_is(no_leaks: Census, add: Launcher, value: Any) -> None:
+def test_tensors_that_do_not_fit_as_they_are(no_leaks: Census, add: Launcher, value: Any) -> None:
     assert add.start(value, ONES) == 0
     assert add.start(ONES, value) == 1
     assert add(ONES, ONES)[0].tolist() == [2.0] * 64
@@ -327,49 +293,6 @@ def test_a_result_that_goes_while_an_exception_is_on_its_way(add: Launcher) -> N
     assert live() == before
 
 
-def test_results_dropped_by_threads_of_torch(no_leaks: Census, add: Launcher) -> None:
-    """Autograd frees what it saved on its own threads, which do not hold the GIL."""
-    for _ in range(20):
-        (saved,) = add(ONES, ONES)
-        x = torch.ones(64, requires_grad=True)
-        y = (x * saved).sum()
-        del saved
-        y.backward()
-        assert x.grad is not None
-        assert x.grad.tolist() == [2.0] * 64
-        del x, y
-
-
-def test_ten_thousand_calls_leave_nothing(no_leaks: Census, add: Launcher) -> None:
-    def resident() -> int:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * 4096
-
-    def call() -> None:
-        launch = add.start(ONES, torch.ones(65)[1:])
-        launch.finish()
-        launch.tensors()
-        add.start(launch.outputs[0], None)
-
-    for _ in range(1000):
-        call()
-    alive, before = settled(), resident()
-    for _ in range(10_000):
-        call()
-    assert live() == alive
-    assert resident() - before < 4 << 20
-
-
-def test_eight_threads_on_one_plan(no_leaks: Census, add: Launcher) -> None:
-    def work(thread: int) -> None:
-        for step in range(300):
-            (result,) = add(torch.full((64,), thread * 1000.0), torch.full((64,), float(step)))
-            assert result[63] == thread * 1000 + step
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
-
-
 def test_closing_a_client_that_threads_use(no_leaks: Census, plugin: Plugin) -> None:
     def use(launcher: Launcher) -> None:
         while True:
@@ -391,85 +314,7 @@ def test_closing_a_client_that_threads_use(no_leaks: Census, plugin: Plugin) -> 
             assert not thread.is_alive()
 
 
-# -- faults ----------------------------------------------------------------------------------------
-
-
-def test_a_failure_of_the_execution(client: Client) -> None:
-    census = Census()
-    with client.compile(programs.ADD) as executable:
-        messages = []
-        for way in ("c", "python"):
-            value = Pending(client, np.ones(64, np.float32))
-            if way == "c":
-                launch = Launcher(executable, [value.buffer]).start(ONES)
-                wait = launch.finish
-            else:
-                wait = executable.submit([client.put(ONES), value.buffer])[1].wait
-            value.fail("it broke")
-            with pytest.raises(Internal, match="it broke") as caught:
-                wait()
-            messages.append(str(caught.value))
-            if way == "c":
-                with pytest.raises(RuntimeError):
-                    launch.tensors()
-                del launch
-            del value, wait, caught
-        assert messages[0] == messages[1]
-    census.check()
-
-
-@pytest.fixture
-def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fault]:
-    """The functions of the next plan, by name."""
-    found: dict[str, Fault] = {}
-    entry = dispatch._entry
-
-    def faulty(api: Api, name: str) -> tuple[int, int]:
-        found[name] = Fault(entry(api, name), name, too_small)
-        return found[name].entry
-
-    monkeypatch.setattr(dispatch, "_entry", faulty)
-    return found
-
-
-def test_buffers_that_the_plugin_does_not_take_back(
-    client: Client, faults: dict[str, Fault]
-) -> None:
-    """They are its own from then on: nothing waits for them, least of all the exit."""
-    census = Census()
-    with client.compile(programs.ADD) as executable:
-        add = Launcher(executable)
-        faults["Buffer_Destroy"].active = True
-        assert add(ONES, ONES)[0].tolist() == [2.0] * 64
-        faults["Buffer_Destroy"].active = False
-        del add
-    census.check()
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        "Client_BufferFromHostBuffer",
-        "LoadedExecutable_Execute",
-        "Event_Await",
-        "Buffer_OpaqueDeviceMemoryDataPointer",
-    ],
-)
-def test_functions_that_fail(function: str, client: Client, faults: dict[str, Fault]) -> None:
-    census = Census()
-    with client.compile(programs.ADD) as executable:
-        add = Launcher(executable)
-        for _ in range(3):
-            faults[function].active = True
-            with pytest.raises(PjrtError, match=r"[Ss]ize") as caught:
-                add(ONES, ONES)
-            assert caught.value.function == function
-            # Its traceback holds the launch.
-            del caught
-            faults[function].active = False
-            assert add(ONES, ONES)[0].tolist() == [2.0] * 64
-        del add
-    census.check()
+# -- other ways ------------------------------------------------------------------------------------
 
 
 def test_programs_that_take_the_general_path(
@@ -509,78 +354,6 @@ def test_forms_that_the_program_does_not_have(client: Client) -> None:
     assert add.plan(given, made, found) is None
     assert square.plan(given[:1], made, found) is None
     assert square.plan(given, [], found) is None
-
-
-# -- the process -----------------------------------------------------------------------------------
-
-LAUNCHER = """
-import gc, os, signal, sys, threading, time, torch
-from pjrt_bridge.runtime import native
-from tests.runtime.launching import Launcher
-client = cpu_plugin().client({"cpu_device_count": 1})
-ones, big = torch.ones(64), torch.ones(512, 512)
-add, slow = Launcher(client.compile(programs.ADD)), Launcher(client.compile(programs.SLOW))
-"""
-
-
-def test_a_forked_child_is_told() -> None:
-    run_python(
-        LAUNCHER
-        + """
-launch, (result,) = slow.start(big), add(ones, ones)
-before = live_handles()
-pid = os.fork()
-if pid == 0:
-    signal.alarm(20)
-    for use in (lambda: add(ones, ones), launch.finish):
-        try:
-            use()
-        except ForkedProcess:
-            continue
-        os._exit(1)
-    assert float(result[0]) == 2
-    del launch, result, add, slow
-    client.close()
-    gc.collect()
-    os._exit(0)
-assert os.waitpid(pid, 0)[1] == 0
-assert live_handles()["Buffer"] == before["Buffer"] == 3
-launch.finish()
-assert add(ones, ones)[0].tolist() == [2.0] * 64
-"""
-    )
-
-
-@pytest.mark.parametrize(
-    "work",
-    [
-        "kept = slow.start(big)",
-        "slow.start(big)",
-        "kept = slow.start(big); client.close()",
-        "kept = slow.start(big); kept.finish(); torch.pjrt_bridge_test = kept.tensors()",
-        "kept = slow.start(big).outputs",
-    ],
-)
-def test_an_exit_while_a_program_runs(work: str) -> None:
-    run_python(LAUNCHER + work)
-
-
-@pytest.mark.parametrize("work", ["slow(big)", "slow.start(big)", "add(ones, ones)"])
-def test_an_exit_while_threads_work(work: str) -> None:
-    run_python(f"""{LAUNCHER}
-def work():
-    while True:
-        {work}
-threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
-for thread in threads:
-    thread.start()
-time.sleep(0.3)
-""")
-
-
-def test_an_exit_handler_that_computes() -> None:
-    first = "import atexit; atexit.register(lambda: print(add(ones, ones)[0][0].item()))"
-    assert run_python(LAUNCHER, prelude=first + PRELUDE) == "2.0"
 
 
 def test_without_the_module_the_results_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
