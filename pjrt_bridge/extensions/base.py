@@ -121,12 +121,8 @@ class Accessor:
             Closed: the client or topology was closed.
         """
         entry = self._entries.get(function) or self._resolve(function)
-        handle = self.owner.handle
-        handle.pin()
-        try:
+        with self.owner.handle.held():
             return self.owner.api.invoke(entry, f"{self.TABLE.name}_{function}", values)
-        finally:
-            handle.unpin()
 
     def pointer(self, field: str) -> int | None:
         """What a pointer of the extension's struct holds, e.g. a function or a table of them."""

@@ -46,12 +46,9 @@ class Layouts(Accessor):
         """
         topology = self.topology(topology)
         # The one that is asked for the extension is pinned by `call`, another is not.
-        topology.handle.pin()
-        try:
+        with topology.handle.held():
             pointer = topology.pointer
             return self._default("Topology_GetDefaultLayout", type, topology_description=pointer)
-        finally:
-            topology.handle.unpin()
 
     def _default(self, function: str, type: TensorType, **owner: int) -> Layout:
         self.owner.check_dtype(type.dtype)

@@ -17,7 +17,7 @@ from pjrt_bridge.errors import BufferUnavailable, Closed, DataError, PluginIncom
 from pjrt_bridge.runtime import device_dlpack, dlpack
 from pjrt_bridge.runtime.device import Device, Memory
 from pjrt_bridge.runtime.event import Event
-from pjrt_bridge.runtime.handles import Handle, Pin, defer
+from pjrt_bridge.runtime.handles import Handle, Pin, release_soon
 from pjrt_bridge.runtime.host import NOWHERE
 from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
@@ -259,9 +259,7 @@ class Buffer:
         self.delete()
 
     def __del__(self) -> None:
-        handle: Handle | None = getattr(self, "handle", None)
-        if handle is not None and not handle.released:
-            defer(handle.release)
+        release_soon(getattr(self, "handle", None))
 
     # -- reading ---------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from pjrt_bridge.runtime.buffer import Buffer
 from pjrt_bridge.runtime.compiling import compile_program, prepared
 from pjrt_bridge.runtime.device import Device, Memory
 from pjrt_bridge.runtime.executable import Executable
-from pjrt_bridge.runtime.handles import Handle, defer
+from pjrt_bridge.runtime.handles import Handle, release_soon
 from pjrt_bridge.runtime.host import HostArray
 from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.runtime.options import CompileOptions, Override, check_client_options
@@ -290,11 +290,10 @@ class Client(Extensible):
                 f"this client runs {self.platform!r}"
             )
         signature = Signature.from_json(header.signature)
-        self.handle.pin()
-        try:
+        with self.handle.held() as pointer:
             made = self.api.call(
                 "Executable_DeserializeAndLoad",
-                client=self.handle.pointer,
+                client=pointer,
                 serialized_executable=blob,
                 serialized_executable_size=len(blob),
             )
@@ -303,8 +302,6 @@ class Client(Extensible):
             )
             found.origin = bytes(data)
             return found
-        finally:
-            self.handle.unpin()
 
     @cached_property
     def topology(self) -> Topology:
@@ -332,9 +329,7 @@ class Client(Extensible):
         self.close()
 
     def __del__(self) -> None:
-        handle: Handle | None = getattr(self, "handle", None)
-        if handle is not None and not handle.released:
-            defer(handle.release)
+        release_soon(getattr(self, "handle", None))
 
     def __repr__(self) -> str:
         count = len(self.devices)

@@ -12,7 +12,7 @@ from pjrt_bridge.abi.values import NamedValue, free
 from pjrt_bridge.errors import Closed, PluginIncompatible
 from pjrt_bridge.runtime import description
 from pjrt_bridge.runtime.description import MemoryStats
-from pjrt_bridge.runtime.handles import Handle, defer
+from pjrt_bridge.runtime.handles import Handle, release_soon
 from pjrt_bridge.runtime.serialized import Header, pack
 from pjrt_bridge.stablehlo.types import Signature
 
@@ -204,9 +204,7 @@ class CompiledExecutable(Compiled):
         self.close()
 
     def __del__(self) -> None:
-        handle: Handle | None = getattr(self, "_handle", None)
-        if handle is not None and not handle.released:
-            defer(handle.release)
+        release_soon(getattr(self, "_handle", None))
 
     def __repr__(self) -> str:
         return f"<CompiledExecutable {self.name!r} for {self.target!r}>"

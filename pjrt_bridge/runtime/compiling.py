@@ -146,9 +146,7 @@ def compile_program(client: Client, program: Program, options: CompileOptions) -
 def _compile(
     client: Client, program: Program, code: bytes, serialized: bytes, options: CompileOptions
 ) -> Executable:
-    client.handle.pin()
-    try:
-        pointer = client.handle.pointer
+    with client.handle.held() as pointer:
         made = ask(client, "Client_Compile", program, code, serialized, client=pointer)
         return Executable(
             client,
@@ -158,5 +156,3 @@ def _compile(
             options.portable,
             program.custom_calls,
         )
-    finally:
-        client.handle.unpin()

@@ -111,11 +111,8 @@ class Device(DeviceDescription):
             Unimplemented: the plugin keeps no such statistics.
             Closed: the client was closed.
         """
-        self._client.pin()
-        try:
+        with self._client.held():
             stats = self._client.api.call("Device_MemoryStats", device=self.pointer)
-        finally:
-            self._client.unpin()
         names = [name for name in _STATS if getattr(stats, f"{name}_is_set", True)]
         return {name: int(getattr(stats, name)) for name in names}
 

@@ -20,7 +20,7 @@ from pjrt_bridge.abi.functions import FUNCTIONS, offset_of
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import Closed, PjrtBridgeError, PluginIncompatible
 from pjrt_bridge.runtime import native, pending
-from pjrt_bridge.runtime.handles import BUNDLE, Handle, defer, pin_all, unpin_all
+from pjrt_bridge.runtime.handles import BUNDLE, Handle, pin_all, release_soon, unpin_all
 from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -169,9 +169,7 @@ class Kept:
         return self._buffers[parameter] if self._addresses[parameter] == address else None
 
     def __del__(self) -> None:
-        handle: Handle | None = getattr(self, "_handle", None)
-        if handle is not None and not handle.released:
-            defer(handle.release)
+        release_soon(getattr(self, "_handle", None))
 
 
 class _Bundle(Handle):

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 from pjrt_bridge.abi.api import Api
-from pjrt_bridge.runtime.handles import Handle, defer, keep_until
+from pjrt_bridge.runtime.handles import Handle, keep_until, release_soon
 
 
 class Event:
@@ -62,6 +62,4 @@ class Event:
         self._handle.release()
 
     def __del__(self) -> None:
-        handle: Handle | None = getattr(self, "_handle", None)
-        if handle is not None and not handle.released:
-            defer(handle.release)
+        release_soon(getattr(self, "_handle", None))

@@ -30,7 +30,7 @@ from pjrt_bridge.runtime.buffer import Buffer
 from pjrt_bridge.runtime.compiled import Compiled
 from pjrt_bridge.runtime.device import Device, memory_limit
 from pjrt_bridge.runtime.event import Event
-from pjrt_bridge.runtime.handles import Handle, defer, pin_all, unpin_all
+from pjrt_bridge.runtime.handles import Handle, pin_all, release_soon, unpin_all
 from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.stablehlo.types import Result, Signature
 
@@ -395,9 +395,7 @@ class Executable(Compiled):
         self.close()
 
     def __del__(self) -> None:
-        handle: Handle | None = getattr(self, "_loaded", None)
-        if handle is not None and not handle.released:
-            defer(handle.release)
+        release_soon(getattr(self, "_loaded", None))
 
     def __repr__(self) -> str:
         parameters = ", ".join(str(parameter.type) for parameter in self.signature.parameters)

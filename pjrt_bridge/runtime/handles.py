@@ -21,8 +21,8 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence, Sized
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import contextmanager, suppress
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import Closed, PjrtError, PluginIncompatible
@@ -135,6 +135,19 @@ class Handle:
     def unpin(self) -> None:
         """Undo one `pin`."""
         unpin_all((self,))
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """Pin the object during a `with` block, and give its pointer.
+
+        Raises:
+            Closed: it was released before.
+        """
+        self.pin()
+        try:
+            yield self.pointer
+        finally:
+            self.unpin()
 
     def offer_lease(self) -> None:
         """See to it that there is a `lease`, unless the object was released."""
@@ -344,6 +357,13 @@ def defer(action: Callable[[], None], *, later: bool = False) -> None:
         _inbox.append(action)
         if not (later or _lock.locked()):
             drain()
+
+
+def release_soon(handle: Handle | None) -> None:
+    """What a finalizer does about the handle that its object had, if it came so far."""
+    # `_open` first: what this function knows may be cleared by then.
+    if _open and handle is not None and not handle.released:
+        defer(handle.release)
 
 
 def live() -> dict[str, int]:

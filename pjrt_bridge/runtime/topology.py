@@ -20,7 +20,7 @@ from pjrt_bridge.runtime import compiling
 from pjrt_bridge.runtime.accessors import Extensible
 from pjrt_bridge.runtime.compiled import CompiledExecutable
 from pjrt_bridge.runtime.device import DeviceDescription, memory_limit
-from pjrt_bridge.runtime.handles import Handle, defer
+from pjrt_bridge.runtime.handles import Handle, release_soon
 from pjrt_bridge.runtime.options import CompileOptions, check_topology_options
 from pjrt_bridge.stablehlo.program import Program
 
@@ -51,11 +51,8 @@ class Topology(Extensible):
         self.name = name
         self.handle = handle
         self.pointer = pointer
-        handle.pin()
-        try:
+        with handle.held():
             self._describe()
-        finally:
-            handle.unpin()
 
     @classmethod
     def create(
@@ -90,11 +87,8 @@ class Topology(Extensible):
     @classmethod
     def of_client(cls, client: Client) -> Topology:
         """The topology of a client, which owns it."""
-        client.handle.pin()
-        try:
-            found = client.api.call("Client_TopologyDescription", client=client.handle.pointer)
-        finally:
-            client.handle.unpin()
+        with client.handle.held() as pointer:
+            found = client.api.call("Client_TopologyDescription", client=pointer)
         if not found.topology:
             raise _missing(client.plugin, "Client_TopologyDescription")
         return cls(client.plugin, client.platform_name, client.handle, found.topology)
@@ -151,14 +145,11 @@ class Topology(Extensible):
         program, checked = compiling.prepared(self, len(self.devices), program, options)
         code = program.serialize_for(self.plugin.stablehlo_version)
         serialized = checked.serialize()
-        self.handle.pin()
-        try:
+        with self.handle.held():
             made = compiling.ask(self, "Compile", program, code, serialized, topology=self.pointer)
             return CompiledExecutable(
                 self, made.executable, program.signature, program.name, portable=checked.portable
             )
-        finally:
-            self.handle.unpin()
 
     def serialize(self) -> bytes:
         """The description in the plugin's own format.
@@ -167,8 +158,7 @@ class Topology(Extensible):
             Unimplemented: the plugin has none.
             Closed: the topology, or its client, was closed.
         """
-        self.handle.pin()
-        try:
+        with self.handle.held():
             found = self.api.call("TopologyDescription_Serialize", topology=self.pointer)
             if not found.serialized_bytes:
                 raise _missing(self.plugin, "TopologyDescription_Serialize")
@@ -176,8 +166,6 @@ class Topology(Extensible):
             if found.serialized_topology_deleter:
                 free(found.serialized_topology_deleter, found.serialized_topology)
             return data
-        finally:
-            self.handle.unpin()
 
     def fingerprint(self) -> int:
         """The plugin's fingerprint of the description (PJRT API 0.101).
@@ -186,12 +174,9 @@ class Topology(Extensible):
             Unimplemented: the plugin makes none.
             Closed: the topology, or its client, was closed.
         """
-        self.handle.pin()
-        try:
+        with self.handle.held():
             found = self.api.call("TopologyDescription_Fingerprint", topology=self.pointer)
             return int(found.fingerprint)
-        finally:
-            self.handle.unpin()
 
     def close(self) -> None:
         """End the description and the programs that were compiled for it; their bytes stay.
@@ -209,8 +194,8 @@ class Topology(Extensible):
 
     def __del__(self) -> None:
         handle: Handle | None = getattr(self, "handle", None)
-        if handle is not None and handle.kind == _OWN and not handle.released:
-            defer(handle.release)
+        if handle is not None and handle.kind == _OWN:
+            release_soon(handle)
 
     def __repr__(self) -> str:
         count = len(self.devices)
