@@ -2,7 +2,8 @@
 
 What a compiler says of a program, loaded or not, is in `pjrt_bridge.runtime.compiled`.
 
-Every call goes through `pjrt_bridge.runtime.arguments` first, because plugins run wrong arguments.
+Every call goes through `pjrt_bridge.runtime.arguments` first, because plugins run wrong arguments,
+and what it gives through `pjrt_bridge.runtime.results`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from pjrt_bridge.errors import (
     ErrorCode,
     PjrtBridgeError,
     PjrtError,
-    PluginIncompatible,
     SignatureMismatch,
     Unimplemented,
 )
@@ -31,14 +31,11 @@ from pjrt_bridge.runtime.compiled import Compiled
 from pjrt_bridge.runtime.device import Device, memory_limit
 from pjrt_bridge.runtime.event import Event
 from pjrt_bridge.runtime.handles import Handle, pin_all, release_soon, unpin_all
-from pjrt_bridge.runtime.layout import Layout
-from pjrt_bridge.stablehlo.types import Result, Signature
+from pjrt_bridge.runtime.results import Results
+from pjrt_bridge.stablehlo.types import Signature
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime.client import Client
-
-# Layout, custom layout and dynamic, as `Buffer` has them.
-_Form = tuple[Layout, tuple[int, ...] | None, bool]
 
 
 class Executable(Compiled):
@@ -93,7 +90,7 @@ class Executable(Compiled):
             client.api, inner, self.name, self.signature, sharded=sharded
         )
         self._arguments = Arguments(self.name, self.signature, client, sharded=sharded)
-        self._forms: tuple[_Form, ...] | None = None
+        self._results = Results(client, self.name, self.signature.results, self.outputs)
         self._options = STRUCTS["PJRT_ExecuteOptions"].new()
 
     # -- running ---------------------------------------------------------------------------------
@@ -261,8 +258,8 @@ class Executable(Compiled):
                 # One that failed may have taken them nevertheless.
                 for index in donated:
                     self._mark_donated([buffers[index] for buffers in lists])
-            self._look_at(rows, ends or ())
-            outputs = tuple(map(self._wrap, rows, devices))
+            self._results.look_at(rows, ends or (), self._loaded)
+            outputs = tuple(map(self._results.wrap, rows, devices))
             events = [Event(api, end, self.client.handle) for end in ends or ()]
             # All results of one device come together, so one of them is enough to watch.
             for made in outputs:
@@ -284,46 +281,6 @@ class Executable(Compiled):
 
     def _closed(self) -> Closed:
         return Closed(f"executable {self.name!r} was closed")
-
-    def _look_at(self, rows: Sequence[Sequence[int | None]], ends: Sequence[int | None]) -> None:
-        """See that everything is there that an execution gives; else give all of it back.
-
-        Raises:
-            PluginIncompatible: a result or an event is missing.
-            PjrtError: the plugin does not say how its results lie.
-        """
-        try:
-            if None in ends or any(None in row for row in rows):
-                raise PluginIncompatible(
-                    f"plugin {self.client.plugin.name!r}: LoadedExecutable_Execute of "
-                    f"{self.name!r} succeeded without all results and events"
-                )
-            if self._forms is None:
-                self._forms = tuple(map(self._form, rows[0], self.signature.results))
-        except PjrtBridgeError:
-            for pointer in (pointer for row in rows for pointer in row if pointer):
-                owned = Handle(
-                    self.client.api, "Buffer", pointer, self.client.handle, argument="buffer"
-                )
-                owned.running = True
-                owned.release()
-            for end in ends:
-                self._loaded.outlive(end)
-            raise
-
-    def _wrap(self, row: Sequence[int | None], device: Device) -> tuple[Buffer, ...]:
-        assert self._forms is not None
-        made = zip(row, self.outputs, self._forms, strict=True)
-        return tuple(
-            [Buffer(self.client, pointer, type, device, *form) for pointer, type, form in made]
-        )
-
-    def _form(self, pointer: int | None, result: Result) -> _Form:
-        """What all buffers of one result have in common; only the first one is asked."""
-        layout = Layout.of_buffer(self.client.api, pointer, result.type.rank, asked=result.layout)
-        # Only the plugin knows what became of mhlo.layout_mode = "auto".
-        order = layout.minor_to_major if self.client.shares_host_memory else result.layout
-        return layout, self.client.custom_layout(order), bool(result.dynamic)
 
     def _options_keeping(self, kept: Sequence[int]) -> Any:
         indices = int64s(kept)
