@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo import bindings, modules
 from pjrt_bridge.stablehlo.program import Program
 
 _COPY = "mhlo.copy"
@@ -40,9 +40,9 @@ def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
     text = str(attributes[_ALIASES]) if _ALIASES in attributes else ""
     # An only result has no index.
     aliases = [(int(parameter), int(result or 0)) for parameter, result in _ALIAS.findall(text)]
-    if any(operation.name in _DEPRECATED for operation in bindings.operations(module)):
+    if any(operation.name in _DEPRECATED for operation in modules.operations(module)):
         bindings.run_passes(module, "func.func(stablehlo-legalize-deprecated-ops)")
-    for operation in bindings.operations(module):
+    for operation in modules.operations(module):
         if operation.name == _COPY:
             operation.results[0].replace_all_uses_with(operation.operands[0])
             operation.erase()

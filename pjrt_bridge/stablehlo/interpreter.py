@@ -16,7 +16,7 @@ import numpy as np
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import SignatureMismatch
-from pjrt_bridge.stablehlo import bindings, constants, interpretable, meetings
+from pjrt_bridge.stablehlo import bindings, constants, interpretable, meetings, modules
 from pjrt_bridge.stablehlo.constants import Array
 from pjrt_bridge.stablehlo.program import Program
 from pjrt_bridge.stablehlo.types import Signature, TensorType
@@ -74,13 +74,13 @@ def check(program: Program, *, processes: int | None = None) -> None:
     """
     _ = program.signature
     module = _module(program)
-    interpretable.check(bindings.operations(module), processes=processes)
+    interpretable.check(modules.operations(module), processes=processes)
 
 
 def has_collectives(program: Program) -> bool:
     """Whether only `evaluate_parallel` knows the operations of a program."""
     module = _module(program)
-    return interpretable.has_collectives(bindings.operations(module))
+    return interpretable.has_collectives(modules.operations(module))
 
 
 def _module(program: Program) -> Any:
@@ -95,7 +95,7 @@ def _evaluate(
     for arrays in processes:
         _check(signature, arrays)
     module = _module(program)
-    operations = bindings.operations(module)
+    operations = modules.operations(module)
     interpretable.check(operations, processes=len(processes) if parallel else None)
     if parallel:
         meetings.keep_apart(operations)
@@ -196,7 +196,7 @@ class _Wrapper:
             grid: partitions of each replica of a parallel program; None for a single process.
         """
         ir = self._ir
-        inner = bindings.find_main(self._module).operation
+        inner = modules.find_main(self._module).operation
         inner.attributes["sym_name"] = ir.StringAttr.get(_INNER, self._context)
         processes = 1 if grid is None else sum(grid)
         parameters = self._signature.parameters * processes

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings, bytecode, probe
+from pjrt_bridge.stablehlo import bindings, bytecode, modules, probe
 from pjrt_bridge.stablehlo.bytecode import MAGIC
 from pjrt_bridge.stablehlo.signature import read_signature
 from pjrt_bridge.stablehlo.types import Signature
@@ -40,7 +40,7 @@ class Program:
         Raises:
             ProgramError: no public function `main`.
         """
-        main = bindings.find_main(module)
+        main = modules.find_main(module)
         # Programs that cannot be compiled as they are (dynamic parameters, ...) can still be
         # read, converted and saved: the error waits for whoever asks for the signature.
         signature: Signature | ProgramError
@@ -48,7 +48,7 @@ class Program:
             signature = read_signature(module, main)
         except ProgramError as error:
             signature = error.with_traceback(None)
-        return cls(bindings.write_bytecode(module), bindings.module_name(module), signature)
+        return cls(bindings.write_bytecode(module), modules.module_name(module), signature)
 
     @classmethod
     def from_text(cls, text: str) -> Program:
@@ -211,7 +211,7 @@ class Program:
                 `"auto"`.
         """
         module = self._module()
-        main = bindings.find_main(module)
+        main = modules.find_main(module)
         for name, wanted, what, count in (
             ("arg_attrs", parameters, "parameter", len(main.type.inputs)),
             ("res_attrs", results, "result", len(main.type.results)),
@@ -223,7 +223,7 @@ class Program:
                 )
             modes = {index: _layout_mode(order) for index, order in (wanted or {}).items()}
             if modes:
-                bindings.attach(main, name, "mhlo.layout_mode", modes)
+                modules.attach(main, name, "mhlo.layout_mode", modes)
         program = Program.from_module(module)
         if isinstance(program._signature, ProgramError):
             raise program._signature
@@ -234,7 +234,7 @@ class Program:
         """Targets of its custom calls."""
         if b"custom_call" not in self.bytecode():
             return frozenset()
-        return bindings.custom_calls(self._module())
+        return modules.custom_calls(self._module())
 
     @cached_property
     def fingerprint(self) -> str:

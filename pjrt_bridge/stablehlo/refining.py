@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo import bindings, modules
 from pjrt_bridge.stablehlo.program import Program
 
 _ASSERTION = "shape_assertion"
@@ -27,7 +27,7 @@ def parameter_sizes(program: Program) -> tuple[tuple[int | None, ...], ...]:
     Raises:
         ProgramError: a parameter that is no ranked tensor.
     """
-    main = bindings.find_main(bindings.parse(program.bytecode(), f"program {program.name!r}"))
+    main = modules.find_main(bindings.parse(program.bytecode(), f"program {program.name!r}"))
     return tuple(tuple(_parts(index, kind)[0]) for index, kind in enumerate(main.type.inputs))
 
 
@@ -49,9 +49,9 @@ def refine(
             depend on data.
     """
     module = bindings.parse(program.bytecode(), f"program {program.name!r}")
-    main = bindings.find_main(module)
+    main = modules.find_main(module)
     for index in sorted(constants or {}, reverse=True):
-        bindings.bind_parameter(main, index, (constants or {})[index])
+        modules.bind_parameter(main, index, (constants or {})[index])
     types = _types(program, main, shapes)
     bindings.run_passes(
         module,
@@ -62,7 +62,7 @@ def refine(
         "canonicalize",
         "symbol-dce",
     )
-    for operation in bindings.operations(module):
+    for operation in modules.operations(module):
         if operation.name == "stablehlo.custom_call" and _target(operation) == _ASSERTION:
             _settle(program, operation)
     bindings.run_passes(module, "canonicalize")
@@ -95,7 +95,7 @@ def _types(program: Program, main: Any, shapes: Sequence[Sequence[int]]) -> list
 
 
 def _parts(index: int, kind: Any) -> tuple[list[int | None], str]:
-    found = bindings.tensor_parts(kind)
+    found = modules.tensor_parts(kind)
     if found is None:
         raise ProgramError(f"parameter {index}: type {kind} is no ranked tensor")
     return found[0], found[2]
@@ -111,7 +111,7 @@ def _settle(program: Program, assertion: Any) -> None:
     Raises:
         ProgramError: it does not, or nobody knows before the program runs.
     """
-    values = [bindings.constant_number(operand) for operand in assertion.operands]
+    values = [modules.constant_number(operand) for operand in assertion.operands]
     message = str(assertion.attributes["error_message"].value)
     for place, value in enumerate(values[1:]):
         message = message.replace(f"{{{place}}}", "?" if value is None else str(value))

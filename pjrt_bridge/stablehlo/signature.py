@@ -14,7 +14,7 @@ from typing import Any
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError, UnsupportedDtype
-from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo import modules
 from pjrt_bridge.stablehlo.sharding import mesh_axes, sdy_shard_shape, shard_shape
 from pjrt_bridge.stablehlo.types import Donation, Parameter, Result, Signature, TensorType
 
@@ -40,8 +40,8 @@ def read_signature(module: Any, main: Any) -> Signature:
     Raises:
         ProgramError: a type that no PJRT program can have, or an attribute that cannot be read.
     """
-    meshes = {name: mesh_axes(text) for name, text in bindings.meshes(module).items()}
-    inputs, results = bindings.function_values(main)
+    meshes = {name: mesh_axes(text) for name, text in modules.meshes(module).items()}
+    inputs, results = modules.function_values(main)
     return Signature(
         tuple(_parameter(i, kind, attrs, meshes) for i, (kind, attrs) in enumerate(inputs)),
         tuple(_result(i, kind, attrs, meshes) for i, (kind, attrs) in enumerate(results)),
@@ -78,7 +78,7 @@ def _result(index: int, kind: Any, attrs: Mapping[str, Any], meshes: Meshes) -> 
 
 
 def _common(where: str, kind: Any, attrs: Mapping[str, Any], meshes: Meshes) -> _Common:
-    found = bindings.tensor_parts(kind)
+    found = modules.tensor_parts(kind)
     if found is None:
         raise ProgramError(f"{where}: type {kind} is no ranked tensor, which PJRT buffers hold")
     sizes, bounds, element = found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pjrt_bridge.stablehlo import Program, bindings
+from pjrt_bridge.stablehlo import Program, bindings, modules
 
 _NAMES = """
     bitcast_convert broadcast_in_dim case concatenate constant convert dynamic_slice
@@ -22,7 +22,7 @@ def estimate(program: Program) -> dict[str, float]:
     The body of a loop counts once: how often it runs is not known.
     """
     module = bindings.parse(program.bytecode(), f"program {program.name!r}")
-    operations = [op for op in bindings.operations(module) if op.name.startswith("stablehlo.")]
+    operations = [op for op in modules.operations(module) if op.name.startswith("stablehlo.")]
     signature = program.signature
     arguments = sum(parameter.type.nbytes for parameter in signature.parameters)
     results = sum(result.type.nbytes for result in signature.results)

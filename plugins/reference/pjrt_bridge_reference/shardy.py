@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pjrt_bridge.stablehlo import Program, bindings
+from pjrt_bridge.stablehlo import Program, bindings, modules
 from pjrt_bridge_reference.given import unimplemented
 
 _SHARDING = "sdy.sharding"
@@ -23,7 +23,7 @@ def without_shardy(program: Program) -> Program:
     if b"sdy" not in program.bytecode():
         return program
     module = bindings.parse(program.bytecode(), f"program {program.name!r}")
-    for operation in bindings.operations(module):
+    for operation in modules.operations(module):
         if not operation.name.startswith("sdy."):
             _remove_attributes(operation)
             continue
