@@ -1,9 +1,11 @@
-"""Counting plugin objects."""
+"""Counting plugin objects, and the memory of the process."""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from pjrt_bridge.runtime import live_handles
 
@@ -15,3 +17,9 @@ def settled() -> Mapping[str, int]:
     """
     gc.collect()
     return live_handles()
+
+
+def resident() -> int:
+    """Bytes of memory that the process has, on Linux."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from pjrt_bridge.runtime import live_handles
+from tests.counting import resident
 from tests.fuzz.targets import TARGETS
 from tests.sweeping.worker import Verdict
 
@@ -81,5 +81,4 @@ def _census() -> tuple[dict[str, int], int]:
         if "Event" not in found:
             break
         time.sleep(0.01)
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return found, pages * resource.getpagesize()
+    return found, resident()

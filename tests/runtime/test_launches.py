@@ -20,7 +20,7 @@ from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop.tensors import framework
 from tests import programs
 from tests.conftest import Census
-from tests.counting import settled
+from tests.counting import resident, settled
 from tests.plugins import PRELUDE, require_dispatcher, run_python
 from tests.runtime.launching import Fault, Launcher, capsules, too_small
 from tests.runtime.pending import Pending
@@ -112,10 +112,6 @@ def test_results_dropped_by_threads_of_torch(no_leaks: Census, add: Launcher) ->
 
 
 def test_ten_thousand_calls_leave_nothing(no_leaks: Census, add: Launcher) -> None:
-    def resident() -> int:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * 4096
-
     def call() -> None:
         launch = add.start(ONES, torch.ones(65)[1:])
         launch.finish()

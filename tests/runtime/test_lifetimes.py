@@ -23,7 +23,7 @@ from pjrt_bridge.runtime import Buffer, Client, Executable, Plugin, live_handles
 from pjrt_bridge.runtime.handles import Handle
 from tests import programs
 from tests.conftest import Census
-from tests.counting import settled
+from tests.counting import resident, settled
 from tests.runtime.arrays import aligned, misaligned
 from tests.runtime.pending import Pending
 
@@ -295,12 +295,6 @@ def test_a_handle_counts_and_pins(client: Client) -> None:
 
 
 # -- long runs -------------------------------------------------------------------------------------
-
-
-def resident() -> int:
-    """Bytes of memory that the process has."""
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * 4096
 
 
 def test_ten_thousand_calls_in_the_same_memory(no_leaks: Census, client: Client) -> None:

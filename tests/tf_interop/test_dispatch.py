@@ -16,7 +16,7 @@ from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.tf_interop import compat
 from tests import programs
 from tests.conftest import Census
-from tests.counting import settled
+from tests.counting import resident, settled
 from tests.plugins import require_dispatcher
 from tests.runtime.launching import Launcher
 from tests.runtime.pending import Pending
@@ -184,10 +184,6 @@ def test_results_dropped_by_threads_of_tensorflow(
 def test_many_calls_leave_nothing(
     no_leaks: Census, client: Client, capsules: dispatch.Capsules
 ) -> None:
-    def resident() -> int:
-        with open("/proc/self/statm") as statm:
-            return int(statm.read().split()[1]) * 4096
-
     with client.compile(programs.ADD) as executable:
         add = Launcher(executable, (), capsules)
         one, two = tf.ones(64), tf.ones(64)

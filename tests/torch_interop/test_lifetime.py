@@ -1,11 +1,9 @@
 """Many calls, many threads, many models: nothing grows, mixes or breaks."""
 
 import gc
-import os
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,7 +14,7 @@ from pjrt_bridge.registry import load
 from pjrt_bridge.runtime import Plugin, pending
 from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop import backend, compiled_graphs
-from tests.counting import settled
+from tests.counting import resident, settled
 from tests.torch_interop.faults import Faults, When
 from tests.torch_interop.helpers import (
     assert_compiled,
@@ -27,12 +25,6 @@ from tests.torch_interop.helpers import (
 )
 
 pytestmark = pytest.mark.usefixtures("fresh")
-
-
-def resident() -> int:
-    """Bytes of memory that the process has."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def inference_step(model: nn.Module, x: torch.Tensor) -> None:
