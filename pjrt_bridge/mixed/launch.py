@@ -17,6 +17,9 @@ from pjrt_bridge.mixed.program import Call
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Buffer, Event
 
+PATIENCE = 3
+"""Failures in a row after which a segment is not tried on the device again."""
+
 
 class Output(Protocol):
     """A result of a program, which may not be there."""
@@ -37,6 +40,13 @@ class Started(Protocol):
 
     def tensors(self) -> list[Any]:
         """A tensor over each result, once the end was waited for."""
+
+
+class Path(Protocol):
+    """What starts a program."""
+
+    def launch(self, values: Sequence[Any], call: Call) -> Started:
+        """Start it on the inputs of a segment; counts what crosses."""
 
 
 class BufferOutput(Output, Protocol):

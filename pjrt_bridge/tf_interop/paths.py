@@ -7,10 +7,10 @@ next segment takes as they are, and that become tensors when TensorFlow asks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pjrt_bridge.errors import DataError
-from pjrt_bridge.mixed.launch import Crossing, Started, Submitted, tensor_of
+from pjrt_bridge.mixed.launch import Crossing, Path, Started, Submitted, tensor_of
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Buffer, Executable, callbacks
 from pjrt_bridge.runtime.dispatch import Array, Given, Kept, Made
@@ -22,13 +22,6 @@ from pjrt_bridge.tf_interop.tensors import memory_of, put, tensor_over
 
 _PATIENCE = 8
 """How often buffers of variables that moved are made again."""
-
-
-class Path(Protocol):
-    """What starts a program."""
-
-    def launch(self, values: Sequence[Any], call: Call) -> Started:
-        """Start it on a part's inputs; counts what crosses."""
 
 
 def path_of(executable: Executable, emitted: Emitted, places: Sequence[int]) -> Path:

@@ -21,7 +21,7 @@ from pjrt_bridge.errors import (
     ProgramError,
     UnsupportedDtype,
 )
-from pjrt_bridge.mixed.launch import Crossing, Launch, tensor_of
+from pjrt_bridge.mixed.launch import PATIENCE, Crossing, Launch, Path, tensor_of
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.mixed.records import SegmentRecord
 from pjrt_bridge.runtime import Client, CompileOptions
@@ -30,13 +30,11 @@ from pjrt_bridge.tf_interop import compat, dtypes
 from pjrt_bridge.tf_interop.capture import Captured
 from pjrt_bridge.tf_interop.constants import Needs
 from pjrt_bridge.tf_interop.emit import Emitted, emit, traced
-from pjrt_bridge.tf_interop.paths import Path, path_of
+from pjrt_bridge.tf_interop.paths import path_of
 from pjrt_bridge.tf_interop.split import Part
 from pjrt_bridge.tf_interop.steps import steps_of
 from pjrt_bridge.tf_interop.tensors import total_bytes, type_of
 
-PATIENCE = 3
-"""Failures in a row after which a segment is not tried on the device again."""
 VARIANTS = 32
 """Sets of shapes and values for which a segment is compiled; the host computes others."""
 

@@ -7,12 +7,12 @@ next segment takes as they are, and that become tensors when PyTorch asks.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from pjrt_bridge.errors import DataError
-from pjrt_bridge.mixed.launch import Crossing, Started, Submitted, tensor_of
+from pjrt_bridge.mixed.launch import Crossing, Path, Started, Submitted, tensor_of
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Buffer, Client, Executable, callbacks
 from pjrt_bridge.runtime.dispatch import Given, Kept
@@ -24,13 +24,6 @@ from pjrt_bridge.torch_interop.tensors import Form, Result, StaticInputs, framew
 _SMALL = 1 << 16
 """Bytes of an argument that may be kept though it is no parameter."""
 _PATIENCE = 100
-
-
-class Path(Protocol):
-    """What starts a program."""
-
-    def launch(self, values: Sequence[Any], call: Call) -> Started:
-        """Start it on a graph's arguments; counts what crosses."""
 
 
 def path_of(executable: Executable, emitted: Emitted, static: frozenset[int]) -> Path:

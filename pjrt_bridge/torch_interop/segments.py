@@ -16,7 +16,7 @@ from torch import fx
 
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError, PjrtError
-from pjrt_bridge.mixed.launch import Crossing, Launch
+from pjrt_bridge.mixed.launch import PATIENCE, Crossing, Launch
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Executable
 from pjrt_bridge.torch_interop import compat
@@ -24,9 +24,6 @@ from pjrt_bridge.torch_interop.emit import Argument, Computed, Constant, Emitted
 from pjrt_bridge.torch_interop.paths import Dispatched, path_of
 from pjrt_bridge.torch_interop.placement import source_line
 from pjrt_bridge.torch_interop.shortcut import Shortcut
-
-PATIENCE = 3
-"""Failures in a row after which a segment is not tried on the device again."""
 
 
 class HostSegment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pjrt_bridge.errors import Internal, ResourceExhausted
-from pjrt_bridge.mixed.launch import Started
+from pjrt_bridge.mixed.launch import Path, Started
 from pjrt_bridge.tf_interop import paths
 
 When = Literal["start", "end"]
@@ -23,13 +23,13 @@ class Faults:
         self.starts = 0
         self.failing: When | None = None
 
-    def path_of(self, *arguments: Any) -> paths.Path:
+    def path_of(self, *arguments: Any) -> Path:
         """`paths.path_of`, with faults."""
         return _Path(self, paths.path_of(*arguments))
 
 
 class _Path:
-    def __init__(self, faults: Faults, path: paths.Path) -> None:
+    def __init__(self, faults: Faults, path: Path) -> None:
         self._faults = faults
         self._path = path
 

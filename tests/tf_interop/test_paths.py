@@ -13,10 +13,11 @@ import tensorflow as tf
 import pjrt_bridge
 from pjrt_bridge import tf_interop
 from pjrt_bridge.errors import DataError
+from pjrt_bridge.mixed.launch import Path
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import dispatch
 from pjrt_bridge.tf_interop.emit import emit, traced
-from pjrt_bridge.tf_interop.paths import Dispatched, General, Path, path_of
+from pjrt_bridge.tf_interop.paths import Dispatched, General, path_of
 from pjrt_bridge.tf_interop.segments import static_types
 from tests.plugins import require_dispatcher
 from tests.tf_interop.helpers import address, divided, numbers, on_host, spec

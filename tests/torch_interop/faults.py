@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pjrt_bridge.errors import Internal, ResourceExhausted
+from pjrt_bridge.mixed.launch import Path
 from pjrt_bridge.torch_interop import paths
 
 When = Literal["put", "start", "end"]
@@ -31,7 +32,7 @@ class Faults:
         self.ends = 0
         self.failing: tuple[str | None, When] | None = None
 
-    def path_of(self, executable: Any, *arguments: Any) -> paths.Path:
+    def path_of(self, executable: Any, *arguments: Any) -> Path:
         """`paths.path_of`, with faults."""
         return _Path(self, executable.name, paths.path_of(executable, *arguments))
 
@@ -41,7 +42,7 @@ class Faults:
 
 
 class _Path:
-    def __init__(self, faults: Faults, name: str, path: paths.Path) -> None:
+    def __init__(self, faults: Faults, name: str, path: Path) -> None:
         self._faults = faults
         self._name = name
         self._path = path

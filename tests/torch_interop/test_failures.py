@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
+from pjrt_bridge.mixed.launch import PATIENCE
 from pjrt_bridge.runtime.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
-from pjrt_bridge.torch_interop.segments import PATIENCE
 from tests.counting import settled
 from tests.torch_interop.faults import Faults
 from tests.torch_interop.helpers import assert_same, compiled
