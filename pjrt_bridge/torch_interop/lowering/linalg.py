@@ -262,11 +262,6 @@ def take_rows(c: Context, x: Value, order: Value) -> Value:
     )
 
 
-def take_columns(c: Context, x: Value, order: Value) -> Value:
-    """`x[b, :, order[b, i]]` for int32 positions (batch, count)."""
-    return transposed(c, take_rows(c, transposed(c, x), order))
-
-
 def exchanged(c: Context, x: Value, first: Value, second: Value) -> Value:
     """`x` (batch, rows, columns) with row `first` (0-d) and row `second` (batch,) exchanged."""
     counter = numbered(c, x.shape, 1)
