@@ -89,14 +89,16 @@ def pjrt_bridge_kernels(plugin: Plugin) -> Any | None:
 def pjrt_bridge_slower(plugin: Plugin) -> Mapping[str, int] | None:
     """Say which operators a plugin computes more slowly than the host, and from which size on.
 
-    Where the user has measured that on this machine (`pjrt-bridge calibrate`), it is not asked for.
+    Where the user has measured that on this machine (`pjrt-bridge calibrate`), PyTorch's part of it
+    is not asked for.
 
     Args:
         plugin: the loaded plugin that a program is compiled for.
 
     Returns:
-        By operator, with or without overload (`"aten.sort"`), the number of elements of its
-        largest tensor from which on the host is faster, what it costs to divide a graph included.
+        By operator, PyTorch's with or without overload (`"aten.sort"`), TensorFlow's by type
+        (`"tf.Cumsum"`), the number of elements of its largest tensor from which on the host is
+        faster, what it costs to divide a graph included.
     """
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from pjrt_bridge import registry
 from pjrt_bridge.errors import DEVICE_FAILURES, FallbackForbidden
 from pjrt_bridge.mixed.launch import tensor_of
 from pjrt_bridge.mixed.obstacle import Obstacle, Unasked
@@ -37,10 +38,18 @@ class Settings:
     Attributes:
         client: of the plugin that runs it.
         fallback: what happens to operations that the plugin cannot run.
+        placement: whether TensorFlow keeps what it is faster at.
     """
 
     client: Client
     fallback: Literal["host", "error"]
+    placement: Literal["auto", "device"] = "auto"
+
+    def slower(self) -> Mapping[str, int]:
+        """From how many elements on operations are faster in TensorFlow."""
+        # Who forbids the host wants everything on the device.
+        weighed = self.placement == "auto" and self.fallback == "host"
+        return registry.slower(self.client.plugin) if weighed else {}
 
 
 class Compiled:
@@ -68,6 +77,7 @@ class Compiled:
         self._captured = capture(function)
         self.record = GraphRecord("function", self._captured.name, self._plugin)
         self._failed: dict[str, Obstacle] = {}
+        self._slower = settings.slower()
         self._whole: DeviceSegment | None = None
         self._devices: list[DeviceSegment] = []
         self._program, self._outputs = self._divide()
@@ -114,7 +124,7 @@ class Compiled:
         """Divide it so that all that can be known before a call is compiled."""
         for attempt in range(_ATTEMPTS):
             started = time.perf_counter()
-            placed = Placement(self._captured, self._failed).obstacles()
+            placed = Placement(self._captured, self._failed, self._slower).obstacles()
             parts = split(self._captured, placed)
             wanted = {
                 index: needs(self._captured, part)

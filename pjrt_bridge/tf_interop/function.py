@@ -23,6 +23,7 @@ def function(
     *,
     plugin: str | None = None,
     fallback: Literal["host", "error"] = "host",
+    placement: Literal["auto", "device"] = "auto",
     input_signature: Sequence[Any] | None = None,
 ) -> Any:
     """Run a function on a PJRT plugin; what that cannot do stays in TensorFlow.
@@ -39,6 +40,8 @@ def function(
             or the best that was discovered.
         fallback: what happens to operations that the plugin cannot run: `"host"` runs them in
             TensorFlow and warns once, `"error"` raises.
+        placement: `"auto"` leaves to TensorFlow what it was measured to be faster at, unless
+            `fallback` forbids that; `"device"` has all on the device that it can run.
         input_signature: as of `tf.function`; sizes that are None are compiled as they come.
 
     Returns:
@@ -50,13 +53,19 @@ def function(
     """
     if fn is None:
         return functools.partial(
-            function, plugin=plugin, fallback=fallback, input_signature=input_signature
+            function,
+            plugin=plugin,
+            fallback=fallback,
+            placement=placement,
+            input_signature=input_signature,
         )
     if fallback not in ("host", "error"):
         raise OptionError(f"fallback: found {fallback!r}, expected 'host' or 'error'")
+    if placement not in ("auto", "device"):
+        raise OptionError(f"placement: found {placement!r}, expected 'auto' or 'device'")
     if not callable(fn):
         raise OptionError(f"fn: found a {type(fn).__name__}, expected something to call")
-    return Function(fn, Settings(select_client(plugin), fallback), input_signature)
+    return Function(fn, Settings(select_client(plugin), fallback, placement), input_signature)
 
 
 class Function:
@@ -64,7 +73,7 @@ class Function:
 
     Args:
         fn: see `function`.
-        settings: plugin and fallback.
+        settings: plugin, fallback and placement.
         input_signature: as of `tf.function`.
     """
 

@@ -1,8 +1,9 @@
-"""Which operations the device can run, and why not the others.
+"""Which operations the device can run and should, and why not the others.
 
 TensorFlow's XLA compiler has kernels for about 490 operations, each with constraints on types. Of
 these some are refused here: their results have sizes that depend on data, or they do something
-that compiled code would leave out.
+that compiled code would leave out. Of what can be compiled, TensorFlow keeps what packages have
+measured it to be faster at (`pjrt_bridge_slower`).
 """
 
 from __future__ import annotations
@@ -64,11 +65,19 @@ class Placement:
     Args:
         captured: the function.
         failed: obstacles that trial exports found, by name of the operation.
+        slower: by type of an operation, as `tf.Cumsum`, the number of elements of its largest
+            tensor from which on TensorFlow is faster.
     """
 
-    def __init__(self, captured: Captured, failed: Mapping[str, Obstacle]) -> None:
+    def __init__(
+        self,
+        captured: Captured,
+        failed: Mapping[str, Obstacle],
+        slower: Mapping[str, int] | None = None,
+    ) -> None:
         self._captured = captured
         self._failed = failed
+        self._slower = slower or {}
         self._kernels = compat.xla_kernels()
 
     def obstacles(self) -> dict[int, Obstacle]:
@@ -85,6 +94,7 @@ class Placement:
             _refusal(operation.made, self._kernels)
             or _type_refusal(operation.made)
             or self._border(operation)
+            or _slow(operation.made, self._slower)
         )
         if reason is None:
             return None
@@ -168,6 +178,17 @@ def _type_refusal(made: Any) -> tuple[str, Kind] | None:
         if not (crosses(dtype) or dtype in (tf.resource, tf.variant)):
             return f"tensors of type {dtype.name} stay on the host", "unsupported"
     return None
+
+
+def _slow(made: Any, slower: Mapping[str, int]) -> tuple[str, Kind] | None:
+    """Whether TensorFlow is faster, as far as sizes are known before a call."""
+    least = slower.get(f"tf.{made.type}")
+    if least is None:
+        return None
+    sizes = [tensor.shape.num_elements() or 0 for tensor in (*made.inputs, *made.outputs)]
+    if max(sizes, default=0) < least:
+        return None
+    return f"TensorFlow was measured to be faster from {least:,} elements on", "slow"
 
 
 def _functions(made: Any) -> list[str]:

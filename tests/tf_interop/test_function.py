@@ -154,6 +154,8 @@ def test_a_function_of_a_function() -> None:
 def test_impossible_values() -> None:
     with pytest.raises(OptionError, match="found 'sometimes', expected 'host' or 'error'"):
         tf_interop.function(abs, fallback="sometimes")
+    with pytest.raises(OptionError, match="found 'host', expected 'auto' or 'device'"):
+        tf_interop.function(abs, placement="host")
     with pytest.raises(OptionError, match="found a int, expected something to call"):
         tf_interop.function(3)
     with pytest.raises(PluginNotFound):
@@ -177,6 +179,25 @@ def test_what_the_host_does_is_said_once() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         same(fast(tf.constant("a"), numbers(20))[1], tf.exp(numbers(20)))
+
+
+def test_what_tensorflow_is_faster_at_stays_with_it_unless_the_device_is_asked_for() -> None:
+    def resized(x: Any) -> Any:
+        return tf.tanh(tf.image.resize(tf.tanh(x), [64, 64]))
+
+    x = numbers(1, 32, 32, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HostFallbackWarning)
+        fast = tf_interop.function(resized)
+        same(fast(x), resized(x))
+    report = tf_interop.explain(fast, x)
+    assert [segment.placement for segment in report.segments] == ["device", "host", "device"]
+    ((obstacle,),) = [item.obstacles for item in report.segments if item.placement == "host"]
+    assert (obstacle.operator, obstacle.kind) == ("ResizeBilinear", "slow")
+    assert on_device(tf_interop.function(resized, placement="device"), x)
+    assert on_device(tf_interop.function(resized, fallback="error"), x)
+    small = tf_interop.function(lambda x: tf.image.resize(tf.tanh(x), [8, 8]))
+    assert on_device(small, x)
 
 
 def test_deferred_captures() -> None:

@@ -181,3 +181,18 @@ def test_what_a_trial_export_found_comes_first() -> None:
     (operation,) = found.operations
     failed = Obstacle("Exp", "it failed", "refused")
     assert Placement(found, {operation.name: failed}).obstacles() == {0: failed}
+
+
+def test_what_is_slower_from_a_size_on_stays_with_tensorflow() -> None:
+    slower = {"tf.Exp": 6, "aten.exp": 1, "tf.Log": 7}
+    for size, slow in ((5, False), (6, True), (None, False)):
+        found = captured(lambda x: tf.math.log(tf.exp(x)), spec(size))
+        placed = Placement(found, {}, slower).obstacles()
+        assert [(item.operator, item.kind) for item in placed.values()] == [("Exp", "slow")] * slow
+        assert not slow or "from 6 elements on" in str(*placed.values())
+
+
+def test_results_count_as_arguments_do() -> None:
+    found = captured(lambda x: tf.tile(x, [100]), spec(4))
+    assert Placement(found, {}, {"tf.Tile": 400}).obstacles()
+    assert not Placement(found, {}, {"tf.Tile": 401}).obstacles()

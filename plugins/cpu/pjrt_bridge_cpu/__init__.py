@@ -24,10 +24,22 @@ SLOWER = {
     "aten.logcumsumexp": 10_000,
     "aten.randperm": 10_000,
     "aten.topk": 100_000,
+    "tf.Cholesky": 4_096,
+    "tf.DepthwiseConv2dNative": 8_192,
+    "tf.DepthwiseConv2dNativeBackpropInput": 131_072,
+    "tf.MatrixInverse": 4_096,
+    "tf.Qr": 16_384,
+    "tf.ResizeBilinear": 8_192,
+    "tf.ResizeBilinearGrad": 32_768,
+    "tf.SelfAdjointEigV2": 1_024,
+    "tf.Svd": 256,
 }
-"""Elements from which on PyTorch is faster, rounded up: `pjrt-bridge calibrate` on two cores
-of an AMD EPYC with AVX-512. XLA's CPU compiler runs loops over sequences and small matrices as they
-stand. It selects the first of 64-bit numbers by sorting them all, which is why `topk` is here."""
+"""Elements from which on the framework is faster, on two cores of an AMD EPYC with AVX-512: PyTorch
+by `pjrt-bridge calibrate`, rounded up, TensorFlow by `python -m benchmarks.tensorflow_slower`.
+
+XLA's CPU compiler runs loops over sequences and small matrices as they stand, and convolves each
+channel of a depthwise convolution by itself. It selects the first of 64-bit numbers by sorting them
+all, which is why `topk` is here. PyTorch's depthwise convolutions are written otherwise."""
 
 
 @hookimpl
@@ -78,5 +90,5 @@ def _library() -> Path:
 
 @hookimpl
 def pjrt_bridge_slower(plugin: Plugin) -> dict[str, int] | None:
-    """What PyTorch computes faster than XLA's CPU plugin."""
+    """What PyTorch and TensorFlow compute faster than XLA's CPU plugin."""
     return SLOWER if plugin.name == "cpu" else None
