@@ -21,6 +21,18 @@ os.environ["PJRT_BRIDGE_CALIBRATION"] = "off"
 os.environ["PJRT_BRIDGE_ONEDNN"] = "off"
 
 
+def pytest_collectstart() -> None:
+    """Imports make hundreds of thousands of objects, among which there is no garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """What imports left is looked at no more: tests collect garbage often."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(scope="session")
 def plugin() -> Plugin:
     return cpu_plugin()
