@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+
+from tests import forked
 
 # The library logs each client to standard error otherwise; it reads this when it is loaded.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -49,19 +52,30 @@ def require_dispatcher() -> None:
     assert native.module is not None, "the dispatcher was not built: pip install -e ."
 
 
-def run_python(source: str, *arguments: str, prelude: str = PRELUDE, timeout: float = 60) -> str:
+def run_python(
+    source: str,
+    *arguments: str,
+    prelude: str = PRELUDE,
+    timeout: float = 60,
+    imported: Sequence[str] = (),
+) -> str:
     """Run Python in a process of its own; what it printed.
 
     Asserts that the process neither died of a signal nor failed, and wrote nothing to standard
-    error: an exception that the source expects it has to catch itself.
+    error: an exception that the source expects it has to catch itself. Of modules that take long to
+    import, `imported` names those that the process may begin with.
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", prelude + dedent(source), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=Path(__file__).parent.parent,
-    )
+    text = prelude + dedent(source)
+    if imported:
+        done = forked.parent(*imported).run(text, arguments, timeout=timeout)
+    else:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", text, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=Path(__file__).parent.parent,
+        )
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
     assert done.stderr == "", done.stderr
     return done.stdout.strip()

@@ -26,6 +26,7 @@ from pjrt_bridge.torch_interop.tensors import framework
 from tests import programs
 from tests.conftest import Census
 from tests.counting import settled
+from tests.forked import TORCH
 from tests.plugins import require_dispatcher, run_python
 from tests.runtime.launching import Launcher
 from tests.runtime.pending import Pending
@@ -374,7 +375,7 @@ print(native.module is None, [(t.stride(), t.sum().item()) for t in tensors])
     printed = []
     for way in ("c", "python"):
         monkeypatch.setenv("PJRT_BRIDGE_DISPATCH", way)
-        printed.append(run_python(source, prelude=quiet))
+        printed.append(run_python(source, prelude=quiet, imported=[TORCH]))
     with_module, without = printed
     assert with_module.replace("False", "True", 1) == without
     assert without.startswith("True")

@@ -21,6 +21,7 @@ from pjrt_bridge.torch_interop.tensors import framework
 from tests import programs
 from tests.conftest import Census
 from tests.counting import resident, settled
+from tests.forked import TORCH
 from tests.plugins import PRELUDE, require_dispatcher, run_python
 from tests.runtime.launching import Fault, Launcher, capsules, too_small
 from tests.runtime.pending import Pending
@@ -249,7 +250,7 @@ read = torch.from_dlpack
 
 def in_process(way: str, source: str, prelude: str = PRELUDE) -> str:
     """Run Python that has `add` and `slow`, with tensors that go this way."""
-    return run_python(COMMON + LAUNCHERS[way] + source, prelude=prelude)
+    return run_python(COMMON + LAUNCHERS[way] + source, prelude=prelude, imported=[TORCH])
 
 
 def on_both(work: str) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ thing that a caller of the bridge can do.
 
 import pytest
 
+from tests.forked import TORCH
 from tests.plugins import PRELUDE, run_python
 
 CLIENT = """
@@ -22,7 +23,8 @@ def refuses(error, call):
 
 
 def in_process(source: str) -> str:
-    return run_python(CLIENT + source)
+    imported = [TORCH] if "import torch" in source else []
+    return run_python(CLIENT + source, imported=imported)
 
 
 def test_empty_compile_options() -> None:

@@ -1,14 +1,13 @@
 """Options and compiler flags in combination: right results in a process that stays alive."""
 
 import json
-import subprocess
-import sys
 from itertools import product
 from typing import Any
 
 import pytest
 
 from pjrt_bridge.registry import wheel_library
+from tests import forked
 
 COMPUTE = """
 import json, sys, warnings
@@ -63,12 +62,7 @@ PLACEMENTS: tuple[dict[str, Any], ...] = (
 
 def computed(options: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What became of each of these in one process, which has to end well."""
-    done = subprocess.run(
-        [sys.executable, "-c", COMPUTE, json.dumps(options)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.parent(forked.TORCH).run(COMPUTE, [json.dumps(options)], timeout=1000)
     assert done.returncode == 0, done.stderr[-2000:]
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(found) == len(options)
@@ -86,22 +80,12 @@ def combinations() -> list[dict[str, Any]]:
     ]
 
 
-def assert_right(options: list[dict[str, Any]]) -> None:
-    for given, found in zip(options, computed(options), strict=True):
+def assert_right(options: list[dict[str, Any]], outcomes: list[dict[str, Any]]) -> None:
+    for given, found in zip(options, outcomes, strict=True):
         assert found.get("wrong", 1) < 1e-4, (given, found)
         mixed = "host_ops" in given
         assert "device" in found["where"]
         assert ("host" in found["where"]) == mixed, (given, found)
-
-
-def test_flags_and_options_go_together() -> None:
-    # A step that has no factor in common with their number visits all values of each.
-    assert_right(combinations()[::17])
-
-
-@pytest.mark.slow
-def test_all_combinations_of_flags_and_options() -> None:
-    assert_right(combinations())
 
 
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
@@ -110,12 +94,29 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"xla_cpu_use_onednn": "perhaps"}, "perhaps"),
     ({"xla_cpu_prefer_vector_width": [512]}, "expected str, bool, an int of 64 bits, or float"),
 )
+# A step that has no factor in common with their number visits all values of each.
+SOME = combinations()[::17]
 
 
-def test_wrong_flags_are_named_and_break_nothing() -> None:
-    given = [{"compiler_flags": flags, "fallback": "error"} for flags, _ in WRONG]
-    *wrong, right = computed([*given, {}])
-    for (flags, words), found in zip(WRONG, wrong, strict=True):
+@pytest.fixture(scope="module")
+def outcomes() -> list[dict[str, Any]]:
+    """Of what is wrong, of no flags at all, and of what is right, in one process."""
+    wrong = [{"compiler_flags": flags, "fallback": "error"} for flags, _ in WRONG]
+    return computed([*wrong, {}, *SOME])
+
+
+def test_flags_and_options_go_together(outcomes: list[dict[str, Any]]) -> None:
+    assert_right(SOME, outcomes[len(WRONG) + 1 :])
+
+
+@pytest.mark.slow
+def test_all_combinations_of_flags_and_options() -> None:
+    options = combinations()
+    assert_right(options, computed(options))
+
+
+def test_wrong_flags_are_named_and_break_nothing(outcomes: list[dict[str, Any]]) -> None:
+    for (flags, words), found in zip(WRONG, outcomes, strict=False):
         assert words in found["error"]
         assert next(iter(flags)) in found["error"]
-    assert right["wrong"] < 1e-4
+    assert outcomes[len(WRONG)]["wrong"] < 1e-4

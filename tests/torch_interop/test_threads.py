@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.forked import TORCH
 from tests.plugins import run_python
 
 COUNT = """
@@ -25,4 +26,4 @@ torch.randn(1000, 1000).exp()
 
 @pytest.mark.parametrize(("size", "gone"), [(500, "2"), (5, "0")])
 def test_threads_go_before_long_programs_alone(size: int, gone: str) -> None:
-    assert run_python(COUNT.format(size=size)) == gone
+    assert run_python(COUNT.format(size=size), imported=[TORCH]) == gone

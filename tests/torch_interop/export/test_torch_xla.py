@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +15,7 @@ from pjrt_bridge.exported import ExportedModel
 from pjrt_bridge.exported.torch_xla_bundle import read_bundle
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import export
+from tests import forked
 
 INSTALLED = importlib.util.find_spec("torch_xla") is not None
 live = pytest.mark.skipif(not INSTALLED, reason="PyTorch/XLA is not installed")
@@ -147,8 +145,6 @@ try:
 except NotExportable as error:
     print(error)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, env=dict(os.environ)
-    )
+    done = forked.parent(forked.TORCH).run(source, timeout=120)
     assert done.stdout.startswith("exporter 'torch_xla': PyTorch/XLA cannot be imported"), done
     assert "pip install torch==2.9.0" in done.stdout
