@@ -9,18 +9,25 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text()
 PAGES = [TEXT, *(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))]
 BLOCKS = [block for page in PAGES for block in re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)]
 PROGRAMS = [code for language, code in BLOCKS if language == "python"]
-COMMANDS = [
-    line.split("#")[0].strip()
-    for language, code in BLOCKS
-    if language == "sh"
-    for line in code.splitlines()
-    if line.startswith("pjrt-bridge")
-]
+# Some are on several pages.
+COMMANDS = list(
+    dict.fromkeys(
+        line.split("#")[0].strip()
+        for language, code in BLOCKS
+        if language == "sh"
+        for line in code.splitlines()
+        if line.startswith("pjrt-bridge")
+    )
+)
+# Importing one takes seconds; the README's own programs do so themselves.
+FRAMEWORKS = {"tensorflow": "tensorflow", "torch": forked.TORCH}
 
 
 # Programs may use the host, which is said by a warning; nothing else may warn.
@@ -57,6 +64,12 @@ def run(command: list[str], cwd: Path = ROOT) -> str:
     return done.stdout
 
 
+def run_forked(imported: str, source: str, arguments: list[str], cwd: Path) -> str:
+    done = forked.parent(imported).run(source, arguments, timeout=240, cwd=cwd)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def test_there_are_programs_and_commands() -> None:
     assert len(PROGRAMS) >= 4
     assert len(COMMANDS) >= 3
@@ -65,12 +78,21 @@ def test_there_are_programs_and_commands() -> None:
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_programs(program: str, folder: Path) -> None:
     (folder / "program.py").write_text(program)
-    run([sys.executable, "-c", STRICT, "program.py"], folder)
+    imported = next((one for one in FRAMEWORKS if f"import {one}" in program), None)
+    if imported is None or program in TEXT:
+        run([sys.executable, "-c", STRICT, "program.py"], folder)
+    else:
+        run_forked(FRAMEWORKS[imported], STRICT, ["program.py"], folder)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands(command: str, folder: Path) -> None:
-    assert run(command.split(), folder).strip()
+    words = command.split()
+    if words[1] == "explain" and command not in TEXT:
+        script = "from pjrt_bridge.cli.main import main; main()"
+        assert run_forked(forked.TORCH, script, words[1:], folder).strip()
+    else:
+        assert run(words, folder).strip()
 
 
 def test_the_stablehlo_program_prints_its_result() -> None:
