@@ -17,6 +17,9 @@ XLA_PIP ?=
 demo: $(READY)
 	$(BIN)/python -m examples.demo
 
+# Hundreds of processes import the bridge: its bytecode is kept, whatever the environment says.
+test test-full: export PYTHONDONTWRITEBYTECODE =
+
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
