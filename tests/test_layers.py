@@ -3,6 +3,8 @@
 import ast
 import graphlib
 import re
+from collections.abc import Set
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,7 +48,8 @@ def type_checking(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
-def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+@cache
+def imports(path: Path, *, top_level_only: bool = False) -> Set[str]:
     """Dotted names that a module imports, `if TYPE_CHECKING` left out."""
     found: set[str] = set()
     waiting: list[ast.AST] = list(ast.parse(path.read_text()).body)
@@ -64,7 +67,7 @@ def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
     return found
 
 
-def own(names: set[str]) -> set[str]:
+def own(names: Set[str]) -> set[str]:
     """The modules of the bridge among imported names."""
     found = set()
     for name in names:
