@@ -167,7 +167,7 @@ SENTENCES = 9
 """Failures, four kinds of obstacles, copies, recompilations, tiny segments, breaks."""
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(reports.reports())
 def test_there_is_little_of_it_and_each_once(report: Report) -> None:
     advice = report.advice
