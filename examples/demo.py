@@ -52,7 +52,7 @@ class Workload:
 
 def language_model(quick: bool) -> Workload:
     """GPT-2 small over the bytes of the README, cut into sequences."""
-    size = dict(n_layer=2, n_embd=64, n_head=4, vocab_size=256, n_positions=64) if quick else {}
+    size = dict(n_layer=1, n_embd=64, n_head=4, vocab_size=256, n_positions=64) if quick else {}
     # Without dropout, so that training can be compared with eager step by step.
     config = GPT2Config(
         **size,
