@@ -91,9 +91,18 @@ def _client() -> Any:
     return pjrt_bridge.client("cpu")
 
 
+_COMPILED: dict[str, Any] = {}
+
+
 def run_on_cpu(program: Program, *arrays: np.ndarray) -> list[np.ndarray]:
-    """Compile and run a program on the CPU plugin."""
-    executable = _client().compile(program)
+    """Compile and run a program on the CPU plugin; the last ones are kept for other values."""
+    key = program.fingerprint
+    executable = _COMPILED.pop(key, None)
+    if executable is None:
+        executable = _client().compile(program)
+    _COMPILED[key] = executable
+    if len(_COMPILED) > 16:
+        del _COMPILED[next(iter(_COMPILED))]
     return [np.asarray(output) for output in executable(*arrays)]
 
 
