@@ -93,6 +93,7 @@ def test_an_earlier_run_is_shown_again(folder: Path, tmp_path: Path) -> None:
     assert again.read_text() == (folder / "found.json").read_text()
 
 
+@pytest.mark.slow
 def test_tensorflow_is_a_family_with_competitors_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     page = tmp_path / "page.md"

@@ -78,6 +78,8 @@ worker.main()
 """
 
 
+# The same of an operator is in tests/opinfo, always.
+@pytest.mark.slow
 def test_faults_in_values_gradients_and_placement_are_found():
     command = [sys.executable, "-c", FAULTY]
     with Worker(Case, command, limit=sweep.LIMIT, life=sweep.LIFE) as faulty:

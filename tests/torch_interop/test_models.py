@@ -98,8 +98,9 @@ MODELS = [
     pytest.param(mlp, id="mlp"),
     pytest.param(resnet, id="resnet"),
     pytest.param(lambda: gpt2("sdpa"), id="gpt2-sdpa"),
-    pytest.param(lambda: gpt2("eager"), id="gpt2-eager"),
-    pytest.param(lambda: bert("sdpa"), id="bert-sdpa"),
+    # Each way of attention is run always, by one of the two.
+    pytest.param(lambda: gpt2("eager"), id="gpt2-eager", marks=pytest.mark.slow),
+    pytest.param(lambda: bert("sdpa"), id="bert-sdpa", marks=pytest.mark.slow),
     pytest.param(lambda: bert("eager"), id="bert-eager"),
 ]
 

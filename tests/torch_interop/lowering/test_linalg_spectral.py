@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,20 @@ torch.manual_seed(0)
 TYPES = [torch.float32, torch.complex128]
 SHAPES = [(1, 1), (2, 2), (2, 3, 5, 5), (0, 3, 3), (2, 0, 0)]
 EIGH, SVD = "aten._linalg_eigh.default", "aten._linalg_svd.default"
+
+
+def longest_slow(option: bool) -> list[Any]:
+    """Every type with an option and without; complex numbers with `option` take longest."""
+    return [
+        pytest.param(
+            dtype,
+            chosen,
+            id=f"{chosen}-{dtype}",
+            marks=[pytest.mark.slow] if dtype.is_complex and chosen == option else [],
+        )
+        for dtype in TYPES
+        for chosen in (False, True)
+    ]
 
 
 def assert_near(found: torch.Tensor, expected: torch.Tensor, norm: float = 1.0) -> None:
@@ -100,8 +115,7 @@ def test_hundreds_of_rows():
     assert_singular(a, *lower(SVD, a, engine=run_on_cpu))
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("dtype", "full"), longest_slow(True))
 def test_singular_vectors(dtype, full):
     for shape in [*SHAPES[1:], (3, 6, 4), (4, 6), (2, 0, 3), (2, 3, 0)]:
         a = torch.randn(shape, dtype=dtype)
@@ -131,8 +145,7 @@ def test_nan_stays_in_its_matrix():
         assert all(bool(x[0].isnan().all()) and bool(x[1].isfinite().all()) for x in outputs)
 
 
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize(("dtype", "symmetric"), longest_slow(False))
 def test_pseudo_inverse(dtype, symmetric):
     x = torch.linalg.qr(torch.randn(3, 4, 4, dtype=dtype)).Q
     weights = torch.tensor([2.0, 1.0, 0.5, 0.0], dtype=dtype)

@@ -14,9 +14,19 @@ BILINEAR, NEAREST, BICUBIC = range(3)
 PADDINGS = range(3)
 
 
-@pytest.mark.parametrize("mode", [BILINEAR, NEAREST, BICUBIC])
+@pytest.mark.parametrize(
+    ("corners", "mode"),
+    [
+        (False, BILINEAR),
+        (False, NEAREST),
+        (False, BICUBIC),
+        (True, BILINEAR),
+        (True, NEAREST),
+        # Sixteen neighbours, four seconds.
+        pytest.param(True, BICUBIC, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("padding", PADDINGS)
-@pytest.mark.parametrize("corners", [False, True])
 def test_images_and_gradients(mode, padding, corners):
     parameters = (mode, padding, corners)
     check("aten.grid_sampler_2d.default", IMAGE, GRID, *parameters)
