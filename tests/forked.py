@@ -81,7 +81,9 @@ class Parent:
 
     def _answer(self) -> int:
         assert self._process.stdout
-        return int(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        assert line, f"the process that forks ended with status {self._process.wait()}"
+        return int(line)
 
 
 @cache
