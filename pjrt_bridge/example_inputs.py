@@ -15,7 +15,8 @@ import numpy as np
 
 from pjrt_bridge.errors import DataError, UnsupportedDtype
 
-_SPEC = re.compile(r"(?P<element>\w+)\[(?P<shape>[\d,\s]*)\](<(?P<limit>\d+))?")
+_SIZES = r"\s*(\d+\s*(,\s*\d+\s*)*,?)?\s*"
+_SPEC = re.compile(rf"(?P<element>\w+)\[(?P<shape>{_SIZES})\](<(?P<limit>\d+))?")
 _LIMIT = 2
 """Random integers are below it where nothing else is said: indices of almost any table."""
 

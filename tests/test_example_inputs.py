@@ -48,6 +48,11 @@ def test_a_file(tmp_path: Path) -> None:
             "input 'f32[2': no such file, and no description such as 'f32[8,64]' or "
             "'i64[4,128]<1000'",
         ),
+        (
+            "f32[1 2]",
+            "input 'f32[1 2]': no such file, and no description such as 'f32[8,64]' or "
+            "'i64[4,128]<1000'",
+        ),
     ],
 )
 def test_what_is_no_description(text: str, message: str) -> None:
