@@ -15,11 +15,16 @@ from tests.plugins import require_dispatcher
 from tests.torch_interop.faults import Faults
 
 
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """Random numbers do not depend on which tests a worker ran before."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """Nothing compiled before or after, and the same random numbers every time."""
+    """Nothing compiled before or after."""
     torch.compiler.reset()
-    torch.manual_seed(0)
     yield
     torch.compiler.reset()
 
