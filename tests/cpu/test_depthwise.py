@@ -13,7 +13,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder import Builder
 from pjrt_bridge.stablehlo.interpreter import evaluate
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels
+from pjrt_bridge.torch_interop.lowering.kernels import Convolution, Kernels
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 
 FORWARD, TURNED, GRADIENT = ("NC", "OI", "NC"), ("NC", "IO", "NC"), ("CN", "IO", "NC")
@@ -31,13 +31,14 @@ def program(kernels, x, weight, letters=FORWARD, dtype="float32", out=None, **gi
         "lhs_dilation": (1,) * spatial,
         "rhs_dilation": (1,) * spatial,
         "dimension_numbers": tuple(part + "DHW"[-spatial:] for part in letters),
-        "wide": wide,
-        "dtype": dtypes.of(out) if out else wide,
         **given,
     }
     if "batch_group_count" not in arguments:
         arguments.setdefault("feature_group_count", x[1])
-    return builder.finish([kernels.convolution(builder, *builder.parameters, **arguments)])
+    how = Convolution(**arguments)
+    rounded = dtypes.of(out) if out else wide
+    result = kernels.convolution(builder, *builder.parameters, how, wide=wide, dtype=rounded)
+    return builder.finish([result])
 
 
 def is_sum(written):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context, compute_type, per_axis
+from pjrt_bridge.torch_interop.lowering.kernels import Convolution
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 _SPATIAL = "DHW"
@@ -121,12 +122,14 @@ def _correlate(
         c.b,
         x,
         weight,
-        window_strides=window.stride,
-        padding=padding,
-        lhs_dilation=[1] * len(padding),
-        rhs_dilation=window.dilation,
-        feature_group_count=window.groups,
-        dimension_numbers=_numbers(x.rank, "NC", "OI", "NC"),
+        Convolution(
+            window_strides=window.stride,
+            padding=padding,
+            lhs_dilation=[1] * len(padding),
+            rhs_dilation=window.dilation,
+            feature_group_count=window.groups,
+            dimension_numbers=_numbers(x.rank, "NC", "OI", "NC"),
+        ),
         wide=compute_type(x.dtype),
         dtype=dtype,
     )
@@ -153,12 +156,14 @@ def _adjoint(
         c.b,
         y,
         c.b.reverse(_swap_groups(c, weight, window.groups), spatial),
-        window_strides=[1] * len(padding),
-        padding=padding,
-        lhs_dilation=window.stride,
-        rhs_dilation=window.dilation,
-        feature_group_count=window.groups,
-        dimension_numbers=_numbers(y.rank, "NC", "IO", "NC"),
+        Convolution(
+            window_strides=[1] * len(padding),
+            padding=padding,
+            lhs_dilation=window.stride,
+            rhs_dilation=window.dilation,
+            feature_group_count=window.groups,
+            dimension_numbers=_numbers(y.rank, "NC", "IO", "NC"),
+        ),
         wide=compute_type(y.dtype),
         dtype=dtype,
     )
@@ -197,12 +202,14 @@ def _weight_gradient(
         c.b,
         x,
         grad,
-        window_strides=window.dilation,
-        padding=padding,
-        lhs_dilation=[1] * len(padding),
-        rhs_dilation=window.stride,
-        batch_group_count=window.groups,
-        dimension_numbers=_numbers(x.rank, "CN", "IO", "NC"),
+        Convolution(
+            window_strides=window.dilation,
+            padding=padding,
+            lhs_dilation=[1] * len(padding),
+            rhs_dilation=window.stride,
+            batch_group_count=window.groups,
+            dimension_numbers=_numbers(x.rank, "CN", "IO", "NC"),
+        ),
         wide=compute_type(x.dtype),
         dtype=compute_type(x.dtype),
     )

@@ -9,6 +9,7 @@ operator means is written once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pjrt_bridge.dtypes import DType
@@ -16,6 +17,29 @@ from pjrt_bridge.stablehlo.builder import Builder, Value
 
 Fold = Literal["sum", "prod", "max", "min", "and", "or"]
 """How a reduction makes one element of many; as `Builder.reduce_sum` and its like define it."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What a convolution does with its two sides, as `Builder.convolution` takes it.
+
+    Attributes:
+        window_strides: per spatial dimension, as all of these up to `rhs_dilation`.
+        padding: zeros before and after the left side; negative ones cut.
+        lhs_dilation: distance of the left side's elements.
+        rhs_dilation: distance of the right side's.
+        dimension_numbers: a letter for each dimension of the sides and the result.
+        feature_group_count: groups of the left side's features.
+        batch_group_count: groups of its batches.
+    """
+
+    window_strides: Sequence[int]
+    padding: Sequence[tuple[int, int]]
+    lhs_dilation: Sequence[int]
+    rhs_dilation: Sequence[int]
+    dimension_numbers: tuple[str, str, str]
+    feature_group_count: int = 1
+    batch_group_count: int = 1
 
 
 class Kernels:
@@ -41,38 +65,41 @@ class Kernels:
             rhs_contract=(y.rank - 2,),
             out_dtype=wide,
         )
-        return _rounded(b, total, dtype)
+        return converted(b, total, dtype)
 
     def convolution(
         self,
         b: Builder,
         x: Value,
         weight: Value,
+        how: Convolution,
         *,
-        window_strides: Sequence[int],
-        padding: Sequence[tuple[int, int]],
-        lhs_dilation: Sequence[int],
-        rhs_dilation: Sequence[int],
-        dimension_numbers: tuple[str, str, str],
-        feature_group_count: int = 1,
-        batch_group_count: int = 1,
         wide: DType,
         dtype: DType,
     ) -> Value:
-        """`Builder.convolution`, summed in the type `wide` and rounded once to `dtype`."""
+        """`Builder.convolution`, summed in the type `wide` and rounded once to `dtype`.
+
+        Args:
+            b: the builder to emit into.
+            x: the left side.
+            weight: the right side, of the same element type.
+            how: what it does with them.
+            wide: the type that products are summed in.
+            dtype: the type of the result.
+        """
         total = b.convolution(
             x,
             weight,
-            window_strides=window_strides,
-            padding=padding,
-            lhs_dilation=lhs_dilation,
-            rhs_dilation=rhs_dilation,
-            feature_group_count=feature_group_count,
-            batch_group_count=batch_group_count,
-            dimension_numbers=dimension_numbers,
+            window_strides=how.window_strides,
+            padding=how.padding,
+            lhs_dilation=how.lhs_dilation,
+            rhs_dilation=how.rhs_dilation,
+            feature_group_count=how.feature_group_count,
+            batch_group_count=how.batch_group_count,
+            dimension_numbers=how.dimension_numbers,
             out_dtype=wide,
         )
-        return _rounded(b, total, dtype)
+        return converted(b, total, dtype)
 
     def share(self, b: Builder, x: Value) -> Value:
         """A value that several loops read; the same one, or that computed only once.
@@ -103,5 +130,6 @@ class Kernels:
         return folds[fold](x, dims)
 
 
-def _rounded(b: Builder, x: Value, dtype: DType) -> Value:
+def converted(b: Builder, x: Value, dtype: DType) -> Value:
+    """`x` in an element type; the same one where it has it."""
     return x if x.dtype == dtype else b.convert(x, dtype)

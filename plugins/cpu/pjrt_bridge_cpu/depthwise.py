@@ -10,13 +10,12 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import NamedTuple
 
 import numpy as np
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels
+from pjrt_bridge.torch_interop.lowering.kernels import Convolution, Kernels, converted
 
 _MOST = 64
 """Elements of a kernel; the loop has code for each."""
@@ -24,24 +23,6 @@ _MOST = 64
 _FORWARD = (("NC", "OI", "NC"), ("NC", "IO", "NC"))
 _GRADIENT = ("CN", "IO", "NC")
 """The letters of channels and batches in a convolution, and in the gradient of its weight."""
-
-
-class _Window(NamedTuple):
-    """Per spatial dimension of a convolution, as `Kernels.convolution` takes it."""
-
-    strides: Sequence[int]
-    padding: Sequence[tuple[int, int]]
-    lhs_dilation: Sequence[int]
-    rhs_dilation: Sequence[int]
-
-    def sizes(self, x: Value, kernel: Sequence[int]) -> tuple[int, ...]:
-        """Sizes of the result."""
-        return tuple(
-            max((low + (size - 1) * inner + 1 + high - (taps - 1) * step - 1) // stride + 1, 0)
-            for size, taps, stride, (low, high), inner, step in zip(
-                x.shape[2:], kernel, *self, strict=True
-            )
-        )
 
 
 class DepthwiseSums(Kernels):
@@ -52,53 +33,33 @@ class DepthwiseSums(Kernels):
         b: Builder,
         x: Value,
         weight: Value,
+        how: Convolution,
         *,
-        window_strides: Sequence[int],
-        padding: Sequence[tuple[int, int]],
-        lhs_dilation: Sequence[int],
-        rhs_dilation: Sequence[int],
-        dimension_numbers: tuple[str, str, str],
-        feature_group_count: int = 1,
-        batch_group_count: int = 1,
         wide: DType,
         dtype: DType,
     ) -> Value:
         """See `Kernels.convolution`."""
-        letters = tuple(part[:2] for part in dimension_numbers)
-        window = _Window(window_strides, padding, lhs_dilation, rhs_dilation)
-        sizes = window.sizes(x, weight.shape[2:])
-        groups = (feature_group_count, batch_group_count)
+        letters = tuple(part[:2] for part in how.dimension_numbers)
+        sizes = _sizes(x, weight.shape[2:], how)
+        groups = (how.feature_group_count, how.batch_group_count)
         channels = x.shape[1]
         typed = x.dtype == weight.dtype and x.dtype.is_float
         total = None
         if typed and channels > 1 and x.size * weight.size * math.prod(list(sizes)) > 0:
             if letters in _FORWARD and groups == (channels, 1) and _few(weight.shape[2:]):
-                total = self._correlation(b, x, weight, window, sizes, wide)
+                total = self._correlation(b, x, weight, how, sizes, wide)
             elif letters == _GRADIENT and groups == (1, channels) and _few(sizes):
-                total = self._gradient(b, x, weight, window, sizes, wide)
+                total = self._gradient(b, x, weight, how, sizes, wide)
         if total is not None:
-            return total if total.dtype == dtype else b.convert(total, dtype)
-        return super().convolution(
-            b,
-            x,
-            weight,
-            window_strides=window_strides,
-            padding=padding,
-            lhs_dilation=lhs_dilation,
-            rhs_dilation=rhs_dilation,
-            dimension_numbers=dimension_numbers,
-            feature_group_count=feature_group_count,
-            batch_group_count=batch_group_count,
-            wide=wide,
-            dtype=dtype,
-        )
+            return converted(b, total, dtype)
+        return super().convolution(b, x, weight, how, wide=wide, dtype=dtype)
 
     def _correlation(
         self,
         b: Builder,
         x: Value,
         weight: Value,
-        window: _Window,
+        how: Convolution,
         sizes: Sequence[int],
         wide: DType,
     ) -> Value:
@@ -106,39 +67,55 @@ class DepthwiseSums(Kernels):
         kernel = weight.shape[2:]
         channels = weight.size // math.prod(kernel)
         flat = b.reshape(weight, (channels, *kernel))
-        padded = _repeated(b, self._padded(b, x, window), channels)
+        padded = _repeated(b, self._padded(b, x, how), channels)
         terms = []
         for tap in _indices(kernel):
-            at = [index * step for index, step in zip(tap, window.rhs_dilation, strict=True)]
-            part = _shifted(b, padded, sizes, at, window.strides)
+            at = [index * step for index, step in zip(tap, how.rhs_dilation, strict=True)]
+            part = _shifted(b, padded, sizes, at, how.window_strides)
             ends = [index + 1 for index in tap]
             factor = b.reshape(b.slice(flat, (0, *tap), (channels, *ends)), (channels,))
-            spread = b.broadcast_in_dim(_wide(b, factor, wide), part.shape, (1,))
-            terms.append(b.multiply(_wide(b, part, wide), spread))
+            spread = b.broadcast_in_dim(converted(b, factor, wide), part.shape, (1,))
+            terms.append(b.multiply(converted(b, part, wide), spread))
         return reduce(b.add, terms)
 
     def _gradient(
-        self, b: Builder, x: Value, grad: Value, window: _Window, sizes: Sequence[int], wide: DType
+        self, b: Builder, x: Value, grad: Value, how: Convolution, sizes: Sequence[int], wide: DType
     ) -> Value:
         """(1, O, *sizes): for each element of a kernel the sum of (N, C, ...) times (N, O, ...)."""
         channels = grad.shape[1]
-        padded = _repeated(b, self._padded(b, x, window), channels)
+        padded = _repeated(b, self._padded(b, x, how), channels)
         others = (0, *range(2, grad.rank))
         sums = []
         for tap in _indices(sizes):
-            at = [index * stride for index, stride in zip(tap, window.strides, strict=True)]
-            part = _shifted(b, padded, grad.shape[2:], at, window.rhs_dilation)
-            product = b.multiply(_wide(b, part, wide), _wide(b, grad, wide))
+            at = [index * stride for index, stride in zip(tap, how.window_strides, strict=True)]
+            part = _shifted(b, padded, grad.shape[2:], at, how.rhs_dilation)
+            product = b.multiply(converted(b, part, wide), converted(b, grad, wide))
             sums.append(b.reshape(self.reduce(b, "sum", product, others), (channels, 1)))
         return b.reshape(b.concatenate(sums, 1), (1, channels, *sizes))
 
-    def _padded(self, b: Builder, x: Value, window: _Window) -> Value:
-        low, high = zip(*window.padding, strict=True)
-        inner = [step - 1 for step in window.lhs_dilation]
+    def _padded(self, b: Builder, x: Value, how: Convolution) -> Value:
+        low, high = zip(*how.padding, strict=True)
+        inner = [step - 1 for step in how.lhs_dilation]
         if not any((*low, *high, *inner)):
             return x
         zero = b.constant(np.zeros((), x.dtype.numpy))
         return self.share(b, b.pad(x, zero, (0, 0, *low), (0, 0, *high), (0, 0, *inner)))
+
+
+def _sizes(x: Value, kernel: Sequence[int], how: Convolution) -> tuple[int, ...]:
+    """Sizes of the result."""
+    return tuple(
+        max((low + (size - 1) * inner + 1 + high - (taps - 1) * step - 1) // stride + 1, 0)
+        for size, taps, stride, (low, high), inner, step in zip(
+            x.shape[2:],
+            kernel,
+            how.window_strides,
+            how.padding,
+            how.lhs_dilation,
+            how.rhs_dilation,
+            strict=True,
+        )
+    )
 
 
 def _shifted(
@@ -166,7 +143,3 @@ def _few(kernel: Sequence[int]) -> bool:
 
 def _indices(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return itertools.product(*map(range, sizes))
-
-
-def _wide(b: Builder, x: Value, wide: DType) -> Value:
-    return x if x.dtype == wide else b.convert(x, wide)

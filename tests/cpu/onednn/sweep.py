@@ -17,7 +17,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels
+from pjrt_bridge.torch_interop.lowering.kernels import Convolution, Kernels
 from pjrt_bridge_cpu.onednn.calls import FLOAT32
 from pjrt_bridge_cpu.onednn.kernels import OneDnnKernels
 from pjrt_bridge_cpu.onednn.kinds import TOLERANCE
@@ -70,9 +70,8 @@ def convolution(draw: random.Random, dtype: DType, out: DType) -> tuple[list[Ten
     numbers = ("NC" + letters, ("IO" if first else "OI") + letters, "NC" + letters)
 
     def emit(kernels: Kernels, b: Builder, values: tuple[Value, ...]) -> Value:
-        return kernels.convolution(
-            b, *values, dimension_numbers=numbers, wide=FLOAT32, dtype=out, **attributes
-        )
+        how = Convolution(dimension_numbers=numbers, **attributes)
+        return kernels.convolution(b, *values, how, wide=FLOAT32, dtype=out)
 
     return [TensorType(x, dtype), TensorType(weight, dtype)], emit
 

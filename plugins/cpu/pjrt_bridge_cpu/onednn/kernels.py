@@ -7,12 +7,12 @@ transposition is folded into the call, and the attributes of a window.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels
+from pjrt_bridge.torch_interop.lowering.kernels import Convolution, Kernels
 from pjrt_bridge_cpu.onednn import calls
 from pjrt_bridge_cpu.onednn.calls import BFLOAT16, FLOAT32, Window
 from pjrt_bridge_cpu.onednn.kinds import PRODUCT, convolution_kind
@@ -65,24 +65,18 @@ class OneDnnKernels(Kernels):
         b: Builder,
         x: Value,
         weight: Value,
+        how: Convolution,
         *,
-        window_strides: Sequence[int],
-        padding: Sequence[tuple[int, int]],
-        lhs_dilation: Sequence[int],
-        rhs_dilation: Sequence[int],
-        dimension_numbers: tuple[str, str, str],
-        feature_group_count: int = 1,
-        batch_group_count: int = 1,
         wide: DType,
         dtype: DType,
     ) -> Value:
         """See `Kernels.convolution`."""
-        lhs, rhs, out = (letters[:2] for letters in dimension_numbers)
+        lhs, rhs, out = (letters[:2] for letters in how.dimension_numbers)
         plain = (
             (lhs, out) == ("NC", "NC")
-            and (rhs == "OI" or (rhs == "IO" and feature_group_count == 1))
-            and batch_group_count == 1
-            and all(step == 1 for step in lhs_dilation)
+            and (rhs == "OI" or (rhs == "IO" and how.feature_group_count == 1))
+            and how.batch_group_count == 1
+            and all(step == 1 for step in how.lhs_dilation)
         )
         typed = (
             x.dtype == weight.dtype
@@ -93,12 +87,12 @@ class OneDnnKernels(Kernels):
         )
         window = None
         if plain and typed:
-            window = _window(x, weight, window_strides, padding, rhs_dilation)
+            window = _window(x, weight, how)
         if window is not None:
             channels = weight.shape[1 if rhs == "IO" else 0]
             sizes = _sizes(x, weight, window)
             result = TensorType((x.shape[0], channels, *sizes), dtype)
-            kind = convolution_kind(x.dtype, weight.shape[2:], feature_group_count)
+            kind = convolution_kind(x.dtype, weight.shape[2:], how.feature_group_count)
             work = result.size * weight.size // channels
             if result.size and self._pays(kind, work):
                 return calls.convolution(
@@ -107,23 +101,10 @@ class OneDnnKernels(Kernels):
                     weight,
                     result,
                     window=window,
-                    groups=feature_group_count,
+                    groups=how.feature_group_count,
                     input_first=rhs == "IO",
                 )
-        return super().convolution(
-            b,
-            x,
-            weight,
-            window_strides=window_strides,
-            padding=padding,
-            lhs_dilation=lhs_dilation,
-            rhs_dilation=rhs_dilation,
-            dimension_numbers=dimension_numbers,
-            feature_group_count=feature_group_count,
-            batch_group_count=batch_group_count,
-            wide=wide,
-            dtype=dtype,
-        )
+        return super().convolution(b, x, weight, how, wide=wide, dtype=dtype)
 
 
 def untransposed(b: Builder, value: Value) -> Value | None:
@@ -145,22 +126,18 @@ def untransposed(b: Builder, value: Value) -> Value | None:
     return b.reshape(inner, (*value.shape[:-2], *inner.shape[-2:]))
 
 
-def _window(
-    x: Value,
-    weight: Value,
-    strides: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    dilation: Sequence[int],
-) -> Window | None:
+def _window(x: Value, weight: Value, how: Convolution) -> Window | None:
     """The window of a convolution as oneDNN takes it, or None where it does not.
 
     Padding that is negative only because the last stride reaches less far than the input is 0.
     """
-    low = tuple(before for before, _ in padding)
-    high = tuple(max(after, 0) for _, after in padding)
-    window = Window(tuple(strides), low, high, tuple(dilation))
-    exact = Window(window.strides, low, tuple(after for _, after in padding), window.dilation)
-    reaches = [(taps - 1) * step for taps, step in zip(weight.shape[2:], dilation, strict=True)]
+    low = tuple(before for before, _ in how.padding)
+    high = tuple(max(after, 0) for _, after in how.padding)
+    window = Window(tuple(how.window_strides), low, high, tuple(how.rhs_dilation))
+    exact = Window(window.strides, low, tuple(after for _, after in how.padding), window.dilation)
+    reaches = [
+        (taps - 1) * step for taps, step in zip(weight.shape[2:], window.dilation, strict=True)
+    ]
     within = all(
         0 <= before <= reach and after <= reach
         for before, after, reach in zip(low, high, reaches, strict=True)
