@@ -52,6 +52,20 @@ def require_dispatcher() -> None:
     assert native.module is not None, "the dispatcher was not built: pip install -e ."
 
 
+def working_threads(work: str) -> str:
+    """Python that leaves three daemon threads at work for ever."""
+    return f"""
+import threading, time
+def work():
+    while True:
+        {work}
+threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+for thread in threads:
+    thread.start()
+time.sleep(0.3)
+"""
+
+
 def run_python(
     source: str,
     *arguments: str,

@@ -22,7 +22,7 @@ from tests import programs
 from tests.conftest import Census
 from tests.counting import resident, settled
 from tests.forked import TORCH
-from tests.plugins import PRELUDE, require_dispatcher, run_python
+from tests.plugins import PRELUDE, require_dispatcher, run_python, working_threads
 from tests.runtime.launching import Fault, Launcher, capsules, too_small
 from tests.runtime.pending import Pending
 
@@ -312,18 +312,7 @@ def test_an_exit_while_a_program_runs_or_with_results_left(way: str, work: str) 
     ],
 )
 def test_an_exit_while_threads_work(way: str, work: str) -> None:
-    in_process(
-        way,
-        f"""
-def work():
-    while True:
-        {work}
-threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
-for thread in threads:
-    thread.start()
-time.sleep(0.3)
-""",
-    )
+    in_process(way, working_threads(work))
 
 
 def test_an_exit_handler_that_computes() -> None:

@@ -7,7 +7,7 @@ thing that a caller of the bridge can do.
 import pytest
 
 from tests.forked import TORCH
-from tests.plugins import PRELUDE, run_python
+from tests.plugins import PRELUDE, run_python, working_threads
 
 CLIENT = """
 client = cpu_plugin().client({"cpu_device_count": 2})
@@ -375,15 +375,7 @@ def test_an_exit_while_a_program_runs(work: str) -> None:
     ],
 )
 def test_an_exit_while_threads_work(work: str) -> None:
-    in_process(f"""{SLOW}
-def work():
-    while True:
-        {work}
-threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
-for thread in threads:
-    thread.start()
-time.sleep(0.3)
-""")
+    in_process(SLOW + working_threads(work))
 
 
 def test_an_exit_handler_that_joins_a_thread() -> None:
