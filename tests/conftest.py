@@ -18,7 +18,7 @@ os.environ["PJRT_BRIDGE_CACHE"] = "off"
 # Nor may what was measured on a machine decide what runs where.
 os.environ["PJRT_BRIDGE_CALIBRATION"] = "off"
 # Nor which kernels are called; tests of these decide that themselves.
-os.environ["PJRT_BRIDGE_ONEDNN"] = "off"
+os.environ["PJRT_BRIDGE_ATEN"] = "off"
 
 
 def pytest_collectstart() -> None:

@@ -18,13 +18,13 @@ from pjrt_bridge.registry.spec import TopologySpec
 
 if TYPE_CHECKING:
     from pjrt_bridge.extensions import Accessor
-    from pjrt_bridge.runtime import Plugin
+    from pjrt_bridge.runtime import Client, Plugin
 
 _T = TypeVar("_T")
 
 
-def lowerings(plugin: Plugin) -> dict[str, Lowering]:
-    """What installed packages bring for programs of one plugin, by operator name.
+def lowerings(client: Client) -> dict[str, Lowering]:
+    """What installed packages bring for programs of a client's plugin, by operator name.
 
     Where two packages lower the same operator, the entry point whose name sorts first wins, with
     a `BridgeWarning`. A package whose hook raises is left out, with a `BridgeWarning` too.
@@ -33,23 +33,25 @@ def lowerings(plugin: Plugin) -> dict[str, Lowering]:
     def one(results: Iterable[Mapping[str, Lowering]]) -> dict[str, Lowering]:
         return {name: item for result in results for name, item in result.items()}
 
-    what = f"lowerings for plugin {plugin.name!r}"
-    return _merged(_brought("pjrt_bridge_lowerings", what, one, plugin=plugin), "lowering of")
+    what = f"lowerings for plugin {client.plugin.name!r}"
+    brought = _brought("pjrt_bridge_lowerings", what, one, plugin=client.plugin, client=client)
+    return _merged(brought, "lowering of")
 
 
-def kernels(plugin: Plugin) -> Any | None:
-    """What an installed package brings for one plugin's programs to be computed with; see the hook.
+def kernels(client: Client) -> Any | None:
+    """What an installed package brings for a client's programs to be computed with; see the hook.
 
     Where two packages bring some, the entry point whose name sorts first wins, with a
     `BridgeWarning`. A package whose hook raises is left out, with one too.
     """
 
     def one(results: Sequence[Any]) -> dict[str, Any]:
-        return {plugin.name: results[0]} if results else {}
+        return {name: results[0]} if results else {}
 
-    what = f"kernels for plugin {plugin.name!r}"
-    brought = _brought("pjrt_bridge_kernels", what, one, plugin=plugin)
-    return _merged(brought, "set of kernels for").get(plugin.name)
+    name = client.plugin.name
+    what = f"kernels for plugin {name!r}"
+    brought = _brought("pjrt_bridge_kernels", what, one, plugin=client.plugin, client=client)
+    return _merged(brought, "set of kernels for").get(name)
 
 
 def slower(plugin: Plugin) -> dict[str, int]:

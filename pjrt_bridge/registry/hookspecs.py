@@ -28,7 +28,7 @@ from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.registry.spec import PluginSpec, TopologySpec
 
 if TYPE_CHECKING:
-    from pjrt_bridge.runtime import Plugin
+    from pjrt_bridge.runtime import Client, Plugin
 
 GROUP = "pjrt_bridge"
 """Name of the entry-point group and of the pluggy project."""
@@ -60,12 +60,14 @@ def pjrt_bridge_extensions() -> Iterable[type[Any]] | None:
 
 
 @hookspec
-def pjrt_bridge_lowerings(plugin: Plugin) -> Mapping[str, Lowering] | None:
+def pjrt_bridge_lowerings(plugin: Plugin, client: Client) -> Mapping[str, Lowering] | None:
     """Bring lowerings for one target, asked before the portable ones.
 
     Args:
         plugin: the loaded plugin that a program is compiled for; its name and attributes tell
             whether this package has anything to add.
+        client: the client that it is compiled for, where custom calls can be registered; as any
+            argument of a hook it may be left out.
 
     Returns:
         Lowerings by operator name, spelled as the frontend spells it (`"aten.mm.default"`).
@@ -73,11 +75,12 @@ def pjrt_bridge_lowerings(plugin: Plugin) -> Mapping[str, Lowering] | None:
 
 
 @hookspec
-def pjrt_bridge_kernels(plugin: Plugin) -> Any | None:
+def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Any | None:
     """Bring what the portable lowerings compute products, convolutions and reductions with.
 
     Args:
         plugin: the loaded plugin that a program is compiled for.
+        client: the client, as for `pjrt_bridge_lowerings`.
 
     Returns:
         An instance of the frontend's class for them, for PyTorch of

@@ -23,17 +23,17 @@ def lookup(client: Client, kernels: Kernels | None = None) -> Lookup:
         client: whose plugin it is.
         kernels: what the portable ones compute with; None: what a package brings for the plugin.
     """
-    own = registry.lowerings(client.plugin)
+    own = registry.lowerings(client)
     kernels = kernels_of(client) if kernels is None else kernels
 
     def find(name: str) -> portable.Lowering | None:
-        found = lowering_of(name, client) or own.get(name)
+        found = lowering_of(name, client)
         if found is not None:
             return found
-        general = portable.find(name)
-        if general is None or type(kernels) is Kernels:
-            return general
-        return partial(_using, kernels, general)
+        found = own.get(name) or portable.find(name)
+        if found is None or type(kernels) is Kernels:
+            return found
+        return partial(_using, kernels, found)
 
     return find
 
@@ -49,7 +49,7 @@ def kernels_of(client: Client) -> Kernels:
 
     What is brought and no `Kernels` is not used, with a `BridgeWarning`.
     """
-    found = registry.kernels(client.plugin)
+    found = registry.kernels(client)
     if found is None:
         return Kernels()
     if isinstance(found, Kernels):

@@ -26,6 +26,9 @@ _NORMALIZED = (
 )
 """What ends in elementwise operations on its input, and gives the result of these first."""
 
+_UNTAGGED = ("aten.copy.default", "prims.fma.default")
+"""What is elementwise although torch does not say so."""
+
 
 def is_shared(node: fx.Node) -> bool:
     """Whether a node's value is elementwise, and not all that read it are one loop.
@@ -59,4 +62,7 @@ def _readers(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _is_pointwise(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and torch.Tag.pointwise in node.target.tags
+    target = node.target
+    return isinstance(target, OpOverload) and (
+        torch.Tag.pointwise in target.tags or compat.operator_name(target) in _UNTAGGED
+    )

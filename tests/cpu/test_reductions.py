@@ -124,10 +124,8 @@ def test_what_lies_across_in_memory_is_reduced_as_it_lies():
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("onednn", ["on", "off"])
-def test_compiled_operators_reduce_by_columns(onednn, monkeypatch):
-    monkeypatch.setenv("PJRT_BRIDGE_ONEDNN", onednn)
-    assert isinstance(pjrt_bridge_kernels(load("cpu")), BlockedReductions)
+def test_compiled_operators_reduce_by_columns(client):
+    assert isinstance(pjrt_bridge_kernels(client.plugin, client), BlockedReductions)
     seen = []
     blocked = BlockedReductions.reduce
     monkeypatch.setattr(

@@ -11,19 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pjrt_bridge.registry.hookspecs import Lowering
-    from pjrt_bridge.runtime import Plugin
+    from pjrt_bridge.runtime import Client, Plugin
     from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 
 SLOWER = {
     "aten._linalg_eigh": 1_024,
     "aten._linalg_svd": 1_024,
-    "aten.cumprod": 100_000,
-    "aten.cumsum": 100_000,
     "aten.linalg_cholesky_ex": 16_384,
     "aten.linalg_qr": 16_384,
-    "aten.logcumsumexp": 10_000,
     "aten.randperm": 10_000,
-    "aten.topk": 100_000,
     "tf.Cholesky": 4_096,
     "tf.DepthwiseConv2dNative": 8_192,
     "tf.DepthwiseConv2dNativeBackpropInput": 131_072,
@@ -38,8 +34,18 @@ SLOWER = {
 by `pjrt-bridge calibrate`, rounded up, TensorFlow by `python -m benchmarks.tensorflow_slower`.
 
 XLA's CPU compiler runs loops over sequences and small matrices as they stand, and convolves each
-channel of a depthwise convolution by itself. It selects the first of 64-bit numbers by sorting them
-all, which is why `topk` is here. PyTorch's depthwise convolutions are written otherwise."""
+channel of a depthwise convolution by itself. PyTorch's depthwise convolutions are written
+otherwise."""
+
+SLOWER_BY_ITSELF = {
+    "aten.cumprod": 100_000,
+    "aten.cumsum": 100_000,
+    "aten.logcumsumexp": 10_000,
+    "aten.topk": 100_000,
+}
+"""The same for what programs call of PyTorch's kernels, where they cannot (`aten`).
+
+XLA's CPU compiler selects the first of 64-bit numbers by sorting them all."""
 
 
 @hookimpl
@@ -62,26 +68,27 @@ def pjrt_bridge_plugins() -> PluginSpec:
 
 
 @hookimpl
-def pjrt_bridge_lowerings(plugin: Plugin) -> Mapping[str, Lowering] | None:
-    """What XLA's CPU compiler computes faster when it is written in another way."""
+def pjrt_bridge_lowerings(plugin: Plugin, client: Client) -> Mapping[str, Lowering] | None:
+    """What PyTorch or XLA's CPU compiler computes faster when it is written in another way."""
     if plugin.name != "cpu":
         return None
     # It needs torch, which who lists plugins may not have.
+    from pjrt_bridge_cpu.aten.uses import lowerings, use_of
     from pjrt_bridge_cpu.selection import topk
 
-    return {"aten.topk.default": topk}
+    use = use_of(client)
+    return {"aten.topk.default": topk, **({} if use is None else lowerings(use))}
 
 
 @hookimpl
-def pjrt_bridge_kernels(plugin: Plugin) -> Kernels | None:
-    """Reductions as XLA's CPU compiler is fast at them; oneDNN, which its library contains."""
+def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
+    """Products and reductions as they are fast here."""
     if plugin.name != "cpu":
         return None
+    from pjrt_bridge_cpu.aten.uses import use_of
     from pjrt_bridge_cpu.kernels import kernels
 
-    # Of another library under this name nobody knows what it contains.
-    known = plugin.library == _library().resolve()
-    return kernels(plugin.library if known else None)
+    return kernels(use_of(client))
 
 
 def _library() -> Path:
@@ -91,4 +98,9 @@ def _library() -> Path:
 @hookimpl
 def pjrt_bridge_slower(plugin: Plugin) -> dict[str, int] | None:
     """What PyTorch and TensorFlow compute faster than XLA's CPU plugin."""
-    return SLOWER if plugin.name == "cpu" else None
+    if plugin.name != "cpu":
+        return None
+    from pjrt_bridge_cpu.aten import is_off
+    from pjrt_bridge_cpu.aten.library import is_at_hand
+
+    return SLOWER if is_at_hand() and not is_off() else {**SLOWER, **SLOWER_BY_ITSELF}

@@ -1,0 +1,60 @@
+"""How a value lies in memory where the program leaves that to the compiler.
+
+A compiler keeps the order of a transposition or of a call with stated layouts through elementwise
+operations. Who needs an order of his own, such as a function that is not inlined, asks for it here,
+so that nothing is copied into another order and back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge.stablehlo.emitter import Value
+
+_FAR = 64
+"""Operations that are looked at; farther back the order is taken for row-major."""
+
+Order = tuple[int, ...]
+"""Dimensions from the outermost in memory to the innermost."""
+
+
+def memory_order(value: Value) -> Order:
+    """The order that a compiler is expected to choose for a value; row-major where nothing says."""
+    return _order(value._handle, set())
+
+
+def _order(handle: Any, seen: set[Any]) -> Order:
+    row_major = tuple(range(len(handle.type.shape)))
+    operation = _operation(handle)
+    if operation is None or operation in seen or len(seen) >= _FAR:
+        return row_major
+    seen.add(operation)
+    if operation.name == "stablehlo.transpose":
+        (operand,) = operation.operands
+        # Dimension i of the result is dimension permutation[i] of the operand.
+        permutation = list(operation.attributes["permutation"])
+        return tuple(permutation.index(dim) for dim in _order(operand, seen))
+    if operation.name == "stablehlo.custom_call":
+        return _stated(operation, handle.result_number) or row_major
+    if operation.name.startswith("stablehlo.") and not operation.regions:
+        shape = handle.type.shape
+        alike = (item for item in operation.operands if item.type.shape == shape)
+        found = (_order(item, seen) for item in alike)
+        return next((order for order in found if order != row_major), row_major)
+    return row_major
+
+
+def _operation(handle: Any) -> Any | None:
+    """What computes a value; None for an argument."""
+    owner = getattr(handle, "owner", None)
+    operation = getattr(owner, "operation", owner)
+    return operation if hasattr(operation, "operands") else None
+
+
+def _stated(operation: Any, result: int) -> Order | None:
+    """The order that a call states for a result."""
+    if "result_layouts" not in operation.attributes:
+        return None
+    return tuple(int(dim) for dim in np.array(operation.attributes["result_layouts"][result])[::-1])

@@ -1,0 +1,32 @@
+"""PyTorch's own CPU kernels, called from within programs of XLA's CPU plugin.
+
+XLA's compiler for CPUs has no kernels for bfloat16, packs transposed weights element by element,
+turns each convolution to channels-last and back, and goes through softmax one number at a time.
+PyTorch has oneDNN, a BLAS and kernels of its own for all of that, and is in the same process. So a
+program calls them where they are faster: one custom call, which runs an operator of ATen on the
+program's buffers, on XLA's threads, without a copy and without Python. The numbers are eager's, and
+such a program is kept in the compile cache like any other.
+
+- `_aten.c` is the custom call: views of buffers, the operator by name, parts for threads.
+- `operators` is the exact list of operators, in the words in which PyTorch states them.
+- `calls` writes a call of one into a program.
+- `library` finds PyTorch's library, compares those words, and registers the custom call.
+- `rules`, `convolution`, `attention`, `products` and `rows` decide which uses are calls; all that is
+  not goes the portable way.
+- `probe` tries each use in a process of its own, once for each build of the plugin and of PyTorch.
+  One that ends that process or gives other numbers than XLA is not used.
+
+`PJRT_BRIDGE_ATEN=off` rules it all out.
+"""
+
+import os
+
+VARIABLE = "PJRT_BRIDGE_ATEN"
+"""The variable that rules PyTorch's kernels out when it is `off`."""
+
+_OFF = ("off", "0", "no", "false")
+
+
+def is_off() -> bool:
+    """Whether the user has ruled PyTorch's kernels out."""
+    return os.environ.get(VARIABLE, "").strip().lower() in _OFF

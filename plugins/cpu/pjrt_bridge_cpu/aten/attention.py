@@ -1,0 +1,132 @@
+"""Attention in one go, without the matrix of all scores: PyTorch's flash kernel for CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.orders import Order, memory_order
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge_cpu.aten.calls import Call, Cut
+from pjrt_bridge_cpu.aten.operators import ATTENTION, ATTENTION_BACKWARD
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, share
+
+LEAST = 100_000
+"""Multiplications from which on it is worth a call."""
+
+_HEADS_INSIDE = (0, 2, 1, 3)
+"""(batch, heads, length, size) with the heads of a place side by side, as the kernel writes it."""
+_ROWS = (0, 2, 1)
+"""The same for (batch, heads, length)."""
+
+
+def attention(
+    c: Context,
+    use: Use,
+    query: Value,
+    key: Value,
+    value: Value,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> tuple[Value | None, ...] | None:
+    """`aten._scaled_dot_product_flash_attention_for_cpu` without dropout."""
+    sides = {"query": query, "key": key, "value": value}
+    work = _work(query, key)
+    if dropout_p or not _takes(*sides.values(), mask=attn_mask) or work < LEAST:
+        return None
+    output, rows = c.outputs
+    if output is None or rows is None:
+        return None
+    call = Call(
+        ATTENTION,
+        {**sides, "is_causal": is_causal, "attn_mask": attn_mask, "scale": scale},
+        [output, rows],
+        returns=(0, 1),
+        orders={name: _order(side) for name, side in sides.items()},
+        result_orders=[_HEADS_INSIDE, _ROWS],
+        cut=_cut(sides, attn_mask, work, 2),
+    )
+    found = use(c.b, call, query.dtype)
+    return None if found is None else c.promised(*found)
+
+
+def attention_backward(
+    c: Context,
+    use: Use,
+    grad_out: Value,
+    query: Value,
+    key: Value,
+    value: Value,
+    out: Value,
+    logsumexp: Value,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Value | None = None,
+    scale: float | None = None,
+) -> tuple[Value | None, ...] | None:
+    """The gradients of query, key and value."""
+    sides = {"grad_out": grad_out, "query": query, "key": key, "value": value, "out": out}
+    work = _work(query, key)
+    if dropout_p or not _takes(*sides.values(), mask=attn_mask) or work < LEAST:
+        return None
+    call = Call(
+        ATTENTION_BACKWARD,
+        {
+            **sides,
+            "logsumexp": logsumexp,
+            "dropout_p": dropout_p,
+            "is_causal": is_causal,
+            "attn_mask": attn_mask,
+            "scale": scale,
+        },
+        [side.type for side in (query, key, value)],
+        returns=(0, 1, 2),
+        orders={**{name: _order(side) for name, side in sides.items()}, "logsumexp": _ROWS},
+        result_orders=[_HEADS_INSIDE] * 3,
+        cut=_cut({**sides, "logsumexp": logsumexp}, attn_mask, work, 3),
+    )
+    found = use(c.b, call, query.dtype)
+    return None if found is None else c.promised(*found)
+
+
+def _takes(*sides: Value, mask: Value | None) -> bool:
+    dtype = sides[0].dtype
+    return (
+        dtype in (FLOAT32, BFLOAT16)
+        and all(side.dtype == dtype and side.rank == 4 and side.size for side in sides)
+        and (mask is None or (mask.dtype in (dtype, FLOAT32) and mask.rank in (2, 4)))
+    )
+
+
+def _work(query: Value, key: Value) -> int:
+    return 2 * query.size * key.shape[2]
+
+
+def _order(side: Value) -> Order:
+    """As it comes, if the elements of a head lie together."""
+    order = memory_order(side)
+    return order if order[-1] == side.rank - 1 else tuple(range(side.rank))
+
+
+def _cut(sides: Mapping[str, Value], mask: Value | None, work: int, results: int) -> Cut | None:
+    """Along the batch, or the heads where all sides have as many."""
+    dim = 0 if sides["query"].shape[0] > 1 else 1
+    length = sides["query"].shape[dim]
+    if any(side.shape[dim] != length for side in sides.values()):
+        return None
+    operands: dict[str, Any] = dict.fromkeys(sides, dim)
+    if mask is not None and mask.rank == 4 and mask.shape[dim] == length:
+        operands["attn_mask"] = dim
+    return Cut(share(work, length), operands, (dim,) * results)
+
+
+RULES: Mapping[str, Rule] = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": attention_backward,
+}
+"""By operator of a graph."""

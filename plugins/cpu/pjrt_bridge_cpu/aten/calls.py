@@ -1,0 +1,129 @@
+"""The custom call that runs an operator of ATen on a program's buffers, as `_aten.c` reads it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.orders import memory_order
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge_cpu.aten.operators import REQUIRED, Operator, Parameter
+
+TARGET = "pjrt_bridge.aten"
+"""Name of the custom call."""
+
+_NONE, _OPERAND, _RESULT, _WORD, _WORDS, _SOME = range(6)
+
+
+@dataclass(frozen=True)
+class Out:
+    """The place of a result, as an argument that an operator writes into.
+
+    Attributes:
+        index: of the results.
+    """
+
+    index: int = 0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Along which dimensions a call is cut into parts for several threads.
+
+    Attributes:
+        grain: the least length of a part.
+        operands: the dimension by argument; one that is absent is needed whole by every part.
+        results: the dimension by result.
+    """
+
+    grain: int
+    operands: Mapping[str, int]
+    results: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A use of an operator.
+
+    Attributes:
+        operator: which.
+        arguments: by name; values, `Out`, numbers, lists of them, or None. What is left out has
+            its default.
+        results: types of the results.
+        returns: by value that the operator returns, the result it is copied to; None: to none.
+        orders: how operands lie in memory, by argument; others as they come.
+        result_orders: how results do; None: row-major.
+        cut: how it may be divided; None: not at all.
+    """
+
+    operator: Operator
+    arguments: Mapping[str, Any]
+    results: Sequence[TensorType]
+    returns: Sequence[int | None] = (None,)
+    orders: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    result_orders: Sequence[Sequence[int]] | None = None
+    cut: Cut | None = None
+
+
+def emit(b: Builder, call: Call) -> tuple[Value, ...]:
+    """Write a call; its results."""
+    operands: dict[str, Value] = {}
+    stack: list[int] = []
+    for parameter in call.operator.parameters:
+        argument = call.arguments.get(parameter.name, parameter.default)
+        if argument is REQUIRED:
+            raise TypeError(f"{call.operator}: argument {parameter.name!r} is missing")
+        if isinstance(argument, Value):
+            stack += [_SOME] * parameter.optional
+            stack += (_OPERAND, len(operands))
+            operands[parameter.name] = argument
+        else:
+            stack += _words(parameter, argument)
+    orders = [call.orders.get(name) or memory_order(value) for name, value in operands.items()]
+    results = call.result_orders
+    orders += [tuple(range(item.rank)) for item in call.results] if results is None else results
+    cuts = [-1] * len(orders)
+    if call.cut is not None:
+        cuts = [call.cut.operands.get(name, -1) for name in operands] + list(call.cut.results)
+    config = {
+        "name": call.operator.name,
+        "overload": call.operator.overload,
+        # An array without elements cannot be written.
+        "orders": _numbers([dim for order in orders for dim in order] or [0]),
+        "stack": _numbers(stack),
+        "returns": _numbers([-1 if result is None else result for result in call.returns]),
+        "cuts": _numbers(cuts),
+        "grain": _numbers([0 if call.cut is None else call.cut.grain]),
+    }
+    layouts = [tuple(reversed(order)) for order in orders]
+    return b.custom_call(
+        TARGET,
+        list(operands.values()),
+        call.results,
+        backend_config=config,
+        operand_layouts=layouts[: len(operands)],
+        result_layouts=layouts[len(operands) :],
+    )
+
+
+def _numbers(values: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(values, np.int64)
+
+
+def _words(parameter: Parameter, argument: Any) -> list[int]:
+    """An argument that is no value."""
+    if argument is None:
+        return [_NONE]
+    some = [_SOME] * parameter.optional
+    if isinstance(argument, Out):
+        return [*some, _RESULT, argument.index]
+    if parameter.kind.endswith("]"):
+        return [*some, _WORDS, len(argument), *map(int, argument)]
+    if parameter.kind == "float":
+        return [*some, _WORD, *struct.unpack("<q", struct.pack("<d", argument))]
+    return [*some, _WORD, int(argument)]

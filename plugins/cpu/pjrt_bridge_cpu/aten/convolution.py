@@ -1,0 +1,162 @@
+"""Convolutions by oneDNN, as PyTorch calls it, forward and backward.
+
+Data lies with channels last, which is what oneDNN is fast at, and what XLA then carries through the
+elementwise operations between two convolutions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.orders import Order
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge_cpu.aten.calls import Call, Cut
+from pjrt_bridge_cpu.aten.operators import CONVOLUTION, CONVOLUTION_BACKWARD, ONEDNN_CONVOLUTION
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, share
+
+LEAST = 100_000
+"""Multiplications from which on it is worth a call."""
+
+
+def convolution(
+    c: Context,
+    use: Use,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    *backend_flags: bool,
+) -> Value | None:
+    """`aten.convolution` as it is."""
+    y = c.output
+    work = (x if transposed else y).rank and _work(x.shape if transposed else y.shape, weight)
+    if not _takes(x, weight, bias) or not y.size or work < LEAST:
+        return None
+    # Along the batch, or along the channels of the result.
+    if x.shape[0] > 1 or groups > 1:
+        cut = Cut(share(work, x.shape[0]), {"input": 0, "self": 0}, (0,))
+    else:
+        operands = {"weight": int(transposed), "bias": 0}
+        cut = Cut(max(16, share(work, y.shape[1])), operands, (1,))
+    arguments = {
+        "weight": weight,
+        "bias": bias,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+    }
+    # Asked for a convolution on one thread, PyTorch takes its BLAS for small kernels.
+    operator, data = (CONVOLUTION, "input") if transposed else (ONEDNN_CONVOLUTION, "self")
+    if transposed:
+        arguments.update(transposed=True, output_padding=output_padding)
+    call = Call(
+        operator,
+        {**arguments, data: x},
+        [y],
+        returns=(0,),
+        orders={data: channels_last(x.rank)},
+        result_orders=[channels_last(y.rank)],
+        cut=cut,
+    )
+    found = use(c.b, call, x.dtype)
+    return None if found is None else found[0]
+
+
+def convolution_backward(
+    c: Context,
+    use: Use,
+    grad: Value,
+    x: Value,
+    weight: Value,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Value | None, ...] | None:
+    """`aten.convolution_backward`, a call for each gradient that is asked for."""
+    work = _work(x.shape if transposed else grad.shape, weight)
+    if not _takes(x, weight, None) or grad.dtype != x.dtype or not grad.size or work < LEAST:
+        return None
+    last = channels_last(x.rank)
+    arguments = {
+        "grad_output": grad,
+        "input": x,
+        "weight": weight,
+        "bias_sizes": None,
+        "stride": stride,
+        "padding": padding,
+        "dilation": dilation,
+        "transposed": transposed,
+        "output_padding": output_padding,
+        "groups": groups,
+    }
+    # Per gradient: of which argument, its order, and the dimensions that it can be cut along.
+    inner, outer = (0, 1) if transposed else (1, 0)
+    by_batch = {"grad_output": 0, "input": 0}
+    ways: list[tuple[Value, Order, Mapping[str, int], int]] = [
+        (x, last, by_batch, 0)
+        if x.shape[0] > 1 or groups > 1
+        else (x, last, {"input": 1, "weight": inner}, 1),
+        (weight, tuple(range(weight.rank)), {"grad_output": 1, "weight": outer}, outer),
+    ]
+    found: list[Value | None] = [None, None, None]
+    for index, (value, order, operands, dim) in enumerate(ways):
+        if not output_mask[index]:
+            continue
+        whole = index == 1 and groups > 1
+        call = Call(
+            CONVOLUTION_BACKWARD,
+            {**arguments, "output_mask": [place == index for place in range(3)]},
+            [value.type],
+            returns=[0 if place == index else None for place in range(3)],
+            orders={"grad_output": last, "input": last},
+            result_orders=[order],
+            cut=None if whole else Cut(share(work, value.shape[dim]), operands, (dim,)),
+        )
+        results = use(c.b, call, x.dtype)
+        if results is None:
+            return None
+        found[index] = results[0]
+    if output_mask[2]:
+        found[2] = c.reduce("sum", c.widen(grad), (0, *range(2, grad.rank)))
+    return c.promised(*found)
+
+
+def channels_last(rank: int) -> Order:
+    """The order of (batch, channels, *spatial) data; PyTorch knows none for one dimension."""
+    return (0, 1, 2) if rank == 3 else (0, *range(2, rank), 1)
+
+
+def _takes(x: Value, weight: Value, bias: Value | None) -> bool:
+    return (
+        x.dtype == weight.dtype
+        and x.dtype in (FLOAT32, BFLOAT16)
+        and (bias is None or bias.dtype == x.dtype)
+        and 3 <= x.rank <= 5
+        and x.rank == weight.rank
+        and min(*x.shape, *weight.shape) > 0
+    )
+
+
+def _work(shape: Sequence[int], weight: Value) -> int:
+    """Multiplications: the smaller sides of all places, times the kernel."""
+    return math.prod(shape) * math.prod(weight.shape[1:])
+
+
+RULES: Mapping[str, Rule] = {
+    "aten.convolution.default": convolution,
+    "aten.convolution_backward.default": convolution_backward,
+}
+"""By operator of a graph."""

@@ -1,0 +1,71 @@
+"""PyTorch's library: where it is, how it states operators, its connection to a plugin."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
+from pjrt_bridge.extensions import FFI
+from pjrt_bridge.runtime import Client
+from pjrt_bridge_cpu.aten.calls import TARGET
+from pjrt_bridge_cpu.aten.operators import Operator
+
+
+def library() -> Path | None:
+    """The library with PyTorch's CPU kernels; None where PyTorch is not installed."""
+    spec = importlib.util.find_spec("torch")
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    names = ("libtorch_cpu.so", "libtorch_cpu.dylib")
+    found = (Path(folder) / "lib" / name for folder in folders for name in names)
+    return next((path for path in found if path.is_file()), None)
+
+
+def connect(client: Client) -> str:
+    """Register the custom call with a client's plugin; why that cannot be, or nothing."""
+    handler = _handler()
+    if isinstance(handler, str):
+        return handler
+    try:
+        client.extension(FFI).register(TARGET, handler)
+    except (ExtensionUnavailable, PjrtBridgeError) as error:
+        return str(error)
+    return ""
+
+
+def is_at_hand() -> bool:
+    """Whether PyTorch is in this process, with all that the custom call needs.
+
+    It is not loaded to find out: a process of TensorFlow alone has no use for it.
+    """
+    return "torch" in sys.modules and isinstance(_handler(), int)
+
+
+@cache
+def _handler() -> int | str:
+    """Address of the handler, or why there is none."""
+    path = library()
+    if path is None:
+        return "PyTorch's library is not found"
+    native: Any
+    try:
+        from pjrt_bridge_cpu.aten import _aten as native
+
+        native.connect(path)
+    except (ImportError, OSError, LookupError) as error:
+        return str(error)
+    address: int = native.HANDLER
+    return address
+
+
+@cache
+def is_stated_so(operator: Operator) -> bool:
+    """Whether the PyTorch that is installed states an operator in the words of the list."""
+    from pjrt_bridge.torch_interop import compat
+
+    name = operator.name.removeprefix("aten::")
+    found = compat.operator(f"aten.{name}.{operator.overload or 'default'}")
+    return found is not None and str(found._schema) == operator.schema

@@ -1,0 +1,146 @@
+"""The operators of ATen that programs call, in the words in which PyTorch states them.
+
+Arguments reach an operator as words without types, so the list is exact: where PyTorch states an
+operator otherwise, nothing is called by that name (`library`).
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+REQUIRED = object()
+"""The default of a parameter that has none."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of an operator.
+
+    Attributes:
+        name: in calls by keyword.
+        kind: its type without what it may be besides, such as `Tensor`, `int[]` or `float`.
+        optional: whether it may be None.
+        default: what it is where a call does not say; or `REQUIRED`.
+    """
+
+    name: str
+    kind: str
+    optional: bool
+    default: Any
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator of ATen.
+
+    Attributes:
+        schema: as PyTorch states it.
+    """
+
+    schema: str
+
+    @property
+    def name(self) -> str:
+        """Such as `aten::mm`."""
+        return self._head.partition(".")[0]
+
+    @property
+    def overload(self) -> str:
+        """Such as `out`; empty for the one without a name."""
+        return self._head.partition(".")[2]
+
+    @property
+    def _head(self) -> str:
+        return self.schema.partition("(")[0]
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """All of them, in their order."""
+        inside = self.schema.partition("(")[2].rpartition(") -> ")[0]
+        return tuple(_parameter(text) for text in inside.split(", ") if text != "*")
+
+    def __str__(self) -> str:
+        return f"{self.name}.{self.overload or 'default'}"
+
+
+def _parameter(text: str) -> Parameter:
+    words, equals, default = text.partition("=")
+    kind, _, name = words.rpartition(" ")
+    value = ast.literal_eval(default) if equals else REQUIRED
+    return Parameter(name, kind.removesuffix("?"), kind.endswith("?"), value)
+
+
+MM = Operator("aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)")
+BMM = Operator("aten::bmm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)")
+LINEAR = Operator(
+    "aten::linear.out(Tensor input, Tensor weight, Tensor? bias=None, *, Tensor(a!) out)"
+    " -> Tensor(a!)"
+)
+CONVOLUTION = Operator(
+    "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, "
+    "SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, "
+    "SymInt groups) -> Tensor"
+)
+ONEDNN_CONVOLUTION = Operator(
+    "aten::mkldnn_convolution(Tensor self, Tensor weight, Tensor? bias, SymInt[] padding, "
+    "SymInt[] stride, SymInt[] dilation, SymInt groups) -> Tensor"
+)
+CONVOLUTION_BACKWARD = Operator(
+    "aten::convolution_backward(Tensor grad_output, Tensor input, Tensor weight, "
+    "SymInt[]? bias_sizes, SymInt[] stride, SymInt[] padding, SymInt[] dilation, "
+    "bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask)"
+    " -> (Tensor, Tensor, Tensor)"
+)
+ATTENTION = Operator(
+    "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, "
+    "float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None)"
+    " -> (Tensor output, Tensor logsumexp)"
+)
+ATTENTION_BACKWARD = Operator(
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, "
+    "Tensor key, Tensor value, Tensor out, Tensor logsumexp, float dropout_p, bool is_causal, *, "
+    "Tensor? attn_mask=None, float? scale=None)"
+    " -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)"
+)
+SOFTMAX = Operator(
+    "aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)"
+)
+LOG_SOFTMAX = Operator(
+    "aten::_log_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out)"
+    " -> Tensor(a!)"
+)
+ARGMAX = Operator(
+    "aten::argmax.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)"
+    " -> Tensor(a!)"
+)
+ARGMIN = Operator(
+    "aten::argmin.out(Tensor self, int? dim=None, bool keepdim=False, *, Tensor(a!) out)"
+    " -> Tensor(a!)"
+)
+CUMSUM = Operator(
+    "aten::cumsum.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out)"
+    " -> Tensor(a!)"
+)
+CUMPROD = Operator(
+    "aten::cumprod.out(Tensor self, int dim, *, ScalarType? dtype=None, Tensor(a!) out)"
+    " -> Tensor(a!)"
+)
+LOGCUMSUMEXP = Operator(
+    "aten::logcumsumexp.out(Tensor self, int dim, *, Tensor(a!) out) -> Tensor(a!)"
+)
+TOPK = Operator(
+    "aten::topk.values(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True, *, "
+    "Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)"
+)
+SORT = Operator(
+    "aten::sort.values_stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False, "
+    "Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)"
+)
+
+OPERATORS: tuple[Operator, ...] = tuple(
+    value for value in list(globals().values()) if isinstance(value, Operator)
+)
+"""All of them."""

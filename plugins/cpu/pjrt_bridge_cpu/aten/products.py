@@ -1,0 +1,121 @@
+"""Products by PyTorch's BLAS and oneDNN.
+
+Of bfloat16 XLA has none of its own. In float32 it has one that is as fast, but packs a transposed
+right side, as the weights of a linear layer are, element by element: the fewer rows multiply them,
+the more of the time that takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.orders import memory_order
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.lowering.context import Context, Scalar
+from pjrt_bridge.torch_interop.lowering.kernels import Kernels
+from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
+from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, share
+
+LEAST = 1 << 18
+"""Multiplications from which on a product is worth a call."""
+
+ROWS = 1024
+"""So many rows of float32 make up for the packing of transposed weights."""
+
+NARROWEST = 16
+"""A product with a shorter side is bound by memory; XLA is as fast there."""
+
+
+class AtenProducts(Kernels):
+    """Products by PyTorch.
+
+    Args:
+        use: writes the calls.
+    """
+
+    def __init__(self, use: Use) -> None:
+        self._use = use
+
+    def product(self, b: Builder, x: Value, y: Value, *, wide: DType, dtype: DType) -> Value:
+        """See `Kernels.product`."""
+        if x.dtype == y.dtype == dtype and _pays(x, y):
+            found = self._use(b, _product(b, x, y), dtype)
+            if found is not None:
+                return b.reshape(found[0], (*x.shape[:-1], y.shape[-1]))
+        return super().product(b, x, y, wide=wide, dtype=dtype)
+
+
+def _pays(x: Value, y: Value) -> bool:
+    work = x.size * y.shape[-1]
+    if x.dtype == BFLOAT16:
+        return work >= LEAST and min(*x.shape[-2:], y.shape[-1]) >= NARROWEST
+    order = memory_order(y)
+    transposed = order[-1] != y.rank - 1
+    # A product with one row is one with a vector, for which the compiler has a loop of its own.
+    return x.dtype == FLOAT32 and transposed and work >= LEAST and 1 < x.shape[-2] < ROWS
+
+
+def _product(b: Builder, x: Value, y: Value) -> Call:
+    batch = math.prod(x.shape[:-2])
+    work = x.size * y.shape[-1]
+    if x.rank == 2:
+        result = TensorType((x.shape[0], y.shape[1]), x.dtype)
+        if x.shape[0] >= y.shape[1] or x.shape[0] >= 64:
+            cut = Cut(share(work, x.shape[0]), {"self": 0}, (0,))
+        else:
+            cut = Cut(share(work, y.shape[1]), {"mat2": 1}, (1,))
+        return Call(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
+    x, y = (_in_one_batch(b, side) for side in (x, y))
+    result = TensorType((batch, x.shape[1], y.shape[2]), x.dtype)
+    cut = Cut(share(work, batch), {"self": 0, "mat2": 0}, (0,))
+    return Call(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
+
+
+def _in_one_batch(b: Builder, side: Value) -> Value:
+    """(*batch, m, k) as (batch, m, k), still a transposition where it is one."""
+    if side.rank == 3:
+        return side
+    shape = (math.prod(side.shape[:-2]), *side.shape[-2:])
+    origin, rank = side.origin, side.rank
+    swap = (*range(rank - 2), rank - 1, rank - 2)
+    if origin is not None and origin.permutation == swap:
+        inner = b.reshape(origin.value, (shape[0], shape[2], shape[1]))
+        return b.transpose(inner, (0, 2, 1))
+    return b.reshape(side, shape)
+
+
+def add_product(
+    c: Context,
+    use: Use,
+    bias: Value,
+    x: Value,
+    y: Value,
+    *,
+    beta: Scalar = 1,
+    alpha: Scalar = 1,
+) -> Value | None:
+    """`aten.addmm` of a linear layer in bfloat16: the sum with the bias is rounded once."""
+    plain = beta == alpha == 1 and bias.shape == (y.shape[1],)
+    if not plain or not x.dtype == y.dtype == bias.dtype == BFLOAT16 or not _pays(x, y):
+        return None
+    work = x.size * y.shape[1]
+    weight = c.b.transpose(y, (1, 0))
+    # Transposed twice it is itself.
+    if y.origin is not None and y.origin.permutation == (1, 0):
+        weight = y.origin.value
+    call = Call(
+        LINEAR,
+        {"input": x, "weight": weight, "bias": bias, "out": Out()},
+        [c.output],
+        cut=Cut(share(work, x.shape[0]), {"input": 0}, (0,)),
+    )
+    found = use(c.b, call, x.dtype)
+    return None if found is None else found[0]
+
+
+RULES: Mapping[str, Rule] = {"aten.addmm.default": add_product}
+"""By operator of a graph."""

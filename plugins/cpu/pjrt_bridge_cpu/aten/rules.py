@@ -1,0 +1,80 @@
+"""From operators of a graph to calls: who decides, and what happens where nobody wants to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.registry import Lowering, NoLowering
+from pjrt_bridge_cpu.aten.calls import Call, emit
+from pjrt_bridge_cpu.aten.library import is_stated_so
+
+FLOAT32 = dtypes.of("float32")
+BFLOAT16 = dtypes.of("bfloat16")
+
+Usable = Callable[[str], bool]
+"""Whether a use, by its name, was found right here."""
+
+
+class Rule(Protocol):
+    """Lowers a use of an operator, or gives None for the portable lowering."""
+
+    def __call__(self, c: Context, use: Use, /, *args: Any, **kwargs: Any) -> Any:
+        """See the class."""
+
+
+class Use:
+    """Writes calls that may be used here.
+
+    Args:
+        usable: tells which.
+    """
+
+    def __init__(self, usable: Usable) -> None:
+        self._usable = usable
+
+    def __call__(self, b: Builder, call: Call, dtype: DType) -> tuple[Value, ...] | None:
+        """The results of a call on an element type; None where it may not be used."""
+        if not (is_stated_so(call.operator) and self._usable(use_name(call, dtype))):
+            return None
+        return emit(b, call)
+
+
+def use_name(call: Call, dtype: DType) -> str:
+    """What a use is called: the operator and the element type."""
+    return f"{call.operator} {dtype}"
+
+
+def lowerings(rules: Mapping[str, Rule], use: Use) -> dict[str, Lowering]:
+    """Lowerings that follow rules, and are the portable ones where a rule gives nothing."""
+    return {name: partial(_lower, name, rule, use) for name, rule in rules.items()}
+
+
+def _lower(name: str, rule: Rule, use: Use, c: Context, *args: Any, **kwargs: Any) -> Any:
+    found = rule(c, use, *args, **kwargs)
+    if found is not None:
+        return found
+    general = portable.find(name)
+    if general is None:
+        raise NoLowering(f"{name} has no portable lowering")
+    return general(c, *args, **kwargs)
+
+
+def share(work: int, length: int) -> int:
+    """The least length of a part, for parts that are worth waking a thread.
+
+    Args:
+        work: of the whole call, in additions or in elements that are read.
+        length: of the dimension that is cut.
+    """
+    return max(1, -(-_PART * length // max(work, 1)))
+
+
+_PART = 1 << 18
+"""Work of a part that takes about as long as waking a thread, some 50 us."""

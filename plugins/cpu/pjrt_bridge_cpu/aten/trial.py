@@ -1,0 +1,104 @@
+"""The process that tries uses of PyTorch's kernels, and may die of one.
+
+`python -m pjrt_bridge_cpu.aten.trial LIBRARY FIRST` runs the checks from one on: a program of the
+use, whose results have to be those of the operator itself. It prints a line of JSON before each
+check and one after it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.errors import PjrtBridgeError
+from pjrt_bridge.runtime import Client, Plugin
+from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge_cpu.aten import library as torch_library
+from pjrt_bridge_cpu.aten.checks import Check, checks
+from pjrt_bridge_cpu.aten.rules import Usable, Use
+from pjrt_bridge_cpu.aten.uses import lowerings
+from pjrt_bridge_cpu.kernels import kernels
+
+
+def judge(client: Client, check: Check) -> str:
+    """Why a use is wrong here, or nothing."""
+    expected = check.expected()
+    try:
+        executable = client.compile(_program(check, expected, lambda name: True))
+        found = executable.execute([client.put(_array(tensor)) for tensor in check.tensors])
+        arrays = [np.asarray(result) for result in found]
+    except PjrtBridgeError as error:
+        return f"{check}: {error}"
+    wanted = [_array(tensor) for tensor in expected if tensor is not None]
+    for one, other in zip(arrays, wanted, strict=True):
+        left, right = one.astype(np.float64), other.astype(np.float64)
+        limit = check.tolerance * max(float(np.abs(right).max(initial=0)), 1.0)
+        if not np.allclose(left, right, rtol=0, atol=limit, equal_nan=True):
+            return f"{check}: its numbers are not PyTorch's"
+    return ""
+
+
+def uses(check: Check) -> list[str]:
+    """The names of what a check uses."""
+    names: list[str] = []
+
+    def note(name: str) -> bool:
+        names.append(name)
+        return True
+
+    _program(check, check.expected(), note)
+    return names
+
+
+def _program(check: Check, expected: Sequence[Any], usable: Usable) -> Program:
+    types = [_type(tensor) for tensor in check.tensors]
+    outputs = [None if tensor is None else _type(tensor) for tensor in expected]
+    use = Use(usable)
+    builder = Builder(types, name="probe")
+    context = Context(builder, outputs).using(kernels(use))
+    lowering = lowerings(use).get(check.operator) or portable.find(check.operator)
+    assert lowering is not None
+    values = builder.parameters
+    keywords = {name: values[place] for name, place in check.keywords.items()}
+    found = lowering(context, *check.arguments(builder.transpose, values), **keywords)
+    several = found if isinstance(found, tuple) else (found,)
+    return builder.finish([value for value in several if value is not None])
+
+
+def _type(tensor: torch.Tensor) -> TensorType:
+    return TensorType(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    # NumPy does not know bfloat16 by PyTorch's word.
+    if tensor.dtype == torch.bfloat16:
+        bits = tensor.contiguous().view(torch.int16).numpy()
+        return bits.view(dtypes.of("bfloat16").numpy)
+    return tensor.contiguous().numpy()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the checks: the path of the plugin's library, and the first check's place."""
+    path, first = arguments
+    client = Plugin.load(path, name="cpu").client({"cpu_device_count": 1})
+    missing = torch_library.connect(client)
+    for index, check in enumerate(checks()):
+        if index < int(first):
+            continue
+        about = {"index": index, "check": str(check), "uses": uses(check)}
+        print(json.dumps(about), flush=True)
+        print(json.dumps({**about, "reason": missing or judge(client, check)}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,33 @@
+"""Which calls may be used with a client, and the lowerings that write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from pjrt_bridge.registry.hookspecs import Lowering
+from pjrt_bridge.runtime import Client
+from pjrt_bridge_cpu.aten import attention, convolution, is_off, probe, products, rows, rules
+from pjrt_bridge_cpu.aten.library import connect
+from pjrt_bridge_cpu.aten.rules import Rule, Use
+
+RULES: Mapping[str, Rule] = {
+    **attention.RULES,
+    **convolution.RULES,
+    **products.RULES,
+    **rows.RULES,
+}
+"""By operator of a graph."""
+
+
+def use_of(client: Client) -> Use | None:
+    """Writes calls into programs for a client; None where its plugin cannot make them."""
+    library = client.plugin.library
+    if is_off() or library is None or connect(client):
+        return None
+    return Use(partial(probe.is_usable, library))
+
+
+def lowerings(use: Use) -> dict[str, Lowering]:
+    """The lowerings of all rules."""
+    return rules.lowerings(RULES, use)
