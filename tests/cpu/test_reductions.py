@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import pjrt_bridge
 from pjrt_bridge import dtypes
-from pjrt_bridge.registry import load
 from pjrt_bridge.stablehlo.builder import Builder
 from pjrt_bridge.stablehlo.interpreter import evaluate
 from pjrt_bridge.stablehlo.types import TensorType
@@ -124,7 +123,7 @@ def test_what_lies_across_in_memory_is_reduced_as_it_lies():
 
 
 @pytest.mark.usefixtures("fresh")
-def test_compiled_operators_reduce_by_columns(client):
+def test_compiled_operators_reduce_by_columns(client, monkeypatch):
     assert isinstance(pjrt_bridge_kernels(client.plugin, client), BlockedReductions)
     seen = []
     blocked = BlockedReductions.reduce

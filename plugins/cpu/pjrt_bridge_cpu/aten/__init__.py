@@ -14,7 +14,7 @@ such a program is kept in the compile cache like any other.
 - `rules`, `convolution`, `attention`, `products` and `rows` decide which uses are calls; all that is
   not goes the portable way.
 - `probe` tries each use in a process of its own, once for each build of the plugin and of PyTorch.
-  One that ends that process or gives other numbers than XLA is not used.
+  One that ends that process or gives other numbers than the operator itself is not used.
 
 `PJRT_BRIDGE_ATEN=off` rules it all out.
 """
