@@ -25,6 +25,12 @@ def memory_order(value: Value) -> Order:
     return _order(value._handle, set())
 
 
+def is_in_memory(value: Value) -> bool:
+    """Whether a value is an argument or a call's result, and not what loops compute as they go."""
+    operation = _operation(value._handle)
+    return operation is None or operation.name in ("stablehlo.custom_call", "func.call")
+
+
 def _order(handle: Any, seen: set[Any]) -> Order:
     row_major = tuple(range(len(handle.type.shape)))
     operation = _operation(handle)

@@ -46,6 +46,7 @@ def lower(
         outputs,
         contiguous_inputs=contiguous_inputs,
         inline=partial(inline, builder, lookup),
+        alike=len(node.graph.find_nodes(op=node.op, target=node.target, sort=False)),
     )
     try:
         result = lowering(context, *args, **kwargs)

@@ -134,6 +134,7 @@ class Context:
         inline: emits a graph that is an argument of a higher-order operator, on values and numbers
             for its arguments; gives its outputs.
         kernels: compute products, convolutions and reductions.
+        alike: how many nodes of the graph call the same operator.
     """
 
     def __init__(
@@ -143,12 +144,14 @@ class Context:
         *,
         contiguous_inputs: bool = False,
         inline: Callable[[Any, Sequence[Any]], tuple[Any, ...]] | None = None,
+        alike: int = 1,
     ) -> None:
         self.b = b
         self.outputs = tuple(outputs)
         self.contiguous_inputs = contiguous_inputs
         self.inline = _no_graphs if inline is None else inline
         self.kernels = Kernels()
+        self.alike = alike
 
     def using(self, kernels: Kernels) -> Context:
         """The same node, computed by other kernels."""

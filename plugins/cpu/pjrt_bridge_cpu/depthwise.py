@@ -25,6 +25,11 @@ _GRADIENT = ("CN", "IO", "NC")
 """The letters of channels and batches in a convolution, and in the gradient of its weight."""
 
 
+def is_depthwise(channels: int, weight: Value, groups: int) -> bool:
+    """Whether a convolution of data with so many channels is written as a sum."""
+    return 1 < channels == groups and _few(weight.shape[2:])
+
+
 class DepthwiseSums(Kernels):
     """Depthwise convolutions, and gradients of their weights."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 from pjrt_bridge_cpu.aten.products import AtenProducts
+from pjrt_bridge_cpu.aten.reductions import AtenReductions
 from pjrt_bridge_cpu.aten.rules import Use
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.reductions import BlockedReductions
@@ -19,8 +20,15 @@ class XlaKernels(DepthwiseSums, TurnedProducts, BlockedReductions, StoredValues)
     """
 
 
-class CpuKernels(AtenProducts, XlaKernels):
-    """The same, with products by PyTorch."""
+class CpuKernels(AtenProducts, AtenReductions, XlaKernels):
+    """The same, with products, and reductions of what is in memory, by PyTorch.
+
+    Args:
+        use: writes the calls.
+    """
+
+    def __init__(self, use: Use) -> None:
+        self.use = use
 
 
 def kernels(use: Use | None) -> Kernels:

@@ -70,6 +70,9 @@ def checks() -> Iterator[Check]:
             yield _rows(operator, dtype, -1, False)
     for dtype in NUMBERS:
         yield from _orders(dtype)
+    for operator in ("sum.dim_IntList", "amax.default", "amin.default"):
+        x = _drawn((370, 250), torch.float32)
+        yield Check(f"aten.{operator}", (x,), lambda _, v: (*v, [1]))
 
 
 def _products(dtype: torch.dtype) -> Iterator[Check]:

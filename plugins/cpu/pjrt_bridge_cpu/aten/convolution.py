@@ -1,7 +1,8 @@
 """Convolutions by oneDNN, as PyTorch calls it, forward and backward.
 
-Data lies with channels last, which is what oneDNN is fast at, and what XLA then carries through the
-elementwise operations between two convolutions.
+In a graph with several of them data lies with channels last, which is what oneDNN is fast at, and
+what XLA then carries through the elementwise operations between two convolutions. Depthwise ones
+are sums of shifted arrays (`depthwise`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.stablehlo.orders import Order
+from pjrt_bridge.stablehlo.orders import Order, memory_order
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge_cpu.aten.calls import Call, Cut
 from pjrt_bridge_cpu.aten.operators import CONVOLUTION, CONVOLUTION_BACKWARD, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, share
+from pjrt_bridge_cpu.depthwise import is_depthwise
 
 LEAST = 100_000
 """Multiplications from which on it is worth a call."""
@@ -39,6 +41,8 @@ def convolution(
     work = (x if transposed else y).rank and _work(x.shape if transposed else y.shape, weight)
     if not _takes(x, weight, bias) or not y.size or work < LEAST:
         return None
+    if is_depthwise(x.shape[1], weight, groups):
+        return None
     # Along the batch, or along the channels of the result.
     if x.shape[0] > 1 or groups > 1:
         cut = Cut(share(work, x.shape[0]), {"input": 0, "self": 0}, (0,))
@@ -62,8 +66,8 @@ def convolution(
         {**arguments, data: x},
         [y],
         returns=(0,),
-        orders={data: channels_last(x.rank)},
-        result_orders=[channels_last(y.rank)],
+        orders={data: _order(c, x)},
+        result_orders=[_order(c, x)],
         cut=cut,
     )
     found = use(c.b, call, x.dtype)
@@ -89,7 +93,9 @@ def convolution_backward(
     work = _work(x.shape if transposed else grad.shape, weight)
     if not _takes(x, weight, None) or grad.dtype != x.dtype or not grad.size or work < LEAST:
         return None
-    last = channels_last(x.rank)
+    if is_depthwise(x.shape[1], weight, groups):
+        return None
+    last = _order(c, x)
     arguments = {
         "grad_output": grad,
         "input": x,
@@ -134,9 +140,15 @@ def convolution_backward(
     return c.promised(*found)
 
 
-def channels_last(rank: int) -> Order:
-    """The order of (batch, channels, *spatial) data; PyTorch knows none for one dimension."""
-    return (0, 1, 2) if rank == 3 else (0, *range(2, rank), 1)
+def _order(c: Context, x: Value) -> Order:
+    """How data lies: with channels last, or as it came for one convolution alone.
+
+    Between two orders XLA's compiler moves element by element, so a graph keeps one.
+    """
+    row_major = tuple(range(x.rank))
+    # PyTorch knows no such order for one spatial dimension.
+    last = row_major if x.rank == 3 else (0, *range(2, x.rank), 1)
+    return last if c.alike > 1 or memory_order(x) == last else row_major
 
 
 def _takes(x: Value, weight: Value, bias: Value | None) -> bool:

@@ -33,17 +33,16 @@ NARROWEST = 16
 class AtenProducts(Kernels):
     """Products by PyTorch.
 
-    Args:
+    Attributes:
         use: writes the calls.
     """
 
-    def __init__(self, use: Use) -> None:
-        self._use = use
+    use: Use
 
     def product(self, b: Builder, x: Value, y: Value, *, wide: DType, dtype: DType) -> Value:
         """See `Kernels.product`."""
         if x.dtype == y.dtype == dtype and _pays(x, y):
-            found = self._use(b, _product(b, x, y), dtype)
+            found = self.use(b, _product(b, x, y), dtype)
             if found is not None:
                 return b.reshape(found[0], (*x.shape[:-1], y.shape[-1]))
         return super().product(b, x, y, wide=wide, dtype=dtype)

@@ -1,0 +1,65 @@
+"""Reductions of what is in memory, by PyTorch's loops.
+
+What is computed as it is read stays with XLA, which makes one loop of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.orders import is_in_memory, memory_order
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.lowering.kernels import Fold, Kernels
+from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
+from pjrt_bridge_cpu.aten.operators import AMAX, AMIN, SUM, Operator
+from pjrt_bridge_cpu.aten.rules import FLOAT32, Use, share
+
+LEAST = 1 << 16
+"""Elements from which on it is worth a call."""
+
+_OPERATORS: Mapping[Fold, Operator] = {"sum": SUM, "max": AMAX, "min": AMIN}
+
+
+class AtenReductions(Kernels):
+    """Sums and extremes over the last dimensions.
+
+    Attributes:
+        use: writes the calls.
+    """
+
+    use: Use
+
+    def reduce(self, b: Builder, fold: Fold, x: Value, dims: Sequence[int]) -> Value:
+        """See `Kernels.reduce`."""
+        operator = _OPERATORS.get(fold)
+        first = x.rank - len(dims)
+        last = sorted(dims) == list(range(first, x.rank))
+        if operator is None or not last or not _takes(x):
+            return super().reduce(b, fold, x, dims)
+        # All elements: rows first, side by side, then what is left of them.
+        kept = x.shape[:first] or x.shape[:1]
+        rows, length = math.prod(kept), math.prod(x.shape[len(kept) :])
+        call = Call(
+            operator,
+            {"self": b.reshape(x, (rows, length)), "dim": (1,), "out": Out()},
+            [TensorType((rows,), x.dtype)],
+            cut=Cut(share(x.size, rows), {"self": 0}, (0,)),
+        )
+        found = self.use(b, call, x.dtype) if rows > 1 < length else None
+        if found is None:
+            return super().reduce(b, fold, x, dims)
+        if first:
+            return b.reshape(found[0], kept)
+        return super().reduce(b, fold, found[0], (0,))
+
+
+def _takes(x: Value) -> bool:
+    return (
+        x.dtype == FLOAT32
+        and x.rank > 1
+        and x.size >= LEAST
+        and is_in_memory(x)
+        and memory_order(x) == tuple(range(x.rank))
+    )
