@@ -9,14 +9,12 @@ from pjrt_bridge_cpu.aten.rules import Use
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.reductions import BlockedReductions
 from pjrt_bridge_cpu.storing import StoredValues
-from pjrt_bridge_cpu.turning import TurnedProducts
 
 
-class XlaKernels(DepthwiseSums, TurnedProducts, BlockedReductions, StoredValues):
+class XlaKernels(DepthwiseSums, BlockedReductions, StoredValues):
     """What can be said in StableHLO.
 
-    Depthwise convolutions as sums, products with transposed weights turned, reductions by columns,
-    shared values stored.
+    Depthwise convolutions as sums, reductions by columns, shared values stored.
     """
 
 
