@@ -46,7 +46,7 @@ def lower(
         outputs,
         contiguous_inputs=contiguous_inputs,
         inline=partial(inline, builder, lookup),
-        alike=len(node.graph.find_nodes(op=node.op, target=node.target, sort=False)),
+        alike=partial(_alike, node),
     )
     try:
         result = lowering(context, *args, **kwargs)
@@ -61,6 +61,10 @@ def lower(
     values = tuple(result) if several and isinstance(result, Sequence) else (result,)
     _check_promise(values, outputs)
     return values if several else values[0]  # type: ignore[return-value]
+
+
+def _alike(node: fx.Node) -> int:
+    return len(node.graph.find_nodes(op=node.op, target=node.target, sort=False))
 
 
 def inline(

@@ -134,7 +134,7 @@ class Context:
         inline: emits a graph that is an argument of a higher-order operator, on values and numbers
             for its arguments; gives its outputs.
         kernels: compute products, convolutions and reductions.
-        alike: how many nodes of the graph call the same operator.
+        alike: tells how many nodes of the graph call the same operator.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Context:
         *,
         contiguous_inputs: bool = False,
         inline: Callable[[Any, Sequence[Any]], tuple[Any, ...]] | None = None,
-        alike: int = 1,
+        alike: Callable[[], int] = lambda: 1,
     ) -> None:
         self.b = b
         self.outputs = tuple(outputs)

@@ -148,7 +148,7 @@ def _order(c: Context, x: Value) -> Order:
     row_major = tuple(range(x.rank))
     # PyTorch knows no such order for one spatial dimension.
     last = row_major if x.rank == 3 else (0, *range(2, x.rank), 1)
-    return last if c.alike > 1 or memory_order(x) == last else row_major
+    return last if c.alike() > 1 or memory_order(x) == last else row_major
 
 
 def _takes(x: Value, weight: Value, bias: Value | None) -> bool:
