@@ -148,6 +148,13 @@ class Loaded:
     name = "chip"
 
 
+class Connected:
+    """What a lowering hook sees of a client."""
+
+    plugin = Loaded()
+    devices = 3
+
+
 def test_lowerings_are_merged_for_the_plugin(site: Site) -> None:
     site.hook(
         "a",
@@ -163,12 +170,12 @@ def test_lowerings_are_merged_for_the_plugin(site: Site) -> None:
         "lowering_b",
         """
         @hookimpl
-        def pjrt_bridge_lowerings(plugin):
-            return {"aten.add.Tensor": abs}
+        def pjrt_bridge_lowerings(plugin, client):
+            return {"aten.add.Tensor": abs} if client.devices == 3 else None
         """,
     )
-    plugin: Any = Loaded()
-    assert lowerings(plugin) == {"aten.mm.default": len, "aten.add.Tensor": abs}
+    client: Any = Connected()
+    assert lowerings(client) == {"aten.mm.default": len, "aten.add.Tensor": abs}
     assert plugins() == []
 
 
@@ -179,9 +186,9 @@ def test_a_second_lowering_of_one_operator_is_named_and_left_out(site: Site) -> 
             f"twice_{package}",
             f"@hookimpl\ndef pjrt_bridge_lowerings(plugin):\n    return {{'op': {value}}}",
         )
-    plugin: Any = Loaded()
+    client: Any = Connected()
     with pytest.warns(BridgeWarning, match="twice_b of b 1.0: its lowering of op is not used"):
-        assert lowerings(plugin) == {"op": len}
+        assert lowerings(client) == {"op": len}
 
 
 @pytest.mark.parametrize("body", ["raise OSError('no table')", "return [1]"])
@@ -190,18 +197,18 @@ def test_a_lowering_hook_that_fails_is_named_and_left_out(site: Site, body: str)
     site.hook(
         "b", "works_b", "@hookimpl\ndef pjrt_bridge_lowerings(plugin):\n    return {'o': abs}"
     )
-    plugin: Any = Loaded()
+    client: Any = Connected()
     with pytest.warns(BridgeWarning, match="fails_a of a 1.0: its lowerings for plugin 'chip'"):
-        assert lowerings(plugin) == {"o": abs}
+        assert lowerings(client) == {"o": abs}
 
 
 def test_kernels_of_the_first_package_and_none_of_one_that_fails(site: Site) -> None:
     hook = "@hookimpl\ndef pjrt_bridge_kernels(plugin):\n    return {value}"
     for package, value in (("a", "1 / 0"), ("b", "None"), ("c", "len"), ("d", "abs")):
         site.hook(package, f"kernels_{package}", hook.format(value=value))
-    plugin: Any = Loaded()
+    client: Any = Connected()
     with pytest.warns(BridgeWarning) as said:
-        assert kernels(plugin) is len
+        assert kernels(client) is len
     texts = sorted(str(item.message) for item in said)
     assert "kernels_a of a 1.0: its kernels for plugin 'chip' are not used" in texts[0]
     assert "kernels_d of d 1.0: its set of kernels for chip is not used" in texts[1]

@@ -25,8 +25,8 @@ class Doubling(Kernels):
 
 @pytest.fixture(autouse=True)
 def _brought(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "lowerings", lambda plugin: {"aten.amax.default": biggest})
-    monkeypatch.setattr(registry, "kernels", lambda plugin: Doubling())
+    monkeypatch.setattr(registry, "lowerings", lambda client: {"aten.amax.default": biggest})
+    monkeypatch.setattr(registry, "kernels", lambda client: Doubling())
 
 
 def biggest(c: Context, x: Value, *args: Any) -> Value:
@@ -49,14 +49,18 @@ def test_portable_lowerings_compute_with_the_kernels_of_the_plugin(client: Clien
     assert lookup(client)("aten.no.such") is None
 
 
-def test_a_brought_lowering_is_asked_first_and_has_its_own_kernels(client: Client) -> None:
-    assert doublings(client, "aten.amax.default", [0]) == 0
+def test_a_brought_lowering_is_asked_first_and_has_the_kernels_too(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert doublings(client, "aten.amax.default", [0]) == 1
+    monkeypatch.setattr(registry, "kernels", lambda client: None)
+    assert lookup(client)("aten.amax.default") is biggest
 
 
 def test_without_kernels_the_portable_lowering_is_given_as_it_is(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "kernels", lambda plugin: None)
+    monkeypatch.setattr(registry, "kernels", lambda client: None)
     name = "aten.amin.default"
     assert lookup(client)(name) is portable.find(name)
 
@@ -64,7 +68,7 @@ def test_without_kernels_the_portable_lowering_is_given_as_it_is(
 def test_what_is_no_kernels_is_named_and_not_used(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "kernels", lambda plugin: 7)
+    monkeypatch.setattr(registry, "kernels", lambda client: 7)
     with pytest.warns(BridgeWarning, match="are not used: found 7, expected a Kernels"):
         found = lookup(client)
     assert found("aten.amin.default") is portable.find("aten.amin.default")
