@@ -5,10 +5,20 @@ from os import PathLike
 HANDLER: int
 """Address of the XLA_FFI_Handler."""
 
-def connect(path: str | PathLike[str]) -> None:
-    """Find the functions of libtorch_cpu at a path, without which the handler refuses calls.
+def connect(
+    path: str | PathLike[str], operators: tuple[tuple[str, str, str, int], ...], /
+) -> None:
+    """Find the functions of libtorch_cpu at a path, and say which operators may be called.
+
+    Before that the handler refuses every call.
+
+    Args:
+        path: of the library.
+        operators: signatures, as `operators.Operator.signature` has them. They have to be right:
+            arguments reach an operator without types.
 
     Raises:
         OSError: there is no library.
         LookupError: a function is missing.
+        ValueError: an operator has too many parameters, or too long a name.
     """

@@ -12,7 +12,7 @@ from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
 from pjrt_bridge.extensions import FFI
 from pjrt_bridge.runtime import Client
 from pjrt_bridge_cpu.aten.calls import TARGET
-from pjrt_bridge_cpu.aten.operators import Operator
+from pjrt_bridge_cpu.aten.operators import OPERATORS, Operator
 
 
 def library() -> Path | None:
@@ -54,7 +54,7 @@ def _handler() -> int | str:
     try:
         from pjrt_bridge_cpu.aten import _aten as native
 
-        native.connect(path)
+        native.connect(path, tuple(item.signature for item in OPERATORS if is_stated_so(item)))
     except (ImportError, OSError, LookupError) as error:
         return str(error)
     address: int = native.HANDLER

@@ -1,7 +1,8 @@
 """The operators of ATen that programs call, in the words in which PyTorch states them.
 
 Arguments reach an operator as words without types, so the list is exact: where PyTorch states an
-operator otherwise, nothing is called by that name (`library`).
+operator otherwise, nothing is called by that name (`library`), and `_aten.c` compares every call
+with the operator's parameters.
 """
 
 from __future__ import annotations
@@ -14,6 +15,19 @@ from typing import Any
 REQUIRED = object()
 """The default of a parameter that has none."""
 
+_CODES = {
+    "Tensor": "t",
+    "int": "i",
+    "SymInt": "i",
+    "bool": "b",
+    "float": "f",
+    "int[]": "l",
+    "SymInt[]": "l",
+    "bool[3]": "m",
+}
+_WRITTEN = "o"
+_UNUSED = "u"
+
 
 @dataclass(frozen=True)
 class Parameter:
@@ -22,14 +36,25 @@ class Parameter:
     Attributes:
         name: in calls by keyword.
         kind: its type without what it may be besides, such as `Tensor`, `int[]` or `float`.
+        written: whether it is a tensor that the operator writes into.
         optional: whether it may be None.
         default: what it is where a call does not say; or `REQUIRED`.
     """
 
     name: str
     kind: str
+    written: bool
     optional: bool
     default: Any
+
+    @property
+    def code(self) -> str:
+        """A letter for `_aten.c`: what an argument has to be; a capital where it may be None.
+
+        A type that no call needs is `u`: such an argument is None.
+        """
+        code = _WRITTEN if self.written else _CODES.get(self.kind, _UNUSED)
+        return code.upper() if self.optional else code
 
 
 @dataclass(frozen=True)
@@ -62,15 +87,29 @@ class Operator:
         inside = self.schema.partition("(")[2].rpartition(") -> ")[0]
         return tuple(_parameter(text) for text in inside.split(", ") if text != "*")
 
+    @property
+    def returns(self) -> int:
+        """How many tensors it returns."""
+        stated = self.schema.rpartition(") -> ")[2]
+        return stated.count(", ") + 1 if stated.startswith("(") else 1
+
+    @property
+    def signature(self) -> tuple[str, str, str, int]:
+        """Name, overload, codes of the parameters, returned tensors: all that `_aten.c` knows."""
+        codes = "".join(parameter.code for parameter in self.parameters)
+        return self.name, self.overload, codes, self.returns
+
     def __str__(self) -> str:
         return f"{self.name}.{self.overload or 'default'}"
 
 
 def _parameter(text: str) -> Parameter:
     words, equals, default = text.partition("=")
-    kind, _, name = words.rpartition(" ")
+    stated, _, name = words.rpartition(" ")
+    # What aliases what stands in parentheses, and what is written has an exclamation mark there.
+    kind, _, alias = stated.removesuffix("?").partition("(")
     value = ast.literal_eval(default) if equals else REQUIRED
-    return Parameter(name, kind.removesuffix("?"), kind.endswith("?"), value)
+    return Parameter(name, kind, "!" in alias, stated.endswith("?"), value)
 
 
 MM = Operator("aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)")
