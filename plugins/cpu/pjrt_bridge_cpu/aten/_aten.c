@@ -203,7 +203,8 @@ static const int SCALAR_TYPES[] = {-1, 11, 1, 2, 3, 4, 0, -1, -1, -1, 5, 6, 7, -
 
 typedef struct {
     char name[64], overload[32];
-    char kinds[MOST_ARGUMENTS + 1]; /* Of its parameters; operators.py says what they mean. */
+    /* Of its parameters; operators.py says what they mean. */
+    char kinds[MOST_ARGUMENTS + 1], lengths[96];
     int64_t returns;                /* Values, all of them tensors. */
 } Operator;
 
@@ -247,6 +248,7 @@ typedef struct {
     const Call *call;
     int64_t begin, end;
     char *message;
+    int64_t *lengths; /* By letter of the operator's `lengths`; 0 as long as nothing has it. */
 } Part;
 
 static int
@@ -313,6 +315,29 @@ tensor_of(const Part *part, const View *view, Tensor *tensor)
     return 0;
 }
 
+/* Compare with the lengths that a parameter has to have, which end at a comma. */
+static int
+check_lengths(const Part *part, const char *letters, const View *view)
+{
+    int64_t count = (int64_t)strcspn(letters, ",");
+    bool broadcast = *letters == '~';
+    if (!count)
+        return 0;
+    letters += broadcast;
+    count -= broadcast;
+    bool right = broadcast ? view->rank <= count : view->rank == count;
+    for (int64_t i = 0; right && i < view->rank; i++) {
+        int64_t length = view->sizes[i];
+        int64_t *expected = &part->lengths[letters[count - view->rank + i] - 'a'];
+        if (broadcast && length == 1)
+            continue;
+        if (!*expected)
+            *expected = length;
+        right = length && length == *expected;
+    }
+    return right ? 0 : fail(part->message, "its operands do not fit each other");
+}
+
 /* Libtorch frees the words of a call that it takes; those of one that it never saw end here. */
 static void
 discard(char kind, Word word)
@@ -338,7 +363,8 @@ discard(char kind, Word word)
 
 /* An argument of a kind that is not optional, said by `left` words. How many, or -1. */
 static int64_t
-value(const Part *part, char kind, const int64_t *data, int64_t left, Word *word)
+value(const Part *part, char kind, const char *lengths, const int64_t *data, int64_t left,
+      Word *word)
 {
     const Frame *frame = part->call->frame;
     if (left < 2)
@@ -355,7 +381,7 @@ value(const Part *part, char kind, const int64_t *data, int64_t left, Word *word
         if (given < 0 || given >= count)
             return fail(part->message, "operand or result %lld is none", (long long)given);
         if (view(part, given + (said == RESULT ? frame->operands.count : 0), &found) ||
-            tensor_of(part, &found, &tensor))
+            check_lengths(part, lengths, &found) || tensor_of(part, &found, &tensor))
             return -1;
         *word = (Word)(uintptr_t)tensor;
         return 2;
@@ -386,18 +412,19 @@ value(const Part *part, char kind, const int64_t *data, int64_t left, Word *word
 
 /* The same of any kind. */
 static int64_t
-argument(const Part *part, char kind, const int64_t *data, int64_t left, Word *word)
+argument(const Part *part, char kind, const char *lengths, const int64_t *data, int64_t left,
+         Word *word)
 {
     *word = 0;
     if (kind < 'A' || kind > 'Z')
-        return value(part, kind, data, left, word);
+        return value(part, kind, lengths, data, left, word);
     if (left > 0 && data[0] == NONE)
         return 1;
     if (left < 1 || data[0] != SOME)
         return fail(part->message, "an argument may be left out and does not say whether it is");
     Word inner = 0, *held = NULL;
     char plain = kind - 'A' + 'a';
-    int64_t words = value(part, plain, data + 1, left - 1, &inner);
+    int64_t words = value(part, plain, lengths, data + 1, left - 1, &inner);
     if (words < 0)
         return -1;
     if (torch.new_word(&held)) {
@@ -447,9 +474,13 @@ run(const Part *part)
     const Operator *operator = call->operator;
     Word words[MOST_ARGUMENTS];
     int64_t written[MOST_ARGUMENTS], places = 0, at = 0, count = 0, read = 0;
+    const char *lengths = operator->lengths;
     for (; operator->kinds[count] && read >= 0; count++) {
         const int64_t *data = call->stack.data + at;
-        read = argument(part, operator->kinds[count], data, call->stack.size - at, &words[count]);
+        read = argument(part, operator->kinds[count], lengths, data, call->stack.size - at,
+                        &words[count]);
+        lengths += strcspn(lengths, ",");
+        lengths += *lengths == ',';
         if (operator->kinds[count] == 'o' && read >= 0)
             written[places++] = data[1];
         at += read;
@@ -509,7 +540,8 @@ take_parts(Work *work)
         char message[MESSAGE] = "";
         int64_t length = work->call->length;
         int64_t begin = length * index / work->parts, end = length * (index + 1) / work->parts;
-        const Part part = {work->call, begin, end, message};
+        int64_t lengths['z' - 'a' + 1] = {0};
+        const Part part = {work->call, begin, end, message, lengths};
         if (run(&part) && !atomic_exchange(&work->failed, 1))
             memcpy(work->message, message, MESSAGE);
         if (atomic_fetch_add(&work->done, 1) + 1 == work->parts) {
@@ -779,12 +811,13 @@ handle(Frame *frame)
 static bool
 read_operator(PyObject *item, Operator *operator)
 {
-    const char *name, *overload, *kinds;
+    const char *name, *overload, *kinds, *lengths;
     int returns;
-    if (!PyArg_ParseTuple(item, "sssi", &name, &overload, &kinds, &returns))
+    if (!PyArg_ParseTuple(item, "ssssi", &name, &overload, &kinds, &lengths, &returns))
         return false;
     if (strlen(name) >= sizeof operator->name || strlen(overload) >= sizeof operator->overload ||
-        strlen(kinds) >= sizeof operator->kinds || returns < 0 || returns > MOST_ARGUMENTS) {
+        strlen(kinds) >= sizeof operator->kinds || strlen(lengths) >= sizeof operator->lengths ||
+        returns < 0 || returns > MOST_ARGUMENTS) {
         PyErr_Format(PyExc_ValueError, "operator %s.%s is longer than there is room", name,
                      overload);
         return false;
@@ -792,6 +825,7 @@ read_operator(PyObject *item, Operator *operator)
     strcpy(operator->name, name);
     strcpy(operator->overload, overload);
     strcpy(operator->kinds, kinds);
+    strcpy(operator->lengths, lengths);
     operator->returns = returns;
     return true;
 }

@@ -6,7 +6,7 @@ HANDLER: int
 """Address of the XLA_FFI_Handler."""
 
 def connect(
-    path: str | PathLike[str], operators: tuple[tuple[str, str, str, int], ...], /
+    path: str | PathLike[str], operators: tuple[tuple[str, str, str, str, int], ...], /
 ) -> None:
     """Find the functions of libtorch_cpu at a path, and say which operators may be called.
 

@@ -63,9 +63,13 @@ class Operator:
 
     Attributes:
         schema: as PyTorch states it.
+        lengths: what an operator that does not look itself takes for granted, by parameter,
+            between commas: a letter for each dimension, where the same letter is the same length
+            and none is 0; after `~` it may also be 1 or absent, as in broadcasting.
     """
 
     schema: str
+    lengths: str = ""
 
     @property
     def name(self) -> str:
@@ -94,10 +98,13 @@ class Operator:
         return stated.count(", ") + 1 if stated.startswith("(") else 1
 
     @property
-    def signature(self) -> tuple[str, str, str, int]:
-        """Name, overload, codes of the parameters, returned tensors: all that `_aten.c` knows."""
+    def signature(self) -> tuple[str, str, str, str, int]:
+        """All that `_aten.c` knows.
+
+        Name, overload, codes of the parameters and their lengths, how many tensors it returns.
+        """
         codes = "".join(parameter.code for parameter in self.parameters)
-        return self.name, self.overload, codes, self.returns
+        return self.name, self.overload, codes, self.lengths, self.returns
 
     def __str__(self) -> str:
         return f"{self.name}.{self.overload or 'default'}"
@@ -136,13 +143,15 @@ CONVOLUTION_BACKWARD = Operator(
 ATTENTION = Operator(
     "aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, "
     "float dropout_p=0., bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None)"
-    " -> (Tensor output, Tensor logsumexp)"
+    " -> (Tensor output, Tensor logsumexp)",
+    "bhld,bhsd,bhsd,,,~bhls,",
 )
 ATTENTION_BACKWARD = Operator(
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward(Tensor grad_out, Tensor query, "
     "Tensor key, Tensor value, Tensor out, Tensor logsumexp, float dropout_p, bool is_causal, *, "
     "Tensor? attn_mask=None, float? scale=None)"
-    " -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)"
+    " -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)",
+    "bhld,bhld,bhsd,bhsd,bhld,bhl,,,~bhls,",
 )
 SOFTMAX = Operator(
     "aten::_softmax.out(Tensor self, int dim, bool half_to_float, *, Tensor(a!) out) -> Tensor(a!)"
