@@ -121,6 +121,14 @@ def test_an_argument_that_is_missing() -> None:
         emit(builder, Call(MM, {"self": x, "out": Out()}, [x.type]))
 
 
+def test_an_argument_that_the_operator_lacks() -> None:
+    builder = Builder([TensorType((3, 4), F32)])
+    (x,) = builder.parameters
+    call = Call(ARGMAX, {"self": x, "dimension": 1, "out": Out()}, [x.type])
+    with pytest.raises(TypeError, match=r"aten::argmax\.out has no argument 'dimension'"):
+        emit(builder, call)
+
+
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_an_operand_as_it_lies(client: Client, order: tuple[int, int]) -> None:
     """A transposed operand is a view of what was transposed."""

@@ -227,7 +227,7 @@ def test_a_type_that_calls_do_not_use() -> None:
 
 
 def test_thousands_of_wrong_calls_leave_the_process_alive() -> None:
-    command = [sys.executable, "-m", "tests.cpu.aten.mutations", "0", "600"]
+    command = [sys.executable, "-m", "tests.cpu.aten.mutations", "0", "400"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     last = [line for line in done.stderr.splitlines() if line.startswith("{")][-1:]
     assert done.returncode == 0, f"{done.returncode} after {last}"
@@ -438,7 +438,9 @@ def tried(client: Client) -> list[Tried]:
     found: list[Tried] = []
     seen = set()
     for check in checks():
-        kind = check.operator, check.tensors[0].dtype, len(check.tensors)
+        # Transposed convolutions differ by their weights, and those in parts by their batch.
+        lengths = tuple(tensor.shape[:2] for tensor in check.tensors[:2])
+        kind = check.operator, check.tensors[0].dtype, len(check.tensors), lengths
         if kind in seen:
             continue
         seen.add(kind)

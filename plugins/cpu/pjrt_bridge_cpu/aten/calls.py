@@ -71,7 +71,15 @@ class Call:
 
 
 def emit(b: Builder, call: Call) -> tuple[Value, ...]:
-    """Write a call; its results."""
+    """Write a call; its results.
+
+    Raises:
+        TypeError: an argument is missing, or the operator has none of that name.
+    """
+    names = {parameter.name for parameter in call.operator.parameters}
+    for name in call.arguments:
+        if name not in names:
+            raise TypeError(f"{call.operator} has no argument {name!r}")
     operands: dict[str, Value] = {}
     stack: list[int] = []
     for parameter in call.operator.parameters:
