@@ -12,7 +12,13 @@ from pjrt_bridge_cpu.aten import operators
 from pjrt_bridge_cpu.aten.library import is_stated_so
 from pjrt_bridge_cpu.aten.operators import OPERATORS, REQUIRED, Operator
 
-KINDS = {"int[]": "List[int]", "SymInt[]": "List[int]", "bool[3]": "List[bool]", "SymInt": "int"}
+KINDS = {
+    "int[]": "List[int]",
+    "int[1]": "List[int]",
+    "SymInt[]": "List[int]",
+    "bool[3]": "List[bool]",
+    "SymInt": "int",
+}
 """Types of a schema in the words of PyTorch's type system."""
 
 
@@ -60,6 +66,8 @@ def test_what_the_custom_call_knows(operator: Operator) -> None:
         assert code.isupper() == isinstance(argument.type, torch.OptionalType)
         assert (code in "toT") == ("Tensor" in str(argument.type))
         assert (code == "o") == (argument.alias_info is not None)
+        # Numbers that stand for element types are the only ones that no call needs.
+        assert (code in "uU") == ("ScalarType" in operator.schema and argument.name == "dtype")
     # One for each parameter, and only for tensors.
     fields = lengths.split(",")
     assert lengths == "" or len(fields) == len(codes)

@@ -22,6 +22,7 @@ _CODES = {
     "bool": "b",
     "float": "f",
     "int[]": "l",
+    "int[1]": "l",
     "SymInt[]": "l",
     "bool[3]": "m",
 }
