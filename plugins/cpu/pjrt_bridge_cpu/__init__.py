@@ -76,8 +76,8 @@ def pjrt_bridge_lowerings(plugin: Plugin, client: Client) -> Mapping[str, Loweri
     from pjrt_bridge_cpu.aten.uses import lowerings, use_of
     from pjrt_bridge_cpu.selection import topk
 
-    use = use_of(client)
-    return {"aten.topk.default": topk, **({} if use is None else lowerings(use))}
+    use, own = use_of(client), {"aten.topk.default": topk}
+    return own if use is None else {**own, **lowerings(use, own)}
 
 
 @hookimpl

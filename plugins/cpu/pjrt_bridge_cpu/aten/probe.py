@@ -102,7 +102,10 @@ def _probe(library: Path, seconds: float) -> Probed:
                 check=False,
                 env={**os.environ, FOLDER_VARIABLE: "off"},
             )
-        except (subprocess.TimeoutExpired, OSError):
+        except subprocess.TimeoutExpired as error:
+            _take(found, error.stdout or b"")
+            return Probed(found, False)
+        except OSError:
             return Probed(found, False)
         last = _take(found, done.stdout)
         if done.returncode == 0:

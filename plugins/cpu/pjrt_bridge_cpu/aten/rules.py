@@ -51,19 +51,31 @@ def use_name(call: Call, dtype: DType) -> str:
     return f"{call.operator} {dtype}"
 
 
-def lowerings(rules: Mapping[str, Rule], use: Use) -> dict[str, Lowering]:
-    """Lowerings that follow rules, and are the portable ones where a rule gives nothing."""
-    return {name: partial(_lower, name, rule, use) for name, rule in rules.items()}
+def lowerings(
+    rules: Mapping[str, Rule], use: Use, others: Mapping[str, Lowering]
+) -> dict[str, Lowering]:
+    """Lowerings that follow rules.
+
+    Args:
+        rules: by operator of a graph.
+        use: writes the calls.
+        others: for what a rule gives nothing for; without one it is the portable lowering.
+    """
+    return {
+        name: partial(_lower, name, rule, use, others.get(name)) for name, rule in rules.items()
+    }
 
 
-def _lower(name: str, rule: Rule, use: Use, c: Context, *args: Any, **kwargs: Any) -> Any:
+def _lower(
+    name: str, rule: Rule, use: Use, other: Lowering | None, c: Context, *args: Any, **kwargs: Any
+) -> Any:
     found = rule(c, use, *args, **kwargs)
     if found is not None:
         return found
-    general = portable.find(name)
-    if general is None:
+    other = other or portable.find(name)
+    if other is None:
         raise NoLowering(f"{name} has no portable lowering")
-    return general(c, *args, **kwargs)
+    return other(c, *args, **kwargs)
 
 
 def share(work: int, length: int) -> int:

@@ -28,6 +28,6 @@ def use_of(client: Client) -> Use | None:
     return Use(partial(probe.is_usable, library))
 
 
-def lowerings(use: Use) -> dict[str, Lowering]:
-    """The lowerings of all rules."""
-    return rules.lowerings(RULES, use)
+def lowerings(use: Use, others: Mapping[str, Lowering] | None = None) -> dict[str, Lowering]:
+    """The lowerings of all rules; see `rules.lowerings`."""
+    return rules.lowerings(RULES, use, others or {})
