@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Collection
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -37,6 +38,7 @@ _FORMAT = "1"
 _PROGRAMS = "executables"
 _OFF = ("off", "0", "no", "false")
 _LIMIT = re.compile(r"(\d+)([KMG]?)")
+_lasting: set[str] = set()
 _UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
@@ -88,21 +90,32 @@ def _bytes(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def key_of(client: Client, code: bytes, options: bytes) -> str | None:
+def keep_calls_of(target: str) -> None:
+    """Let programs be kept that call a function by this name.
+
+    Whoever says so promises that the name means the same in every process that asks for such a
+    program, and that the function is registered before.
+    """
+    _lasting.add(target)
+
+
+def key_of(
+    client: Client, code: bytes, options: bytes, custom_calls: Collection[str] = ()
+) -> str | None:
     """What a program's compilation depends on, as a hash.
 
     Args:
         client: compiles it.
         code: the StableHLO, as the plugin gets it.
         options: the serialized compile options.
+        custom_calls: names of the functions that it calls.
 
     Returns:
         None where nobody could tell one build of the plugin from another, or where the program
-        calls functions of this process.
+        calls functions that perhaps only this process has registered (`keep_calls_of`).
     """
     library = client.plugin.library
-    # A custom call may lead to a function that only this process has registered.
-    if library is None or b"custom_call" in code:
+    if library is None or not _lasting.issuperset(custom_calls):
         return None
     parts: list[str | bytes] = [
         _FORMAT,

@@ -121,7 +121,9 @@ def compile_program(client: Client, program: Program, options: CompileOptions) -
     code = program.serialize_for(client.plugin.stablehlo_version)
     serialized = options.serialize()
     cache = compile_cache.compile_cache()
-    key = None if cache is None else compile_cache.key_of(client, code, serialized)
+    key = None
+    if cache is not None:
+        key = compile_cache.key_of(client, code, serialized, program.custom_calls)
     if cache is None or key is None:
         return _compile(client, program, code, serialized, options)
     blob = cache.get(key)

@@ -16,13 +16,18 @@ from pjrt_bridge.stablehlo.emitter import Value
 _FAR = 64
 """Operations that are looked at; farther back the order is taken for row-major."""
 
+_NOT_ELEMENTWISE = frozenset(
+    ("cholesky", "convolution", "dot_general", "fft", "gather", "triangular_solve")
+)
+"""Operations whose result may have the shape of an operand and lie otherwise."""
+
 Order = tuple[int, ...]
 """Dimensions from the outermost in memory to the innermost."""
 
 
 def memory_order(value: Value) -> Order:
     """The order that a compiler is expected to choose for a value; row-major where nothing says."""
-    return _order(value._handle, set())
+    return _order(value._handle, {})
 
 
 def is_in_memory(value: Value) -> bool:
@@ -31,25 +36,32 @@ def is_in_memory(value: Value) -> bool:
     return operation is None or operation.name in ("stablehlo.custom_call", "func.call")
 
 
-def _order(handle: Any, seen: set[Any]) -> Order:
+def _order(handle: Any, known: dict[Any, Order]) -> Order:
     row_major = tuple(range(len(handle.type.shape)))
     operation = _operation(handle)
-    if operation is None or operation in seen or len(seen) >= _FAR:
+    if operation is None:
         return row_major
-    seen.add(operation)
+    if operation.name == "stablehlo.custom_call":
+        return _stated(operation, handle.result_number) or row_major
+    if operation not in known and len(known) < _FAR:
+        known[operation] = row_major
+        known[operation] = _computed(operation, handle.type.shape, known) or row_major
+    return known.get(operation, row_major)
+
+
+def _computed(operation: Any, shape: list[int], known: dict[Any, Order]) -> Order | None:
+    """The order that an operation takes over from its operands."""
     if operation.name == "stablehlo.transpose":
         (operand,) = operation.operands
         # Dimension i of the result is dimension permutation[i] of the operand.
         permutation = list(operation.attributes["permutation"])
-        return tuple(permutation.index(dim) for dim in _order(operand, seen))
-    if operation.name == "stablehlo.custom_call":
-        return _stated(operation, handle.result_number) or row_major
-    if operation.name.startswith("stablehlo.") and not operation.regions:
-        shape = handle.type.shape
-        alike = (item for item in operation.operands if item.type.shape == shape)
-        found = (_order(item, seen) for item in alike)
-        return next((order for order in found if order != row_major), row_major)
-    return row_major
+        return tuple(permutation.index(dim) for dim in _order(operand, known))
+    name = operation.name.removeprefix("stablehlo.")
+    if name == operation.name or name in _NOT_ELEMENTWISE or operation.regions:
+        return None
+    alike = (item for item in operation.operands if item.type.shape == shape)
+    found = (_order(item, known) for item in alike)
+    return next((order for order in found if order != tuple(range(len(shape)))), None)
 
 
 def _operation(handle: Any) -> Any | None:

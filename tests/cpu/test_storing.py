@@ -1,5 +1,7 @@
 """Shared values on the plugin: a network of many blocks does not compute the first ones again."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.compat import decompositions
 from pjrt_bridge.torch_interop.emit import emit
 from pjrt_bridge.torch_interop.lookup import kernels_of, lookup
+from pjrt_bridge_cpu.storing import StoredValues
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -56,6 +59,45 @@ def test_what_is_stored_changes_no_number(behind: bool) -> None:
     compiled = torch.compile(model, backend="pjrt", options={"fallback": "error"})
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 3, 1), (1, 0, 2, 3), (3, 2, 1, 0)])
+def test_what_a_call_gives_is_stored_in_its_order(order: tuple[int, ...]) -> None:
+    """An argument of a function lies row-major: in another order it would be copied before it."""
+    given = TensorType((2, 3, 4, 5), dtypes.of("float32"))
+    builder = Builder([given])
+    layout = tuple(reversed(order))
+    (x,) = builder.custom_call(
+        "some.call",
+        builder.parameters,
+        [given],
+        backend_config={"n": np.array([1], np.int64)},
+        operand_layouts=[(3, 2, 1, 0)],
+        result_layouts=[layout],
+    )
+    shared = StoredValues().share(builder, builder.exp(x))
+    assert shared.type == given
+    text = builder.finish([shared]).text
+    (argument,) = re.findall(r"call @stored_\d+\(%\w+\).*: \(tensor<(\w+)>", text)
+    assert argument == "x".join(str(given.shape[dim]) for dim in order) + "xf32"
+    # Row-major, such a transposition of what lies in that order moves nothing.
+    turns = [
+        [int(dim) for dim in dims.split(",")]
+        for dims in re.findall(r"stablehlo.transpose .*dims = \[([^]]*)\]", text)
+    ]
+    back = [order.index(dim) for dim in range(4)]
+    assert turns == ([] if order == (0, 1, 2, 3) else [list(order), back])
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_stored_in_any_order_it_is_the_same_value(order: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    builder = Builder([TensorType((2, 3, 4), dtypes.of("float32"))])
+    turned = builder.transpose(builder.parameters[0], order)
+    once = StoredValues().share(builder, builder.exp(turned))
+    client = pjrt_bridge.client("cpu")
+    (found,) = client.compile(builder.finish([once]))(x)
+    np.testing.assert_allclose(np.asarray(found), np.exp(x.transpose(order)), rtol=1e-5)
 
 
 def test_programs_with_stored_values_are_written_and_read() -> None:

@@ -38,6 +38,27 @@ def test_a_normalized_value() -> None:
     assert len(shared(function, 256, 256)) == 1
 
 
+def test_what_torch_does_not_tag_as_elementwise() -> None:
+    def fused(x: Tensor, y: Tensor) -> Tensor:
+        total = torch.ops.prims.fma.default(x, y, y)
+        return total @ y + total
+
+    def copied(x: Tensor, y: Tensor) -> Tensor:
+        copy = torch.ops.aten.copy.default(x, y)
+        return copy @ y + copy
+
+    assert shared(fused, 256, 256) == ["prims.fma.default"]
+    assert shared(copied, 256, 256) == ["aten.copy.default"]
+
+
+def test_readers_that_torch_does_not_tag_are_of_one_loop() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        total = x + y
+        return torch.ops.prims.fma.default(total, y, y) + torch.ops.aten.copy.default(y, total)
+
+    assert shared(function, 256, 256) == []
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -99,6 +99,8 @@ def _takes(*sides: Value, mask: Value | None) -> bool:
     return (
         dtype in (FLOAT32, BFLOAT16)
         and all(side.dtype == dtype and side.rank == 4 and side.size for side in sides)
+        # The kernel does not look, and reads beyond the end of fewer heads.
+        and len({side.shape[1] for side in sides}) == 1
         and (mask is None or (mask.dtype in (dtype, FLOAT32) and mask.rank in (2, 4)))
     )
 

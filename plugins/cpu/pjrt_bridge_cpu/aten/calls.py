@@ -14,8 +14,9 @@ from pjrt_bridge.stablehlo.orders import memory_order
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten.operators import REQUIRED, Operator, Parameter
 
-TARGET = "pjrt_bridge.aten"
-"""Name of the custom call."""
+TARGET = "pjrt_bridge.aten.1"
+"""Name of the custom call. Its number changes with what the words of a call mean, because programs
+with such calls are kept on disk."""
 
 _NONE, _OPERAND, _RESULT, _WORD, _WORDS, _SOME = range(6)
 

@@ -140,15 +140,18 @@ def convolution_backward(
     return c.promised(*found)
 
 
+def channels_last(rank: int) -> Order:
+    """The order of (batch, channels, *spatial) data; PyTorch knows none for one dimension."""
+    return (0, 1, 2) if rank == 3 else (0, *range(2, rank), 1)
+
+
 def _order(c: Context, x: Value) -> Order:
     """How data lies: with channels last, or as it came for one convolution alone.
 
     Between two orders XLA's compiler moves element by element, so a graph keeps one.
     """
-    row_major = tuple(range(x.rank))
-    # PyTorch knows no such order for one spatial dimension.
-    last = row_major if x.rank == 3 else (0, *range(2, x.rank), 1)
-    return last if c.alike() > 1 or memory_order(x) == last else row_major
+    last = channels_last(x.rank)
+    return last if c.alike() > 1 or memory_order(x) == last else tuple(range(x.rank))
 
 
 def _takes(x: Value, weight: Value, bias: Value | None) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
 from pjrt_bridge.extensions import FFI
 from pjrt_bridge.runtime import Client
+from pjrt_bridge.runtime.compile_cache import keep_calls_of
 from pjrt_bridge_cpu.aten.calls import TARGET
 from pjrt_bridge_cpu.aten.operators import OPERATORS, Operator
 
@@ -31,6 +32,7 @@ def connect(client: Client) -> str:
         return handler
     try:
         client.extension(FFI).register(TARGET, handler)
+        keep_calls_of(TARGET)
     except (ExtensionUnavailable, PjrtBridgeError) as error:
         return str(error)
     return ""

@@ -31,7 +31,7 @@ SECONDS = 120.0
 MODULE = "pjrt_bridge_cpu.aten.trial"
 """What the process runs."""
 
-_FORMAT = "1"
+_FORMAT = "2"
 _LIMIT = 1_000_000
 
 _lock = threading.Lock()
@@ -102,7 +102,10 @@ def _probe(library: Path, seconds: float) -> Probed:
                 check=False,
                 env={**os.environ, FOLDER_VARIABLE: "off"},
             )
-        except (subprocess.TimeoutExpired, OSError):
+        except subprocess.TimeoutExpired as error:
+            _take(found, error.stdout or b"")
+            return Probed(found, False)
+        except OSError:
             return Probed(found, False)
         last = _take(found, done.stdout)
         if done.returncode == 0:
