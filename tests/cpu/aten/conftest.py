@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from pjrt_bridge import registry
-from pjrt_bridge_cpu.aten import VARIABLE, attention, convolution, probe, products, rows, rules
+from pjrt_bridge_cpu.aten import (
+    VARIABLE,
+    attention,
+    convolution,
+    probe,
+    products,
+    reductions,
+    rows,
+    rules,
+)
 
 
 @pytest.fixture
@@ -31,7 +40,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every use is allowed, worth a call from one element on, and cut into parts of one each."""
     monkeypatch.setattr(rules, "_PART", 0)
     monkeypatch.setattr(probe, "is_usable", lambda library, use: True)
-    for module in (attention, convolution, products, rows):
+    for module in (attention, convolution, products, reductions, rows):
         monkeypatch.setattr(module, "LEAST", 1)
     monkeypatch.setattr(products, "NARROWEST", 1)
     monkeypatch.setattr(products, "ROWS", 1 << 62)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pjrt_bridge_cpu.aten import rules
 from pjrt_bridge_cpu.aten.convolution import channels_last
 from tests.cpu.aten.comparing import compare
 
@@ -30,6 +31,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "one row": ((1, 5, 1, 20), (40, 5, 1, 3), {"stride": (1, 2)}),
     "batch of one, channels in parts": ((1, 40, 12, 12), (70, 40, 3, 3), {"padding": 1}),
     "batch of one in groups": ((1, 8, 9, 9), (36, 2, 3, 3), {"groups": 4}),
+    "groups": ((3, 12, 9, 9), (24, 2, 3, 3), {"groups": 6, "padding": 1}),
     "depthwise": ((3, 12, 9, 9), (24, 1, 3, 3), {"groups": 12, "padding": 1}),
     "strided, dilated": ((3, 4, 13, 11), (6, 4, 3, 2), {"stride": (2, 3), "dilation": (3, 2)}),
     "padding beyond": ((3, 4, 3, 3), (6, 4, 2, 2), {"padding": (4, 3)}),
@@ -48,7 +50,7 @@ BACKWARDS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = 
     "3d": ((2, 4, 3, 4, 5), (4, 6, 2, 3, 1), {"stride": 2, "padding": (1, 0, 0)}),
 }
 NAMES = [*((name, False) for name in CASES), *((name, True) for name in BACKWARDS)]
-FEW = [("batch of one, channels in parts", False), ("depthwise", False), ("1d", False)]
+FEW = [("batch of one, channels in parts", False), ("groups", False), ("1d", False)]
 FEW += [("2d, batch of one", True), ("groups", True)]
 
 
@@ -94,6 +96,33 @@ def test_sides_that_lie_otherwise(dtype: torch.dtype, written: Counter[str]) -> 
     last = [side.detach().to(memory_format=torch.channels_last) for side in (x, weight)]
     compare(conv, *last, train=True)
     assert written["mkldnn_convolution.default"] >= 4
+
+
+def test_depthwise_ones_are_no_calls(written: Counter[str]) -> None:
+    run("depthwise", False, torch.float32, True)
+    assert not written
+
+
+@pytest.mark.parametrize(("alone", "order"), [(True, (0, 1, 2, 3)), (False, (0, 2, 3, 1))])
+def test_one_alone_keeps_the_order_of_its_data(
+    alone: bool, order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = []
+    emit = rules.emit
+
+    def noting(b: Any, call: Any) -> Any:
+        orders.extend(call.result_orders)
+        return emit(b, call)
+
+    monkeypatch.setattr(rules, "emit", noting)
+    convolve = CONVOLUTIONS[2]
+
+    def network(x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        first = convolve(x, v)
+        return first.relu() if alone else convolve(first, w)
+
+    compare(network, torch.randn(2, 4, 9, 9), torch.randn(6, 4, 3, 3), torch.randn(5, 6, 3, 3))
+    assert set(orders) == {order}
 
 
 def test_one_number_for_all_dimensions(written: Counter[str]) -> None:
