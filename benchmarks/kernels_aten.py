@@ -1,8 +1,8 @@
 """What PyTorch's kernels gain within programs of the CPU plugin, by operator and size.
 
 `python -m benchmarks.kernels_aten` prints the figures: a compiled operator with its call in units
-of one without. Where these fall below 1, the least sizes of the rules (`pjrt_bridge_cpu.aten`) belong;
-below its size an operator is no call, and both sides are the same.
+of one without. The least sizes of the rules (`pjrt_bridge_cpu.aten`) belong where these fall
+below 1; below its size an operator is no call, and both sides are the same.
 """
 
 from __future__ import annotations

@@ -616,7 +616,8 @@ run_in_parts(const Call *call, char *message)
     atomic_init(&work->holders, 1);
     pthread_mutex_init(&work->lock, NULL);
     pthread_cond_init(&work->changed, NULL);
-    for (int64_t i = 1; i < work->parts + 1 && work->parts > 1; i++) {
+    /* One thread more than there are parts left: one that sleeps may wake late. */
+    for (int64_t i = 0; i < work->parts && work->parts > 1; i++) {
         ScheduleArgs args = {sizeof args, NULL, frame->context, task, work};
         atomic_fetch_add(&work->holders, 1);
         Error *error = frame->api->schedule(&args);
