@@ -25,7 +25,7 @@ from pjrt_bridge.runtime.identity import library_hash, processor
 from pjrt_bridge.runtime.progress import working
 from pjrt_bridge_cpu.aten import library as torch_library
 
-SECONDS = 120.0
+SECONDS = 60.0
 """A process that takes longer hangs."""
 
 MODULE = "pjrt_bridge_cpu.aten.trial"
