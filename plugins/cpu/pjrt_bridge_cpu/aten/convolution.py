@@ -38,7 +38,7 @@ def convolution(
 ) -> Value | None:
     """`aten.convolution` as it is."""
     y = c.output
-    work = (x if transposed else y).rank and _work(x.shape if transposed else y.shape, weight)
+    work = _work(x.shape if transposed else y.shape, weight)
     if not _takes(x, weight, bias) or not y.size or work < LEAST:
         return None
     if is_depthwise(x.shape[1], weight, groups):

@@ -5,12 +5,12 @@ XLA's compiler goes through a row one number at a time where an operation depend
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 
-from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.stablehlo.orders import Order
+from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering.context import Context, axis
 from pjrt_bridge_cpu.aten import operators
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
@@ -25,25 +25,18 @@ def softmax(
     operator: Operator, c: Context, use: Use, x: Value, dim: int, half_to_float: bool
 ) -> Value | None:
     """`aten._softmax` and its logarithm."""
-    if half_to_float or not _takes(x) or x.dtype not in (FLOAT32, BFLOAT16):
+    if half_to_float or x.dtype not in (FLOAT32, BFLOAT16):
         return None
-    arguments = {"self": x, "dim": dim, "half_to_float": False, "out": Out()}
-    return _along(operator, c, use, x, dim, arguments, 8)
+    return _only(_along(operator, c, use, x, dim, ("out",), 8, half_to_float=False))
 
 
 def running(
-    operator: Operator,
-    c: Context,
-    use: Use,
-    x: Value,
-    dim: int,
-    *,
-    dtype: object = None,
+    operator: Operator, c: Context, use: Use, x: Value, dim: int, *, dtype: object = None
 ) -> Value | None:
     """`aten.cumsum`, `cumprod` and `logcumsumexp` in the element type of the argument."""
-    if not _takes(x) or c.output.dtype != x.dtype:
+    if c.output.dtype != x.dtype:
         return None
-    return _along(operator, c, use, x, dim, {"self": x, "dim": dim, "out": Out()}, 4)
+    return _only(_along(operator, c, use, x, dim, ("out",), 4))
 
 
 def extreme(
@@ -55,48 +48,9 @@ def extreme(
     keepdim: bool = False,
 ) -> Value | None:
     """`aten.argmax` and `argmin` along a dimension."""
-    if dim is None or not _takes(x):
+    if dim is None:
         return None
-    arguments = {"self": x, "dim": dim, "keepdim": keepdim, "out": Out()}
-    cut = _cut(x, dim, 4, 1)
-    call = Call(operator, arguments, [c.output], orders=_row_major(x), cut=cut)
-    found = use(c.b, call, x.dtype)
-    return None if found is None else found[0]
-
-
-def _along(
-    operator: Operator,
-    c: Context,
-    use: Use,
-    x: Value,
-    dim: int,
-    arguments: Mapping[str, object],
-    cost: int,
-) -> Value | None:
-    """One call with one result like `x`."""
-    call = Call(operator, arguments, [c.output], orders=_row_major(x), cut=_cut(x, dim, cost, 1))
-    found = use(c.b, call, x.dtype)
-    return None if found is None else found[0]
-
-
-def _row_major(x: Value) -> dict[str, Order]:
-    # Softmax writes what lies otherwise to wrong places (PyTorch 2.13).
-    return {"self": tuple(range(x.rank))}
-
-
-def _takes(x: Value) -> bool:
-    return x.rank > 0 and x.size >= LEAST and _is_common(x.dtype)
-
-
-def _is_common(dtype: DType) -> bool:
-    return dtype in (FLOAT32, BFLOAT16) or str(dtype) in ("float64", "int32", "int64")
-
-
-def _cut(x: Value, dim: int, cost: int, results: int) -> Cut | None:
-    """Along the outermost dimension, so that every part lies in one piece."""
-    if x.rank < 2 or axis(dim, x.rank) == 0:
-        return None
-    return Cut(share(cost * x.size, x.shape[0]), {"self": 0}, (0,) * results)
+    return _only(_along(operator, c, use, x, dim, ("out",), 4, keepdim=keepdim))
 
 
 def topk(
@@ -109,18 +63,10 @@ def topk(
     sorted: bool = True,
 ) -> tuple[Value | None, ...] | None:
     """`aten.topk`."""
-    if not _takes(x) or not k:
+    if not k:
         return None
-    arguments = {
-        "self": x,
-        "k": k,
-        "dim": dim,
-        "largest": largest,
-        "sorted": sorted,
-        "values": Out(0),
-        "indices": Out(1),
-    }
-    return _ordered(operators.TOPK, c, use, x, dim, arguments, 16)
+    how = {"k": k, "largest": largest, "sorted": sorted}
+    return _along(operators.TOPK, c, use, x, dim, ("values", "indices"), 16, **how)
 
 
 def sort(
@@ -133,42 +79,69 @@ def sort(
     stable: bool | None = None,
 ) -> tuple[Value | None, ...] | None:
     """`aten.sort`, stable or not."""
-    if not _takes(x):
-        return None
-    arguments = {
-        "self": x,
-        "stable": stable,
-        "dim": dim,
-        "descending": descending,
-        "values": Out(0),
-        "indices": Out(1),
-    }
-    return _ordered(operators.SORT, c, use, x, dim, arguments, 64)
+    how = {"stable": stable, "descending": descending}
+    return _along(operators.SORT, c, use, x, dim, ("values", "indices"), 64, **how)
 
 
-def _ordered(
+def _along(
     operator: Operator,
     c: Context,
     use: Use,
     x: Value,
     dim: int,
-    arguments: Mapping[str, object],
+    outs: Sequence[str],
     cost: int,
+    **arguments: object,
 ) -> tuple[Value | None, ...] | None:
-    """A call with two results, values and their places."""
-    values, places = c.outputs
-    if values is None or places is None:
+    """A call of an operator along a dimension, cut along the outermost one.
+
+    Args:
+        operator: which.
+        c: the node.
+        use: writes the call.
+        x: its operand.
+        dim: along which it goes.
+        outs: names of the arguments that it writes its results to.
+        cost: of an element, in additions.
+        arguments: further ones.
+    """
+    promised = [output for output in c.outputs if output is not None]
+    if not _takes(x) or len(promised) != len(outs):
         return None
+    at, types = axis(dim, x.rank), promised
+    if x.rank > 2 and at == x.rank - 1:
+        # All rows side by side: the outermost dimension alone may be too short to be cut.
+        rows = math.prod(x.shape[:-1])
+        types = [TensorType((rows, *item.shape[at:]), item.dtype) for item in promised]
+        x, at = c.b.reshape(x, (rows, x.shape[-1])), 1
+    cut = None
+    # Every part has to lie in one piece.
+    if x.rank > 1 and at > 0:
+        cut = Cut(share(cost * x.size, x.shape[0]), {"self": 0}, (0,) * len(outs))
+    places = {name: Out(index) for index, name in enumerate(outs)}
     call = Call(
         operator,
-        arguments,
-        [values, places],
-        returns=(None, None),
-        orders=_row_major(x),
-        cut=_cut(x, dim, cost, 2),
+        {"self": x, "dim": at, **arguments, **places},
+        types,
+        returns=(None,) * len(outs),
+        # Softmax writes what lies otherwise to wrong places (PyTorch 2.13).
+        orders={"self": tuple(range(x.rank))},
+        cut=cut,
     )
     found = use(c.b, call, x.dtype)
-    return None if found is None else c.promised(*found)
+    if found is None:
+        return None
+    pairs = zip(found, promised, strict=True)
+    return tuple(c.reshape(value, item.shape) for value, item in pairs)
+
+
+def _only(found: tuple[Value | None, ...] | None) -> Value | None:
+    return None if found is None else found[0]
+
+
+def _takes(x: Value) -> bool:
+    common = x.dtype in (FLOAT32, BFLOAT16) or str(x.dtype) in ("float64", "int32", "int64")
+    return x.rank > 0 and x.size >= LEAST and common
 
 
 def _stable_sort(
