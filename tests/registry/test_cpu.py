@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import metadata
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import pjrt_bridge_cpu
 from pjrt_bridge.errors import OptionError, PluginNotFound
 from pjrt_bridge.registry import PluginSpec, client, load, plugins, refresh, select, slower
+from pjrt_bridge_cpu.aten import VARIABLE
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +74,19 @@ def test_an_address_is_taken_once() -> None:
     assert load(spec).name == "by-address"
 
 
-def test_long_sums_are_left_to_pytorch_and_the_plugin_of_another_name_is_not_spoken_for() -> None:
+def test_long_sums_are_left_to_pytorch_where_programs_cannot_call_its_kernels() -> None:
+    # Tests turn these calls off.
     found = slower(load("cpu"))
-    assert found == pjrt_bridge_cpu.SLOWER
+    assert found == {**pjrt_bridge_cpu.SLOWER, **pjrt_bridge_cpu.SLOWER_BY_ITSELF}
     assert found["aten.cumsum"] >= 1000
+
+
+def test_long_sums_are_calls_where_pytorch_is_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "on")
+    assert slower(load("cpu")) == pjrt_bridge_cpu.SLOWER
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert "aten.cumsum" in slower(load("cpu"))
+
+
+def test_a_plugin_of_another_name_is_not_spoken_for() -> None:
     assert slower(load("reference")) == {}

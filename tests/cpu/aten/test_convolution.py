@@ -54,6 +54,10 @@ FEW = [("batch of one, channels in parts", False), ("groups", False), ("1d", Fal
 FEW += [("2d, batch of one", True), ("groups", True)]
 
 
+def slow(value: Any) -> Any:
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 def run(name: str, transposed: bool, dtype: torch.dtype, bias: bool) -> None:
     x_shape, w_shape, keywords = (BACKWARDS if transposed else CASES)[name]
     function = (TRANSPOSED if transposed else CONVOLUTIONS)[len(x_shape) - 2]
@@ -86,7 +90,7 @@ def test_all_convolutions_forward_and_backward(
     assert written["convolution_backward.default"]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, slow(torch.bfloat16)])
 def test_sides_that_lie_otherwise(dtype: torch.dtype, written: Counter[str]) -> None:
     conv = torch.nn.functional.conv2d
     x, weight = torch.randn(2, 6, 9, 7).to(dtype), torch.randn(8, 6, 3, 3).to(dtype)
@@ -133,7 +137,7 @@ def test_one_number_for_all_dimensions(written: Counter[str]) -> None:
     assert written["mkldnn_convolution.default"]
 
 
-@pytest.mark.parametrize("needed", ["x", "w", "b", "xb", "wb"])
+@pytest.mark.parametrize("needed", ["x", "wb", *(slow(way) for way in ("w", "b", "xb"))])
 def test_only_the_gradients_that_are_asked_for(needed: str, written: Counter[str]) -> None:
     sides = {"x": torch.randn(2, 4, 9, 9), "w": torch.randn(6, 4, 3, 3), "b": torch.randn(6)}
     for name in needed:

@@ -226,8 +226,8 @@ def test_a_type_that_calls_do_not_use() -> None:
     assert "kind 3 is not one of its parameter" in failed[1]
 
 
-def test_thousands_of_wrong_calls_leave_the_process_alive() -> None:
-    command = [sys.executable, "-m", "tests.cpu.aten.mutations", "0", "400"]
+def test_many_wrong_calls_leave_the_process_alive() -> None:
+    command = [sys.executable, "-m", "tests.cpu.aten.mutations", "0", "200"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     last = [line for line in done.stderr.splitlines() if line.startswith("{")][-1:]
     assert done.returncode == 0, f"{done.returncode} after {last}"
