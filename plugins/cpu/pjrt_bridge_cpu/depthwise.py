@@ -51,7 +51,7 @@ class DepthwiseSums(Kernels):
         typed = x.dtype == weight.dtype and x.dtype.is_float
         total = None
         if typed and channels > 1 and x.size * weight.size * math.prod(list(sizes)) > 0:
-            if letters in _FORWARD and groups == (channels, 1) and _few(weight.shape[2:]):
+            if letters in _FORWARD and groups[1] == 1 and is_depthwise(channels, weight, groups[0]):
                 total = self._correlation(b, x, weight, how, sizes, wide)
             elif letters == _GRADIENT and groups == (1, channels) and _few(sizes):
                 total = self._gradient(b, x, weight, how, sizes, wide)

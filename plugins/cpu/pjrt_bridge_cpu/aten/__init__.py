@@ -21,12 +21,12 @@ such a program is kept in the compile cache like any other.
 
 import os
 
+from pjrt_bridge.runtime import compile_cache
+
 VARIABLE = "PJRT_BRIDGE_ATEN"
 """The variable that rules PyTorch's kernels out when it is `off`."""
-
-_OFF = ("off", "0", "no", "false")
 
 
 def is_off() -> bool:
     """Whether the user has ruled PyTorch's kernels out."""
-    return os.environ.get(VARIABLE, "").strip().lower() in _OFF
+    return compile_cache.is_off(os.environ.get(VARIABLE, "").strip())

@@ -15,7 +15,7 @@ from pjrt_bridge.stablehlo.orders import Order, memory_order
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge_cpu.aten.calls import Call, Cut
 from pjrt_bridge_cpu.aten.operators import CONVOLUTION, CONVOLUTION_BACKWARD, ONEDNN_CONVOLUTION
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, share
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, only, share
 from pjrt_bridge_cpu.depthwise import is_depthwise
 
 LEAST = 100_000
@@ -39,9 +39,8 @@ def convolution(
     """`aten.convolution` as it is."""
     y = c.output
     work = _work(x.shape if transposed else y.shape, weight)
-    if not _takes(x, weight, bias) or not y.size or work < LEAST:
-        return None
-    if is_depthwise(x.shape[1], weight, groups):
+    alike = () if bias is None else (bias,)
+    if not _takes(x, weight, groups, *alike) or not y.size or work < LEAST:
         return None
     # Along the batch, or along the channels of the result.
     if x.shape[0] > 1 or groups > 1:
@@ -70,8 +69,7 @@ def convolution(
         result_orders=[_order(c, x)],
         cut=cut,
     )
-    found = use(c.b, call, x.dtype)
-    return None if found is None else found[0]
+    return only(use(c.b, call, x.dtype))
 
 
 def convolution_backward(
@@ -91,9 +89,7 @@ def convolution_backward(
 ) -> tuple[Value | None, ...] | None:
     """`aten.convolution_backward`, a call for each gradient that is asked for."""
     work = _work(x.shape if transposed else grad.shape, weight)
-    if not _takes(x, weight, None) or grad.dtype != x.dtype or not grad.size or work < LEAST:
-        return None
-    if is_depthwise(x.shape[1], weight, groups):
+    if not _takes(x, weight, groups, grad) or not grad.size or work < LEAST:
         return None
     last = _order(c, x)
     arguments = {
@@ -154,14 +150,14 @@ def _order(c: Context, x: Value) -> Order:
     return last if c.alike() > 1 or memory_order(x) == last else tuple(range(x.rank))
 
 
-def _takes(x: Value, weight: Value, bias: Value | None) -> bool:
+def _takes(x: Value, weight: Value, groups: int, *others: Value) -> bool:
     return (
-        x.dtype == weight.dtype
-        and x.dtype in (FLOAT32, BFLOAT16)
-        and (bias is None or bias.dtype == x.dtype)
+        x.dtype in (FLOAT32, BFLOAT16)
+        and all(side.dtype == x.dtype for side in (weight, *others))
         and 3 <= x.rank <= 5
         and x.rank == weight.rank
         and min(*x.shape, *weight.shape) > 0
+        and not is_depthwise(x.shape[1], weight, groups)
     )
 
 

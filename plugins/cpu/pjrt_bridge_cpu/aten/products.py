@@ -18,7 +18,7 @@ from pjrt_bridge.torch_interop.lowering.context import Context, Scalar
 from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
 from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, share
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, only, share
 
 LEAST = 1 << 18
 """Multiplications from which on a product is worth a call."""
@@ -102,18 +102,13 @@ def add_product(
     if not plain or not x.dtype == y.dtype == bias.dtype == BFLOAT16 or not _pays(x, y):
         return None
     work = x.size * y.shape[1]
-    weight = c.b.transpose(y, (1, 0))
-    # Transposed twice it is itself.
-    if y.origin is not None and y.origin.permutation == (1, 0):
-        weight = y.origin.value
     call = Call(
         LINEAR,
-        {"input": x, "weight": weight, "bias": bias, "out": Out()},
+        {"input": x, "weight": c.b.transpose(y, (1, 0)), "bias": bias, "out": Out()},
         [c.output],
         cut=Cut(share(work, x.shape[0]), {"input": 0}, (0,)),
     )
-    found = use(c.b, call, x.dtype)
-    return None if found is None else found[0]
+    return only(use(c.b, call, x.dtype))
 
 
 RULES: Mapping[str, Rule] = {"aten.addmm.default": add_product}

@@ -15,7 +15,7 @@ from pjrt_bridge.torch_interop.lowering.context import Context, axis
 from pjrt_bridge_cpu.aten import operators
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
 from pjrt_bridge_cpu.aten.operators import Operator
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, share
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, only, share
 
 LEAST = 4_096
 """Elements from which on it is worth a call."""
@@ -27,7 +27,7 @@ def softmax(
     """`aten._softmax` and its logarithm."""
     if half_to_float or x.dtype not in (FLOAT32, BFLOAT16):
         return None
-    return _only(_along(operator, c, use, x, dim, ("out",), 8, half_to_float=False))
+    return only(_along(operator, c, use, x, dim, ("out",), 8, half_to_float=False))
 
 
 def running(
@@ -36,7 +36,7 @@ def running(
     """`aten.cumsum`, `cumprod` and `logcumsumexp` in the element type of the argument."""
     if c.output.dtype != x.dtype:
         return None
-    return _only(_along(operator, c, use, x, dim, ("out",), 4))
+    return only(_along(operator, c, use, x, dim, ("out",), 4))
 
 
 def extreme(
@@ -50,7 +50,7 @@ def extreme(
     """`aten.argmax` and `argmin` along a dimension."""
     if dim is None:
         return None
-    return _only(_along(operator, c, use, x, dim, ("out",), 4, keepdim=keepdim))
+    return only(_along(operator, c, use, x, dim, ("out",), 4, keepdim=keepdim))
 
 
 def topk(
@@ -133,10 +133,6 @@ def _along(
         return None
     pairs = zip(found, promised, strict=True)
     return tuple(c.reshape(value, item.shape) for value, item in pairs)
-
-
-def _only(found: tuple[Value | None, ...] | None) -> Value | None:
-    return None if found is None else found[0]
 
 
 def _takes(x: Value) -> bool:

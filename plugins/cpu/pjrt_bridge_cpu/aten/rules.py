@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -64,6 +64,11 @@ def _lower(name: str, rule: Rule, use: Use, c: Context, *args: Any, **kwargs: An
     if general is None:
         raise NoLowering(f"{name} has no portable lowering")
     return general(c, *args, **kwargs)
+
+
+def only(found: Sequence[Value | None] | None) -> Value | None:
+    """The result of a call that has one; None where it was not written."""
+    return None if found is None else found[0]
 
 
 def share(work: int, length: int) -> int:
