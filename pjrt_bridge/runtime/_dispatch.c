@@ -1200,7 +1200,7 @@ static int read_kept(Plan *self, PyObject *parts, Source *source) {
     char *kept, *marks;
     Py_ssize_t kept_size, marks_size;
     Py_ssize_t size = self->num_parameters * (Py_ssize_t)sizeof(void *);
-    if (!PyTuple_Check(parts) || PyTuple_Size(parts) != 3 ||
+    if (!PyTuple_Check(parts) || PyTuple_Size(parts) != 4 ||
         PyBytes_AsStringAndSize(PyTuple_GetItem(parts, 1), &kept, &kept_size) ||
         PyBytes_AsStringAndSize(PyTuple_GetItem(parts, 2), &marks, &marks_size) ||
         kept_size != size || marks_size != size) {

@@ -143,33 +143,44 @@ class Kept:
         addresses: for each parameter the memory that its value has to be in still.
 
     Attributes:
-        parts: what `Plan.launch` takes.
+        parts: what `Plan.launch` takes. They may outlive this object, in a thread that calls while
+            another one replaces what is kept.
 
     Raises:
         Closed: one of the buffers was deleted, with its client say.
     """
 
-    __slots__ = ("_addresses", "_buffers", "_handle", "parts")
+    __slots__ = ("_addresses", "_buffers", "parts")
 
     def __init__(self, buffers: Sequence[Buffer | None], addresses: Sequence[int]) -> None:
         self._buffers = buffers
         self._addresses = addresses
         handles = [buffer.handle for buffer in buffers if buffer is not None]
-        self._handle = _Bundle(handles) if handles else None
+        bundle = _Bundle(handles) if handles else None
         pointers = [0 if buffer is None else buffer.handle.pointer for buffer in buffers]
         layout = f"{len(pointers)}P"
         self.parts = (
-            self._handle,
+            bundle,
             struct.pack(layout, *pointers),
             struct.pack(layout, *addresses),
+            _Owner(bundle),
         )
 
     def find(self, parameter: int, address: int) -> Buffer | None:
         """The buffer of a parameter, if its value is in this memory still."""
         return self._buffers[parameter] if self._addresses[parameter] == address else None
 
+
+class _Owner:
+    """Releases a handle when nobody has this object any more."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Handle | None) -> None:
+        self._handle = handle
+
     def __del__(self) -> None:
-        release_soon(getattr(self, "_handle", None))
+        release_soon(self._handle)
 
 
 class _Bundle(Handle):

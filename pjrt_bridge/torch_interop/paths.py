@@ -197,7 +197,8 @@ class Dispatched:
         """Views of parameters as they are now; what cannot be viewed goes in with each call."""
         views: dict[int, tuple[Buffer, int]] = {}
         for index, position, form in (*self._static, *self._staying):
-            tensor = values[position]
+            # Detached, it stays in this memory whatever other threads give to the tensor.
+            tensor = values[position].detach()
             address = tensor.data_ptr()
             buffer = None if self.kept is None else self.kept.find(index, address)
             if buffer is None:

@@ -280,23 +280,25 @@ class StaticInputs:
 
     def buffers(self, tensors: Sequence[torch.Tensor], call: Call) -> list[Buffer | None]:
         """A buffer for each tensor as it is now. The list must not be changed."""
-        marks: list[object]
-        if self._client.shares_host_memory:
-            marks = [tensor.data_ptr() for tensor in tensors]
-        else:
-            marks = [_version_mark(tensor) for tensor in tensors]
+        marks = [self._mark(tensor) for tensor in tensors]
         old_marks, buffers = self._kept
         if marks == old_marks:
             return buffers
         buffers = buffers.copy()
         for index, (tensor, form) in enumerate(zip(tensors, self._forms, strict=True)):
             if marks[index] != old_marks[index]:
-                buffers[index], shared = put(self._client, form, tensor, call)
+                # Detached, it stays in this memory whatever other threads give to the tensor.
+                there = tensor.detach()
+                marks[index] = self._mark(there)
+                buffers[index], shared = put(self._client, form, there, call)
                 if self._client.shares_host_memory and not shared:
                     # A copy does not follow updates of the tensor: it is made in each call.
                     marks[index] = _Never()
         self._kept = marks, buffers
         return buffers
+
+    def _mark(self, tensor: torch.Tensor) -> object:
+        return tensor.data_ptr() if self._client.shares_host_memory else _version_mark(tensor)
 
 
 class _Never:

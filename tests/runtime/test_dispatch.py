@@ -232,6 +232,20 @@ def test_a_value_that_moved_is_stale(no_leaks: Census, client: Client, add: Laun
     assert add.plan.launch([ONES, None], kept.parts, None) is None
 
 
+def test_a_call_may_come_with_what_was_replaced(
+    no_leaks: Census, client: Client, add: Launcher
+) -> None:
+    """Another thread found a parameter elsewhere, while this one was about to call."""
+    weight = torch.ones(64)
+    parts = dispatch.Kept([None, client.put(weight)], [0, weight.data_ptr()]).parts
+    settled()
+    assert add.plan.call((ONES, weight), parts)[0].tolist() == [2.0] * 64
+    weight.data = torch.zeros(64)
+    assert add.plan.call((ONES, weight), parts) is None
+    del parts
+    assert not no_leaks.more.get("Buffer")
+
+
 def test_what_is_kept_ends_with_its_client(no_leaks: Census, plugin: Plugin) -> None:
     client = Client(plugin, {"cpu_device_count": 1})
     launcher = Launcher(client.compile(programs.ADD), [client.put(ONES)])
