@@ -8,7 +8,7 @@ the more of the time that takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder import Builder, Value
@@ -60,18 +60,21 @@ def _pays(x: Value, y: Value) -> bool:
 
 def _product(b: Builder, x: Value, y: Value) -> Call:
     batch = math.prod(x.shape[:-2])
-    work = x.size * y.shape[-1]
     if x.rank == 2:
         result = TensorType((x.shape[0], y.shape[1]), x.dtype)
-        if x.shape[0] >= y.shape[1] or x.shape[0] >= 64:
-            cut = Cut(share(work, x.shape[0]), {"self": 0}, (0,))
-        else:
-            cut = Cut(share(work, y.shape[1]), {"mat2": 1}, (1,))
+        cut = _cut(x, y, ("self", 0), [("mat2", 1)])
         return Call(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
     x, y = (_in_one_batch(b, side) for side in (x, y))
     result = TensorType((batch, x.shape[1], y.shape[2]), x.dtype)
-    cut = Cut(share(work, batch), {"self": 0, "mat2": 0}, (0,))
+    cut = Cut(share(x.size * y.shape[2], batch), {"self": 0, "mat2": 0}, (0,))
     return Call(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
+
+
+def _cut(x: Value, y: Value, left: tuple[str, int], right: Sequence[tuple[str, int]]) -> Cut:
+    """Parts of a product of matrices: of the larger side, since each part packs the other whole."""
+    at = int(y.shape[1] > x.shape[0])
+    length = y.shape[1] if at else x.shape[0]
+    return Cut(share(x.size * y.shape[1], length), dict(right if at else [left]), (at,))
 
 
 def _in_one_batch(b: Builder, side: Value) -> Value:
@@ -101,12 +104,11 @@ def add_product(
     plain = beta == alpha == 1 and bias.shape == (y.shape[1],)
     if not plain or not x.dtype == y.dtype == bias.dtype == BFLOAT16 or not _pays(x, y):
         return None
-    work = x.size * y.shape[1]
     call = Call(
         LINEAR,
         {"input": x, "weight": c.b.transpose(y, (1, 0)), "bias": bias, "out": Out()},
         [c.output],
-        cut=Cut(share(work, x.shape[0]), {"input": 0}, (0,)),
+        cut=_cut(x, y, ("input", 0), [("weight", 0), ("bias", 0)]),
     )
     return only(use(c.b, call, x.dtype))
 
