@@ -19,8 +19,16 @@ _ROUNDS = 3
 
 def figures(rounds: int) -> Iterator[Figure]:
     """Placement and emission of a decoder, for inference and for a training step."""
+    _begin()
     for training in (False, True):
         yield _figure(min(rounds, _ROUNDS), training=training)
+
+
+def _begin() -> None:
+    """What a process does once, and a machine: imports, and trying PyTorch's kernels."""
+    layer = torch.compile(torch.nn.Linear(256, 256), backend="pjrt")
+    with torch.no_grad():
+        layer(torch.ones(64, 256))
 
 
 def _figure(rounds: int, *, training: bool) -> Figure:

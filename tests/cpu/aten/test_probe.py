@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from pjrt_bridge.runtime.cache import Cache
-from pjrt_bridge_cpu.aten import probe, trial
+from pjrt_bridge_cpu.aten import probe
 from pjrt_bridge_cpu.aten.checks import checks
 from pjrt_bridge_cpu.aten.probe import Probed
+from pjrt_bridge_cpu.aten.trial import Trial
 from tests.cpu.aten.comparing import compare
 
 MM = "aten::mm.out float32"
@@ -57,7 +58,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_uses_are_tried_and_right_here(library: Path) -> None:
     probed = probe.probe(library)
     assert probed.final
-    assert set(probed.findings) == {use for check in checks() for use in trial.uses(check)}
+    assert set(probed.findings) == {use for check in checks() for use in Trial(check).uses}
     assert not [reason for reason in probed.findings.values() if reason]
 
 

@@ -9,9 +9,10 @@ import torch
 
 from pjrt_bridge import registry
 from pjrt_bridge.runtime import Client
-from pjrt_bridge_cpu.aten import calls, library, probe, rules, trial
+from pjrt_bridge_cpu.aten import calls, library, probe, rules
 from pjrt_bridge_cpu.aten.checks import NUMBERS, Check, checks
 from pjrt_bridge_cpu.aten.operators import OPERATORS
+from pjrt_bridge_cpu.aten.trial import Trial
 from tests.cpu.aten.comparing import compare
 from tests.cpu.aten.test_rows import FLOATING, ORDERED, every_dimension
 
@@ -43,8 +44,8 @@ def _off_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_right_ones(device: Client) -> None:
     for dtype in (torch.float32, torch.bfloat16, torch.int64):
         x = torch.stack([torch.randperm(128) for _ in range(40)]).to(dtype)
-        assert trial.judge(device, check("aten.argmax.default", 1, x=x)) == ""
-        assert trial.judge(device, check("aten.sort.default", 1, x=x)) == ""
+        assert Trial(check("aten.argmax.default", 1, x=x)).judge(device) == ""
+        assert Trial(check("aten.sort.default", 1, x=x)).judge(device) == ""
 
 
 @pytest.mark.parametrize("_off_by", [1], indirect=True)
@@ -52,14 +53,14 @@ def test_right_ones(device: Client) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 def test_a_place_is_not_nearly_right(device: Client, dtype: torch.dtype) -> None:
     x = torch.stack([torch.randperm(150) for _ in range(40)]).to(dtype)
-    assert "not PyTorch's" in trial.judge(device, check("aten.argmax.default", 1, x=x))
+    assert "not PyTorch's" in Trial(check("aten.argmax.default", 1, x=x)).judge(device)
 
 
 @pytest.mark.parametrize("_off_by", [0.1, float("nan")], indirect=True)
 @pytest.mark.usefixtures("_off_by")
 def test_wrong_numbers(device: Client) -> None:
     x = torch.rand(40, 150)
-    assert "not PyTorch's" in trial.judge(device, check("aten._softmax.default", 1, False, x=x))
+    assert "not PyTorch's" in Trial(check("aten._softmax.default", 1, False, x=x)).judge(device)
 
 
 def test_one_that_cannot_be_made_says_why(device: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +69,7 @@ def test_one_that_cannot_be_made_says_why(device: Client, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(rules, "emit", emit)
     x = torch.rand(40, 150)
-    reason = trial.judge(device, check("aten._softmax.default", 1, False, x=x))
+    reason = Trial(check("aten._softmax.default", 1, False, x=x)).judge(device)
     assert "aten._softmax.default of float32[40, 150]: " in reason
     assert "Dimension out of range" in reason
 
@@ -87,9 +88,9 @@ def test_every_use_along_rows_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         functions = FLOATING | ORDERED if dtype.is_floating_point else ORDERED
         compare(every_dimension(functions), torch.ones(2, 3).to(dtype))
     assert len(asked) > 30
-    assert asked <= {use for item in checks() for use in trial.uses(item)}
+    assert asked <= {use for item in checks() for use in Trial(item).uses}
 
 
 def test_every_operator_is_used_by_a_check() -> None:
-    used = {use.split()[0] for item in checks() for use in trial.uses(item)}
+    used = {use.split()[0] for item in checks() for use in Trial(item).uses}
     assert used == {str(operator).removesuffix(".") for operator in OPERATORS}

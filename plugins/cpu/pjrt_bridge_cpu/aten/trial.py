@@ -25,24 +25,57 @@ from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge_cpu.aten import library as torch_library
 from pjrt_bridge_cpu.aten.checks import Check, checks
-from pjrt_bridge_cpu.aten.rules import Usable, Use
+from pjrt_bridge_cpu.aten.rules import Use
 from pjrt_bridge_cpu.aten.uses import lowerings
 from pjrt_bridge_cpu.kernels import kernels
 
 
-def judge(client: Client, check: Check) -> str:
-    """Why a use is wrong here, or nothing."""
-    expected = check.expected()
-    try:
-        executable = client.compile(_program(check, expected, lambda name: True))
-        found = executable.execute([client.put(_array(tensor)) for tensor in check.tensors])
-        arrays = [np.asarray(result) for result in found]
-    except PjrtBridgeError as error:
-        return f"{check}: {error}"
-    wanted = [_array(tensor) for tensor in expected if tensor is not None]
-    if not all(_agree(*pair, check.tolerance) for pair in zip(arrays, wanted, strict=True)):
-        return f"{check}: its numbers are not PyTorch's"
-    return ""
+class Trial:
+    """A check as a program.
+
+    Attributes:
+        uses: the names of what it uses.
+        program: the use.
+    """
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._expected = check.expected()
+        self.uses: list[str] = []
+        self.program = self._lowered()
+
+    def judge(self, client: Client) -> str:
+        """Why a use is wrong here, or nothing."""
+        check = self._check
+        try:
+            executable = client.compile(self.program)
+            found = executable.execute([client.put(array(tensor)) for tensor in check.tensors])
+            arrays = [np.asarray(result) for result in found]
+        except PjrtBridgeError as error:
+            return f"{check}: {error}"
+        wanted = [array(tensor) for tensor in self._expected if tensor is not None]
+        if not all(_agree(*pair, check.tolerance) for pair in zip(arrays, wanted, strict=True)):
+            return f"{check}: its numbers are not PyTorch's"
+        return ""
+
+    def _lowered(self) -> Program:
+        check = self._check
+        types = [_type(tensor) for tensor in check.tensors]
+        outputs = [None if tensor is None else _type(tensor) for tensor in self._expected]
+        use = Use(self._note)
+        builder = Builder(types, name="probe")
+        context = Context(builder, outputs).using(kernels(use))
+        lowering = lowerings(use).get(check.operator) or portable.find(check.operator)
+        assert lowering is not None
+        values = builder.parameters
+        keywords = {name: values[place] for name, place in check.keywords.items()}
+        found = lowering(context, *check.arguments(builder.transpose, values), **keywords)
+        several = found if isinstance(found, tuple) else (found,)
+        return builder.finish([value for value in several if value is not None])
+
+    def _note(self, use: str) -> bool:
+        self.uses.append(use)
+        return True
 
 
 def _agree(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], tolerance: float) -> bool:
@@ -56,38 +89,12 @@ def _agree(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], tolerance:
     return np.allclose(left, right, rtol=0, atol=limit, equal_nan=True)
 
 
-def uses(check: Check) -> list[str]:
-    """The names of what a check uses."""
-    names: list[str] = []
-
-    def note(name: str) -> bool:
-        names.append(name)
-        return True
-
-    _program(check, check.expected(), note)
-    return names
-
-
-def _program(check: Check, expected: Sequence[Any], usable: Usable) -> Program:
-    types = [_type(tensor) for tensor in check.tensors]
-    outputs = [None if tensor is None else _type(tensor) for tensor in expected]
-    use = Use(usable)
-    builder = Builder(types, name="probe")
-    context = Context(builder, outputs).using(kernels(use))
-    lowering = lowerings(use).get(check.operator) or portable.find(check.operator)
-    assert lowering is not None
-    values = builder.parameters
-    keywords = {name: values[place] for name, place in check.keywords.items()}
-    found = lowering(context, *check.arguments(builder.transpose, values), **keywords)
-    several = found if isinstance(found, tuple) else (found,)
-    return builder.finish([value for value in several if value is not None])
-
-
 def _type(tensor: torch.Tensor) -> TensorType:
     return TensorType(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+def array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The numbers of a tensor."""
     # NumPy does not know bfloat16 by PyTorch's word.
     if tensor.dtype == torch.bfloat16:
         bits = tensor.contiguous().view(torch.int16).numpy()
@@ -103,9 +110,10 @@ def main(arguments: Sequence[str]) -> None:
     for index, check in enumerate(checks()):
         if index < int(first):
             continue
-        about = {"index": index, "check": str(check), "uses": uses(check)}
+        trial = Trial(check)
+        about = {"index": index, "check": str(check), "uses": trial.uses}
         print(json.dumps(about), flush=True)
-        print(json.dumps({**about, "reason": missing or judge(client, check)}), flush=True)
+        print(json.dumps({**about, "reason": missing or trial.judge(client)}), flush=True)
 
 
 if __name__ == "__main__":
