@@ -22,14 +22,16 @@
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Raised with every change of what Python passes or expects. */
-#define REVISION 6
+#define REVISION 7
 
 /* -- the PJRT C API ---------------------------------------------------------------------------- */
 
@@ -769,11 +771,29 @@ typedef struct {
     Dropped dropped;
 } Ending;
 
+static int64_t nanoseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Stay awake until an event is signalled, or for so many nanoseconds: to wake a thread takes longer
+   than many programs do. Whoever else wants the core gets it. */
+#define AWAKE 200000
+
+static void linger(Plan *plan, void *event) {
+    int64_t end = nanoseconds() + AWAKE;
+    while (!is_ready(plan, event) && nanoseconds() < end) {
+        sched_yield();
+    }
+}
+
 /* Wait for the end, give back what is not needed any more, and look where the results are. Without
    the GIL. */
 static Ending await_end(Run *self, void *done) {
     Plan *plan = self->plan;
     Ending ending = {.function = "Event_Await", .made = nothing};
+    linger(plan, done);
     {
         ARGS(plan, Event_Await, .event = done);
         ending.error = CALL(plan, Event_Await);

@@ -87,7 +87,8 @@ def test_all_convolutions_forward_and_backward(
     name: str, transposed: bool, dtype: torch.dtype, bias: bool, written: Counter[str]
 ) -> None:
     run(name, transposed, dtype, bias)
-    assert written["convolution_backward.default"]
+    # The plugin's own form of a depthwise convolution is faster.
+    assert bool(written["convolution_backward.default"]) == (name != "depthwise")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, slow(torch.bfloat16)])

@@ -38,9 +38,10 @@ class AtenReductions(Kernels):
         last = sorted(dims) == list(range(first, x.rank))
         if operator is None or not last or not _takes(x):
             return super().reduce(b, fold, x, dims)
-        # All elements: rows first, side by side, then what is left of them.
-        kept = x.shape[:first] or x.shape[:1]
-        rows, length = math.prod(kept), math.prod(x.shape[len(kept) :])
+        # All elements: as a few rows first, then what is left of them.
+        kept = x.shape[:first] or (_divisor(x.size),)
+        rows = math.prod(kept)
+        length = x.size // rows
         call = Call(
             operator,
             {"self": b.reshape(x, (rows, length)), "dim": (1,), "out": Out()},
@@ -53,6 +54,14 @@ class AtenReductions(Kernels):
         if first:
             return b.reshape(found[0], kept)
         return super().reduce(b, fold, found[0], (0,))
+
+
+_ROWS = 64
+"""Of all elements. XLA runs a program of less than a thousand additions on the thread that calls."""
+
+
+def _divisor(size: int) -> int:
+    return next(rows for rows in range(_ROWS, 0, -1) if size % rows == 0)
 
 
 def _takes(x: Value) -> bool:
