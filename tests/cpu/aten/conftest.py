@@ -18,6 +18,7 @@ from pjrt_bridge_cpu.aten import (
     reductions,
     rows,
     rules,
+    tables,
 )
 
 
@@ -40,7 +41,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every use is allowed, worth a call from one element on, and cut into parts of one each."""
     monkeypatch.setattr(rules, "_PART", 0)
     monkeypatch.setattr(probe, "is_usable", lambda library, use: True)
-    for module in (attention, convolution, products, reductions, rows):
+    for module in (attention, convolution, products, reductions, rows, tables):
         monkeypatch.setattr(module, "LEAST", 1)
     monkeypatch.setattr(products, "NARROWEST", 1)
     monkeypatch.setattr(products, "ROWS", 1 << 62)

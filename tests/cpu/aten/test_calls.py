@@ -50,7 +50,7 @@ def test_the_attributes_of_a_product() -> None:
         "stack": [OPERAND, 0, OPERAND, 1, RESULT, 0],
         "returns": [-1],
         "cuts": [0, -1, 0],
-        "grain": [2],
+        "grain": [2, 1],
     }
     assert all(value.dtype == np.int64 for value in found.values() if not isinstance(value, str))
 

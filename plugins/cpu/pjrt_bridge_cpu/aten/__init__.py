@@ -11,8 +11,8 @@ such a program is kept in the compile cache like any other.
 - `operators` is the exact list of operators, in the words in which PyTorch states them.
 - `calls` writes a call of one into a program.
 - `library` finds PyTorch's library, compares those words, and registers the custom call.
-- `rules`, `convolution`, `attention`, `products` and `rows` decide which uses are calls; others go
-  the portable way.
+- `rules`, `convolution`, `attention`, `products`, `rows` and `tables` decide which uses are calls;
+  others go the portable way.
 - `probe` tries each use in a process of its own, once for each build of the plugin and of PyTorch.
   One that ends that process or gives other numbers than the operator itself is not used.
 

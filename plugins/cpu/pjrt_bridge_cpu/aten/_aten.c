@@ -24,6 +24,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -32,6 +33,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* -- XLA's side ------------------------------------------------------------------------------ */
 
@@ -232,7 +234,7 @@ typedef struct {
     const Frame *frame;
     const Operator *operator;
     Numbers orders, stack, returns, cuts;
-    int64_t grain;
+    int64_t grain, pieces; /* The least length of a part; parts for each thread. */
     bool is_cut;
     int64_t length; /* Of what is cut. */
 } Call;
@@ -601,12 +603,25 @@ threads_of(const Frame *frame)
     return count;
 }
 
+/* To wake a thread takes longer than what is left of most calls. */
+#define AWAKE 200000
+
+static int64_t
+nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
 static int
 run_in_parts(const Call *call, char *message)
 {
     const Frame *frame = call->frame;
     int64_t most = call->grain > 0 ? call->length / call->grain : 1;
-    int64_t parts = most > 1 ? threads_of(frame) : 1;
+    int64_t threads = most > 1 ? threads_of(frame) : 1, parts = threads;
+    if (call->pieces > 1 && threads > 1)
+        parts = call->pieces < most / threads ? threads * call->pieces : most;
     if (parts > most)
         parts = most;
     Work *work = malloc(sizeof *work);
@@ -616,8 +631,8 @@ run_in_parts(const Call *call, char *message)
     atomic_init(&work->holders, 1);
     pthread_mutex_init(&work->lock, NULL);
     pthread_cond_init(&work->changed, NULL);
-    /* One thread more than there are parts left: one that sleeps may wake late. */
-    for (int64_t i = 0; i < work->parts && work->parts > 1; i++) {
+    /* One thread more than there is work for: one that sleeps may wake late. */
+    for (int64_t i = 0; i < threads && i < work->parts && work->parts > 1; i++) {
         ScheduleArgs args = {sizeof args, NULL, frame->context, task, work};
         atomic_fetch_add(&work->holders, 1);
         Error *error = frame->api->schedule(&args);
@@ -628,8 +643,9 @@ run_in_parts(const Call *call, char *message)
         }
     }
     take_parts(work);
-    for (int spins = 0; spins < 20000 && atomic_load(&work->done) < work->parts; spins++)
-        ;
+    for (int64_t end = nanoseconds() + AWAKE;
+         atomic_load(&work->done) < work->parts && nanoseconds() < end;)
+        sched_yield();
     if (atomic_load(&work->done) < work->parts) {
         pthread_mutex_lock(&work->lock);
         while (atomic_load(&work->done) < work->parts)
@@ -748,13 +764,14 @@ read_call(const Frame *frame, Call *call, char *message)
         return fail(message, "'%.*s.%.*s' is no operator that it may call",
                     name->size < 64 ? (int)name->size : 64, name->data,
                     overload->size < 64 ? (int)overload->size : 64, overload->data);
-    if (call->cuts.size != count || grain.size != 1 ||
+    if (call->cuts.size != count || grain.size != 2 ||
         call->returns.size != call->operator->returns)
         return fail(message, "its attributes are not those that the bridge writes");
     for (int64_t i = 0; i < call->returns.size; i++)
         if (call->returns.data[i] >= frame->results.count)
             return fail(message, "result %lld is none", (long long)call->returns.data[i]);
     call->grain = grain.data[0];
+    call->pieces = grain.data[1];
     return check_buffers(call, message) || check_cuts(call, message) ? -1 : 0;
 }
 

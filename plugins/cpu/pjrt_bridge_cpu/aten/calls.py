@@ -14,7 +14,7 @@ from pjrt_bridge.stablehlo.orders import memory_order
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten.operators import REQUIRED, Operator, Parameter
 
-TARGET = "pjrt_bridge.aten.1"
+TARGET = "pjrt_bridge.aten.2"
 """Name of the custom call. Its number changes with what the words of a call mean, because programs
 with such calls are kept on disk."""
 
@@ -40,11 +40,14 @@ class Cut:
         grain: the least length of a part.
         operands: the dimension by argument; one that is absent is needed whole by every part.
         results: the dimension by result.
+        pieces: parts for each thread. Where a part costs nothing of its own there may be several:
+            others do what one that wakes late has not begun.
     """
 
     grain: int
     operands: Mapping[str, int]
     results: Sequence[int]
+    pieces: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,9 +99,10 @@ def emit(b: Builder, call: Call) -> tuple[Value, ...]:
     orders = [call.orders.get(name) or memory_order(value) for name, value in operands.items()]
     results = call.result_orders
     orders += [tuple(range(item.rank)) for item in call.results] if results is None else results
-    cuts = [-1] * len(orders)
+    cuts, grain = [-1] * len(orders), (0, 1)
     if call.cut is not None:
         cuts = [call.cut.operands.get(name, -1) for name in operands] + list(call.cut.results)
+        grain = call.cut.grain, call.cut.pieces
     config = {
         "name": call.operator.name,
         "overload": call.operator.overload,
@@ -107,7 +111,7 @@ def emit(b: Builder, call: Call) -> tuple[Value, ...]:
         "stack": _numbers(stack),
         "returns": _numbers([-1 if result is None else result for result in call.returns]),
         "cuts": _numbers(cuts),
-        "grain": _numbers([0 if call.cut is None else call.cut.grain]),
+        "grain": _numbers(grain),
     }
     layouts = [tuple(reversed(order)) for order in orders]
     return b.custom_call(

@@ -66,6 +66,8 @@ def checks() -> Iterator[Check]:
         yield from _products(dtype)
         yield from _convolutions(dtype)
         yield from _attention(dtype)
+        table, places = _drawn((300, 450), dtype), torch.arange(0, 296, 8).reshape(1, 37)
+        yield Check("aten.embedding.default", (table, places))
         for operator in ("_softmax", "_log_softmax"):
             yield _rows(operator, dtype, -1, False)
     for dtype in NUMBERS:

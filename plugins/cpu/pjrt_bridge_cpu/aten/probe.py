@@ -31,7 +31,7 @@ SECONDS = 60.0
 MODULE = "pjrt_bridge_cpu.aten.trial"
 """What the process runs."""
 
-_FORMAT = "2"
+_FORMAT = "3"
 _LIMIT = 1_000_000
 
 _lock = threading.Lock()

@@ -14,7 +14,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering.kernels import Fold, Kernels
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
 from pjrt_bridge_cpu.aten.operators import AMAX, AMIN, SUM, Operator
-from pjrt_bridge_cpu.aten.rules import FLOAT32, Use, share
+from pjrt_bridge_cpu.aten.rules import FLOAT32, PIECES, Use, share
 
 LEAST = 1 << 16
 """Elements from which on it is worth a call."""
@@ -46,7 +46,7 @@ class AtenReductions(Kernels):
             operator,
             {"self": b.reshape(x, (rows, length)), "dim": (1,), "out": Out()},
             [TensorType((rows,), x.dtype)],
-            cut=Cut(share(x.size, rows), {"self": 0}, (0,)),
+            cut=Cut(share(x.size, rows), {"self": 0}, (0,), PIECES),
         )
         found = self.use(b, call, x.dtype) if rows > 1 < length else None
         if found is None:
@@ -57,7 +57,7 @@ class AtenReductions(Kernels):
 
 
 _ROWS = 64
-"""Of all elements. XLA runs a program of less than a thousand additions on the thread that calls."""
+"""Of all elements. XLA runs a program of fewer than 1,000 additions on the thread that calls."""
 
 
 def _divisor(size: int) -> int:

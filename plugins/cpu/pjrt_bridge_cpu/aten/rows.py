@@ -15,7 +15,7 @@ from pjrt_bridge.torch_interop.lowering.context import Context, axis
 from pjrt_bridge_cpu.aten import operators
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
 from pjrt_bridge_cpu.aten.operators import Operator
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, only, share
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, PIECES, Rule, Use, only, share
 
 LEAST = 4_096
 """Elements from which on it is worth a call."""
@@ -117,7 +117,7 @@ def _along(
     cut = None
     # Every part has to lie in one piece.
     if x.rank > 1 and at > 0:
-        cut = Cut(share(cost * x.size, x.shape[0]), {"self": 0}, (0,) * len(outs))
+        cut = Cut(share(cost * x.size, x.shape[0]), {"self": 0}, (0,) * len(outs), PIECES)
     places = {name: Out(index) for index, name in enumerate(outs)}
     call = Call(
         operator,

@@ -83,3 +83,6 @@ def share(work: int, length: int) -> int:
 
 _PART = 1 << 18
 """Work of a part that takes about as long as waking a thread, some 50 us."""
+
+PIECES = 4
+"""Parts for each thread of what goes through rows."""

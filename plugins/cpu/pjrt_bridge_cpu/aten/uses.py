@@ -7,7 +7,16 @@ from functools import partial
 
 from pjrt_bridge.registry.hookspecs import Lowering
 from pjrt_bridge.runtime import Client
-from pjrt_bridge_cpu.aten import attention, convolution, is_off, probe, products, rows, rules
+from pjrt_bridge_cpu.aten import (
+    attention,
+    convolution,
+    is_off,
+    probe,
+    products,
+    rows,
+    rules,
+    tables,
+)
 from pjrt_bridge_cpu.aten.library import connect
 from pjrt_bridge_cpu.aten.rules import Rule, Use
 
@@ -16,6 +25,7 @@ RULES: Mapping[str, Rule] = {
     **convolution.RULES,
     **products.RULES,
     **rows.RULES,
+    **tables.RULES,
 }
 """By operator of a graph."""
 

@@ -1,0 +1,71 @@
+"""Rows of a table by their places, as an embedding looks them up.
+
+XLA's compiler copies them element by element. A place out of range is an error here, as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.orders import is_in_memory, memory_order
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
+from pjrt_bridge_cpu.aten.operators import INDEX_SELECT
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, PIECES, Rule, Use, share
+
+LEAST = 1 << 14
+"""Elements of the result from which on it is worth a call."""
+
+
+def embedding(
+    c: Context,
+    use: Use,
+    table: Value,
+    places: Value,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Value | None:
+    """`aten.embedding`; what it says beyond the places is for its gradient."""
+    return index_select(c, use, table, 0, places)
+
+
+def index_select(c: Context, use: Use, table: Value, dim: int, places: Value) -> Value | None:
+    """`aten.index_select` of rows."""
+    if table.rank != 2 or dim % 2 or not _takes(table, places):
+        return None
+    width = table.shape[1]
+    result = TensorType((places.size, width), table.dtype)
+    call = Call(
+        INDEX_SELECT,
+        {
+            "self": table,
+            "dim": 0,
+            "index": c.b.reshape(places, (places.size,)),
+            "out": Out(),
+        },
+        [result],
+        cut=Cut(share(places.size * width, places.size), {"index": 0}, (0,), PIECES),
+    )
+    found = use(c.b, call, table.dtype)
+    return None if found is None else c.reshape(found[0], c.output.shape)
+
+
+def _takes(table: Value, places: Value) -> bool:
+    """Whether a table lies as it is wanted: laying it out anew takes longer than the rest."""
+    return (
+        table.dtype in (FLOAT32, BFLOAT16)
+        and str(places.dtype) in ("int32", "int64")
+        and places.size * table.shape[1] >= LEAST
+        and is_in_memory(table)
+        and memory_order(table) == (0, 1)
+    )
+
+
+RULES: Mapping[str, Rule] = {
+    "aten.embedding.default": embedding,
+    "aten.index_select.default": index_select,
+}
+"""By operator of a graph."""
