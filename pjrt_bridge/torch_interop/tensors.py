@@ -9,7 +9,7 @@ program permutes it, which costs nothing where the compiler can read it in that 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -272,6 +272,9 @@ class StaticInputs:
     def __init__(self, client: Client, forms: Sequence[Form]) -> None:
         self._client = client
         self._forms = tuple(forms)
+        self._mark: Callable[[torch.Tensor], object] = (
+            torch.Tensor.data_ptr if client.shares_host_memory else _version_mark
+        )
         # One tuple, replaced as a whole: other threads see marks and buffers that belong together.
         self._kept: tuple[list[object], list[Buffer | None]] = (
             [_Never() for _ in self._forms],
@@ -280,7 +283,7 @@ class StaticInputs:
 
     def buffers(self, tensors: Sequence[torch.Tensor], call: Call) -> list[Buffer | None]:
         """A buffer for each tensor as it is now. The list must not be changed."""
-        marks = [self._mark(tensor) for tensor in tensors]
+        marks = list(map(self._mark, tensors))
         old_marks, buffers = self._kept
         if marks == old_marks:
             return buffers
@@ -296,9 +299,6 @@ class StaticInputs:
                     marks[index] = _Never()
         self._kept = marks, buffers
         return buffers
-
-    def _mark(self, tensor: torch.Tensor) -> object:
-        return tensor.data_ptr() if self._client.shares_host_memory else _version_mark(tensor)
 
 
 class _Never:

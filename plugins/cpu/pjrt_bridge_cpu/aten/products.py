@@ -8,7 +8,7 @@ the more of the time that takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder import Builder, Value
@@ -62,7 +62,7 @@ def _product(b: Builder, x: Value, y: Value) -> Call:
     batch = math.prod(x.shape[:-2])
     if x.rank == 2:
         result = TensorType((x.shape[0], y.shape[1]), x.dtype)
-        cut = _cut(x, y, ("self", 0), [("mat2", 1)])
+        cut = _cut(x, y, {"self": 0}, {"mat2": 1})
         return Call(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
     x, y = (_in_one_batch(b, side) for side in (x, y))
     result = TensorType((batch, x.shape[1], y.shape[2]), x.dtype)
@@ -70,11 +70,13 @@ def _product(b: Builder, x: Value, y: Value) -> Call:
     return Call(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
 
 
-def _cut(x: Value, y: Value, left: tuple[str, int], right: Sequence[tuple[str, int]]) -> Cut:
+def _cut(x: Value, y: Value, left: Mapping[str, int], right: Mapping[str, int]) -> Cut:
     """Parts of a product of matrices: of the larger side, since each part packs the other whole."""
-    at = int(y.shape[1] > x.shape[0])
-    length = y.shape[1] if at else x.shape[0]
-    return Cut(share(x.size * y.shape[1], length), dict(right if at else [left]), (at,))
+    rows, columns = x.shape[0], y.shape[1]
+    work = x.size * columns
+    if columns > rows:
+        return Cut(share(work, columns), right, (1,))
+    return Cut(share(work, rows), left, (0,))
 
 
 def _in_one_batch(b: Builder, side: Value) -> Value:
@@ -108,7 +110,7 @@ def add_product(
         LINEAR,
         {"input": x, "weight": c.b.transpose(y, (1, 0)), "bias": bias, "out": Out()},
         [c.output],
-        cut=_cut(x, y, ("input", 0), [("weight", 0), ("bias", 0)]),
+        cut=_cut(x, y, {"input": 0}, {"weight": 0, "bias": 0}),
     )
     return only(use(c.b, call, x.dtype))
 

@@ -19,6 +19,9 @@ from pjrt_bridge_cpu.aten.rules import FLOAT32, PIECES, Use, share
 LEAST = 1 << 16
 """Elements from which on it is worth a call."""
 
+_ROWS = 64
+"""Of all elements. XLA runs a program of fewer than 1,000 additions on the thread that calls."""
+
 _OPERATORS: Mapping[Fold, Operator] = {"sum": SUM, "max": AMAX, "min": AMIN}
 
 
@@ -54,10 +57,6 @@ class AtenReductions(Kernels):
         if first:
             return b.reshape(found[0], kept)
         return super().reduce(b, fold, found[0], (0,))
-
-
-_ROWS = 64
-"""Of all elements. XLA runs a program of fewer than 1,000 additions on the thread that calls."""
 
 
 def _divisor(size: int) -> int:
