@@ -62,9 +62,7 @@ def partition(graph: Graph, *, min_segment: int = 1) -> Partition:
     settled = _settled(graph, maker, cheap)
     moved: dict[int, int] = {}
     while True:
-        groups = min(
-            (_levels(before, settled, cheap, on_device, first) for first in (True, False)), key=len
-        )
+        groups = _fewest_groups(before, settled, cheap, on_device)
         small = {
             index: work
             for group in groups
@@ -100,35 +98,52 @@ def _settled(graph: Graph, maker: Mapping[int, int], cheap: Sequence[bool]) -> l
     return settled
 
 
+def _fewest_groups(
+    before: Sequence[Sequence[int]],
+    settled: Sequence[bool],
+    cheap: Sequence[bool],
+    on_device: Sequence[bool],
+) -> list[list[int]]:
+    """Settled nodes by level, where the first level is on that side with which there are fewer."""
+    found = [_levels(before, settled, cheap, on_device, first) for first in (True, False)]
+    # A level may be empty when it is the first one: no node of that side comes before the others.
+    levels = min(found, key=lambda levels: len(set(levels)))
+    groups: list[list[int]] = [[] for _ in range(max(levels, default=-1) + 1)]
+    for index, level in enumerate(levels):
+        if level >= 0:
+            groups[level].append(index)
+    return [group for group in groups if group]
+
+
 def _levels(
     before: Sequence[Sequence[int]],
     settled: Sequence[bool],
     cheap: Sequence[bool],
     on_device: Sequence[bool],
     device_first: bool,
-) -> list[list[int]]:
-    """Settled nodes by level; the first level runs on the device or on the host as asked."""
+) -> list[int]:
+    """The level of each node, -1 for one that is not settled.
+
+    The first level runs on the device or on the host as asked.
+    """
     levels: list[int] = []
-    groups: list[list[int]] = [[]]
+    reached: list[int] = []
     # Even levels run where the first one does.
     wanted = [place == device_first for place in on_device]
     for index, earlier in enumerate(before):
         level = 0
         for other in earlier:
-            if levels[other] > level:
-                level = levels[other]
-        if settled[index]:
-            reached = level
-            if (level % 2 == 0) != wanted[index]:
-                level += 1
-            if level == len(groups):
-                groups.append([])
-            groups[level].append(index)
-            if cheap[index]:
-                # Who reads a cheap node computes it anew, and waits only for what that reads.
-                level = reached
-        levels.append(level)
-    return [group for group in groups if group]
+            if reached[other] > level:
+                level = reached[other]
+        if not settled[index]:
+            levels.append(-1)
+            reached.append(level)
+            continue
+        own = level if (level % 2 == 0) == wanted[index] else level + 1
+        levels.append(own)
+        # Who reads a cheap node computes it anew, and waits only for what that reads.
+        reached.append(level if cheap[index] else own)
+    return levels
 
 
 def _with_cheap(
@@ -165,12 +180,16 @@ def _segment(
     graph: Graph, on_device: bool, group: Sequence[int], indices: Sequence[int], needed: set[int]
 ) -> Segment:
     """A group with the cheap nodes that it reads; what it reads from before is needed then."""
-    nodes = [graph.nodes[index] for index in indices]
-    made = {value for node in nodes for value in node.outputs}
-    read = dict.fromkeys(value for node in nodes for value in node.inputs)
-    inputs = tuple(value for value in read if value not in made)
+    made: set[int] = set()
+    read: dict[int, None] = {}
+    for index in indices:
+        node = graph.nodes[index]
+        for value in node.inputs:
+            if value not in made:
+                read[value] = None
+        made.update(node.outputs)
     outputs = tuple(
-        value for index in group for value in graph.nodes[index].outputs if value in needed
+        [value for index in group for value in graph.nodes[index].outputs if value in needed]
     )
-    needed.update(inputs)
-    return Segment(on_device, tuple(indices), inputs, outputs)
+    needed.update(read)
+    return Segment(on_device, tuple(indices), tuple(read), outputs)

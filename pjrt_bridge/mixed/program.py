@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from pjrt_bridge.mixed.graph import Graph
 from pjrt_bridge.mixed.partition import Segment
@@ -20,9 +18,6 @@ class Pending(Protocol):
 
     def abandon(self) -> None:
         """Wait until it reads and writes nothing any more; whether it failed does not matter."""
-
-
-_UNTIMED = nullcontext()
 
 
 class Call:
@@ -62,16 +57,15 @@ class Call:
         """Bytes that were copied to cross."""
         return sum(self.copied)
 
-    def timing(self) -> AbstractContextManager[object]:
-        """Take the time of a `with` block that runs the current segment, if the call is timed."""
-        return _UNTIMED if self.seconds is None else self._timed(self.seconds)
-
-    @contextmanager
-    def _timed(self, seconds: list[float]) -> Iterator[None]:
+    def run(self, runner: Runner, values: list[Any]) -> Sequence[Any]:
+        """What a runner gives for the current segment; takes the time if the call is timed."""
+        if self.seconds is None:
+            return runner(values, self)
         started = self.started[self.at] = time.perf_counter_ns()
-        yield
+        results = runner(values, self)
         self.finish()
-        seconds[self.at] = (time.perf_counter_ns() - started) / 1e9
+        self.seconds[self.at] = (time.perf_counter_ns() - started) / 1e9
+        return results
 
     def crossed(self, at: int, nbytes: int, *, shared: bool) -> None:
         """Count a value that crossed between the host and the device segment at an index."""
@@ -103,8 +97,7 @@ return before its results are there, and then tells the call.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     run: Runner
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -165,16 +158,15 @@ class MixedProgram:
         for slot in self._unread:
             slots[slot] = None
         try:
-            for at, step in enumerate(self._steps):
+            for at, (runner, reads, writes, drops) in enumerate(self._steps):
                 call.at = at
-                with call.timing():
-                    values = step.run([slots[slot] for slot in step.reads], call)
-                for slot, value in zip(step.writes, values, strict=True):
+                values = call.run(runner, [slots[slot] for slot in reads])
+                for slot, value in zip(writes, values, strict=True):
                     slots[slot] = value
                 # Also the local names: they would keep the values of the last segment alive.
                 del values
                 value = None
-                for slot in step.drops:
+                for slot in drops:
                     slots[slot] = None
             call.finish()
         except BaseException:

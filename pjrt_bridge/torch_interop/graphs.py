@@ -51,8 +51,7 @@ class HostGraph:
 
     def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
-        with call.timing():
-            return self._segment.start(arguments, call)
+        return call.run(self._segment.start, arguments)
 
 
 class DeviceGraph:
@@ -80,13 +79,15 @@ class DeviceGraph:
         """The outputs; empties the list of arguments."""
         given = list(arguments)
         arguments.clear()
-        with call.timing():
-            results = self._segment.run(given, call)
-            if results is None:
-                return self._host.start(given, call)
-            for position, index in self._segment.emitted.mutations:
-                update(given[position], results[index])
-            return self._segment.outputs(given, results)
+        return call.run(self._run, given)
+
+    def _run(self, given: list[Any], call: Call) -> Sequence[Any]:
+        results = self._segment.run(given, call)
+        if results is None:
+            return self._host.start(given, call)
+        for position, index in self._segment.emitted.mutations:
+            update(given[position], results[index])
+        return self._segment.outputs(given, results)
 
 
 def update(argument: torch.Tensor, value: torch.Tensor) -> None:
