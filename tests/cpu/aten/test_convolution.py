@@ -103,6 +103,39 @@ def test_sides_that_lie_otherwise(dtype: torch.dtype, written: Counter[str]) -> 
     assert written["mkldnn_convolution.default"] >= 4
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_kernels_of_one_place_in_bfloat16_are_products(bias: bool, written: Counter[str]) -> None:
+    conv = torch.nn.functional.conv2d
+    x = torch.randn(3, 40, 9, 7).to(torch.bfloat16, memory_format=torch.channels_last)
+    weight, b = torch.randn(50, 40, 1, 1).bfloat16(), torch.randn(50).bfloat16()
+    compare(lambda *sides: conv(*sides), x, weight, *((b,) if bias else ()), train=True)
+    assert written["linear.out"]
+    written.clear()
+    compare(lambda x, w: conv(x, w, stride=2), x, weight)
+    compare(lambda x, w: conv(x, w, padding=1), x, weight)
+    compare(lambda x, w: conv(x, w[:, :20], groups=2), x, weight)
+    compare(conv, x.contiguous(), weight)
+    compare(conv, x.float(), weight.float())
+    assert written["mkldnn_convolution.default"] >= 5
+    assert not written["linear.out"]
+
+
+def test_the_smaller_side_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts = []
+    emit = rules.emit
+
+    def noting(b: Any, call: Any) -> Any:
+        cuts.append(call.cut.results)
+        return emit(b, call)
+
+    monkeypatch.setattr(rules, "emit", noting)
+    weight = torch.randn(32, 16, 3, 3)
+    for side, dim in ((3, 1), (40, 0)):
+        cuts.clear()
+        compare(torch.nn.functional.conv2d, torch.randn(4, 16, side, side), weight)
+        assert set(cuts) == {(dim,)}
+
+
 def test_depthwise_ones_are_no_calls(written: Counter[str]) -> None:
     run("depthwise", False, torch.float32, True)
     assert not written

@@ -135,6 +135,18 @@ def _convolutions(dtype: torch.dtype) -> Iterator[Check]:
     yield from check((3, 12, 30, 30), (18, 4, 3, 3), groups=3)
     yield from check((3, 40, 20, 20), (40, 1, 3, 3), groups=40, padding=1)
     yield from check((3, 20, 26, 26), (30, 20, 1, 1))
+    yield Check(
+        "aten.convolution.default",
+        tuple(_drawn(shape, dtype) for shape in ((3, 26, 26, 20), (30, 20, 1, 1), (30,))),
+        lambda transpose, v: (
+            transpose(v[0], (0, 3, 1, 2)),
+            *v[1:],
+            *([value] * 2 for value in (1, 0, 1)),
+            False,
+            [0, 0],
+            1,
+        ),
+    )
 
 
 def _attention(dtype: torch.dtype) -> Iterator[Check]:

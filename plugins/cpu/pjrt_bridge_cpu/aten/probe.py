@@ -31,7 +31,7 @@ SECONDS = 60.0
 MODULE = "pjrt_bridge_cpu.aten.trial"
 """What the process runs."""
 
-_FORMAT = "3"
+_FORMAT = "4"
 _LIMIT = 1_000_000
 
 _lock = threading.Lock()

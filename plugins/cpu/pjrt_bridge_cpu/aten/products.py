@@ -106,13 +106,18 @@ def add_product(
     plain = beta == alpha == 1 and bias.shape == (y.shape[1],)
     if not plain or not x.dtype == y.dtype == bias.dtype == BFLOAT16 or not _pays(x, y):
         return None
-    call = Call(
+    return only(use(c.b, linear(c.b, x, c.b.transpose(y, (1, 0)), bias), x.dtype))
+
+
+def linear(b: Builder, x: Value, weight: Value, bias: Value | None) -> Call:
+    """A linear layer: (m, k) times the transposition of (n, k), and (n) to each row."""
+    y = b.transpose(weight, (1, 0))
+    return Call(
         LINEAR,
-        {"input": x, "weight": c.b.transpose(y, (1, 0)), "bias": bias, "out": Out()},
-        [c.output],
+        {"input": x, "weight": weight, "bias": bias, "out": Out()},
+        [TensorType((x.shape[0], y.shape[1]), x.dtype)],
         cut=_cut(x, y, {"input": 0}, {"weight": 0, "bias": 0}),
     )
-    return only(use(c.b, call, x.dtype))
 
 
 RULES: Mapping[str, Rule] = {"aten.addmm.default": add_product}
