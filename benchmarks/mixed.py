@@ -151,9 +151,8 @@ def segment_figure(rounds: int) -> Figure:
     module = make_fx(lambda x, y: (x * y + x,), tracing_mode="fake")(x, y)
     emitted = emit(module, find, name="one_segment")
     executable = pjrt_bridge.client().compile(emitted.program)
-    host = HostSegment(module)
-    segment = DeviceSegment(executable, emitted, frozenset(), host, _fail)
-    whole = DeviceGraph(segment, host, _record(module))
+    segment = DeviceSegment(executable, emitted, frozenset(), HostSegment(module), _fail)
+    whole = DeviceGraph(segment, _record(module))
     parts = split(module, {})
     mixed = MixedGraph(parts, [segment.start], _record(module))
     (result,) = emitted.results

@@ -221,13 +221,14 @@ class DeviceSegment:
         self._failures = 0
 
     def recover(self, values: list[Any], call: Call, error: Exception) -> Sequence[Any]:
-        """The outputs, from TensorFlow, after the device failed."""
-        self._failed(error)
-        return self.host.start(values, call)
+        """The outputs, from TensorFlow, after the device failed.
 
-    def _failed(self, error: Exception) -> None:
+        What TensorFlow refuses too is no fault of the device.
+        """
         self._on_failure(self._record, error, "failed on the device")
+        outputs = self.host.start(values, call)
         self._failures += 1
+        return outputs
 
     # -- variants ----------------------------------------------------------------------------------
 

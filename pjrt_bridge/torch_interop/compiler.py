@@ -171,7 +171,7 @@ class Compiler:
             self._failed(record, segment, error)
             return self._on_host(host, record)
         LEDGER.add(record)
-        return DeviceGraph(compiled, host, record)
+        return DeviceGraph(compiled, record)
 
     def _compile_parts(
         self,

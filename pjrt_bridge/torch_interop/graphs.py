@@ -59,13 +59,11 @@ class DeviceGraph:
 
     Args:
         segment: the program.
-        host: the same graph in PyTorch, for when the device fails.
         record: of the graph.
     """
 
-    def __init__(self, segment: DeviceSegment, host: HostSegment, record: GraphRecord) -> None:
+    def __init__(self, segment: DeviceSegment, record: GraphRecord) -> None:
         self._segment = segment
-        self._host = host
         self.record = record
 
     def shortcut(self) -> Shortcut | None:
@@ -84,7 +82,7 @@ class DeviceGraph:
     def _run(self, given: list[Any], call: Call) -> Sequence[Any]:
         results = self._segment.run(given, call)
         if results is None:
-            return self._host.start(given, call)
+            return self._segment.instead(given, call)
         for position, index in self._segment.emitted.mutations:
             update(given[position], results[index])
         return self._segment.outputs(given, results)

@@ -115,6 +115,8 @@ class DeviceSegment:
     def run(self, given: Sequence[Any], call: Call) -> list[torch.Tensor] | None:
         """The program's results, there; None where the device failed, and nothing was changed.
 
+        `instead` gives the outputs then.
+
         Raises:
             PjrtError: a program that writes into arguments failed on the way.
         """
@@ -151,7 +153,8 @@ class DeviceSegment:
         try:
             started = self._path.launch(values, call)
         except DEVICE_FAILURES as error:
-            return self._in_torch(values, call, error)
+            self._failed(error)
+            return self.instead(values, call)
         launch = Launch(self, values, started, call)
         call.began(launch)
         results = [Crossing(launch, index, item) for index, item in enumerate(started.outputs)]
@@ -173,22 +176,27 @@ class DeviceSegment:
 
     def recover(self, values: list[Any], call: Call, error: PjrtBridgeError) -> Mapping[int, Any]:
         """The program's results by index, from PyTorch, after the device failed."""
-        outputs = self._in_torch(values, call, error)
+        self._failed(error)
+        outputs = self.instead(values, call)
         return {
             item.result: value
             for item, value in zip(self.emitted.outputs, outputs, strict=True)
             if isinstance(item, Computed)
         }
 
-    def _in_torch(self, values: list[Any], call: Call, error: PjrtBridgeError) -> Sequence[Any]:
-        self._failed(error)
-        return self._host.start(values, call)
+    def instead(self, values: list[Any], call: Call) -> Sequence[Any]:
+        """The outputs from PyTorch, after the device failed.
+
+        What PyTorch refuses too, such as a place out of range, is no fault of the device.
+        """
+        outputs = self._host.start(values, call)
+        self._failures += 1
+        return outputs
 
     def _failed(self, error: PjrtBridgeError) -> None:
         if self._shortcut is not None:
             self._shortcut.close()
         self._on_failure(error)
-        self._failures += 1
 
 
 def _came_before(error: PjrtBridgeError) -> bool:

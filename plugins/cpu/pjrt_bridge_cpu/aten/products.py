@@ -26,6 +26,10 @@ LEAST = 1 << 18
 ROWS = 1024
 """So many rows of float32 make up for the packing of transposed weights."""
 
+LARGE = 1 << 28
+"""Multiplications from which on packing a side once more takes less than waiting for a thread that
+other work has held up."""
+
 NARROWEST = 16
 """A product with a shorter side is bound by memory; XLA is as fast there."""
 
@@ -74,9 +78,10 @@ def _cut(x: Value, y: Value, left: Mapping[str, int], right: Mapping[str, int]) 
     """Parts of a product of matrices: of the larger side, since each part packs the other whole."""
     rows, columns = x.shape[0], y.shape[1]
     work = x.size * columns
+    pieces = 2 if work > LARGE else 1
     if columns > rows:
-        return Cut(share(work, columns), right, (1,))
-    return Cut(share(work, rows), left, (0,))
+        return Cut(share(work, columns), right, (1,), pieces)
+    return Cut(share(work, rows), left, (0,), pieces)
 
 
 def _in_one_batch(b: Builder, side: Value) -> Value:
