@@ -7,7 +7,7 @@ program calls them where they are faster: one custom call, which runs an operato
 program's buffers, on XLA's threads, without a copy and without Python. The numbers are eager's, and
 such a program is kept in the compile cache like any other.
 
-- `_aten.c` is the custom call: views of buffers, the operator by name, parts for threads.
+- `native` is the custom call, in C: views of buffers, the operator by name, parts for threads.
 - `operators` is the exact list of operators, in the words in which PyTorch states them.
 - `calls` writes a call of one into a program.
 - `library` finds PyTorch's library, compares those words, and registers the custom call.

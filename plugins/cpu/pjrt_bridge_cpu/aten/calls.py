@@ -1,4 +1,4 @@
-"""The custom call that runs an operator of ATen on a program's buffers, as `_aten.c` reads it."""
+"""The custom call that runs an operator of ATen on a program's buffers, as `native` reads it."""
 
 from __future__ import annotations
 

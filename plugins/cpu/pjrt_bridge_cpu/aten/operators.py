@@ -1,7 +1,7 @@
 """The operators of ATen that programs call, in the words in which PyTorch states them.
 
 Arguments reach an operator as words without types, so the list is exact: where PyTorch states an
-operator otherwise, nothing is called by that name (`library`), and `_aten.c` compares every call
+operator otherwise, nothing is called by that name (`library`), and `native` compares every call
 with the operator's parameters.
 """
 
@@ -50,7 +50,7 @@ class Parameter:
 
     @property
     def code(self) -> str:
-        """A letter for `_aten.c`: what an argument has to be; a capital where it may be None.
+        """A letter for `native/run.c`: what an argument has to be; a capital where it may be None.
 
         A type that no call needs is `u`: such an argument is None.
         """
@@ -100,7 +100,7 @@ class Operator:
 
     @property
     def signature(self) -> tuple[str, str, str, str, int]:
-        """All that `_aten.c` knows.
+        """All that `native` knows.
 
         Name, overload, codes of the parameters and their lengths, how many tensors it returns.
         """

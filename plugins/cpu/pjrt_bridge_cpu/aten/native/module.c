@@ -1,0 +1,184 @@
+/* A custom call that runs one of PyTorch's CPU kernels on the plugin's own buffers.
+ *
+ * XLA calls `handle` from its threads, without Python's lock. The call's attributes (written by
+ * calls.py) name an operator of ATen and say how its arguments are made of operands, results and
+ * numbers; the operator is reached through libtorch's stable C interface, whose functions `connect`
+ * finds. A program may come from anywhere, so only the operators that `connect` was told of are
+ * called.
+ *
+ *     call.c   what a program says, compared with the operator and the buffers
+ *     parts.c  threads for a large call
+ *     run.c    a part of it: tensors of buffers, and the operator
+ */
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+
+#include "call.h"
+#include "torch.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- the handler ----------------------------------------------------------------------------- */
+
+static Error *
+refuse(const Frame *frame, int code, const Call *call, const char *message)
+{
+    char text[MESSAGE + 128];
+    const char *name = call->operator ? call->operator->name : "a call of PyTorch's kernels";
+    snprintf(text, sizeof text, "%s in a program for the CPU plugin: %s", name, message);
+    ErrorArgs args = {sizeof args, NULL, text, code};
+    return frame->api->create(&args);
+}
+
+typedef struct {
+    const Call *call;
+    char *message;
+    int failed;
+} Errand;
+
+static void *
+run_errand(void *data)
+{
+    Errand *errand = data;
+    errand->failed = run_in_parts(errand->call, errand->message);
+    return NULL;
+}
+
+/* A mode of Python's that is on for this thread, such as one of fake tensors, would see the
+ * operator and could do anything in its place. It is of no concern to a program that is compiled:
+ * that goes to a thread where no mode is on. */
+static int
+run_beside_modes(const Call *call, char *message)
+{
+    Errand errand = {call, message, 0};
+    pthread_t thread;
+    if (!torch.any_modes || !torch.any_modes(false))
+        return run_in_parts(call, message);
+    if (pthread_create(&thread, NULL, run_errand, &errand))
+        return fail(message, "there is no thread on which no mode of PyTorch is on");
+    pthread_join(thread, NULL);
+    return errand.failed;
+}
+
+static Error *
+handle(Frame *frame)
+{
+    for (Extension *found = frame->extension; found; found = found->next)
+        if (found->type == METADATA) {
+            Version *version = &((MetadataExtension *)found)->metadata->version;
+            version->major = frame->api->version.major;
+            version->minor = frame->api->version.minor;
+            return NULL;
+        }
+    char message[MESSAGE] = "";
+    Call call = {0};
+    if (read_call(frame, &call, message))
+        return refuse(frame, INVALID_ARGUMENT, &call, message);
+    if (run_beside_modes(&call, message))
+        return refuse(frame, INTERNAL, &call, message);
+    return NULL;
+}
+
+/* -- the module ------------------------------------------------------------------------------ */
+
+static bool
+read_operator(PyObject *item, Operator *operator)
+{
+    const char *name, *overload, *kinds, *lengths;
+    int returns;
+    if (!PyArg_ParseTuple(item, "ssssi", &name, &overload, &kinds, &lengths, &returns))
+        return false;
+    if (strlen(name) >= sizeof operator->name || strlen(overload) >= sizeof operator->overload ||
+        strlen(kinds) >= sizeof operator->kinds || strlen(lengths) >= sizeof operator->lengths ||
+        returns < 0 || returns > MOST_ARGUMENTS) {
+        PyErr_Format(PyExc_ValueError, "operator %s.%s is longer than there is room", name,
+                     overload);
+        return false;
+    }
+    strcpy(operator->name, name);
+    strcpy(operator->overload, overload);
+    strcpy(operator->kinds, kinds);
+    strcpy(operator->lengths, lengths);
+    operator->returns = returns;
+    return true;
+}
+
+static Operators *
+read_operators(PyObject *given)
+{
+    Py_ssize_t count = PyTuple_Size(given);
+    if (count > MOST_OPERATORS)
+        PyErr_Format(PyExc_ValueError, "found %zd operators, expected at most %d", count,
+                     MOST_OPERATORS);
+    if (count < 0 || count > MOST_OPERATORS)
+        return NULL;
+    Operators *found = calloc(1, sizeof *found);
+    if (!found) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (; found->count < count; found->count++)
+        if (!read_operator(PyTuple_GetItem(given, found->count), &found->items[found->count])) {
+            free(found);
+            return NULL;
+        }
+    return found;
+}
+
+static PyObject *
+connect(PyObject *self, PyObject *arguments)
+{
+    PyObject *path, *given, *name = NULL;
+    (void)self;
+    if (!PyArg_ParseTuple(arguments, "OO!", &path, &PyTuple_Type, &given) ||
+        !PyUnicode_FSConverter(path, &name))
+        return NULL;
+    void *library = dlopen(PyBytes_AsString(name), RTLD_NOW | RTLD_LOCAL);
+    Py_DECREF(name);
+    if (!library)
+        return PyErr_Format(PyExc_OSError, "%s", dlerror());
+    Operators *found = read_operators(given);
+    if (!found)
+        return NULL;
+    const char *missing = find_torch(library);
+    if (missing) {
+        free(found);
+        return PyErr_Format(PyExc_LookupError, "%R has no function %s", path, missing);
+    }
+    /* The list before, if any, stays: a call may be reading it. */
+    atomic_store(&operators, found);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef METHODS[] = {
+    {"connect", connect, METH_VARARGS,
+     "Find the functions of libtorch_cpu at a path; call these operators."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef MODULE = {
+    PyModuleDef_HEAD_INIT, "_aten", "PyTorch's CPU kernels as custom calls.", -1, METHODS,
+    NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC
+PyInit__aten(void)
+{
+    PyObject *module = PyModule_Create(&MODULE);
+    if (!module)
+        return NULL;
+    PyObject *address = PyLong_FromVoidPtr((void *)handle);
+    if (!address || PyModule_AddObjectRef(module, "HANDLER", address)) {
+        Py_XDECREF(address);
+        Py_DECREF(module);
+        return NULL;
+    }
+    Py_DECREF(address);
+    return module;
+}

@@ -1,0 +1,160 @@
+/* Large calls in parts, along one dimension, on XLA's threads.
+ *
+ * Each part has one core: OpenMP's own threads spin for a while after each loop, and would take the
+ * cores from XLA's.
+ */
+
+#include "call.h"
+#include "torch.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct {
+    const Call *call; /* Good until all parts are done. */
+    int64_t parts;
+    atomic_llong next, done, holders;
+    atomic_int failed;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    char message[MESSAGE];
+} Work;
+
+/* Take parts until none is left. Whoever comes late finds none, and does not look at the call. */
+static void
+take_parts(Work *work)
+{
+    int64_t index;
+    int saved = 0, saved_blas = 0;
+    bool started = false;
+    while ((index = atomic_fetch_add(&work->next, 1)) < work->parts) {
+        if (!started) {
+            uint32_t unused;
+            /* The first loop of a thread would set its number of threads anew. */
+            torch.threads(&unused);
+            saved = torch.max_threads();
+            torch.set_threads(1);
+            if (torch.set_blas_threads)
+                saved_blas = torch.set_blas_threads(1);
+            started = true;
+        }
+        char message[MESSAGE] = "";
+        int64_t length = work->call->length;
+        int64_t begin = length * index / work->parts, end = length * (index + 1) / work->parts;
+        int64_t lengths['z' - 'a' + 1] = {0};
+        const Part part = {work->call, begin, end, message, lengths};
+        if (run_part(&part) && !atomic_exchange(&work->failed, 1))
+            memcpy(work->message, message, MESSAGE);
+        if (atomic_fetch_add(&work->done, 1) + 1 == work->parts) {
+            pthread_mutex_lock(&work->lock);
+            pthread_cond_broadcast(&work->changed);
+            pthread_mutex_unlock(&work->lock);
+        }
+    }
+    if (started) {
+        torch.set_threads(saved);
+        if (torch.set_blas_threads)
+            torch.set_blas_threads(saved_blas);
+    }
+}
+
+static void
+let_go(Work *work)
+{
+    if (atomic_fetch_sub(&work->holders, 1) > 1)
+        return;
+    pthread_mutex_destroy(&work->lock);
+    pthread_cond_destroy(&work->changed);
+    free(work);
+}
+
+static void
+task(void *data)
+{
+    take_parts(data);
+    let_go(data);
+}
+
+static void
+drop(const Api *api, Error *error)
+{
+    struct {
+        size_t size;
+        void *extension;
+        Error *error;
+    } args = {sizeof args, NULL, error};
+    api->destroy(&args);
+}
+
+static int64_t
+threads_of(const Frame *frame)
+{
+    const Api *api = frame->api;
+    int64_t count = 1;
+    if (api->size < offsetof(Api, threads) + sizeof api->threads || !api->threads)
+        return 1;
+    ThreadsArgs args = {sizeof args, NULL, frame->context, &count};
+    Error *error = api->threads(&args);
+    if (error) {
+        drop(api, error);
+        return 1;
+    }
+    return count;
+}
+
+/* To wake a thread takes longer than what is left of most calls. */
+#define AWAKE 200000
+
+static int64_t
+nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int
+run_in_parts(const Call *call, char *message)
+{
+    const Frame *frame = call->frame;
+    int64_t most = call->grain > 0 ? call->length / call->grain : 1;
+    int64_t threads = most > 1 ? threads_of(frame) : 1, parts = threads;
+    if (call->pieces > 1 && threads > 1)
+        parts = call->pieces < most / threads ? threads * call->pieces : most;
+    if (parts > most)
+        parts = most;
+    Work *work = malloc(sizeof *work);
+    if (!work)
+        return fail(message, "no memory is left");
+    *work = (Work){.call = call, .parts = parts > 1 ? parts : 1};
+    atomic_init(&work->holders, 1);
+    pthread_mutex_init(&work->lock, NULL);
+    pthread_cond_init(&work->changed, NULL);
+    /* One thread more than there is work for: one that sleeps may wake late. */
+    for (int64_t i = 0; i < threads && i < work->parts && work->parts > 1; i++) {
+        ScheduleArgs args = {sizeof args, NULL, frame->context, task, work};
+        atomic_fetch_add(&work->holders, 1);
+        Error *error = frame->api->schedule(&args);
+        if (error) {
+            drop(frame->api, error);
+            atomic_fetch_sub(&work->holders, 1);
+            break;
+        }
+    }
+    take_parts(work);
+    for (int64_t end = nanoseconds() + AWAKE;
+         atomic_load(&work->done) < work->parts && nanoseconds() < end;)
+        sched_yield();
+    if (atomic_load(&work->done) < work->parts) {
+        pthread_mutex_lock(&work->lock);
+        while (atomic_load(&work->done) < work->parts)
+            pthread_cond_wait(&work->changed, &work->lock);
+        pthread_mutex_unlock(&work->lock);
+    }
+    int failed = atomic_load(&work->failed) ? fail(message, "%s", work->message) : 0;
+    let_go(work);
+    return failed;
+}

@@ -1,0 +1,119 @@
+/* What XLA hands to a custom call, as it lies in memory.
+ *
+ * Source: xla/ffi/api/c_api.h 0.3.
+ */
+
+#ifndef PJRT_BRIDGE_CPU_XLA_H
+#define PJRT_BRIDGE_CPU_XLA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct Error Error;
+
+typedef struct {
+    size_t size;
+    void *extension;
+    int major, minor;
+} Version;
+
+typedef struct Extension {
+    size_t size;
+    int type;
+    struct Extension *next;
+} Extension;
+
+typedef struct {
+    size_t size;
+    Version version;
+} Metadata;
+
+typedef struct {
+    Extension base;
+    Metadata *metadata;
+} MetadataExtension;
+
+typedef struct {
+    size_t size;
+    void *extension;
+    const char *message;
+    int code;
+} ErrorArgs;
+
+typedef struct {
+    size_t size;
+    void *extension, *context;
+    void (*task)(void *);
+    void *data;
+} ScheduleArgs;
+
+typedef struct {
+    size_t size;
+    void *extension, *context;
+    int64_t *count;
+} ThreadsArgs;
+
+typedef struct {
+    size_t size;
+    void *extension;
+    Version version;
+    void *internal;
+    Error *(*create)(ErrorArgs *);
+    void *get_message;
+    void (*destroy)(void *);
+    void *others[8];
+    Error *(*schedule)(ScheduleArgs *);
+    Error *(*threads)(ThreadsArgs *);
+} Api;
+
+typedef struct {
+    size_t size;
+    void *extension;
+    int dtype;
+    char *data;
+    int64_t rank;
+    const int64_t *dims;
+} Buffer;
+
+typedef struct {
+    const char *data;
+    size_t size;
+} Span;
+
+typedef struct {
+    int dtype;
+    size_t size;
+    const void *data;
+} Array;
+
+typedef struct {
+    size_t size;
+    void *extension;
+    int64_t count;
+    int *types;
+    Buffer **buffers;
+} Buffers;
+
+typedef struct {
+    size_t size;
+    void *extension;
+    int64_t count;
+    int *types;
+    Span **names;
+    void **values;
+} Attributes;
+
+typedef struct {
+    size_t size;
+    Extension *extension;
+    const Api *api;
+    void *context;
+    int stage;
+    Buffers operands, results;
+    Attributes attributes;
+} Frame;
+
+enum { METADATA = 1, ARRAY = 1, BUFFER = 1, STRING = 4, S64 = 5 };
+enum { INVALID_ARGUMENT = 3, INTERNAL = 13 };
+
+#endif
