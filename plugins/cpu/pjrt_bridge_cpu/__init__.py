@@ -86,7 +86,9 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
         return None
     from pjrt_bridge_cpu.aten.uses import use_of
     from pjrt_bridge_cpu.kernels import kernels
+    from pjrt_bridge_cpu.memory import keep_freed
 
+    keep_freed()
     return kernels(use_of(client))
 
 
