@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pjrt_bridge import registry
+from pjrt_bridge.stablehlo.builder import Builder, Value
 from pjrt_bridge_cpu.aten import (
     VARIABLE,
     attention,
@@ -20,6 +21,7 @@ from pjrt_bridge_cpu.aten import (
     rules,
     tables,
 )
+from pjrt_bridge_cpu.aten.calls import Call
 
 
 @pytest.fixture
@@ -51,11 +53,23 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 def written(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many calls were written, by operator."""
     counts: Counter[str] = Counter()
+    _note(monkeypatch, lambda call: counts.update([str(call.operator).removeprefix("aten::")]))
+    return counts
+
+
+@pytest.fixture
+def emitted(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """The calls that were written, in their order."""
+    found: list[Call] = []
+    _note(monkeypatch, found.append)
+    return found
+
+
+def _note(monkeypatch: pytest.MonkeyPatch, note: Callable[[Call], object]) -> None:
     emit = rules.emit
 
-    def counting(b: Any, call: Any) -> Any:
-        counts[str(call.operator).removeprefix("aten::")] += 1
+    def noting(b: Builder, call: Call) -> tuple[Value, ...]:
+        note(call)
         return emit(b, call)
 
-    monkeypatch.setattr(rules, "emit", counting)
-    return counts
+    monkeypatch.setattr(rules, "emit", noting)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pjrt_bridge_cpu.aten import rules
+from pjrt_bridge_cpu.aten.calls import Call
 from pjrt_bridge_cpu.aten.convolution import channels_last
 from tests.cpu.aten.comparing import compare
 
@@ -120,20 +120,12 @@ def test_kernels_of_one_place_in_bfloat16_are_products(bias: bool, written: Coun
     assert not written["linear.out"]
 
 
-def test_the_smaller_side_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuts = []
-    emit = rules.emit
-
-    def noting(b: Any, call: Any) -> Any:
-        cuts.append(call.cut.results)
-        return emit(b, call)
-
-    monkeypatch.setattr(rules, "emit", noting)
+def test_the_smaller_side_is_not_cut(emitted: list[Call]) -> None:
     weight = torch.randn(32, 16, 3, 3)
     for side, dim in ((3, 1), (40, 0)):
-        cuts.clear()
+        emitted.clear()
         compare(torch.nn.functional.conv2d, torch.randn(4, 16, side, side), weight)
-        assert set(cuts) == {(dim,)}
+        assert {call.cut and tuple(call.cut.results) for call in emitted} == {(dim,)}
 
 
 def test_depthwise_ones_are_no_calls(written: Counter[str]) -> None:
@@ -143,16 +135,8 @@ def test_depthwise_ones_are_no_calls(written: Counter[str]) -> None:
 
 @pytest.mark.parametrize(("alone", "order"), [(True, (0, 1, 2, 3)), (False, (0, 2, 3, 1))])
 def test_one_alone_keeps_the_order_of_its_data(
-    alone: bool, order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    alone: bool, order: tuple[int, ...], emitted: list[Call]
 ) -> None:
-    orders = []
-    emit = rules.emit
-
-    def noting(b: Any, call: Any) -> Any:
-        orders.extend(call.result_orders)
-        return emit(b, call)
-
-    monkeypatch.setattr(rules, "emit", noting)
     convolve = CONVOLUTIONS[2]
 
     def network(x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -160,7 +144,7 @@ def test_one_alone_keeps_the_order_of_its_data(
         return first.relu() if alone else convolve(first, w)
 
     compare(network, torch.randn(2, 4, 9, 9), torch.randn(6, 4, 3, 3), torch.randn(5, 6, 3, 3))
-    assert set(orders) == {order}
+    assert {found for call in emitted for found in call.result_orders or ()} == {order}
 
 
 def test_one_number_for_all_dimensions(written: Counter[str]) -> None:

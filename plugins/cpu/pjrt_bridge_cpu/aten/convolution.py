@@ -90,7 +90,7 @@ def _product(c: Context, use: Use, x: Value, weight: Value, bias: Value | None) 
     """A convolution with a kernel of one place as a product of its rows and the weights."""
     b, last = c.b, channels_last(x.rank)
     places = b.reshape(b.transpose(x, last), (x.size // x.shape[1], x.shape[1]))
-    call = linear(b, places, b.reshape(weight, weight.shape[:2]), bias)
+    call = linear(places, b.reshape(weight, weight.shape[:2]), bias)
     found = use(b, call, x.dtype)
     if found is None:
         return None

@@ -66,7 +66,7 @@ def _product(b: Builder, x: Value, y: Value) -> Call:
     batch = math.prod(x.shape[:-2])
     if x.rank == 2:
         result = TensorType((x.shape[0], y.shape[1]), x.dtype)
-        cut = _cut(x, y, {"self": 0}, {"mat2": 1})
+        cut = _cut(x, y.shape[1], {"self": 0}, {"mat2": 1})
         return Call(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
     x, y = (_in_one_batch(b, side) for side in (x, y))
     result = TensorType((batch, x.shape[1], y.shape[2]), x.dtype)
@@ -74,10 +74,9 @@ def _product(b: Builder, x: Value, y: Value) -> Call:
     return Call(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
 
 
-def _cut(x: Value, y: Value, left: Mapping[str, int], right: Mapping[str, int]) -> Cut:
+def _cut(x: Value, columns: int, left: Mapping[str, int], right: Mapping[str, int]) -> Cut:
     """Parts of a product of matrices: of the larger side, since each part packs the other whole."""
-    rows, columns = x.shape[0], y.shape[1]
-    work = x.size * columns
+    rows, work = x.shape[0], x.size * columns
     pieces = 2 if work > LARGE else 1
     if columns > rows:
         return Cut(share(work, columns), right, (1,), pieces)
@@ -111,17 +110,16 @@ def add_product(
     plain = beta == alpha == 1 and bias.shape == (y.shape[1],)
     if not plain or not x.dtype == y.dtype == bias.dtype == BFLOAT16 or not _pays(x, y):
         return None
-    return only(use(c.b, linear(c.b, x, c.b.transpose(y, (1, 0)), bias), x.dtype))
+    return only(use(c.b, linear(x, c.b.transpose(y, (1, 0)), bias), x.dtype))
 
 
-def linear(b: Builder, x: Value, weight: Value, bias: Value | None) -> Call:
+def linear(x: Value, weight: Value, bias: Value | None) -> Call:
     """A linear layer: (m, k) times the transposition of (n, k), and (n) to each row."""
-    y = b.transpose(weight, (1, 0))
     return Call(
         LINEAR,
         {"input": x, "weight": weight, "bias": bias, "out": Out()},
-        [TensorType((x.shape[0], y.shape[1]), x.dtype)],
-        cut=_cut(x, y, {"input": 0}, {"weight": 0, "bias": 0}),
+        [TensorType((x.shape[0], weight.shape[0]), x.dtype)],
+        cut=_cut(x, weight.shape[0], {"input": 0}, {"weight": 0, "bias": 0}),
     )
 
 
