@@ -103,13 +103,21 @@ def pick(objects: list[Any], which: int) -> Any:
     return objects[which % len(objects)]
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    steps=st.lists(
-        st.tuples(st.integers(0, 10), st.integers(0, 99), st.integers(0, 99)), max_size=60
-    )
-)
+STEPS = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 99), st.integers(0, 99)), max_size=60)
+
+
+@settings(max_examples=20, deadline=None)
+@given(steps=STEPS)
 def test_any_life(plugin: Plugin, steps: list[tuple[int, int, int]]) -> None:
+    census = Census()
+    Life(plugin).run(steps)
+    census.check()
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(steps=STEPS)
+def test_any_of_many_lives(plugin: Plugin, steps: list[tuple[int, int, int]]) -> None:
     census = Census()
     Life(plugin).run(steps)
     census.check()
@@ -137,7 +145,9 @@ def family(plugin: Plugin) -> list[Any]:
     return objects
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 16))]
+)
 def test_dropping_in_any_order(no_leaks: Census, plugin: Plugin, seed: int) -> None:
     order = random.Random(seed)
     objects = family(plugin) + family(plugin)

@@ -150,7 +150,9 @@ class Model(nn.Module):
         )
 
 
-@pytest.mark.parametrize("checkpoints", [False, True])
+@pytest.mark.parametrize(
+    "checkpoints", [pytest.param(False, marks=pytest.mark.slow), pytest.param(True)]
+)
 def test_a_language_model_trains_on_the_device(checkpoints: bool) -> None:
     torch.manual_seed(0)
     model = Model(checkpoints=checkpoints)
