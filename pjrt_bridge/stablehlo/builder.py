@@ -38,12 +38,18 @@ class Builder(StructuredOps, ShapeOps, NumericalOps):
         parameters: types of `main`'s parameters; a `Parameter` also brings layout, donation and
             sharding.
         name: symbol name of the module.
+        excess_precision: floats that are rounded to a narrower type remember what they were
+            (`Value.exact`). Whoever emits decides where that is read instead.
     """
 
     def __init__(
-        self, parameters: Sequence[TensorType | Parameter] = (), *, name: str = "main"
+        self,
+        parameters: Sequence[TensorType | Parameter] = (),
+        *,
+        name: str = "main",
+        excess_precision: bool = False,
     ) -> None:
-        super().__init__(name)
+        super().__init__(name, excess_precision=excess_precision)
         self._described = [
             item if isinstance(item, Parameter) else Parameter(item) for item in parameters
         ]

@@ -7,6 +7,7 @@ Nothing broadcasts and nothing promotes: operands of a binary op have one type. 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from numpy.typing import ArrayLike
@@ -331,7 +332,11 @@ class ElementwiseOps(Emitter):
     def convert(self, x: Value, dtype: DType | str) -> Value:
         """The values in another element type (float to integer truncates; to bool: x != 0)."""
         target = TensorType(x.shape, dtypes.of(dtype))
-        return self._emit_one("stablehlo.convert", (x,), None, target)
+        value = self._emit_one("stablehlo.convert", (x,), None, target)
+        floats = x.dtype.is_float and target.dtype.is_float
+        if self._excess_precision and floats and target.dtype.bits < x.dtype.bits:
+            return replace(value, exact=x)
+        return value
 
     def bitcast_convert(self, x: Value, dtype: DType | str) -> Value:
         """The bits as another element type.

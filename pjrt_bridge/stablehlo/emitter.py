@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,14 @@ class Value:
     Attributes:
         type: its shape and element type.
         origin: what it has the elements of, in another order or shape; None where it was computed.
+        exact: what it was rounded from, which readers may take in its place; None: they may not.
     """
 
     type: TensorType
     _handle: Any = field(repr=False)
     _scope: object = field(repr=False)
     origin: Origin | None = field(default=None, repr=False)
+    exact: Value | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -58,6 +60,11 @@ class Value:
     def size(self) -> int:
         """Number of elements."""
         return self.type.size
+
+    @property
+    def rounded(self) -> Value:
+        """The same value, which all read as it was rounded."""
+        return self if self.exact is None else replace(self, exact=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +133,8 @@ def check_length(op: str, what: str, items: Sequence[Any], expected: int) -> Non
 class Emitter:
     """An MLIR context, the function that is being written, and where the next operation goes."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, excess_precision: bool = False) -> None:
+        self._excess_precision = excess_precision
         self._ir = bindings.load().ir
         self._context = bindings.new_context()
         self._unknown = self._ir.Location.unknown(self._context)

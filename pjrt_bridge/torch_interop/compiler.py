@@ -252,6 +252,7 @@ class Compiler:
                 in_place=self._client.shares_host_memory,
                 forms=dict.fromkeys(static, self._orders.parameter),
                 kernels=self._kernels,
+                excess_precision=self._options.excess_precision,
             )
 
     def _compile_program(self, emitted: Emitted, segment: SegmentRecord) -> Executable:

@@ -90,6 +90,7 @@ def emit(
     result_of: Callable[[torch.Tensor], Result] = Result.of,
     constants: Mapping[int, ArrayLike] | None = None,
     kernels: Kernels | None = None,
+    excess_precision: bool = False,
 ) -> Emitted:
     """Emit a whole graph, of which every node lowers.
 
@@ -102,6 +103,7 @@ def emit(
         result_of: in what form the promised results cross.
         constants: values of arguments, by position, that become part of the program.
         kernels: keep what several loops read; the portable ones by default.
+        excess_precision: round half precision where a chain of operators ends.
 
     Raises:
         NotLowerable: a node does not lower after all.
@@ -116,6 +118,7 @@ def emit(
         result_of,
         constants or {},
         kernels or Kernels(),
+        excess_precision,
     ).run()
 
 
@@ -130,6 +133,7 @@ class _Emission:
         result_of: Callable[[torch.Tensor], Result],
         constants: Mapping[int, ArrayLike],
         kernels: Kernels,
+        excess_precision: bool,
     ) -> None:
         nodes = list(module.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
@@ -152,7 +156,9 @@ class _Emission:
         )
         self._captured = tuple((held[node], Form.of(held[node])) for node in attributes)
         forms = [form for _, form in (*self._inputs, *self._captured)]
-        self._builder = Builder([form.dense for form in forms], name=name)
+        self._builder = Builder(
+            [form.dense for form in forms], name=name, excess_precision=excess_precision
+        )
         self._values: dict[fx.Node, Any] = {node: compat.promise(node) for node in placeholders}
         self._values |= held
         for position, constant in constants.items():

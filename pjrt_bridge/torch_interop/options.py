@@ -33,6 +33,8 @@ class BackendOptions:
             where the operators allow, and then share a compilation; others are compiled as they
             are.
         compiler_flags: flags of the plugin's compiler for these graphs alone.
+        excess_precision: a chain of operators in half precision is computed in float32 and rounded
+            where it ends, as Inductor does; False: after each operator, as eager mode does.
         layouts: order of elements of `"parameters"` on the device and of `"results"` in memory:
             `"row-major"`, `"column-major"`, `"channels-last"`, or for each rank the dimensions
             from slowest to fastest varying, `{2: (1, 0)}`; as PyTorch has them by default.
@@ -48,6 +50,7 @@ class BackendOptions:
     min_segment: int = 1
     buckets: Sequence[int] = ()
     compiler_flags: Mapping[str, Override] = field(default_factory=dict)
+    excess_precision: bool = True
     layouts: Mapping[str, Rule] = field(default_factory=dict)
 
     @staticmethod
@@ -84,6 +87,10 @@ class BackendOptions:
         if not isinstance(self.compiler_flags, Mapping):
             raise OptionError(
                 f"option compiler_flags: found {self.compiler_flags!r}, expected a dict"
+            )
+        if not isinstance(self.excess_precision, bool):
+            raise OptionError(
+                f"option excess_precision: found {self.excess_precision!r}, expected True or False"
             )
         object.__setattr__(self, "host_ops", _host_ops(self.host_ops))
         object.__setattr__(self, "buckets", _buckets(self.buckets))

@@ -4,7 +4,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.types import TensorType
 from tests.stablehlo.helpers import program, run, tensor
 
 SPREAD = np.array([-2.5, -0.5, -0.0, 0.0, 0.3, 0.5, 1.5, 2.5])
@@ -232,6 +235,20 @@ def test_select_and_clamp():
 def test_convert(values, source, target, expected):
     out = run(lambda b, x: b.convert(x, target), np.array(values, source))
     assert out.astype(np.asarray(expected).dtype).tolist() == expected
+
+
+def test_what_a_float_was_before_it_was_rounded():
+    builder = Builder([TensorType((2,), dtypes.of("float32"))], excess_precision=True)
+    (x,) = builder.parameters
+    narrow = builder.convert(x, "bfloat16")
+    assert narrow.exact is x
+    assert (narrow.rounded.exact, narrow.rounded.type) == (None, narrow.type)
+    assert builder.add(narrow, narrow).exact is None
+    for target in ("float64", "int32", "bool", "float32"):
+        assert builder.convert(x, target).exact is None
+    assert builder.convert(builder.convert(x, "int32"), "int8").exact is None
+    forgetful = Builder([TensorType((2,), dtypes.of("float32"))])
+    assert forgetful.convert(forgetful.parameters[0], "bfloat16").exact is None
 
 
 def test_bitcast_convert():

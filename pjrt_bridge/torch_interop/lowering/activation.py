@@ -20,7 +20,8 @@ _TANH_CUBIC = 0.044715
 @lowering("aten.relu.default")
 def relu(c: Context, x: Value) -> Value:
     """`maximum(x, 0)`; NaN stays NaN."""
-    return c.b.maximum(x, c.full(x.shape, 0, x.dtype))
+    (x,) = c.precise(x)
+    return c.result(c.b.maximum(x, c.full(x.shape, 0, x.dtype)))
 
 
 @lowering("aten.hardtanh.default")
@@ -41,7 +42,8 @@ def hardtanh_backward(c: Context, grad: Value, x: Value, min_val: Scalar, max_va
 def threshold_backward(c: Context, grad: Value, x: Value, threshold: Scalar) -> Value:
     """0 where `x <= threshold`, else the gradient (also where `x` is NaN)."""
     below = c.b.compare(x, c.full(x.shape, threshold, x.dtype), "LE")
-    return c.b.select(below, c.full(grad.shape, 0, grad.dtype), grad)
+    (grad,) = c.precise(grad)
+    return c.result(c.b.select(below, c.full(grad.shape, 0, grad.dtype), grad))
 
 
 @lowering("aten.leaky_relu.default")

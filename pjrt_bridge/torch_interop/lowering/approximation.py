@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, compute_type
+from pjrt_bridge.torch_interop.lowering.context import Context, Scalar
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 Function = Callable[[Builder, Value], Value]
@@ -30,7 +30,7 @@ def elementwise(*names: str) -> Callable[[Function], Function]:
     def register(function: Function) -> Function:
         @lowering(*names)
         def _lower(c: Context, x: Value) -> Value:
-            return c.result(function(c.b, c.cast(x, compute_type(c.output.dtype))))
+            return c.result(function(c.b, c.widen(x, c.output.dtype)))
 
         return function
 

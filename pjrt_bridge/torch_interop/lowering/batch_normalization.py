@@ -168,9 +168,9 @@ def batch_norm_backward(
         mean, rstd = c.cast(running_mean, wide), inverse_root(c, c.cast(running_var, wide), eps)
     else:
         raise NotLowerable("batch norm's derivative without saved or running statistics")
-    incoming = c.cast(grad, wide)
+    incoming = c.widen(grad)
     scale = c.along(rstd, x.shape, 1)
-    normal = b.multiply(b.subtract(c.cast(x, wide), c.along(mean, x.shape, 1)), scale)
+    normal = b.multiply(b.subtract(c.widen(x), c.along(mean, x.shape, 1)), scale)
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
         weighted = incoming

@@ -162,7 +162,8 @@ def where(c: Context, condition: Value, x: Operand, other: Operand) -> Value:
     """`x` where the condition holds, else `other`; all three broadcast, the two promoted."""
     out = c.output
     mask = c.broadcast(c.cast(condition, BOOL), out.shape)
-    return c.b.select(mask, *(_exact(c, v, out.dtype) for v in (x, other)))
+    sides = c.precise(*(_exact(c, v, out.dtype) for v in (x, other)))
+    return c.result(c.b.select(mask, *sides))
 
 
 @lowering("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")

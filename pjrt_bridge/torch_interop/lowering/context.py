@@ -228,9 +228,9 @@ class Context:
         out = self.output
         wide = compute_type(out.dtype)
         return [
-            self.operand(
-                self.cast(x, out.dtype) if isinstance(x, Value) and x.rank else x, wide, out.shape
-            )
+            self.broadcast(self.widen(self.cast(x, out.dtype)), out.shape)
+            if isinstance(x, Value) and x.rank
+            else self.operand(x, wide, out.shape)
             for x in operands
         ]
 
@@ -245,9 +245,22 @@ class Context:
             for x, out in zip(results, self.outputs, strict=True)
         )
 
-    def widen(self, x: Value) -> Value:
-        """`x` in the type that its element type is computed in."""
-        return self.cast(x, compute_type(x.dtype))
+    def widen(self, x: Value, dtype: DType | None = None) -> Value:
+        """`x` in the type that an element type, by default its own, is computed in.
+
+        What was rounded from that type, and may be read as it was before, is.
+        """
+        wide = compute_type(x.dtype if dtype is None else dtype)
+        return x.exact if x.exact is not None and x.exact.dtype == wide else self.cast(x, wide)
+
+    def precise(self, *values: Value) -> list[Value]:
+        """Values of one type for what only chooses among them, which is as good before rounding.
+
+        They are as they are where none may be read as it was before it was rounded, and else wide.
+        """
+        if all(x.exact is None for x in values):
+            return list(values)
+        return [self.widen(x) for x in values]
 
     def reduce(self, fold: Fold, x: Value, dims: Sequence[int]) -> Value:
         """`x` with `dims` folded away by the kernels."""

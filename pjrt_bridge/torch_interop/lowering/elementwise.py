@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar, compute_type
+from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 Unary = Callable[[Builder, Value], Value]
@@ -23,7 +23,7 @@ Unary = Callable[[Builder, Value], Value]
 def _function(name: str, emit: Unary) -> None:
     @lowering(f"aten.{name}.default")
     def _lower(c: Context, x: Value) -> Value:
-        return c.result(emit(c.b, c.cast(x, compute_type(c.output.dtype))))
+        return c.result(emit(c.b, c.widen(x, c.output.dtype)))
 
 
 def _scaled(emit: Unary, factor: float) -> Unary:
@@ -119,13 +119,17 @@ def round_decimals(c: Context, x: Value, *, decimals: int = 0) -> Value:
 @lowering("aten.abs.default")
 def absolute(c: Context, x: Value) -> Value:
     """Magnitude; the smallest integer stays itself; complex gives its real modulus."""
-    return x if x.dtype.is_bool or x.dtype.is_unsigned_integer else c.b.abs(x)
+    if x.dtype.is_bool or x.dtype.is_unsigned_integer:
+        return x
+    (x,) = c.precise(x)
+    return c.result(c.b.abs(x))
 
 
 @lowering("aten.neg.default")
 def negate(c: Context, x: Value) -> Value:
     """Negation; unsigned integers wrap."""
-    return c.b.negate(x)
+    (x,) = c.precise(x)
+    return c.result(c.b.negate(x))
 
 
 @lowering("aten.sign.default", "aten.sgn.default")

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, axis, compute_type
+from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, axis
 from pjrt_bridge.torch_interop.lowering.matmul import add_product
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.scan import Values, scan_together
@@ -115,7 +115,7 @@ def logcumsumexp(c: Context, x: Value, dim: int) -> Value:
     if x.dtype.is_complex:
         raise NotLowerable("logcumsumexp of complex numbers")
     b = c.b
-    wide = c.cast(x, compute_type(x.dtype))
+    wide = c.widen(x)
     if x.rank == 0 or x.size == 0:
         return c.result(wide)
     both: Values = (wide, c.full(wide.shape, 0, wide.dtype))

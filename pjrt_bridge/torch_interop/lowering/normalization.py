@@ -67,7 +67,7 @@ def layer_norm_backward(
     outer = tuple(range(x.rank - len(normalized_shape)))
     inner = tuple(range(len(outer), x.rank))
     wide = compute_type(x.dtype)
-    incoming, value = c.cast(grad, wide), c.cast(x, wide)
+    incoming, value = c.widen(grad), c.widen(x)
     center, scale = (c.operand(v, wide, x.shape) for v in (mean, rstd))
     normal = b.multiply(b.subtract(value, center), scale)
     grad_x = grad_weight = grad_bias = None
@@ -138,8 +138,8 @@ def group_norm_backward(
     b = c.b
     wide = compute_type(x.dtype)
     flat, grouped = (n, channels, inner_size), (n, group, channels // group, inner_size)
-    incoming = c.reshape(c.cast(grad, wide), flat)
-    value = c.reshape(c.cast(x, wide), grouped)
+    incoming = c.reshape(c.widen(grad), flat)
+    value = c.reshape(c.widen(x), grouped)
     center, scale = (
         c.spread(c.reshape(c.cast(v, wide), (n, group)), grouped, (2, 3)) for v in (mean, rstd)
     )
@@ -179,7 +179,7 @@ def weight_norm_backward(
     at = axis(dim, saved_v.rank)
     dims = tuple(d for d in range(saved_v.rank) if d != at)
     wide = compute_type(saved_v.dtype)
-    incoming, v = c.cast(grad_w, wide), c.cast(saved_v, wide)
+    incoming, v = c.widen(grad_w), c.widen(saved_v)
     g, norms = (c.reshape(c.cast(x, wide), (v.shape[at],)) for x in (saved_g, saved_norms))
     along = b.divide(c.reduce("sum", b.multiply(incoming, v), dims), norms)
     radial = b.multiply(v, c.along(b.divide(along, norms), v.shape, at))

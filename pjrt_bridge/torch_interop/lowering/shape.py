@@ -209,7 +209,7 @@ def _summed(c: Context, x: Value, dim: int, start: int, stop: int) -> Value:
 @lowering("aten.copy.default")
 def copy(c: Context, x: Value, source: Value, non_blocking: bool = False) -> Value:
     """`source` in the type and shape of `x`."""
-    return c.broadcast(c.cast(source, x.dtype), x.shape)
+    return c.broadcast(c.cast(source, x.dtype), x.shape).rounded
 
 
 @lowering("aten.view_as_real.default", "aten.view_as_real_copy.default")

@@ -23,7 +23,7 @@ from pjrt_bridge.torch_interop.lowering.approximation import (
     plus,
     times,
 )
-from pjrt_bridge.torch_interop.lowering.context import Context, Operand, compute_type
+from pjrt_bridge.torch_interop.lowering.context import Context, Operand
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 _TERMS = 9
@@ -138,7 +138,7 @@ def polygamma(c: Context, n: int, x: Value) -> Value:
     Digamma at its pole 0 is infinite with the sign of `-x`, at the others NaN.
     """
     b = c.b
-    value = c.cast(x, compute_type(c.output.dtype))
+    value = c.widen(x, c.output.dtype)
     if n == 0:
         pole = over(b, -1, value)
         return c.result(b.select(equals(b, value, 0), pole, b.digamma(value)))

@@ -87,3 +87,21 @@ def test_refusals_of_a_context():
         c.zeros(0)
     with pytest.raises(NotLowerable, match="does not broadcast"):
         c.broadcast(builder.parameters[0], (2, 4))
+
+
+def test_what_was_rounded_is_read_as_it_was():
+    wide, half = (TensorType((2,), dtypes.of(name)) for name in ("float32", "bfloat16"))
+    builder = Builder([wide, half], excess_precision=True)
+    exact, given = builder.parameters
+    c = Context(builder, [half])
+    rounded = c.result(exact)
+    assert c.widen(rounded) is exact
+    assert c.arithmetic(rounded, 2)[0] is exact
+    assert c.widen(rounded.rounded) is not exact
+    # A conversion is one.
+    assert c.cast(rounded, wide.dtype) is not exact
+    assert c.widen(rounded, dtypes.of("float64")).type == TensorType((2,), dtypes.of("float64"))
+    # What only chooses is wide where one of its values was.
+    assert c.precise(given, given) == [given, given]
+    left, right = c.precise(given, rounded)
+    assert (left.type, right) == (wide, exact)
