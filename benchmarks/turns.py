@@ -44,7 +44,7 @@ class Settings:
         without: competitors that are not wanted.
     """
 
-    rounds: int = 15
+    rounds: int = 45
     sample: float = 0.02
     budget: float = 6.0
     interpreters: Mapping[str, str] = field(default_factory=dict)
