@@ -7,6 +7,7 @@ so that nothing is copied into another order and back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,11 @@ _NOT_ELEMENTWISE = frozenset(
 
 Order = tuple[int, ...]
 """Dimensions from the outermost in memory to the innermost."""
+
+
+def inverse(order: Sequence[int]) -> Order:
+    """The permutation that undoes another one."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
 def memory_order(value: Value) -> Order:

@@ -19,6 +19,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.errors import OptionError
+from pjrt_bridge.stablehlo.orders import inverse
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.tensors import Form
 
@@ -134,11 +135,10 @@ def _check(what: str, rule: Any) -> None:
 
 def _laid_out(graph: fx.Graph, end: fx.Node, node: fx.Node, order: Sequence[int]) -> fx.Node:
     """A copy of a value whose memory has an order; a compiler makes it where the value is made."""
-    inverse = sorted(range(len(order)), key=order.__getitem__)
     with graph.inserting_before(end):
         turned = _call(graph, "aten.permute.default", node, list(order))
         dense = _call(graph, "aten.clone.default", turned, memory_format=torch.contiguous_format)
-        return _call(graph, "aten.permute.default", dense, inverse)
+        return _call(graph, "aten.permute.default", dense, list(inverse(order)))
 
 
 def _call(graph: fx.Graph, name: str, node: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:

@@ -25,6 +25,7 @@ from pjrt_bridge.runtime.dispatch import Array, Framework, Made
 from pjrt_bridge.runtime.dlpack import is_row_major
 from pjrt_bridge.runtime.handles import Pin
 from pjrt_bridge.runtime.host import HostArray
+from pjrt_bridge.stablehlo import orders
 from pjrt_bridge.stablehlo.types import TensorType
 
 
@@ -69,8 +70,7 @@ class Form:
     @property
     def inverse(self) -> tuple[int, ...]:
         """The permutation from the array in memory back to the graph's dimensions."""
-        order = self.order or tuple(range(self.type.rank))
-        return tuple(sorted(range(len(order)), key=order.__getitem__))
+        return orders.inverse(self.order or range(self.type.rank))
 
     @property
     def array(self) -> Array:

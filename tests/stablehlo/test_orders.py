@@ -114,3 +114,10 @@ def test_it_is_looked_for_within_reach(between: int, order: tuple[int, ...]) -> 
     for _ in range(between):
         value = b.add(value, value)
     assert memory_order(value) == order
+
+
+@given(st.integers(0, 6).flatmap(lambda rank: st.permutations(range(rank))))
+def test_an_inverse_undoes_a_permutation(order: list[int]) -> None:
+    array = np.zeros(tuple(range(2, 2 + len(order))), np.int8)
+    assert array.transpose(order).transpose(orders.inverse(order)).shape == array.shape
+    assert orders.inverse(orders.inverse(order)) == tuple(order)

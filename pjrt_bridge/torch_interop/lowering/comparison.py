@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import BOOL, Context, Operand, result_type
 from pjrt_bridge.torch_interop.lowering.elementwise import is_negative
@@ -162,7 +161,7 @@ def where(c: Context, condition: Value, x: Operand, other: Operand) -> Value:
     """`x` where the condition holds, else `other`; all three broadcast, the two promoted."""
     out = c.output
     mask = c.broadcast(c.cast(condition, BOOL), out.shape)
-    sides = c.precise(*(_exact(c, v, out.dtype) for v in (x, other)))
+    sides = c.precise(*(c.operand(v, out.dtype, out.shape) for v in (x, other)))
     return c.result(c.b.select(mask, *sides))
 
 
@@ -170,7 +169,3 @@ def where(c: Context, condition: Value, x: Operand, other: Operand) -> Value:
 def masked_fill(c: Context, x: Value, mask: Value, value: Operand) -> Value:
     """`value` where the mask holds, else `x`."""
     return where(c, mask, value, x)
-
-
-def _exact(c: Context, x: Operand, dtype: DType) -> Value:
-    return c.operand(x, dtype, c.output.shape)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.orders import inverse
 from pjrt_bridge.torch_interop.lowering.context import Context, axis
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shape import part
@@ -63,8 +64,7 @@ def inverse_to_real(
 
 def _along(c: Context, x: Value, dim: int, kind: Kind, length: int) -> Value:
     order = [d for d in range(x.rank) if d != dim] + [dim]
-    back = sorted(range(x.rank), key=order.__getitem__)
-    return c.b.transpose(c.b.fft(c.b.transpose(x, order), kind, [length]), back)
+    return c.b.transpose(c.b.fft(c.b.transpose(x, order), kind, [length]), inverse(order))
 
 
 def _normalized(

@@ -8,7 +8,7 @@ BERT grew with the square of its layers.
 from __future__ import annotations
 
 from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.stablehlo.orders import memory_order
+from pjrt_bridge.stablehlo.orders import inverse, memory_order
 from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 
 
@@ -22,4 +22,4 @@ class StoredValues(Kernels):
             return b.stored(x)
         # Arguments of a function lie row-major.
         turned = b.stored(b.transpose(x, order))
-        return b.transpose(turned, [order.index(dim) for dim in range(x.rank)])
+        return b.transpose(turned, inverse(order))

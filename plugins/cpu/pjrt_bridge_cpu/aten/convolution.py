@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.stablehlo.orders import Order, memory_order
+from pjrt_bridge.stablehlo.orders import Order, inverse, memory_order
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge_cpu.aten.calls import Call, Cut
 from pjrt_bridge_cpu.aten.operators import CONVOLUTION, CONVOLUTION_BACKWARD, ONEDNN_CONVOLUTION
@@ -95,8 +95,7 @@ def _product(c: Context, use: Use, x: Value, weight: Value, bias: Value | None) 
     if found is None:
         return None
     shape = tuple(c.output.shape[dim] for dim in last)
-    back = tuple(sorted(range(x.rank), key=last.__getitem__))
-    return b.transpose(b.reshape(found[0], shape), back)
+    return b.transpose(b.reshape(found[0], shape), inverse(last))
 
 
 def convolution_backward(
