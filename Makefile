@@ -78,7 +78,7 @@ $(XLA_READY): pyproject.toml plugins/cpu/pyproject.toml pjrt_bridge/runtime/_dis
 	$(XLA_VENV)/bin/python -m pip install --quiet $(XLA_PIP) torch==2.9.0+cpu
 	$(XLA_VENV)/bin/python -m pip install --quiet torch_xla==2.9.0
 	$(XLA_VENV)/bin/python -m pip install --quiet -e ".[cpu]" -e plugins/cpu \
-		pytest pytest-timeout
+		hypothesis pytest pytest-timeout
 	touch $@
 
 clean:

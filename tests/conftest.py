@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from pjrt_bridge.runtime import Client, Plugin, live_handles
 from tests.plugins import cpu_plugin
@@ -19,6 +20,10 @@ os.environ["PJRT_BRIDGE_CACHE"] = "off"
 os.environ["PJRT_BRIDGE_CALIBRATION"] = "off"
 # Nor which kernels are called; tests of these decide that themselves.
 os.environ["PJRT_BRIDGE_ATEN"] = "off"
+
+# Machines are shared: how long an example takes says nothing of the code.
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 
 def pytest_collectstart() -> None:

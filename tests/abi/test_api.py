@@ -166,7 +166,7 @@ def test_no_table_at_all(address: int) -> None:
         Api(address, plugin="fake")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     garbage=st.binary(min_size=64, max_size=2000), plausible=st.booleans(), size=st.integers(0, 300)
 )

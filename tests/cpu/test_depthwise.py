@@ -71,7 +71,7 @@ def convolutions(draw):
     return kernel, sizes, given
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(convolutions(), st.integers(1, 2), st.integers(2, 3), st.integers(1, 2), st.booleans())
 def test_a_sum_is_the_convolution(drawn, batch, channels, each, input_first):
     kernel, sizes, given = drawn

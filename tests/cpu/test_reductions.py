@@ -47,7 +47,7 @@ def reductions(draw):
     return shape, tuple(sorted(dims)), draw(st.integers(0, 2**32 - 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(reductions(), st.sampled_from(sorted(FOLDS)))
 def test_folding_integers_is_the_same_in_any_order(drawn, fold):
     shape, dims, seed = drawn

@@ -29,7 +29,7 @@ def read(path: Path) -> dict[str, Array]:
     return weights.read(path, weights.map_file(path))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(NAMES, ARRAYS, max_size=5))
 def test_arrays_come_back_aligned(tmp_path: Path, tensors: dict[str, Array]) -> None:
     path = tmp_path / "weights.safetensors"

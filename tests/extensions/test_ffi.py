@@ -147,7 +147,7 @@ def _receive(x: Any, out: Any, **attributes: Any) -> None:
     out[...] = x
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(config=configs)
 def test_attributes_arrive_as_they_were_given(
     ffi: FFI, client: Client, config: dict[str, Any]

@@ -60,7 +60,6 @@ def run_batch(batch: Batch) -> Verdict:
     settings(
         max_examples=batch.size,
         database=None,
-        deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )(seed(batch.number)(given(target.inputs())(one)))()

@@ -105,7 +105,7 @@ def test_any_bytes_are_refused(data: bytes) -> None:
         read(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, len(DATA) - 1), st.integers(0, 255), st.integers(0, 3))
 def test_an_altered_artifact_is_read_or_refused(at: int, value: int, more: int) -> None:
     changed = bytearray(DATA)

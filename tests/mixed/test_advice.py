@@ -167,7 +167,7 @@ SENTENCES = 9
 """Failures, four kinds of obstacles, copies, recompilations, tiny segments, breaks."""
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(reports.reports())
 def test_there_is_little_of_it_and_each_once(report: Report) -> None:
     advice = report.advice
@@ -216,7 +216,6 @@ def shares_a_segment(graph: Graph, name: str) -> bool:
 
 
 @pytest.mark.parametrize("chain", [True, False])
-@settings(deadline=None)
 @given(st.data())
 def test_an_operator_divides_into_as_many_segments_as_told(
     chain: bool, data: st.DataObject
@@ -238,7 +237,6 @@ def test_an_operator_divides_into_as_many_segments_as_told(
 
 
 @pytest.mark.parametrize("chain", [True, False])
-@settings(deadline=None)
 @given(st.data())
 def test_min_segment_does_what_is_told(chain: bool, data: st.DataObject) -> None:
     graph = data.draw(graphs(chain))

@@ -76,7 +76,7 @@ def segments(report: Report) -> Iterator[SegmentReport]:
         yield from graph.segments
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(reports.reports())
 def test_any_report_makes_a_page_that_is_whole(report: Report) -> None:
     markup = page(report)
@@ -93,7 +93,7 @@ def test_any_report_makes_a_page_that_is_whole(report: Report) -> None:
     assert len(found.having("path", "result")) == gives
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(reports.reports())
 def test_a_page_leads_nowhere_but_to_itself(report: Report) -> None:
     found = Reader(page(report))
@@ -112,7 +112,7 @@ def test_a_page_leads_nowhere_but_to_itself(report: Report) -> None:
     assert "@import" not in style
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(reports.reports())
 def test_a_page_shows_everything(report: Report) -> None:
     shown = Reader(page(report)).shown

@@ -58,13 +58,13 @@ def run_parts(found: Partition) -> list[object]:
     return [slots[value] for value in graph.outputs]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs(), st.integers(1, 4))
 def test_the_parts_compute_what_the_whole_computes(graph: Graph, least: int) -> None:
     assert run_parts(partition(graph, min_segment=least)) == run_whole(graph)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs(), st.integers(1, 4))
 def test_nodes_run_where_they_can_and_once_unless_cheap(graph: Graph, least: int) -> None:
     found = partition(graph, min_segment=least)
@@ -79,7 +79,7 @@ def test_nodes_run_where_they_can_and_once_unless_cheap(graph: Graph, least: int
     assert all(here != following for here, following in itertools.pairwise(kinds))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs(), st.integers(1, 4))
 def test_device_segments_are_worth_a_launch(graph: Graph, least: int) -> None:
     found = partition(graph, min_segment=least)
@@ -98,7 +98,7 @@ def test_device_segments_are_worth_a_launch(graph: Graph, least: int) -> None:
             )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs())
 def test_order_is_kept(graph: Graph) -> None:
     position = {
@@ -125,7 +125,7 @@ def alternations(graph: Graph) -> int:
     return max(longest, default=0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs())
 def test_there_are_no_more_segments_than_needed(graph: Graph) -> None:
     plain = Graph(

@@ -29,7 +29,7 @@ def runners(graph: Graph) -> tuple[Sequence[Any], list[Runner]]:
     return segments, [runner(segment) for segment in segments]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(graphs())
 def test_a_program_computes_what_the_graph_computes(graph: Graph) -> None:
     segments, run = runners(graph)

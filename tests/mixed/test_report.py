@@ -54,7 +54,7 @@ def from_json(content: dict[str, Any]) -> Report:
     )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(reports.reports())
 def test_json_holds_all_of_it(report: Report) -> None:
     content = json.loads(report.to_json())
@@ -135,7 +135,7 @@ def squeezed(shown: str) -> str:
     return " ".join(shown.split())
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(reports.reports(), st.integers(60, 200))
 def test_every_string_is_plain(report: Report, width: int) -> None:
     shown = text(report, width)
@@ -146,7 +146,7 @@ def test_every_string_is_plain(report: Report, width: int) -> None:
     shown.encode()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(reports.reports())
 def test_what_is_not_shown_is_counted(report: Report) -> None:
     shown = squeezed(text(report, 2000))
@@ -203,7 +203,7 @@ def sources(graph: GraphReport) -> set[str]:
     return {wording.printable(found.source) for found in graph.obstacles if found.source}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(reports.graph_reports(largest=25))
 def test_rows_hold_every_segment_once(graph: GraphReport) -> None:
     for rows in (single_rows(graph), short_rows(graph)):

@@ -92,7 +92,7 @@ def end(client: Client, *buffers: int, events: tuple[int, ...] = ()) -> None:
     array=hnp.arrays(np.int32, hnp.array_shapes(min_dims=1, max_dims=4, max_side=4, min_side=0)),
     data=st.data(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_strides_and_layouts(client: Client, array: Any, data: Any) -> None:
     array = array.transpose(data.draw(st.permutations(range(array.ndim))))
     steps = data.draw(st.tuples(*[st.sampled_from([1, -1, 2])] * array.ndim))

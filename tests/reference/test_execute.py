@@ -596,7 +596,7 @@ def test_shardings_of_a_single_device_mean_nothing(client: Client) -> None:
 
 
 @given(st.binary(max_size=40), st.integers(0, 60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_options_that_are_anything(noise: bytes, at: int) -> None:
     chosen = CompileOptions(num_replicas=2, num_partitions=2, device_assignment=[[0, 1], [2, 3]])
     good, codes = chosen.serialize(), set()

@@ -48,7 +48,7 @@ TYPES = {"f32": np.float32, "f64": np.float64, "i8": np.int8, "ui16": np.uint16,
 @pytest.mark.parametrize("op", SOURCES)
 @pytest.mark.parametrize("kind", TYPES)
 @given(data=st.data())
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.differing_executors])
 def test_arithmetic(two: Client, op: str, kind: str, data: st.DataObject) -> None:
     # Compilers flush subnormal numbers, an interpreter does not.
     elements = st.integers(-100, 100) if kind.startswith("f") else None
@@ -60,7 +60,7 @@ def test_arithmetic(two: Client, op: str, kind: str, data: st.DataObject) -> Non
 
 
 @given(array=hnp.arrays(np.int16, hnp.array_shapes(max_dims=3, max_side=4)), data=st.data())
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.differing_executors])
 def test_arrays_come_back(two: Client, array: Any, data: st.DataObject) -> None:
     given_array = array.transpose(data.draw(st.permutations(range(array.ndim))))[::-1]
     for where in two.devices:

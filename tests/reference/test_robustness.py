@@ -87,7 +87,7 @@ def refused(plugin: Plugin, name: str, **values: Any) -> bool:
     name=st.sampled_from([name for name in NAMES if pointer_fields(name)]),
     data=st.data(),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_pointers_to_anything(client: Client, name: str, data: st.DataObject) -> None:
     known = [
         client.handle.pointer,
@@ -112,7 +112,7 @@ def test_pointers_to_anything(client: Client, name: str, data: st.DataObject) ->
         ["Client_Compile", "Executable_DeserializeAndLoad", "TopologyDescription_Deserialize"]
     ),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_sizes_without_bytes(client: Client, name: str, size: int) -> None:
     values: dict[str, Any] = {
         "Client_Compile": {"client": client.handle.pointer, "compile_options_size": size},

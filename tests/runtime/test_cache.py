@@ -79,7 +79,7 @@ def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
     assert cache.clear() == 0
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 60)), max_size=30))
 def test_it_is_never_much_over_its_limit_and_keeps_the_last(
     tmp_path_factory: pytest.TempPathFactory, puts: list[tuple[str, int]]

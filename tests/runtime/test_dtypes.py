@@ -92,7 +92,7 @@ def test_types_that_are_newer_than_the_plugin(client: Client, dtype: DType) -> N
 NUMPY = [dtype.numpy for dtype in OLD if dtype.numpy.isbuiltin == 1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_values_and_shapes(client: Client, data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))

@@ -133,7 +133,7 @@ def arrays_and_orders(draw: st.DrawFn) -> tuple[np.ndarray[Any, Any], str, tuple
     return array, f"tensor<{sizes}x{ELEMENTS[name]}>", order
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=arrays_and_orders())
 def test_any_array_in_any_order(
     client: Client, case: tuple[np.ndarray[Any, Any], str, tuple[int, ...]]

@@ -106,7 +106,7 @@ def pick(objects: list[Any], which: int) -> Any:
 STEPS = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 99), st.integers(0, 99)), max_size=60)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(steps=STEPS)
 def test_any_life(plugin: Plugin, steps: list[tuple[int, int, int]]) -> None:
     census = Census()
@@ -115,7 +115,7 @@ def test_any_life(plugin: Plugin, steps: list[tuple[int, int, int]]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(steps=STEPS)
 def test_any_of_many_lives(plugin: Plugin, steps: list[tuple[int, int, int]]) -> None:
     census = Census()

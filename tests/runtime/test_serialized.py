@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pjrt_bridge.errors import PjrtBridgeError, PjrtError, ProgramError, SignatureMismatch
@@ -105,7 +105,6 @@ def test_truncated(client: Client, blob: bytes, keep: int) -> None:
         client.deserialize(blob[:keep])
 
 
-@settings(deadline=None)
 @given(data=st.data())
 def test_altered(client: Client, blob: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(blob) - 1))

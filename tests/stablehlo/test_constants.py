@@ -71,7 +71,7 @@ def test_arguments_and_results_keep_every_bit(dtype):
 WIDE = ["bool", "int8", "uint16", "int32", "uint64", "float32", "float64", "complex64"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_array_round_trips(data):
     dtype = dtypes.of(data.draw(st.sampled_from(WIDE)))

@@ -140,7 +140,7 @@ def function_of(state: State, program: Sequence[Step], results: Sequence[int]) -
 
 
 @pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(
     program=st.lists(steps, min_size=1, max_size=8),
     results=st.lists(st.integers(0, 6), min_size=1, max_size=3),

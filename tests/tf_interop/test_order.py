@@ -133,7 +133,7 @@ def outcome(plan: Sequence[tuple[Step, int, int]], compiler: Callable[..., Any])
         return calls, machine.heard, machine.file.read_text()
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 @given(PLANS)
 def test_effects_are_those_of_tensorflow(plan: Sequence[tuple[Step, int, int]]) -> None:
     found, expected = outcome(plan, tf_interop.function), outcome(plan, tf.function)

@@ -24,7 +24,7 @@ SHAPES = [(), (1,), (7,), (3, 5), (0,), (64,)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(one=SEEDS, two=SEEDS)
 def test_uniform_numbers_are_the_same_to_the_bit(
     shape: tuple[int, ...], one: int, two: int
@@ -35,7 +35,7 @@ def test_uniform_numbers_are_the_same_to_the_bit(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(one=SEEDS, two=SEEDS)
 def test_normal_numbers_are_the_same_to_rounding(
     shape: tuple[int, ...], one: int, two: int

@@ -39,7 +39,7 @@ def misaligned(count: int) -> Any:
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     name=st.sampled_from(NAMES),
     shape=st.lists(st.integers(0, 5), max_size=4).map(tuple),

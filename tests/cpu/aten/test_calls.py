@@ -89,7 +89,7 @@ def test_numbers_and_defaults() -> None:
 
 
 @given(st.floats(width=64))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_every_float_is_passed_bit_by_bit(number: float) -> None:
     heads = [np.ones((1, 1, 2, 2), np.float32)] * 3
 

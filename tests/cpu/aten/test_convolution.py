@@ -201,9 +201,7 @@ def test_channels_are_last_where_pytorch_knows_that() -> None:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_drawn_convolutions(data: st.DataObject) -> None:
     few = st.integers(1, 3)

@@ -156,9 +156,7 @@ def test_small_and_narrow_ones_are_no_calls(
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(1, 3), max_size=3),
     *[st.integers(1, 40)] * 3,

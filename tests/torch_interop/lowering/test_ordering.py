@@ -44,7 +44,7 @@ def rows(dtype):
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *WHOLE], ids=str)
 @pytest.mark.parametrize("descending", [False, True])
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_sorts_are_stable_whatever_the_values(dtype, descending, data):
     x = data.draw(rows(dtype))
@@ -73,7 +73,7 @@ def test_doubles_that_are_one_float_are_in_order():
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *WHOLE], ids=str)
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_extremes_are_the_first_ones_and_nan_wins(name, dtype, data):
     x = data.draw(rows(dtype))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.torch_interop.lowering.harness import check, lower, run_on_cpu
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(before=st.integers(1, 3), size=st.integers(1, 140), after=st.integers(1, 3))
 def test_sums_of_integers_are_exact_at_every_length(before, size, after):
     x = torch.randint(-(1 << 40), 1 << 40, (before, size, after))

@@ -297,7 +297,6 @@ def test_a_size_that_is_not_padded_keeps_no_other_from_it() -> None:
 
 @settings(
     max_examples=8,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

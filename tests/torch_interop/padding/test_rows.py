@@ -298,7 +298,7 @@ def test_a_rule_that_torch_contradicts_is_not_believed() -> None:
             keeps_apart(use, Rule(lambda _, dims=dims: dims))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=5))
 def test_random_graphs_are_padded_where_all_of_their_steps_allow(steps: list[str]) -> None:
     function = chain(steps)
