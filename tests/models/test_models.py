@@ -26,7 +26,6 @@ ALWAYS = (
     "deberta-v2 training",
     "t5 inference",
     "wav2vec2 inference",
-    "swin training",
     "unet-condition inference",
     "gnn training",
     "convnext training-bf16",

@@ -118,6 +118,7 @@ worker.main()
 """
 
 
+@pytest.mark.slow
 def test_a_wrong_lowering_is_found():
     with Sweep([sys.executable, "-c", FAULTY]) as faulty:
         wrong = faulty.run(Case("sin", "float32", "forward"))

@@ -106,7 +106,7 @@ def pick(objects: list[Any], which: int) -> Any:
 STEPS = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 99), st.integers(0, 99)), max_size=60)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(steps=STEPS)
 def test_any_life(plugin: Plugin, steps: list[tuple[int, int, int]]) -> None:
     census = Census()
