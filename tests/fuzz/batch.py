@@ -60,6 +60,8 @@ def run_batch(batch: Batch) -> Verdict:
     settings(
         max_examples=batch.size,
         database=None,
+        # No conftest is loaded here.
+        deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )(seed(batch.number)(given(target.inputs())(one)))()
