@@ -141,7 +141,9 @@ def main(
     only: Annotated[
         list[str] | None, typer.Option(help="A family, or a part of cases' names; repeatable.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds of a case, at most.", min=1)] = 45,
+    rounds: Annotated[
+        int, typer.Option(help="Rounds of a case, at most.", min=1)
+    ] = Settings.rounds,
     quick: Annotated[bool, typer.Option(help="Small cases alone, few rounds.")] = False,
     inductor: Annotated[bool, typer.Option(help="Measure Inductor too.")] = True,
     jax: Annotated[

@@ -106,21 +106,24 @@ def pick(objects: list[Any], which: int) -> Any:
 STEPS = st.lists(st.tuples(st.integers(0, 10), st.integers(0, 99), st.integers(0, 99)), max_size=60)
 
 
-@settings(max_examples=10)
-@given(steps=STEPS)
-def test_any_life(plugin: Plugin, steps: list[tuple[int, int, int]]) -> None:
+def live(plugin: Plugin, steps: list[tuple[int, int, int]]) -> None:
+    """A life that leaves nothing behind."""
     census = Census()
     Life(plugin).run(steps)
     census.check()
+
+
+@settings(max_examples=10)
+@given(steps=STEPS)
+def test_any_life(plugin: Plugin, steps: list[tuple[int, int, int]]) -> None:
+    live(plugin, steps)
 
 
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(steps=STEPS)
 def test_any_of_many_lives(plugin: Plugin, steps: list[tuple[int, int, int]]) -> None:
-    census = Census()
-    Life(plugin).run(steps)
-    census.check()
+    live(plugin, steps)
 
 
 def test_eight_lives_at_once(no_leaks: Census, plugin: Plugin) -> None:

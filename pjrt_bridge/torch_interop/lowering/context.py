@@ -246,12 +246,12 @@ class Context:
         )
 
     def widen(self, x: Value, dtype: DType | None = None) -> Value:
-        """`x` in the type that an element type, by default its own, is computed in.
+        """`x`, as `unrounded` gives it, in the type that a type, else its own, is computed in."""
+        return self.unrounded(x, compute_type(x.dtype if dtype is None else dtype))
 
-        What was rounded from that type, and may be read as it was before, is.
-        """
-        wide = compute_type(x.dtype if dtype is None else dtype)
-        return x.exact if x.exact is not None and x.exact.dtype == wide else self.cast(x, wide)
+    def unrounded(self, x: Value, dtype: DType) -> Value:
+        """`cast`, or what `x` was rounded from where that has the type and may be read."""
+        return x.exact if x.exact is not None and x.exact.dtype == dtype else self.cast(x, dtype)
 
     def precise(self, *values: Value) -> list[Value]:
         """Values of one type for what only chooses among them, which is as good before rounding.
