@@ -120,11 +120,11 @@ def verdict(report: Report) -> str:
         return "no compiled graph ran in this call"
     if "host" not in places:
         return f"everything runs on {plugins}"
-    if "device" not in places:
-        return f"nothing runs on {plugins}, all of it on the host"
     on_device, whole = device_operators(report)
     if not whole:
-        return f"it runs on {plugins} and on the host"
+        return "there is nothing to compute: the results are arguments, views of them or numbers"
+    if "device" not in places:
+        return f"nothing runs on {plugins}, all of it on the host"
     return f"{share(on_device, whole)} of the operators run on {plugins}, the rest on the host"
 
 

@@ -15,7 +15,6 @@ import torch
 from pjrt_bridge.mixed.launch import tensor_of
 from pjrt_bridge.mixed.program import Call, MixedProgram, Runner
 from pjrt_bridge.mixed.records import GraphRecord, begin, end
-from pjrt_bridge.torch_interop.aliases import Shared
 from pjrt_bridge.torch_interop.padding import Padding
 from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
 from pjrt_bridge.torch_interop.shortcut import Shortcut
@@ -124,24 +123,6 @@ class MixedGraph:
                 for argument, index in written:
                     argument.copy_(values[index])
         return [values[item] if isinstance(item, int) else item[0] for item in self._outputs]
-
-
-class SharingGraph:
-    """A graph some of whose results lie in the memory of others.
-
-    Args:
-        graph: computes those that own their memory.
-        shared: makes the others.
-    """
-
-    def __init__(self, graph: CompiledGraph, shared: Shared) -> None:
-        self._graph = graph
-        self._shared = shared
-        self.record = graph.record
-
-    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
-        """The outputs; empties the list of arguments."""
-        return self._shared.restore(self._graph.run(arguments, call))
 
 
 class CheckedGraph:

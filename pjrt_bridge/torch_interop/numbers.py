@@ -111,26 +111,34 @@ def _is_given_number(node: fx.Node) -> bool:
 
 
 def _free(graph: fx.Graph) -> list[fx.Node]:
-    """Arguments that are numbers of which no size is made, and what is calculated with them."""
-    fixed: set[Any] = set()
+    """Arguments that are numbers of which no size is made, and what is calculated with them.
+
+    Tracing may have specialised a number, whose promise then names no symbol: so besides the
+    symbols of sizes each use of a number is looked at.
+    """
+    sizes: set[Any] = set()
     for node in graph.nodes:
-        fixed |= compat.symbols_of_sizes(compat.promise(node))
-    while True:
-        free: dict[fx.Node, None] = {}
-        for node in graph.nodes:
-            symbols = compat.symbols(compat.promise(node))
-            if _is_calculated(node, free) and fixed.isdisjoint(symbols):
-                free[node] = None
-        needed = {
-            symbol
-            for node in free
-            for user in node.users
-            if user not in free and user.op != "output" and _use_of(user, node) is None
-            for symbol in compat.symbols(compat.promise(node))
-        }
-        if not needed:
-            return list(free)
-        fixed |= needed
+        sizes |= compat.symbols_of_sizes(compat.promise(node))
+    free: dict[fx.Node, None] = {}
+    for node in graph.nodes:
+        if _is_calculated(node, free) and sizes.isdisjoint(compat.symbols(compat.promise(node))):
+            free[node] = None
+    settled = False
+    while not settled:
+        settled = True
+        for node in reversed(list(free)):
+            calculated = node.op == "placeholder" or all(
+                item in free for item in node.all_input_nodes
+            )
+            if not calculated or not all(_may_read(user, node, free) for user in node.users):
+                del free[node]
+                settled = False
+    return list(free)
+
+
+def _may_read(user: fx.Node, number: fx.Node, free: Container[fx.Node]) -> bool:
+    """Whether a use of a number does not need it in the graph itself."""
+    return user in free or user.op == "output" or _use_of(user, number) is not None
 
 
 def _is_calculated(node: fx.Node, free: Container[fx.Node]) -> bool:

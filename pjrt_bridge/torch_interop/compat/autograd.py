@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -45,13 +46,30 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     return {op: rule for op, rule in table.items() if str(op) not in KEPT}
 
 
-def decompositions(keep: Callable[[str], bool] = lambda _: False) -> dict[Any, Callable[..., Any]]:
+def decompositions(
+    keep: Callable[[str], bool] = lambda _: False,
+    refused: Callable[[OpOverload, Any], bool] | None = None,
+) -> dict[Any, Callable[..., Any]]:
     """The decompositions that graphs go through before they are lowered.
 
     Args:
         keep: says of an operator's name that it is to stay as it is.
+        refused: says that of an operator with its positional and keyword arguments.
     """
-    return {op: rule for op, rule in _decompositions().items() if not keep(str(op))}
+    table = {op: rule for op, rule in _decompositions().items() if not keep(str(op))}
+    if refused is None:
+        return table
+    return {op: partial(_unless, refused, op, rule) for op, rule in table.items()}
+
+
+def _unless(
+    refused: Callable[[OpOverload, Any], bool],
+    op: OpOverload,
+    rule: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    return NotImplemented if refused(op, (args, kwargs)) else rule(*args, **kwargs)
 
 
 def run_aot_autograd(
@@ -62,12 +80,13 @@ def run_aot_autograd(
     backward: GraphCompiler,
     inference: GraphCompiler,
     keep: Callable[[str], bool] = lambda _: False,
+    refused: Callable[[OpOverload, Any], bool] | None = None,
     change: Callable[[fx.Graph], None] = lambda _: None,
 ) -> Callable[..., Any]:
     """Capture forward and backward of a Dynamo graph as functional ATen graphs and compile them.
 
-    `keep` names operators that must not be decomposed; `change` is given each joint graph before it
-    is divided into forward and backward.
+    `keep` names operators that must not be decomposed, and `refused` uses of others; `change` is
+    given each joint graph before it is divided into forward and backward.
     """
     # The cache of AOTAutograd does not know which backend an entry belongs to.
     with functorch_config.patch(enable_autograd_cache=False):
@@ -75,7 +94,7 @@ def run_aot_autograd(
             fw_compiler=forward,
             bw_compiler=backward,
             inference_compiler=inference,
-            decompositions=lambda: decompositions(keep),
+            decompositions=lambda: decompositions(keep, refused),
             partition_fn=partial(_partition, change),
             keep_inference_input_mutations=True,
         )(graph, inputs)
@@ -139,6 +158,43 @@ def results_of_their_own() -> tuple[int, ...]:
         first + index
         for index, output in enumerate(metadata.output_info)
         if output.output_type is OutputType.non_alias
+    )
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What AOTAutograd promises of the results of a graph.
+
+    Attributes:
+        visible: how many of the first results the user sees; the others are saved for backward.
+            None for all.
+        of_arguments: positions of results that are arguments or views of them.
+        inference: nothing of the graph is differentiated.
+    """
+
+    visible: int | None = None
+    of_arguments: frozenset[int] = frozenset()
+    inference: bool = False
+
+
+def returned(kind: str) -> Returned:
+    """What is promised of the results of the graph that AOTAutograd compiles now.
+
+    Args:
+        kind: `"inference"`, `"forward"` or `"backward"`.
+    """
+    metadata = _forward_metadata()
+    if metadata is None or kind == "backward":
+        return Returned()
+    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
+    of_arguments = frozenset(
+        first + index
+        for index, output in enumerate(metadata.output_info)
+        if output.output_type in (OutputType.alias_of_input, OutputType.is_input)
+    )
+    visible = first + len(metadata.output_info) + metadata.num_intermediate_bases
+    return Returned(
+        visible if kind == "forward" else None, of_arguments, inference=kind == "inference"
     )
 
 

@@ -1,0 +1,199 @@
+"""Results that are views of arguments and of intermediates, with sizes that change."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pjrt_bridge.torch_interop import compiled_graphs
+from tests.torch_interop.helpers import leaves
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+Arguments = tuple[Any, ...]
+
+
+def geometry(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+
+
+def memories(tensors: list[torch.Tensor]) -> list[int]:
+    """For each tensor the first one in the same memory."""
+    addresses = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return [addresses.index(address) for address in addresses]
+
+
+def assert_as_eager(
+    function: Callable[..., Any], calls: list[Callable[[], Arguments]], **kwargs: Any
+) -> None:
+    """Values, geometry, and who shares memory with whom, arguments included; call after call."""
+    run = torch.compile(function, backend="pjrt", **kwargs)
+    for arguments in calls:
+        ours, theirs = arguments(), arguments()
+        found, expected = leaves(run(*ours)), leaves(function(*theirs))
+        assert list(map(geometry, found)) == list(map(geometry, expected))
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other)
+        given, kept = leaves(ours), leaves(theirs)
+        for one, other in zip(given, kept, strict=True):
+            assert torch.equal(one, other)
+        assert memories(given + found) == memories(kept + expected)
+
+
+def cached(cache: torch.Tensor, key: torch.Tensor, at: int) -> torch.Tensor:
+    cache[:, at : at + 1] = key
+    return cache[:, : at + 1]
+
+
+def chunked(x: torch.Tensor, window: int) -> torch.Tensor:
+    """Overlapping windows, as longformer makes them."""
+    x = x.view(x.size(0), x.size(1) // (window * 2), window * 2, x.size(2))
+    size, stride = list(x.size()), list(x.stride())
+    size[1] = size[1] * 2 - 1
+    stride[1] = stride[1] // 2
+    return x.as_strided(size=size, stride=stride)
+
+
+def numbers(count: int) -> torch.Tensor:
+    return torch.arange(float(count))
+
+
+VIEWS: dict[str, tuple[Callable[..., Any], list[Callable[[], Arguments]]]] = {
+    "slice from a number": (
+        lambda x, n: x[n:],
+        [lambda n=n: (numbers(9), n) for n in (6, 7, 2, 9, 0)],
+    ),
+    "chunk": (lambda x: x.chunk(2), [lambda n=n: (numbers(n),) for n in (8, 10, 6, 7, 2)]),
+    "half of the columns": (
+        lambda x: x[:, : x.shape[1] // 2],
+        [lambda n=n: (numbers(3 * n).view(3, n),) for n in (8, 10, 6, 7)],
+    ),
+    "narrow": (
+        lambda x, n: x.narrow(0, n, 2),
+        [lambda n=n: (numbers(9), n) for n in (1, 2, 5, 6)],
+    ),
+    "in place on a slice": (
+        lambda x, n: x[n:].add_(1),
+        [lambda n=n: (numbers(9), n) for n in (1, 2, 5, 6)],
+    ),
+    "cache": (
+        cached,
+        [lambda n=n: (torch.zeros(2, 8, 3), torch.ones(2, 1, 3), n) for n in (1, 2, 3, 6)],
+    ),
+    "windows": (
+        chunked,
+        [lambda n=n: (numbers(6 * n).view(2, n, 3), 2) for n in (8, 12, 16, 24)],
+    ),
+    "argument of a view with an offset": (
+        lambda x, n: (x[n:], x.t()),
+        [lambda n=n: (numbers(40).view(8, 5)[2:], n) for n in (1, 2, 3, 4)],
+    ),
+    "slice of an intermediate": (
+        lambda x, n: (x + 1)[n:],
+        [lambda n=n: (numbers(9), n) for n in (1, 2, 5, 6)],
+    ),
+    "parts of an intermediate": (
+        lambda x: (x * 2).split(3),
+        [lambda n=n: (numbers(n),) for n in (9, 10, 11, 3)],
+    ),
+    "conjugated": (
+        lambda x: (x.conj(), (x * 2).conj()[1:]),
+        [lambda n=n: (torch.complex(numbers(n), numbers(n) + 1),) for n in (3, 4, 5)],
+    ),
+    "another type": (
+        lambda x: (x.view(torch.int32)[1:], (x * 2).view(torch.int32)[1:]),
+        [lambda n=n: (numbers(n),) for n in (3, 4, 5)],
+    ),
+    "expanded": (
+        lambda x, n: (x.expand(n, -1), (x + 1).expand(n, -1)),
+        [lambda n=n: (numbers(3), n) for n in (2, 3, 4)],
+    ),
+    "argument and the old value of a written one": (
+        lambda x, y: (x.add_(y), y[1:], x[1:]),
+        [lambda n=n: (numbers(n), numbers(n)) for n in (3, 4, 5)],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"host_ops": ["aten.add", "aten.slice_scatter"]}, {"buckets": [4, 16, 64]}],
+    ids=["device", "divided", "buckets"],
+)
+@pytest.mark.parametrize("dynamic", [None, True, False], ids=["automatic", "dynamic", "static"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_are_those_of_eager(view: str, dynamic: bool | None, options: dict[str, Any]) -> None:
+    function, calls = VIEWS[view]
+    assert_as_eager(function, calls, dynamic=dynamic, options=options)
+
+
+def test_views_of_arguments_that_require_gradients() -> None:
+    run = torch.compile(lambda x, n: x[n:], backend="pjrt")
+    for start in (1, 2, 3, 6):
+        x = numbers(9).requires_grad_()
+        found = run(x, start)
+        assert torch.equal(found, x[start:])
+        (found * found.detach()).sum().backward()
+        expected = torch.cat([torch.zeros(start), x.detach()[start:]])
+        assert x.grad is not None
+        assert torch.equal(x.grad, expected)
+
+
+def test_a_view_before_a_graph_break() -> None:
+    def function(x: torch.Tensor, n: int) -> torch.Tensor:
+        part = x[:, n:]
+        torch._dynamo.graph_break()
+        return part + 1
+
+    assert_as_eager(function, [lambda n=n: (numbers(24).view(3, 8), n) for n in (1, 2, 3, 6)])
+
+
+def test_arguments_that_overlap_and_are_written_into() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(y.sum())
+        return x
+
+    def overlapping() -> Arguments:
+        whole = numbers(9)
+        return whole[2:8], whole[:6]
+
+    assert_as_eager(function, [overlapping, overlapping])
+
+
+def test_a_result_that_backward_needs_knows_writes_through_its_views() -> None:
+    def function(x: torch.Tensor) -> Any:
+        y = x.exp()
+        return y.sum(), y.detach().view(-1)[:3]
+
+    x = numbers(4).requires_grad_()
+    total, view = torch.compile(function, backend="pjrt")(x)
+    view.mul_(100)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total.backward()
+
+
+def test_views_of_arguments_alone_start_no_program() -> None:
+    x = numbers(4)
+    part, same = torch.compile(lambda x: (x[1:], x), backend="pjrt")(x)
+    assert same is x
+    assert part.data_ptr() == x.data_ptr() + 4
+    (graph,) = compiled_graphs()
+    assert (graph.on_device, graph.operations, graph.obstacles) == (0, 0, ())
+
+
+def test_the_same_view_twice_is_one_tensor() -> None:
+    def function(x: torch.Tensor) -> Any:
+        part = (x + 1)[1:]
+        return part, part
+
+    one, other = torch.compile(function, backend="pjrt")(numbers(4))
+    assert one is other
+
+
+def test_results_may_be_written_into_by_what_requires_gradients() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    one, other = torch.compile(lambda x: (x + 1).split(3), backend="pjrt")(numbers(6))
+    one.add_(weight)
+    assert one.requires_grad
+    assert not other.requires_grad
