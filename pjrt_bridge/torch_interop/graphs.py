@@ -7,7 +7,7 @@ plugin and their owner may write to them next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -15,6 +15,7 @@ import torch
 from pjrt_bridge.mixed.launch import tensor_of
 from pjrt_bridge.mixed.program import Call, MixedProgram, Runner
 from pjrt_bridge.mixed.records import GraphRecord, begin, end
+from pjrt_bridge.torch_interop.aliases import with_strides
 from pjrt_bridge.torch_interop.padding import Padding
 from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
 from pjrt_bridge.torch_interop.shortcut import Shortcut
@@ -123,6 +124,27 @@ class MixedGraph:
                 for argument, index in written:
                     argument.copy_(values[index])
         return [values[item] if isinstance(item, int) else item[0] for item in self._outputs]
+
+
+class StridedGraph:
+    """A graph some of whose results are to lie in memory with gaps.
+
+    Args:
+        graph: gives them without gaps.
+        strides: of these results, by position.
+    """
+
+    def __init__(self, graph: CompiledGraph, strides: Mapping[int, Sequence[int]]) -> None:
+        self._graph = graph
+        self._strides = strides
+        self.record = graph.record
+
+    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
+        """The outputs; empties the list of arguments."""
+        outputs = list(self._graph.run(arguments, call))
+        for position, strides in self._strides.items():
+            outputs[position] = with_strides(outputs[position], strides)
+        return outputs
 
 
 class CheckedGraph:

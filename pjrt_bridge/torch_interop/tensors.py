@@ -215,6 +215,13 @@ def _dense_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...
     return None
 
 
+def has_gaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a tensor's elements lie apart from each other in memory, each once."""
+    if 0 in shape or any(size > 1 and not step for size, step in zip(shape, strides, strict=True)):
+        return False
+    return _dense_order(shape, strides) is None
+
+
 def _reordered(order: tuple[int, ...] | None) -> tuple[int, ...] | None:
     return None if order is None or order == tuple(range(len(order))) else order
 

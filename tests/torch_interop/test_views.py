@@ -59,6 +59,14 @@ def numbers(count: int) -> torch.Tensor:
     return torch.arange(float(count))
 
 
+def apart(x: torch.Tensor, stride: int) -> Any:
+    """Copied into memory with gaps, which are seen in a view of it."""
+    made = torch.empty_strided(x.shape, (stride, 1))
+    made.copy_(x)
+    made[0] = x[1]
+    return made, made[1:], made.as_strided((2,), (stride,))
+
+
 VIEWS: dict[str, tuple[Callable[..., Any], list[Callable[[], Arguments]]]] = {
     "slice from a number": (
         lambda x, n: x[n:],
@@ -96,6 +104,10 @@ VIEWS: dict[str, tuple[Callable[..., Any], list[Callable[[], Arguments]]]] = {
     "parts of an intermediate": (
         lambda x: (x * 2).split(3),
         [lambda n=n: (numbers(n),) for n in (9, 10, 11, 3)],
+    ),
+    "memory with gaps": (
+        apart,
+        [lambda n=n: (numbers(2 * n).view(n, 2), n) for n in (4, 5, 6)],
     ),
     "conjugated": (
         lambda x: (x.conj(), (x * 2).conj()[1:]),

@@ -1,0 +1,91 @@
+"""Results of a graph as chains of views."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+
+_WHOLE = frozenset(
+    f"aten.{name}"
+    for name in (
+        "_reshape_alias.default",
+        "alias.default",
+        "detach.default",
+        "permute.default",
+        "squeeze.default",
+        "squeeze.dim",
+        "squeeze.dims",
+        "t.default",
+        "transpose.int",
+        "unsqueeze.default",
+        "view.default",
+        "view.dtype",
+        "view_as_complex.default",
+        "view_as_real.default",
+    )
+)
+"""Views of all elements of a tensor: alone, they may as well be tensors of their own."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A result as a view of a root, by the operators between them; none for the root itself."""
+
+    root: fx.Node
+    views: tuple[fx.Node, ...]
+
+    @property
+    def last(self) -> fx.Node:
+        """The result itself."""
+        return self.views[-1] if self.views else self.root
+
+    @property
+    def whole(self) -> bool:
+        """Whether the result has each element of the root once."""
+        names = (compat.operator_name(node.target) for node in self.views)
+        return all(name in _WHOLE for name in names)
+
+    @property
+    def has_place(self) -> bool:
+        """Whether it is known where in the memory of the root the result lies."""
+        root, view = compat.promise(self.root), compat.promise(self.last)
+        if any(compat.is_symbolic(promise) for promise in (root, view)):
+            return False
+        bits = (root.is_conj(), root.is_neg(), view.is_conj(), view.is_neg())
+        return not any(bits) and root.storage_offset() == 0
+
+
+def chain_of(node: fx.Node) -> Chain:
+    """A result of a functional graph as a view of what made its memory."""
+    views: tuple[fx.Node, ...] = ()
+    while True:
+        steps = (node.args[0], node) if node.target is operator.getitem else (node,)
+        seen = _seen_by(steps)
+        if seen is None:
+            return Chain(node, views)
+        node, views = seen, (*steps, *views)
+
+
+def _seen_by(steps: Sequence[Any]) -> fx.Node | None:
+    """What an operator, and the choice of one of its results, view; None where they do not."""
+    source, view = steps[0], steps[-1]
+    if not isinstance(source, fx.Node) or not isinstance(source.target, compat.OpOverload):
+        return None
+    seen = source.args[0] if source.target.is_view else None
+    if not isinstance(seen, fx.Node):
+        return None
+    promises = compat.promise(seen), compat.promise(view)
+    if not all(isinstance(promise, torch.Tensor) for promise in promises):
+        return None
+    # Torch hands the fakes of one call of a subgraph out again for the next: that two fakes share
+    # memory means something only between a view and what it is a view of.
+    identity = compat.storage_identity(promises[0])
+    shares = identity is not None and identity == compat.storage_identity(promises[1])
+    return seen if shares else None
