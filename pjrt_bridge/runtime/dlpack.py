@@ -66,6 +66,9 @@ class _ManagedVersioned(ctypes.Structure):
     ]
 
 
+_READ_ONLY = 1 << 0
+"""DLPACK_FLAG_BITMASK_READ_ONLY."""
+
 _python = ctypes.PyDLL(None)
 _is_valid = _python.PyCapsule_IsValid
 _is_valid.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
@@ -120,6 +123,7 @@ class Imported:
         shape: elements per dimension.
         byte_strides: None when the elements lie in row-major order without gaps.
         owner: keeps the memory alive.
+        read_only: nobody may write to it, or it does not say that somebody may.
 
     Args:
         source: the array.
@@ -127,7 +131,7 @@ class Imported:
         stream: of the consumer, which the producer lets wait for the elements; None on the host.
     """
 
-    __slots__ = ("address", "byte_strides", "dtype", "owner", "shape")
+    __slots__ = ("address", "byte_strides", "dtype", "owner", "read_only", "shape")
 
     def __init__(self, source: Any, *, device_type: int = CPU, stream: int | None = None) -> None:
         name = type(source).__name__
@@ -153,6 +157,8 @@ class Imported:
         managed: Any = (_ManagedVersioned if versioned else _Managed).from_address(pointer)
         if versioned and managed.major != VERSION[0]:
             raise DataError(f"found DLPack version {managed.major}, expected {VERSION[0]}")
+        # A capsule of the classic kind cannot say so.
+        self.read_only = not versioned or bool(managed.flags & _READ_ONLY)
         tensor = managed.tensor
         rank = tensor.ndim
         if not 0 <= rank <= _MOST_DIMENSIONS or (rank and not tensor.shape):

@@ -125,6 +125,32 @@ def describe(data: Any) -> HostArray:
     return _from_numpy(array)
 
 
+def overwrite(data: Any, values: np.ndarray[Any, Any]) -> None:
+    """Give an array, of NumPy or through DLPack, new elements in its own memory.
+
+    Args:
+        data: the array.
+        values: of its shape; converted where its element type is another.
+
+    Raises:
+        DataError: not an array, not in host memory, or nobody may write to it.
+        ValueError: another shape.
+    """
+    if isinstance(data, np.ndarray):
+        if not data.flags.writeable:
+            raise DataError("a NumPy array that is read-only")
+        data[...] = values
+        return
+    if not (hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__")):
+        raise DataError(f"a {type(data).__name__}, expected an array of NumPy or with DLPack")
+    found = Imported(data)
+    if found.read_only:
+        raise DataError(f"a {type(data).__name__} that is read-only")
+    host = HostArray(found.address, found.dtype, found.shape, found.byte_strides, found.owner)
+    converted = np.ascontiguousarray(values, dtype=host.dtype.numpy)
+    host.words(writable=True)[...] = converted.view(words(host.dtype)).reshape(values.shape)
+
+
 def _from_numpy(array: np.ndarray[Any, Any]) -> HostArray:
     dtype = dtypes.from_numpy(array.dtype)
     # PJRT packs sub-byte elements from a dense array; strided packing is left to NumPy.
