@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.errors import PjrtBridgeError, SignatureMismatch
+from pjrt_bridge.errors import DataError, PjrtBridgeError, SignatureMismatch, UnsupportedDtype
 from pjrt_bridge.exported import checks
 from pjrt_bridge.exported.interface import Interface, Slot, TensorLeaf, Weight
 from pjrt_bridge.exported.parts import SplitProgram
@@ -16,6 +16,7 @@ from pjrt_bridge.exported.running import Runnable, compiled
 from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.weights import Array
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions
+from pjrt_bridge.runtime.host import overwrite
 
 _KEY_BITS = 64
 
@@ -211,7 +212,7 @@ class LoadedModel:
             if all(given[index].shape == shape for index, shape in one.shapes().items()):
                 return one
         inputs = self.interface.inputs
-        if len(self._specializations) > 1:
+        if self._specializations[0].sizes:
             found = ", ".join(f"{inputs[i].name}: {list(b.shape)}" for i, b in given.items())
             sizes = "; ".join(
                 ", ".join(f"{name}={size}" for name, size in one.sizes.items())
@@ -249,9 +250,8 @@ def _write_into(value: Any, result: Buffer, name: str) -> None:
         SignatureMismatch: it cannot be written to.
     """
     try:
-        array = value if isinstance(value, np.ndarray) else np.from_dlpack(value)
-        array[...] = result.to_numpy()
-    except (ValueError, TypeError, AttributeError, BufferError) as error:
+        overwrite(value, result.to_numpy())
+    except (DataError, UnsupportedDtype, ValueError) as error:
         raise SignatureMismatch(
             f"argument {name!r} gets a new value in the call, but cannot be written to: {error}"
         ) from error

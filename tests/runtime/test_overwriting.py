@@ -9,7 +9,17 @@ import torch
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.runtime.host import overwrite
 
-DTYPES = "bfloat16 float16 float32 float64 int8 int64 uint8 bool complex64".split()
+DTYPES = [
+    "bfloat16",
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int64",
+    "uint8",
+    "bool",
+    "complex64",
+]
 
 
 @pytest.mark.parametrize("name", DTYPES)

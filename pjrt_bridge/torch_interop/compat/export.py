@@ -27,6 +27,7 @@ def trace(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> torch.export.ExportedProgram:
     """What torch.export makes of a module."""
+    args, kwargs = _each_once(args, kwargs)
     with without_own_warnings(), _plain_checks():
         program: torch.export.ExportedProgram = torch.export.export(
             module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
@@ -34,8 +35,25 @@ def trace(
     return program
 
 
+def _each_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The arguments with another tensor over the same memory where one comes again.
+
+    Torch (2.13) takes a tensor that is given twice for one argument, and forgets about the first.
+    """
+    seen: set[int] = set()
+
+    def once(item: torch.Tensor) -> torch.Tensor:
+        if id(item) in seen:
+            return item.detach().requires_grad_(item.requires_grad)
+        seen.add(id(item))
+        return item
+
+    return pytree.tree_map_only(torch.Tensor, once, (args, kwargs))
+
+
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """An exported program as a functional graph, decomposed for lowering."""
+    _take_out_expressions(program)
     # Where it is given a table of one's own, torch leaves operators whole that it takes apart
     # everywhere else; what these are made of may be such operators, too.
     with without_own_warnings(), _plain_checks():
@@ -48,6 +66,21 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
             program = program.run_decompositions(dict(table))
             if not _composite(program.graph) - table.keys():
                 return program
+
+
+def _take_out_expressions(program: torch.export.ExportedProgram) -> None:
+    """Leave only symbols among those whose limits are known.
+
+    Torch (2.13) puts expressions there, such as 2*s0, when it loads a program with a dimension that
+    is a multiple of another, and then fails to decompose the program.
+    """
+    for node in program.graph.find_nodes(op="placeholder"):
+        sizes: Any = getattr(node.meta.get("val"), "shape", ())
+        for size in sizes:
+            if is_symbolic(size):
+                ranges = size.node.shape_env.var_to_range
+                for found in [found for found in ranges if not found.is_Symbol]:
+                    del ranges[found]
 
 
 def _parts_of(op: OpOverload) -> Callable[..., Any]:

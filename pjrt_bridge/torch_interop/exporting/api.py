@@ -60,7 +60,8 @@ def export(
         dynamic_shapes: as `torch.export.export` takes it. Programs have fixed sizes: one is made
             for each of `sizes`.
         sizes: values of the symbolic sizes, by the names of their `Dim`, or as `ARGUMENT.DIMENSION`
-            (`"x.0"`) where they have none; by default those of the example.
+            (`"x.0"`) where they have none; needed where there are any. An ExportedProgram knows no
+            names any more.
         training: export loss and gradients instead of the results: `{"loss", "outputs",
             "gradients"}`, the gradients by the names of the parameters.
         loss: for `training`, gives the loss of what the model gives; by default the model gives it,
@@ -79,7 +80,8 @@ def export(
     Raises:
         NotExportable: operators that do not lower (all of them, with their source lines), arguments
             that no program can have, or a part on the host that cannot be saved.
-        OptionError: options that contradict each other, or sizes that the model does not have.
+        OptionError: options that contradict each other, sizes that the model does not have, or none
+            for a model with dynamic dimensions; the text names these.
         ProgramError: a target version that there is none of.
         Exception: as torch.export raises it, for a model that it cannot trace.
     """
@@ -104,6 +106,11 @@ def export(
                 "training steps and no parts"
             )
         program = _exported(model, tuple(args), {}, None)
+        if program.range_constraints:
+            raise OptionError(
+                "exporter 'torch_xla': found an ExportedProgram with dynamic dimensions, expected "
+                "one of fixed sizes"
+            )
         return torch_xla.export(program, _positional(model), name=called, target=version)
     symbols = Symbols()
     if training:

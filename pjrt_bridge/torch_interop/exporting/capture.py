@@ -27,6 +27,8 @@ COPY = "aten.copy_.default"
 _SETTLED = "aten._assert_tensor_metadata.default"
 """A check of what is known while tracing: it holds in every call."""
 
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 _UPDATES = (
     OutputKind.BUFFER_MUTATION,
     OutputKind.PARAMETER_MUTATION,
@@ -139,6 +141,12 @@ def sources_of(program: ExportedProgram, prefix: str = "") -> tuple[Source, ...]
                 found.append(Source("number", spec.arg.name, _plain(spec.arg)))
             case InputKind.USER_INPUT if isinstance(promise, torch.Tensor):
                 found.append(Source("input", spec.arg.name, promise))
+            case InputKind.USER_INPUT if isinstance(promise, _NUMBERS):
+                raise NotExportable(
+                    f"argument {spec.arg.name!r}: found a number that is another one in each call, "
+                    "expected a tensor or a fixed number, which becomes part of the program; "
+                    "export it without a dynamic shape, or give it as a 0-d tensor"
+                )
             case _:
                 raise NotExportable(
                     f"argument {getattr(spec.arg, 'name', '?')!r} is a {spec.kind.name} "

@@ -7,7 +7,6 @@ arguments go together.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,18 +24,62 @@ _ENDLESS = 1 << 60
 
 
 @dataclass(frozen=True)
+class Size:
+    """A size that a caller states, and the symbol of torch's that it tells.
+
+    The size is `factor * symbol + offset`.
+
+    Attributes:
+        name: that the caller states it by.
+        symbol: of torch's.
+        factor: of the symbol.
+        offset: that is added.
+        least: smallest size; None where there is no limit.
+        most: largest size; None where there is no limit.
+    """
+
+    name: str
+    symbol: Any
+    factor: int = 1
+    offset: int = 0
+    least: int | None = None
+    most: int | None = None
+
+    @property
+    def range(self) -> str:
+        """The limits and the step, as a text."""
+        least, most = self.least or 0, self.most
+        text = f"{least} or more" if most is None else f"{least} to {most}"
+        if self.factor == 1:
+            return text
+        rest = self.offset % self.factor
+        return f"{text}, {f'{rest} more than ' if rest else ''}a multiple of {self.factor}"
+
+    def tell(self, size: int) -> int | None:
+        """The value of the symbol; None for a size that is beyond the limits or between steps."""
+        low = self.least is not None and size < self.least
+        if low or (self.most is not None and size > self.most):
+            return None
+        value, rest = divmod(size - self.offset, self.factor)
+        return None if rest else value
+
+    def text(self, expression: Any) -> Any:
+        """An expression of torch's with the stated size in place of the symbol."""
+        stated = type(self.symbol)(self.name, integer=True)
+        return expression.subs(self.symbol, (stated - self.offset) / self.factor)
+
+
+@dataclass(frozen=True)
 class Symbols:
     """The symbolic sizes of one exported program.
 
     Attributes:
-        names: of torch's symbols.
-        limits: by name the least and the largest size; None where there is none.
-        examples: by name the size in the example.
+        sizes: that a caller states, one for each symbol of torch's.
+        examples: by name the size in the example, as far as the program has one.
         shapes: of arguments with symbolic sizes, by name, with the texts of the sizes.
     """
 
-    names: Mapping[Any, str] = field(default_factory=dict)
-    limits: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    sizes: Sequence[Size] = ()
     examples: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
 
@@ -55,41 +98,76 @@ class Symbols:
             captured: the same.
             positional: names of the parameters that arguments by position belong to.
             dynamic_shapes: what torch.export was given; the names of dimensions are in it.
+
+        Raises:
+            NotExportable: a dimension whose size does not tell its symbol.
         """
-        args, kwargs = program.example_inputs or ((), {})
-        examples = compat.tree_leaves((args, kwargs))
-        declared = _declared(dynamic_shapes, positional, args, kwargs)
         inputs = [source for source in captured.sources if not source.is_weight]
-        names: dict[Any, str] = {}
-        found: dict[str, int] = {}
-        for source, example, dims in zip(inputs, examples, declared, strict=True):
-            if not isinstance(example, torch.Tensor):
-                continue
-            for dim, size in enumerate(source.value.shape):
-                symbol = compat.expression(size)
-                if compat.symbols(size) == {symbol} and symbol not in names:
-                    names[symbol] = dims.get(dim) or f"{source.name}.{dim}"
-                    found[names[symbol]] = int(example.shape[dim])
+        args, kwargs = program.example_inputs or ((), {})
+        examples = compat.tree_leaves((args, kwargs)) or [None] * len(inputs)
+        declared = _declared(dynamic_shapes, positional, args, kwargs) or [{}] * len(inputs)
+        dimensions = [
+            _Dimension(
+                f"{source.name}.{dim}",
+                size,
+                example.shape[dim] if isinstance(example, torch.Tensor) else None,
+                dims.get(dim),
+            )
+            for source, example, dims in zip(inputs, examples, declared, strict=True)
+            if isinstance(source.value, torch.Tensor)
+            for dim, size in enumerate(source.value.shape)
+            if compat.symbols(size)
+        ]
         ranges = program.range_constraints
+        sizes: dict[Any, Size] = {}
+        stated: dict[str, int] = {}
+        # Dimensions that are a symbol name it; a multiple of it does so where there is none.
+        for dimension in sorted(dimensions, key=lambda dimension: not dimension.is_symbol):
+            found = dimension.tells(ranges)
+            if found is not None and found[0].symbol not in sizes:
+                size, example = found
+                sizes[size.symbol] = size
+                if example is not None:
+                    stated[size.name] = example
+        for dimension in dimensions:
+            unknown = compat.symbols(dimension.size) - sizes.keys()
+            if unknown:
+                raise NotExportable(
+                    f"dimension {dimension.name}: found the size {dimension.size}, expected sizes "
+                    f"that tell {', '.join(sorted(map(str, unknown)))}; give the dimension a Dim "
+                    "of its own"
+                )
         return cls(
-            names,
-            {name: _limits(ranges.get(symbol)) for symbol, name in names.items()},
-            found,
+            tuple(sizes.values()),
+            stated,
             {
-                source.name: tuple(_text(size, names) for size in source.value.shape)
+                source.name: tuple(_text(size, sizes) for size in source.value.shape)
                 for source in inputs
                 if compat.symbols_of_sizes(source.value)
             },
         )
 
+    @property
+    def limits(self) -> dict[str, tuple[int | None, int | None]]:
+        """By name the least and the largest size; None where there is none."""
+        return {size.name: (size.least, size.most) for size in self.sizes}
+
     def choices(self, sizes: Sequence[Mapping[str, int]] | None) -> list[dict[str, int]]:
         """What is to be put in, one after the other.
 
         Raises:
-            OptionError: sizes without names, for other names, or beyond the limits.
+            OptionError: none where there are dynamic dimensions; without names, for other names,
+                or beyond the limits.
         """
+        if not self.sizes and sizes is None:
+            return [{}]
         if sizes is None:
-            return [dict(self.examples)]
+            ranges = ", ".join(f"{size.name!r} ({size.range})" for size in self.sizes)
+            example = dict(self.examples) or {size.name: size.least or 1 for size in self.sizes}
+            raise OptionError(
+                f"export: the model's dynamic dimensions are {ranges}, and programs have fixed "
+                f"sizes; say for which to make one each, such as sizes=[{example}]"
+            )
         if not sizes:
             raise OptionError("export: sizes: found none, expected one choice or more")
         for chosen in sizes:
@@ -98,13 +176,11 @@ class Symbols:
                     f"export: sizes: found {dict(chosen)}, expected a size for each of "
                     f"{list(self.limits) or 'no dimensions: dynamic_shapes names none'}"
                 )
-            for name, size in chosen.items():
-                least, most = self.limits[name]
-                low = least is not None and size < least
-                if low or (most is not None and size > most):
+            for size in self.sizes:
+                if size.tell(chosen[size.name]) is None:
                     raise OptionError(
-                        f"export: sizes: found {name}={size}, expected {least} to {most}, which is "
-                        "what torch.export traced the model for"
+                        f"export: sizes: found {size.name}={chosen[size.name]}, expected "
+                        f"{size.range}, which is what torch.export traced the model for"
                     )
         return [dict(chosen) for chosen in sizes]
 
@@ -116,9 +192,9 @@ class Symbols:
         Raises:
             NotExportable: torch cannot tell a result's shape without the data.
         """
-        if not self.names:
+        if not self.sizes:
             return module
-        values = {symbol: chosen[name] for symbol, name in self.names.items()}
+        values = {size.symbol: size.tell(chosen[size.name]) or 0 for size in self.sizes}
         arguments: list[Any] = []
         for source in captured.sources:
             value = source.value
@@ -133,10 +209,67 @@ class Symbols:
             raise NotExportable(f"a size in the model depends on data: {error}") from error
 
 
+@dataclass(frozen=True)
+class _Dimension:
+    """A dimension with a symbolic size.
+
+    Attributes:
+        name: that it has without one that was declared.
+        size: symbolic.
+        example: its size in the example, if there is one.
+        declared: what `dynamic_shapes` says of it.
+    """
+
+    name: str
+    size: Any
+    example: int | None
+    declared: Any
+
+    @property
+    def is_symbol(self) -> bool:
+        """Whether the size is one symbol, and nothing is calculated from it."""
+        return compat.symbols(self.size) == {compat.expression(self.size)}
+
+    def tells(self, ranges: Mapping[Any, Any]) -> tuple[Size, int | None] | None:
+        """A size for the caller to state, and what it is in the example.
+
+        None where the dimension does not tell a symbol: it has the sizes of several, or of a
+        symbol in another way than a multiple.
+        """
+        if len(compat.symbols(self.size)) != 1:
+            return None
+        (symbol,) = compat.symbols(self.size)
+        size = compat.expression(self.size)
+        offset = size.subs(symbol, 0)
+        factor = size.subs(symbol, 1) - offset
+        if not (offset.is_Integer and factor.is_Integer and factor > 0):
+            return None
+        if (size - factor * symbol - offset).expand() != 0:
+            return None
+        factor, offset = int(factor), int(offset)
+        least, most = _limits(ranges.get(symbol))
+        root = getattr(self.declared, "root", self.declared if self.is_symbol else None)
+        name = str(getattr(root, "__name__", ""))
+        if name.isidentifier():
+            value = None if self.example is None else (self.example - offset) // factor
+            return Size(name, symbol, least=least, most=most), value
+        lower, upper = _limits(ranges.get(size))
+        least = None if least is None else factor * least + offset
+        most = None if most is None else factor * most + offset
+        return Size(
+            self.name,
+            symbol,
+            factor,
+            offset,
+            max((bound for bound in (least, lower) if bound is not None), default=None),
+            min((bound for bound in (most, upper) if bound is not None), default=None),
+        ), self.example
+
+
 def _declared(
     dynamic_shapes: Any, positional: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> list[dict[int, str]]:
-    """For each leaf of the arguments, the names that its dimensions were given."""
+) -> list[dict[int, Any]]:
+    """For each leaf of the arguments, what was said of its dimensions."""
     values = [*args, *kwargs.values()]
     named = [*positional[: len(args)], *kwargs]
     if isinstance(dynamic_shapes, Mapping):
@@ -152,7 +285,7 @@ def _declared(
     ]
 
 
-def _dimensions(spec: Any, value: Any) -> list[dict[int, str]]:
+def _dimensions(spec: Any, value: Any) -> list[dict[int, Any]]:
     if isinstance(value, Mapping) and isinstance(spec, Mapping):
         return [one for key in value for one in _dimensions(spec.get(key), value[key])]
     if isinstance(value, (list, tuple)) and isinstance(spec, (list, tuple)):
@@ -160,14 +293,7 @@ def _dimensions(spec: Any, value: Any) -> list[dict[int, str]]:
         return [one for inner, item in pairs for one in _dimensions(inner, item)]
     if not isinstance(value, torch.Tensor):
         return [{} for _ in compat.tree_leaves(value)]
-    items = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
-    return [
-        {
-            dim: str(given.__name__)
-            for dim, given in items
-            if getattr(given, "__name__", "").isidentifier()
-        }
-    ]
+    return [dict(spec.items() if isinstance(spec, Mapping) else enumerate(spec or ()))]
 
 
 def _limits(range: Any) -> tuple[int | None, int | None]:
@@ -179,10 +305,8 @@ def _limits(range: Any) -> tuple[int | None, int | None]:
     return least, most
 
 
-def _text(size: Any, names: Mapping[Any, str]) -> int | str:
-    if not isinstance(size, torch.SymInt):
-        return int(size)
-    text = str(compat.expression(size))
-    for symbol, name in names.items():
-        text = re.sub(rf"\b{symbol}\b", name, text)
-    return text
+def _text(size: Any, sizes: Mapping[Any, Size]) -> int | str:
+    found = compat.expression(size)
+    for symbol in compat.symbols(size):
+        found = sizes[symbol].text(found)
+    return str(found) if compat.symbols(size) else int(size)
