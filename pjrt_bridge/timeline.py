@@ -109,11 +109,13 @@ def recording() -> Iterator[Timeline]:
 @contextmanager
 def looking(looker: object) -> Iterator[None]:
     """Be among those who look, during a `with` block."""
-    lookers.append(looker)
+    # Where a block ends with the interpreter, this module's names are gone already.
+    among = lookers
+    among.append(looker)
     try:
         yield
     finally:
-        lookers.remove(looker)
+        among.remove(looker)
 
 
 _lock = threading.Lock()

@@ -15,6 +15,7 @@ from pjrt_bridge.abi.chain import Extension
 from pjrt_bridge.abi.extension_structs import PROFILER_API, by_name
 from pjrt_bridge.errors import ExtensionUnavailable, PjrtError
 from pjrt_bridge.extensions.base import Accessor
+from pjrt_bridge.runtime.handles import plugins_are_there
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client
@@ -110,6 +111,7 @@ class Session:
     def __init__(self, profiler: Profiler, pointer: int) -> None:
         self._profiler = profiler
         self._pointer = pointer
+        self._plugins_are_there = plugins_are_there
         self.data = b""
 
     def __enter__(self) -> Self:
@@ -126,6 +128,9 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # A block that ends with the interpreter ends too late for the plugin.
+        if not self._plugins_are_there():
+            return
         try:
             self._profiler.invoke("stop", profiler=self._pointer)
             self.data = self._collect()

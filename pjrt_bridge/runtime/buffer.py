@@ -17,7 +17,7 @@ from pjrt_bridge.errors import BufferUnavailable, Closed, DataError, PluginIncom
 from pjrt_bridge.runtime import device_dlpack, dlpack
 from pjrt_bridge.runtime.device import Device, Memory
 from pjrt_bridge.runtime.event import Event
-from pjrt_bridge.runtime.handles import Handle, Pin, release_soon
+from pjrt_bridge.runtime.handles import Finalizer, Handle, Pin, release_soon
 from pjrt_bridge.runtime.host import NOWHERE
 from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
@@ -258,7 +258,7 @@ class Buffer:
     def __exit__(self, *exc: object) -> None:
         self.delete()
 
-    def __del__(self) -> None:
+    def __del__(self, release_soon: Finalizer = release_soon) -> None:
         release_soon(getattr(self, "handle", None))
 
     # -- reading ---------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from pjrt_bridge.runtime.buffer import Buffer
 from pjrt_bridge.runtime.compiling import compile_program, prepared
 from pjrt_bridge.runtime.device import Device, Memory
 from pjrt_bridge.runtime.executable import Executable
-from pjrt_bridge.runtime.handles import Handle, release_soon
+from pjrt_bridge.runtime.handles import Finalizer, Handle, release_soon
 from pjrt_bridge.runtime.host import HostArray
 from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.runtime.options import CompileOptions, Override, check_client_options
@@ -328,7 +328,7 @@ class Client(Extensible):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
+    def __del__(self, release_soon: Finalizer = release_soon) -> None:
         release_soon(getattr(self, "handle", None))
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from pjrt_bridge.abi.values import NamedValue, free
 from pjrt_bridge.errors import Closed, PluginIncompatible
 from pjrt_bridge.runtime import description
 from pjrt_bridge.runtime.description import MemoryStats
-from pjrt_bridge.runtime.handles import Handle, release_soon
+from pjrt_bridge.runtime.handles import Finalizer, Handle, release_soon
 from pjrt_bridge.runtime.serialized import Header, pack
 from pjrt_bridge.stablehlo.types import Signature
 
@@ -203,7 +203,7 @@ class CompiledExecutable(Compiled):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
+    def __del__(self, release_soon: Finalizer = release_soon) -> None:
         release_soon(getattr(self, "_handle", None))
 
     def __repr__(self) -> str:

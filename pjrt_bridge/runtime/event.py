@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 from pjrt_bridge.abi.api import Api
-from pjrt_bridge.runtime.handles import Handle, keep_until, release_soon
+from pjrt_bridge.runtime.handles import Finalizer, Handle, keep_until, release_soon
 
 
 class Event:
@@ -61,5 +61,5 @@ class Event:
         """Forget the event; the operation goes on."""
         self._handle.release()
 
-    def __del__(self) -> None:
+    def __del__(self, release_soon: Finalizer = release_soon) -> None:
         release_soon(getattr(self, "_handle", None))

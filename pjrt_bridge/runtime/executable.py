@@ -30,7 +30,7 @@ from pjrt_bridge.runtime.buffer import Buffer
 from pjrt_bridge.runtime.compiled import Compiled
 from pjrt_bridge.runtime.device import Device, memory_limit
 from pjrt_bridge.runtime.event import Event
-from pjrt_bridge.runtime.handles import Handle, pin_all, release_soon, unpin_all
+from pjrt_bridge.runtime.handles import Finalizer, Handle, pin_all, release_soon, unpin_all
 from pjrt_bridge.runtime.results import Results
 from pjrt_bridge.stablehlo.types import Signature
 
@@ -351,7 +351,7 @@ class Executable(Compiled):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
+    def __del__(self, release_soon: Finalizer = release_soon) -> None:
         release_soon(getattr(self, "_loaded", None))
 
     def __repr__(self) -> str:

@@ -31,6 +31,9 @@ from pjrt_bridge.runtime import callbacks, native, pending
 BUNDLE = "Bundle"
 """Kind of a handle that is no plugin object of its own."""
 
+# Whether plugins may be called. None once the interpreter has cleared this module, which objects
+# that torch holds outlive. It clears in this order, so nothing below is None before this is.
+_open: bool | None = True
 # Not re-entrant on purpose: a finalizer that a garbage collection starts inside a locked region
 # finds the lock taken and leaves its work in the inbox (see `defer`).
 _lock = threading.Lock()
@@ -40,9 +43,6 @@ _inbox: deque[Callable[[], None]] = deque()
 _roots: set[Handle] = set()
 # Thread that runs the exit handlers; operations of others end with their thread from then on.
 _closer: int | None = None
-# Whether plugins may be called. None once the interpreter has cleared this module, which objects
-# that torch holds outlive.
-_open: bool | None = True
 
 
 class Handle:
@@ -133,8 +133,9 @@ class Handle:
             raise Closed(f"this {self.kind} was closed")
 
     def unpin(self) -> None:
-        """Undo one `pin`."""
-        unpin_all((self,))
+        """Undo one `pin`; does nothing once the interpreter has cleared this module."""
+        if _open is not None:
+            unpin_all((self,))
 
     @contextmanager
     def held(self) -> Iterator[int]:
@@ -165,7 +166,12 @@ class Handle:
             self._destroy()
 
     def release(self) -> None:
-        """Give up ownership, children first; later calls do nothing."""
+        """Give up ownership, children first; later calls do nothing.
+
+        Nor does it do anything once the interpreter has cleared this module.
+        """
+        if _open is None:
+            return
         with _lock:
             if self.released:
                 return
@@ -265,18 +271,6 @@ class Handle:
         self.api.call(f"{self.kind}_Destroy", **{self._argument: self.pointer})
 
 
-class Lease:
-    """Keeps a handle's object while anybody holds this; the interpreter may exit nevertheless."""
-
-    __slots__ = ("_handle",)
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-
-    def __del__(self) -> None:
-        defer(self._handle.end_lease)
-
-
 def keep_until(done: Handle, memory: object = None) -> None:
     """Keep an event, whose pin is taken over, and `memory` until the plugin signals the event."""
     pending.queue.append(pending.Pending(done, memory))
@@ -314,6 +308,42 @@ def unpin_all(handles: Sequence[Handle]) -> None:
     tidy()
 
 
+def defer(action: Callable[[], None], *, later: bool = False) -> None:
+    """Do `action` soon: for finalizers, which must not wait for locks.
+
+    This thread may be inside a locked region of this module, where the garbage collector called
+    it; only then, or when another thread is, the action waits for the next operation. With `later`
+    it waits anyway, for threads that a plugin calls back on.
+    """
+    if _open:
+        _inbox.append(action)
+        if not (later or _lock.locked()):
+            drain()
+
+
+def release_soon(handle: Handle | None) -> None:
+    """What a finalizer does about the handle that its object had, if it came so far.
+
+    A finalizer takes this function as the default of a parameter: at the interpreter's exit objects
+    outlive the names in their modules, but not the defaults of their methods.
+    """
+    # `_open` first: what this function knows may be cleared by then.
+    if _open and handle is not None and not handle.released:
+        defer(handle.release)
+
+
+class Lease:
+    """Keeps a handle's object while anybody holds this; the interpreter may exit nevertheless."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def __del__(self, defer: Callable[[Callable[[], None]], None] = defer) -> None:
+        defer(self._handle.end_lease)
+
+
 class Pin:
     """A pin that ends with this object: what a view of a buffer's memory holds on to.
 
@@ -334,7 +364,7 @@ class Pin:
             raise
         self._handle = buffer
 
-    def __del__(self) -> None:
+    def __del__(self, defer: Callable[[Callable[[], None]], None] = defer) -> None:
         if hasattr(self, "_handle"):
             defer(self._end)
 
@@ -346,24 +376,13 @@ class Pin:
         handle.unpin()
 
 
-def defer(action: Callable[[], None], *, later: bool = False) -> None:
-    """Do `action` soon: for finalizers, which must not wait for locks.
-
-    This thread may be inside a locked region of this module, where the garbage collector called
-    it; only then, or when another thread is, the action waits for the next operation. With `later`
-    it waits anyway, for threads that a plugin calls back on.
-    """
-    if _open:
-        _inbox.append(action)
-        if not (later or _lock.locked()):
-            drain()
+def plugins_are_there() -> bool:
+    """Whether plugins may be called: not once the interpreter is past its exit handlers."""
+    return bool(_open)
 
 
-def release_soon(handle: Handle | None) -> None:
-    """What a finalizer does about the handle that its object had, if it came so far."""
-    # `_open` first: what this function knows may be cleared by then.
-    if _open and handle is not None and not handle.released:
-        defer(handle.release)
+Finalizer = Callable[[Handle | None], None]
+"""Type of `release_soon`."""
 
 
 def live() -> dict[str, int]:

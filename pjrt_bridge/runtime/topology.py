@@ -20,7 +20,7 @@ from pjrt_bridge.runtime import compiling
 from pjrt_bridge.runtime.accessors import Extensible
 from pjrt_bridge.runtime.compiled import CompiledExecutable
 from pjrt_bridge.runtime.device import DeviceDescription, memory_limit
-from pjrt_bridge.runtime.handles import Handle, release_soon
+from pjrt_bridge.runtime.handles import Finalizer, Handle, release_soon
 from pjrt_bridge.runtime.options import CompileOptions, check_topology_options
 from pjrt_bridge.stablehlo.program import Program
 
@@ -192,9 +192,9 @@ class Topology(Extensible):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
+    def __del__(self, release_soon: Finalizer = release_soon, own: str = _OWN) -> None:
         handle: Handle | None = getattr(self, "handle", None)
-        if handle is not None and handle.kind == _OWN:
+        if handle is not None and handle.kind == own:
             release_soon(handle)
 
     def __repr__(self) -> str:
