@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAX ?= .venv-jax/bin/python
 BENCH ?=
+SOURCES := $(wildcard pjrt_bridge/runtime/*.[ch] plugins/cpu/pjrt_bridge_cpu/aten/native/*.[ch])
 
 XLA_VENV := .venv-torch-xla
 XLA_READY := $(XLA_VENV)/.ready
 XLA_PIP ?=
 
-.PHONY: demo test test-full test-torch-xla coverage lint format bench browser clean
+.PHONY: demo test test-full test-torch-xla coverage coverage-wide lint format bench browser clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -32,10 +33,18 @@ test-torch-xla: $(XLA_READY)
 	$(XLA_VENV)/bin/python -m pytest tests/torch_interop/export/test_torch_xla.py \
 		tests/exported/test_torch_xla_bundle.py
 
-# Every operator of torch's database, and every model: half an hour on two cores.
+# Every operator of torch's database, what it refuses, and every model: three quarters of an hour on
+# two cores.
 coverage: $(READY)
 	$(BIN)/python -m tests.opinfo --write
+	$(BIN)/python -m tests.errors --write
 	$(BIN)/python -m tests.models --write
+	$(BIN)/python -m tests.coverage
+
+# Every element type, with more samples: hours. What ran is kept, and an interrupted run goes on.
+coverage-wide: $(READY)
+	mkdir -p build
+	$(BIN)/python -m tests.opinfo --wide --write --journal build/opinfo-wide.jsonl
 	$(BIN)/python -m tests.coverage
 
 lint: $(READY)
@@ -64,7 +73,7 @@ browser:
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium)
 
 # torch comes first and pinned: asked for by a range it would bring gigabytes of CUDA wheels.
-$(READY): pyproject.toml $(wildcard plugins/*/pyproject.toml) pjrt_bridge/runtime/_dispatch.c
+$(READY): pyproject.toml $(wildcard plugins/*/pyproject.toml) $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet -e ".[cpu,torch,dev]" -e plugins/cpu \
@@ -73,7 +82,7 @@ $(READY): pyproject.toml $(wildcard plugins/*/pyproject.toml) pjrt_bridge/runtim
 
 # By its number alone torch would be the build that brings gigabytes of CUDA wheels; this one is
 # either found or missed. Nothing after it asks for torch.
-$(XLA_READY): pyproject.toml plugins/cpu/pyproject.toml pjrt_bridge/runtime/_dispatch.c
+$(XLA_READY): pyproject.toml plugins/cpu/pyproject.toml $(SOURCES)
 	test -x $(XLA_VENV)/bin/python || $(PYTHON) -m venv $(XLA_VENV)
 	$(XLA_VENV)/bin/python -m pip install --quiet $(XLA_PIP) torch==2.9.0+cpu
 	$(XLA_VENV)/bin/python -m pip install --quiet torch_xla==2.9.0

@@ -20,6 +20,7 @@ from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.randomness import use_keys
+from pjrt_bridge.torch_interop.refusals import refused
 
 
 def pjrt(
@@ -51,6 +52,7 @@ def pjrt(
         backward=partial(compiler.compile, "backward"),
         inference=partial(compiler.compile, "inference"),
         keep=chosen.wants_on_host,
+        refused=refused,
         change=partial(use_keys, keep=chosen.wants_on_host),
     )
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.

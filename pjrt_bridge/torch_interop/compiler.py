@@ -28,7 +28,7 @@ from pjrt_bridge.mixed.program import Runner
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.runtime import Client, Executable
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.aliases import share
+from pjrt_bridge.torch_interop.aliases import gaps, resolve_aliases, resolved
 from pjrt_bridge.torch_interop.calibration import slower_operators
 from pjrt_bridge.torch_interop.checks import take_checks
 from pjrt_bridge.torch_interop.concrete import concrete
@@ -39,13 +39,15 @@ from pjrt_bridge.torch_interop.graphs import (
     DeviceGraph,
     HostGraph,
     MixedGraph,
-    SharingGraph,
+    StridedGraph,
     SymbolicGraph,
     run,
 )
+from pjrt_bridge.torch_interop.index_checks import with_index_checks
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from pjrt_bridge.torch_interop.nodes import is_size_computation
 from pjrt_bridge.torch_interop.numbers import numbered, take_numbers
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.padding import Padding
@@ -112,6 +114,9 @@ class Compiler:
         numbers = take_numbers(graph)
         if numbers is not None:
             graph = numbers.module
+        aliases = resolve_aliases(graph, compat.returned(kind))
+        if aliases is not None:
+            graph = aliases.module
         start: Callable[[list[Any]], Any]
         if is_symbolic(graph.graph):
             start = self._symbolic(graph, record, static).run
@@ -121,10 +126,12 @@ class Compiler:
             if (
                 kind == "inference"
                 and isinstance(compiled, DeviceGraph)
-                and not (numbers or keys)
+                and not (numbers or keys or aliases)
                 and compat.passes_through(len(graph.graph.find_nodes(op="placeholder")))
             ):
                 self._shortcut = compiled.shortcut()
+        if aliases is not None:
+            start = resolved(start, aliases)
         if numbers is not None:
             start = numbered(start, numbers)
         return compat.boxed(drawing(start, keys) if keys else start)
@@ -135,25 +142,24 @@ class Compiler:
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
     ) -> CompiledGraph:
         """Compile a graph whose inputs have concrete sizes."""
+        if self._options.check_indices and record.kind != "backward":
+            graph = with_index_checks(graph)
+        apart = gaps(graph.graph)
         checked = take_checks(graph)
-        if checked is not None:
+        if checked is None:
+            compiled = self._compile_unchecked(graph, record, static)
+        else:
             compiled = self._compile_unchecked(checked.module, record, static)
-            return CheckedGraph(compiled, HostSegment(checked.checks), checked.results)
-        return self._compile_unchecked(graph, record, static)
+            compiled = CheckedGraph(compiled, HostSegment(checked.checks), checked.results)
+        return StridedGraph(compiled, apart) if apart else compiled
 
     def _compile_unchecked(
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
     ) -> CompiledGraph:
         """Compile a graph that raises nothing of its own."""
-        shared = share(graph)
-        if shared is not None:
-            return SharingGraph(self._compile_owned(shared.module, record, static), shared)
-        return self._compile_owned(graph, record, static)
-
-    def _compile_owned(
-        self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
-    ) -> CompiledGraph:
-        """Compile a graph whose results share no memory."""
+        if all(map(_only_hands_on, graph.graph.nodes)):
+            record.segments.append(SegmentRecord("host", operators(graph.graph)))
+            return self._on_host(HostSegment(graph), record)
         with _counting(record, "lowering_seconds"), timeline.span(f"place {record.name}"):
             placement = Placement(self._lookup, self._options.wants_on_host, self._slower)
             obstacles = placement.obstacles(graph.graph)
@@ -355,6 +361,11 @@ class Compiler:
             raise error
         segment.failed(f"it failed on the device: {error}")
         self._object(record, _segment_of(record), segment.obstacles[-1:])
+
+
+def _only_hands_on(node: fx.Node) -> bool:
+    """Whether a node is an argument, a result, or a calculation with sizes: nothing to launch."""
+    return node.op in ("placeholder", "output") or is_size_computation(node)
 
 
 def _segment_record(part: Part) -> SegmentRecord:

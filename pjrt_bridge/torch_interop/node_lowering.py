@@ -38,6 +38,9 @@ def lower(
     Raises:
         NotLowerable: there is no lowering, it refused, or it broke torch's promise.
     """
+    if _gives_nothing(node, outputs):
+        empty = [_empty(builder, item) for item in outputs]
+        return tuple(empty) if isinstance(compat.promise(node), (tuple, list)) else empty[0]
     lowering = lookup(compat.name_of(node.target))
     if lowering is None:
         raise NoLowering("no lowering to StableHLO exists for this operator")
@@ -61,6 +64,21 @@ def lower(
     values = tuple(result) if several and isinstance(result, Sequence) else (result,)
     _check_promise(values, outputs)
     return values if several else values[0]  # type: ignore[return-value]
+
+
+def _gives_nothing(node: fx.Node, outputs: Sequence[TensorType | None]) -> bool:
+    """Whether results of ATen's have no elements: what computes them does not matter."""
+    if not isinstance(node.target, compat.OpOverload) or node.target.namespace != "aten":
+        return False
+    if not outputs or any(item is None or item.size for item in outputs):
+        return False
+    # What is lowered for one size of a call has to do for the others.
+    return not compat.is_symbolic(compat.promise(node))
+
+
+def _empty(builder: Builder, promised: TensorType | None) -> Value:
+    assert promised is not None
+    return builder.full(promised.shape, 0, promised.dtype)
 
 
 def _alike(node: fx.Node) -> int:

@@ -35,6 +35,8 @@ class BackendOptions:
         compiler_flags: flags of the plugin's compiler for these graphs alone.
         excess_precision: a chain of operators in half precision is computed in float32 and rounded
             where it ends, as Inductor does; False: after each operator, as eager mode does.
+        check_indices: indices that are out of range raise an IndexError that names operator, line
+            and numbers; False: they are moved into the range, or what is written there is dropped.
         layouts: order of elements of `"parameters"` on the device and of `"results"` in memory:
             `"row-major"`, `"column-major"`, `"channels-last"`, or for each rank the dimensions
             from slowest to fastest varying, `{2: (1, 0)}`; as PyTorch has them by default.
@@ -51,6 +53,7 @@ class BackendOptions:
     buckets: Sequence[int] = ()
     compiler_flags: Mapping[str, Override] = field(default_factory=dict)
     excess_precision: bool = True
+    check_indices: bool = False
     layouts: Mapping[str, Rule] = field(default_factory=dict)
 
     @staticmethod
@@ -88,10 +91,11 @@ class BackendOptions:
             raise OptionError(
                 f"option compiler_flags: found {self.compiler_flags!r}, expected a dict"
             )
-        if not isinstance(self.excess_precision, bool):
-            raise OptionError(
-                f"option excess_precision: found {self.excess_precision!r}, expected True or False"
-            )
+        for name in ("excess_precision", "check_indices"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(
+                    f"option {name}: found {getattr(self, name)!r}, expected True or False"
+                )
         object.__setattr__(self, "host_ops", _host_ops(self.host_ops))
         object.__setattr__(self, "buckets", _buckets(self.buckets))
         self.orders()

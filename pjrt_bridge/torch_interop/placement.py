@@ -20,7 +20,8 @@ from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.mixed.obstacle import Kind, Obstacle
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop import compat, nodes
+from pjrt_bridge.torch_interop import compat, nodes, refusals
+from pjrt_bridge.torch_interop.index_bounds import CHECK_INDICES, constant_out_of_range
 from pjrt_bridge.torch_interop.lowering.registry import NoLowering, NotLowerable
 from pjrt_bridge.torch_interop.node_lowering import (
     Lookup,
@@ -86,6 +87,11 @@ class Placement:
                 return None
             if nodes.is_check(node):
                 return "it checks a number that Python holds", "small"
+            if name == CHECK_INDICES:
+                return "it has to raise before an argument is written", "requested"
+            wrong = constant_out_of_range(node)
+            if wrong is not None:
+                return f"an index is out of range: {wrong}", "refused"
             outputs = tensor_types(_promise(node))
             values = {used: _describe(_promise(used)) for used in node.all_input_nodes}
         except (NotLowerable, UnsupportedDtype) as error:
@@ -137,7 +143,8 @@ class Placement:
                     return _DATA_RESULT, "data"
                 missing = isinstance(refusal, NoLowering)
                 return refusal.reason, "unsupported" if missing else "refused"
-        return None
+        said = refusals.refusal(node.target, arguments, outputs)
+        return None if said is None else (f"PyTorch refuses it: {said}", "refused")
 
 
 _Refused = tuple[str, Kind]

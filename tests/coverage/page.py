@@ -8,9 +8,17 @@ from pathlib import Path
 
 from pjrt_bridge.torch_interop.lowering import registry
 from tests.coverage import operators
+from tests.errors import expectations as errors
+from tests.errors.calls import UNSAFE
+from tests.errors.calls import all_cases as error_cases
+from tests.errors.case import KINDS
+from tests.errors.case import Case as ErrorCase
+from tests.errors.exceptions import EXCEPTIONS
 from tests.models import expectations as models
 from tests.opinfo import expectations as opinfo
+from tests.opinfo import wide
 from tests.opinfo.case import Case
+from tests.opinfo.cases import all_cases
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "coverage.md"
 
@@ -29,6 +37,8 @@ def text() -> str:
             *_core(),
             *_model_operators(),
             *_database(),
+            *_wide(),
+            *_errors(),
             *_models(),
             *_lowerings(),
         ]
@@ -106,6 +116,96 @@ def _database() -> Iterable[str]:
     yield ""
     yield "Graphs of views alone are not launched; they count as `host` here."
     yield ""
+
+
+def _wide() -> Iterable[str]:
+    outcomes = wide.load()
+    plain = {case: wide.without_samples(outcome) for case, outcome in outcomes.items()}
+    loose, infinite = (
+        sum(flag in outcome for outcome in plain.values()) for flag in ("~loose", "~infinite")
+    )
+    counts = Counter(map(opinfo.kind, plain.values()))
+    left = possible(counts)
+    share = f"{100 * counts['device'] / left:.1f}" if left else "0.0"
+    number = sum(map(wide.samples, outcomes.values()))
+    yield "## Every element type, more samples"
+    yield ""
+    yield "`make coverage-wide` runs each entry, and operators on lists of tensors, in each element"
+    yield f"type that torch lists, with up to {_MOST} samples and reference inputs of their own,"
+    yield "by the tolerances of torch's own tests. So far"
+    yield f"{len(outcomes)} of {_every()} cases ran, with {number} samples; {share} % of those"
+    yield f"that eager can run are on the device alone. {loose} cases agree only by the tolerances"
+    yield f"of the table above, {infinite} only for complex numbers that are neither infinite nor"
+    yield "NaN, where XLA's functions differ from those of C."
+    yield ""
+    header = ("type", "direction", "cases", "samples", *_OUTCOMES, "share")
+    rows = []
+    for dtype in sorted({case.dtype for case in outcomes}, key=_type_order):
+        for direction in _DIRECTIONS:
+            found = shares(plain, dtype, direction)
+            total, left = sum(found.values()), possible(found)
+            if not total:
+                continue
+            ran = sum(
+                wide.samples(outcome)
+                for case, outcome in outcomes.items()
+                if (case.dtype, case.direction) == (dtype, direction)
+            )
+            kinds = [found[kind] for kind in _OUTCOMES[:3]]
+            share = f"{100 * found['device'] / left:.1f} %" if left else ""
+            rows.append((dtype, direction, total, ran, *kinds, total - left, share))
+    yield from _table(header, rows)
+    yield ""
+
+
+def _every() -> int:
+    return sum(1 for _ in all_cases(wide=True))
+
+
+_MOST = wide.SAMPLES
+_OUTCOMES = ("device", "mixed", "host", "torch")
+
+
+def _errors() -> Iterable[str]:
+    outcomes = errors.load()
+    found = errors.counts(outcomes)
+    yield "## What eager refuses"
+    yield ""
+    yield "Each entry is called with the database's own inputs that have to raise (`own`), with"
+    yield "sizes of 0 (`empty`), with other element types (`dtypes`) and with indices that are out"
+    yield "of range (`indices`). Where eager raises, the compiled call has to raise; where it does"
+    every = sum(1 for _ in error_cases())
+    yield "not, the compiled call has to give the same. So far"
+    yield f"{len(outcomes)} of {every} cases ran. Numbers of calls:"
+    yield ""
+    rows = [
+        (f"`{word}`", *(found[kind][word] for kind in KINDS), errors.MEANINGS[word])
+        for word in errors.WORDS
+    ]
+    yield from _table(("outcome", *KINDS, "meaning"), rows)
+    yield ""
+    yield "XLA moves an index that is out of range into the range, or drops what is written there,"
+    yield "and to look at each index before would cost time in every call. So constants are checked"
+    yield "always, and all others with `options={'check_indices': True}`: the calls of `checked`."
+    yield ""
+    yield "Other exceptions, and why:"
+    yield ""
+    for case, reason in EXCEPTIONS.items():
+        yield f"- `{case}`: {reason}."
+    for word in ("torch-accepts", "raises-other", "torch-raises", "torch-differs"):
+        yield f"- `{word}`: {_with(outcomes, word)}"
+    unsafe = _listed(sorted(map(str, UNSAFE)))
+    yield f"- not called, because eager reads beyond its memory: {unsafe}"
+    yield ""
+
+
+def _with(outcomes: Mapping[ErrorCase, str], word: str) -> str:
+    found = [
+        str(case)
+        for case, outcome in sorted(outcomes.items())
+        if any(part.split()[0] == word for part in outcome.split(" & "))
+    ]
+    return _listed(found) or "none"
 
 
 def _models() -> Iterable[str]:

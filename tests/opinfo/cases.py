@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.testing._comparison import default_tolerances
 from torch.testing._internal import common_methods_invocations as database
 from torch.testing._internal.common_device_type import toleranceOverride
 from torch.utils import _pytree as pytree
@@ -29,6 +30,8 @@ TYPES = (
 
 _LOOKED_AT = 60
 _ELEMENTS = 1 << 16
+_WIDE_LOOKED_AT = 400
+_WIDE_ELEMENTS = 1 << 13
 _WIDEST = 1e-3
 
 
@@ -102,7 +105,7 @@ def all_cases(wide: bool) -> Iterator[Case]:
     support float32; float32 and the types that stand in for it also backward and in place. In a
     wide sweep every type that it supports, in every direction.
     """
-    for info in database.op_db:
+    for info in _database(wide):
         supported = sorted(info.supported_dtypes("cpu"), key=str)
         chosen = supported if wide else [dtype for dtype in supported if dtype in TYPES]
         leading = {torch.float32}
@@ -120,22 +123,56 @@ def all_cases(wide: bool) -> Iterator[Case]:
 
 
 def entries() -> dict[str, Any]:
-    """The database by name."""
-    return {info.full_name: info for info in database.op_db}
+    """The database by name, with operators on lists of tensors."""
+    return {info.full_name: info for info in _database(wide=True)}
+
+
+def _database(wide: bool) -> list[Any]:
+    lists = (
+        database.foreach_unary_op_db,
+        database.foreach_binary_op_db,
+        database.foreach_pointwise_op_db,
+        database.foreach_reduce_op_db,
+        database.foreach_other_op_db,
+    )
+    return [*database.op_db, *(info for infos in lists for info in infos if wide)]
 
 
 def samples(info: Any, case: Case, count: int) -> list[Sample]:
     """Samples of a case that differ in shapes and keywords, the same in every run."""
-    seed()
-    generated = info.sample_inputs(
-        "cpu", getattr(torch, case.dtype), requires_grad=case.direction == "backward"
-    )
-    candidates = [
-        Sample((item.input, *item.args), dict(item.kwargs), item.output_process_fn_grad)
-        for item in islice(generated, _LOOKED_AT)
-    ]
+    candidates = list(islice(_generated(info, case, info.sample_inputs), _LOOKED_AT))
     small = [item for item in candidates if _elements(item) <= _ELEMENTS]
     return _distinct(small or candidates[:1], count)
+
+
+def wide_samples(info: Any, case: Case, count: int) -> list[Sample]:
+    """All samples and reference inputs that are not large; of more than `count` these that differ.
+
+    The same in every run.
+    """
+    candidates = list(islice(_generated(info, case, info.sample_inputs), _WIDE_LOOKED_AT))
+    if getattr(info, "reference_inputs_func", None) is not None and case.direction == "forward":
+        found = _generated(info, case, info.reference_inputs)
+        candidates += islice(found, _WIDE_LOOKED_AT)
+    small = [item for item in candidates if _elements(item) <= _WIDE_ELEMENTS]
+    if len(small) <= count:
+        return small or candidates[:1]
+    chosen = _distinct(small, count)
+    step = max(1, len(small) // (count - len(chosen) + 1))
+    spread = [item for item in small[::step] if not any(item is other for other in chosen)]
+    return chosen + spread[: count - len(chosen)]
+
+
+def _generated(info: Any, case: Case, generator: Callable[..., Any]) -> Iterator[Sample]:
+    seed()
+    # Lists of tensors are as long as twenty, which shows nothing that four do not.
+    shorter = {"num_input_tensors": [4]} if case.entry.startswith("_foreach") else {}
+    dtype, differentiated = getattr(torch, case.dtype), case.direction == "backward"
+    for item in generator("cpu", dtype, requires_grad=differentiated, **shorter):
+        kwargs = dict(item.kwargs)
+        # Says of a test of torch's which kernel it expects.
+        kwargs.pop("disable_fastpath", None)
+        yield Sample((item.input, *item.args), kwargs, item.output_process_fn_grad)
 
 
 def _elements(sample: Sample) -> int:
@@ -184,6 +221,18 @@ def tolerance(info: Any, dtype: torch.dtype) -> tuple[float, float]:
         if given is not None and not math.isinf(given.atol):
             rtol = max(rtol, min(given.rtol, _WIDEST))
             atol = max(atol, min(given.atol, _WIDEST))
+    return rtol, atol
+
+
+def strict_tolerance(info: Any, dtype: torch.dtype) -> tuple[float, float]:
+    """(relative, absolute) as torch's own tests have it: of `assert_close`, or of the entry."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0, 0.0
+    rtol, atol = default_tolerances(dtype)
+    for override in _overrides(info.decorators or ()):
+        given = override.d.get(dtype)
+        if given is not None and not math.isinf(given.atol):
+            rtol, atol = max(rtol, given.rtol), max(atol, given.atol)
     return rtol, atol
 
 

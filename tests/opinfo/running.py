@@ -50,12 +50,36 @@ def run_case(case: Case, info: Any, count: int = 3) -> Verdict:
     return verdict
 
 
+def run_wide_case(case: Case, info: Any, count: int) -> Verdict:
+    """Run a case with all its samples, or so many; by torch's own tolerances where that goes."""
+    started = time.perf_counter()
+    verdict = Verdict()
+    try:
+        samples = cases.wide_samples(info, case, count)
+    except Exception as error:
+        verdict.outcomes.add(f"unsampled {type(error).__name__}")
+        samples = []
+    else:
+        verdict.outcomes.add(f"samples {len(samples)}" if samples else "unsampled")
+    run = _Run(case, info, verdict, strict=True)
+    numbered = list(enumerate(samples))
+    for first in range(0, len(numbered), _TOGETHER):
+        run.halved(numbered[first : first + _TOGETHER])
+    verdict.seconds = time.perf_counter() - started
+    return verdict
+
+
+_TOGETHER = 16
+"""Samples of a wide sweep that become one graph."""
+
+
 class _Run:
-    def __init__(self, case: Case, info: Any, verdict: Verdict) -> None:
+    def __init__(self, case: Case, info: Any, verdict: Verdict, strict: bool = False) -> None:
         self._case = case
         self._backward = case.direction == "backward"
         self._function = cases.function(info, case)
         self._tolerance = partial(cases.tolerance, info)
+        self._strict = partial(cases.strict_tolerance, info) if strict else None
         self._verdict = verdict
 
     def together(self, samples: list[Sample]) -> None:
@@ -70,6 +94,15 @@ class _Run:
         alike = len(self._verdict.problems) == known
         if trouble and not uncertain and alike and not self._depends_on_seed(samples):
             self._verdict.problems.append(f"only as one graph: {trouble}")
+
+    def halved(self, samples: list[tuple[int, Sample]]) -> None:
+        """Samples, with their numbers, as one graph; each half alone where that does not work."""
+        if len(samples) == 1:
+            self.alone(*samples[0])
+        elif self._one_graph([sample for _, sample in samples]) is not None:
+            middle = len(samples) // 2
+            self.halved(samples[:middle])
+            self.halved(samples[middle:])
 
     def _one_graph(self, samples: list[Sample]) -> str | None:
         """None where all is well, else what is not; empty where nothing was compared."""
@@ -86,8 +119,16 @@ class _Run:
         trouble = [diff for run in found for diff in self._compare(run, expected)]
         if trouble:
             return trouble[0]
-        self._verdict.outcomes.add(placement(take()))
+        flag = self._looseness(found, expected)
+        self._verdict.outcomes.add(placement(take()) + flag)
         return None
+
+    def _looseness(self, found: Sequence[Ran], expected: Ran) -> str:
+        """The flag for values that agree, but not by torch's own tolerances."""
+        if self._strict is None:
+            return ""
+        loose = any(differences(run, expected, self._strict, Numbers.ALL) for run in found)
+        return " ~loose" if loose else ""
 
     def alone(self, number: int, sample: Sample) -> bool:
         """One sample; whether its values are not determined."""
@@ -142,8 +183,8 @@ class _Run:
         """Compare with eager; a flag where eager itself gives no one answer."""
         trouble = [diff for run in found for diff in self._compare(run, expected)]
         if not trouble:
-            return ""
-        if all(_differ_in_ties(run, expected, sample) for run in found):
+            return self._looseness(found, expected)
+        if all(differ_in_ties(run, expected, sample) for run in found):
             return " ~ties"
         if self._case.entry in SPECTRAL and not any(
             diff for run in found for diff in self._compare(_in_phase(run, expected), expected)
@@ -164,11 +205,28 @@ class _Run:
         if self._as_compiled_by("aot_eager", sample, found, fullgraph):
             return " ~traced"
         if all("]: strides " in diff for diff in trouble) and self._as_compiled_by(
-            _decomposed, sample, found, fullgraph
+            decomposed, sample, found, fullgraph
         ):
             return " ~strides"
+        if self._strict is not None and self._is_right_where_finite(sample):
+            return " ~infinite"
         self._problem(number, trouble[0])
         return ""
+
+    def _is_right_where_finite(self, sample: Sample) -> bool:
+        """Whether only complex numbers that are infinite or NaN are computed in another way."""
+        leaves, structure = pytree.tree_flatten((sample.args, sample.kwargs))
+        finite = [_finite(leaf) for leaf in leaves]
+        if all(one is other for one, other in zip(leaves, finite, strict=True)):
+            return False
+        args, kwargs = pytree.tree_unflatten(finite, structure)
+        changed = Sample(args, kwargs, sample.differentiated)
+        try:
+            expected = self._eager([changed])
+            found = self._compiled("pjrt", [changed])
+        except Exception:
+            return False
+        return not any(self._compare(run, expected) for run in found)
 
     def _as_compiled_by(
         self, backend: Backend, sample: Sample, found: Sequence[Ran], fullgraph: bool
@@ -203,11 +261,15 @@ class _Run:
         return filled if shows else plain
 
     def _eager_on(self, memory: int, samples: list[Sample], seed: int) -> Ran:
-        with _Filled(memory):
+        with Filled(memory):
             return self._execute(self._function, samples, seed)
 
     def _compare(self, found: Ran, expected: Ran, numbers: Numbers = Numbers.ALL) -> list[str]:
-        return differences(found, expected, self._tolerance, numbers)
+        trouble = differences(found, expected, self._tolerance, numbers)
+        if trouble and self._strict is not None:
+            # Torch's own tolerance may be the larger one.
+            trouble = differences(found, expected, self._strict, numbers)
+        return trouble
 
     def _problem(self, number: int, text: str) -> None:
         self._verdict.problems.append(f"sample {number}: {text}")
@@ -231,7 +293,7 @@ class _Run:
         return Ran(results, gradients, [(sample.args, sample.kwargs) for sample in own])
 
 
-def _decomposed(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+def decomposed(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """A backend that runs the graphs that lowerings are given, but runs them in PyTorch."""
 
     def run(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
@@ -240,7 +302,18 @@ def _decomposed(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[
     return compat.run_aot_autograd(graph, inputs, forward=run, backward=run, inference=run)
 
 
-class _Filled(TorchDispatchMode):
+def _finite(leaf: Any) -> Any:
+    """A complex tensor with ones in place of what is infinite or NaN; anything else as it is."""
+    if not isinstance(leaf, torch.Tensor) or not leaf.is_complex():
+        return leaf
+    known = leaf.detach()
+    if known.layout is not torch.strided or bool(known.isfinite().all()):
+        return leaf
+    changed = torch.where(known.isfinite(), known, torch.ones_like(known))
+    return changed.requires_grad_(leaf.requires_grad)
+
+
+class Filled(TorchDispatchMode):
     """Writes a number into all memory that an operator allocates without a value."""
 
     def __init__(self, number: int) -> None:
@@ -281,7 +354,7 @@ def _turned(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return min(candidates, key=lambda item: float((item.detach() - other.detach()).abs().sum()))
 
 
-def _differ_in_ties(found: Ran, expected: Ran, sample: Sample) -> bool:
+def differ_in_ties(found: Ran, expected: Ran, sample: Sample) -> bool:
     """Whether an operator that gives positions, chose other equal elements."""
     source = sample.args[0]
     if not isinstance(source, torch.Tensor) or sample.kwargs.get("stable"):

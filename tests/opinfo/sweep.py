@@ -27,3 +27,15 @@ class Sweep(Worker[Case]):
 
     def __init__(self, command: Sequence[str] = WORKER, limit: float = LIMIT) -> None:
         super().__init__(Case, command, limit=limit, life=LIFE)
+
+
+class WideSweep(Worker[Case]):
+    """A worker process for operators with so many samples, in every element type and direction.
+
+    Args:
+        samples: of a case, at most.
+        limit: seconds that a case may take.
+    """
+
+    def __init__(self, samples: int, limit: float = 3 * LIMIT) -> None:
+        super().__init__(Case, (*WORKER, "wide", str(samples)), limit=limit, life=LIFE)

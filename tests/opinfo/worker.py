@@ -1,7 +1,7 @@
 """Runs cases in this process: one line of JSON in, one out.
 
-`python -m tests.opinfo.worker [wide]` first writes the list of all cases, then answers each line
-that names a case. What torch or a plugin prints goes to standard error.
+`python -m tests.opinfo.worker [wide SAMPLES]` first writes the list of all cases, then answers each
+line that names a case. What torch or a plugin prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from tests.opinfo import cases
 from tests.opinfo.case import Case
-from tests.opinfo.running import run_case
+from tests.opinfo.running import run_case, run_wide_case
 from tests.sweeping import worker
 
 
@@ -29,14 +29,21 @@ def main() -> None:
     torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
     cases.prepare()
     entries = cases.entries()
-    wide = "wide" in sys.argv[1:]
-    samples = 10 if wide else 3
-    worker.serve(
-        stream,
-        Case,
-        cases.all_cases(wide),
-        lambda case: run_case(case, entries[case.entry], samples),
-    )
+    if sys.argv[1:2] == ["wide"]:
+        count = int(sys.argv[2])
+        worker.serve(
+            stream,
+            Case,
+            cases.all_cases(wide=True),
+            lambda case: run_wide_case(case, entries[case.entry], count),
+        )
+    else:
+        worker.serve(
+            stream,
+            Case,
+            cases.all_cases(wide=False),
+            lambda case: run_case(case, entries[case.entry]),
+        )
 
 
 if __name__ == "__main__":

@@ -6,12 +6,14 @@ import argparse
 import os
 import sys
 import time
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic
 
+from tests.sweeping.journal import Journal
 from tests.sweeping.worker import C, Result, Worker, run
 
 
@@ -38,7 +40,7 @@ class Sweeping(Generic[C]):
     table: Callable[[Mapping[C, str]], str]
 
 
-def main(sweeping: Sweeping[C]) -> int:
+def main(sweeping: Sweeping[C], arguments: Sequence[str] | None = None) -> int:
     """The process's exit status: 1 where something is wrong or unexpected."""
     parser = argparse.ArgumentParser(prog=sweeping.program, description=sweeping.about)
     parser.add_argument("names", nargs="*", help="only cases whose name contains one of these")
@@ -47,7 +49,16 @@ def main(sweeping: Sweeping[C]) -> int:
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (all cores)"
     )
-    options = parser.parse_args()
+    parser.add_argument(
+        "--journal",
+        type=Path,
+        help="append each result to this file, and run again only what went wrong there",
+    )
+    parser.add_argument(
+        "--part", type=_part, default=(0, 1), metavar="I/N", help="only the i-th part of n, from 0"
+    )
+    parser.add_argument("--minutes", type=float, help="begin no case after so many minutes")
+    options = parser.parse_args(arguments)
     expected = sweeping.load() if sweeping.file.exists() else {}
     started = time.perf_counter()
     with sweeping.start() as worker:
@@ -55,12 +66,19 @@ def main(sweeping: Sweeping[C]) -> int:
     chosen = [
         case
         for case in every
-        if not options.names or any(name in str(case) for name in options.names)
+        if (not options.names or any(name in str(case) for name in options.names))
+        and _in_part(case, *options.part)
     ]
-    results: list[Result[C]] = []
-    for result in run(sweeping.start, chosen, options.jobs):
+    journal = Journal(options.journal, every)
+    known = {case: item for case, item in journal.known.items() if not item.problems}
+    results = [known[case] for case in chosen if case in known]
+    left = [case for case in chosen if case not in known]
+    for result in run(sweeping.start, left, options.jobs):
+        journal.add(result)
         results.append(result)
         _progress(len(results), len(chosen), result)
+        if options.minutes and time.perf_counter() - started > 60 * options.minutes:
+            break
     results.sort(key=lambda result: every.index(result.case))
     outcomes = {result.case: result.outcome for result in results if not result.problems}
     print(sweeping.table(outcomes))
@@ -69,12 +87,25 @@ def main(sweeping: Sweeping[C]) -> int:
         print(f"{result.seconds:8.1f} s  {result.case}")
     wrong = [result for result in results if result.problems]
     if options.write:
-        kept = {case: text for case, text in expected.items() if options.names and case in every}
+        partial = len(results) < len(every)
+        kept = {case: text for case, text in expected.items() if partial and case in every}
         sweeping.file.write_text(sweeping.dump({**kept, **outcomes}))
         expected = sweeping.load()
     lines = differences(wrong if options.write else results, expected)
     print("\n".join(lines))
     return 1 if lines else 0
+
+
+def _part(text: str) -> tuple[int, int]:
+    index, count = map(int, text.split("/"))
+    if not 0 <= index < count:
+        raise ValueError(text)
+    return index, count
+
+
+def _in_part(case: object, index: int, count: int) -> bool:
+    """Whether a case belongs to a part; parts are mixed, and the same in every run."""
+    return zlib.crc32(str(case).encode()) % count == index
 
 
 def _progress(done: int, total: int, result: Result[C]) -> None:

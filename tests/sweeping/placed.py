@@ -59,7 +59,8 @@ def placement(placed: list[Placed]) -> str:
     operators = ",".join(sorted({name for graph in placed for name in graph.host}))
     if not placed:
         return "no-graph"
-    if not operators and all(graph.device == 1 for graph in placed):
+    # A graph that only gives views of its arguments has nothing to run anywhere.
+    if not operators and all(graph.device <= 1 for graph in placed):
         return "device"
     where = "mixed" if any(graph.device for graph in placed) else "host"
     return f"{where} {operators}"

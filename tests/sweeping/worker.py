@@ -168,6 +168,7 @@ def run(start: Callable[[], Worker[C]], cases: Sequence[C], jobs: int) -> Iterat
         for _ in range(jobs):
             idle.put(stack.enter_context(start()))
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
+        stack.callback(pool.shutdown, cancel_futures=True)
         for future in as_completed([pool.submit(one, case) for case in cases]):
             yield future.result()
 

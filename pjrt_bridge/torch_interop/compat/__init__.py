@@ -7,6 +7,9 @@ from pjrt_bridge.torch_interop.compat.autograd import (
     GraphCompiler as GraphCompiler,
 )
 from pjrt_bridge.torch_interop.compat.autograd import (
+    Returned as Returned,
+)
+from pjrt_bridge.torch_interop.compat.autograd import (
     boxed as boxed,
 )
 from pjrt_bridge.torch_interop.compat.autograd import (
@@ -20,6 +23,9 @@ from pjrt_bridge.torch_interop.compat.autograd import (
 )
 from pjrt_bridge.torch_interop.compat.autograd import (
     results_of_their_own as results_of_their_own,
+)
+from pjrt_bridge.torch_interop.compat.autograd import (
+    returned as returned,
 )
 from pjrt_bridge.torch_interop.compat.autograd import (
     run_aot_autograd as run_aot_autograd,
@@ -173,4 +179,7 @@ from pjrt_bridge.torch_interop.compat.values import (
 )
 from pjrt_bridge.torch_interop.compat.values import (
     symbols_of_sizes as symbols_of_sizes,
+)
+from pjrt_bridge.torch_interop.compat.values import (
+    untraced as untraced,
 )

@@ -23,7 +23,9 @@ from torch._ops import OpOverload as OpOverload
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch.utils.checkpoint import CheckpointPolicy
 
+from pjrt_bridge.torch_interop.compat.lists import list_decompositions
 from pjrt_bridge.torch_interop.compat.operators import operator_name
+from pjrt_bridge.torch_interop.compat.values import DATA_DEPENDENT
 
 GraphCompiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 """Takes an ATen graph and example inputs; gives a boxed function over a list of arguments."""
@@ -31,6 +33,8 @@ GraphCompiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], 
 KEPT = (
     # Saves other values than its backward expects: gradients would be wrong in silence.
     "aten._scaled_dot_product_flash_attention_for_cpu.default",
+    # Loses the strides of memory with gaps.
+    "aten.select_scatter.default",
     # Steps from the number that was given, where eager rounds it to an integer dtype first.
     "aten.linspace.default",
     # Asks for the value of an index that is a scalar.
@@ -42,7 +46,7 @@ KEPT = (
 @cache
 def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     # Torch looks through every operator there is to make its table.
-    table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    table: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **list_decompositions()}
     return {op: rule for op, rule in table.items() if str(op) not in KEPT}
 
 
@@ -69,7 +73,15 @@ def _unless(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    return NotImplemented if refused(op, (args, kwargs)) else rule(*args, **kwargs)
+    if refused(op, (args, kwargs)):
+        return NotImplemented
+    try:
+        return rule(*args, **kwargs)
+    except DATA_DEPENDENT:
+        raise
+    except (RuntimeError, TypeError, ValueError):
+        # Some refuse what the operator itself takes; if it does not, it raises when it is traced.
+        return NotImplemented
 
 
 def run_aot_autograd(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import (
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from pjrt_bridge.torch_interop.compat.graphs import graph_attribute
 
@@ -160,6 +161,13 @@ def fakes() -> FakeTensorMode:
 def real_tensors() -> AbstractContextManager[Any]:
     """Operations inside see the values of tensors, also while AOTAutograd compiles."""
     return unset_fake_temporarily()
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Operators inside run as they are: they are not traced, converted or differentiated."""
+    with _disable_current_modes(), torch._C._DisableAutocast(), torch.no_grad():
+        yield
 
 
 def symbol_ranges(value: Any) -> dict[Any, Any]:

@@ -6,6 +6,7 @@ zeros; a float becomes an integer by truncation, any number a bool by `x != 0`.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from pjrt_bridge import dtypes
@@ -98,18 +99,22 @@ def arange_step(
     """`start + i * step` for each i of the output.
 
     Whole numbers are counted on the device. Fractions are rare and short: they are written into
-    the program as ATen computes them, because it steps in double precision.
+    the program as ATen computes them, because it steps in wider precision.
     """
     out = c.output
     dtype = out.dtype
     if dtype.is_integer:
         return _count(c, number(start, INT64), number(step, INT64))
     count = out.shape[0]
-    whole = all(not isinstance(v, complex) and float(v).is_integer() for v in (start, step))
+    if isinstance(start, complex) or isinstance(step, complex):
+        raise NotLowerable(f"arange from {start} in steps of {step}")
+    whole = float(start).is_integer() and float(step).is_integer()
     if whole and max(abs(start), abs(start + count * step)) <= _EXACT_FLOAT_INTEGERS[dtype.bits]:
         return _count(c, start, step)
-    steps = torch.arange(count, dtype=torch.float64) * step + start
-    return c.b.constant(steps.numpy().astype(dtype.numpy), dtype)
+    # Not in torch: a graph is lowered while torch's operators give fake tensors.
+    counter = np.arange(count, dtype="float32" if dtype.bits == 16 else "float64")
+    steps = counter * float(step) + float(start)
+    return c.b.constant(steps.astype(dtype.numpy), dtype)
 
 
 def _count(c: Context, start: Scalar, step: Scalar) -> Value:

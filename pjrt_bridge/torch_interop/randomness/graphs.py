@@ -11,6 +11,7 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.randomness.host import raise_as_eager
 from pjrt_bridge.torch_interop.randomness.operators import KEY, counterpart, draw_keys, gives
+from pjrt_bridge.torch_interop.refusals import refused
 
 
 def use_keys(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> None:
@@ -29,7 +30,7 @@ def use_keys(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> 
         if name is None or keep(name):
             continue
         made = counterpart(name)
-        if made is None or not _can_be_drawn(node, name):
+        if made is None or not _can_be_drawn(node, name) or _refused(node):
             continue
         key = _key(graph, count)
         count += 1
@@ -64,6 +65,13 @@ def drawing(run: Callable[[list[Any]], Any], count: int) -> Callable[[list[Any]]
         return run(arguments)
 
     return run_with_keys
+
+
+def _refused(node: fx.Node) -> bool:
+    """Whether PyTorch's own operator raises: then it has to be the one that is called."""
+    assert isinstance(node.target, compat.OpOverload)
+    values = {used: compat.promise(used) for used in node.all_input_nodes}
+    return refused(node.target, compat.substitute((node.args, node.kwargs), values))
 
 
 def _key(graph: fx.Graph, index: int) -> fx.Node:

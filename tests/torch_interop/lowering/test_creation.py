@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from tests.torch_interop.helpers import compiled
 from tests.torch_interop.lowering.harness import check, lower
 
 X = torch.tensor([[1.75, -2.5], [0.0, 300.0]])
@@ -112,3 +113,15 @@ def test_indices_of_triangles(name):
 
 def test_zeros_that_torch_does_not_store():
     check("aten._efficientzerotensor.default", [2, 3], dtype=torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("numbers", [(0, 1, 0.1), (-4, 4, 1.5), (5, -5, -0.3), (0, 3000, 7)])
+def test_fractions_are_steps_in_a_compiled_graph_too(
+    dtype: torch.dtype, numbers: tuple[float, float, float]
+) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.arange(*numbers, dtype=dtype) + x
+
+    x = torch.zeros((), dtype=dtype)
+    torch.testing.assert_close(compiled(function)(x), function(x))

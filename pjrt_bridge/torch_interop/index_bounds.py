@@ -1,0 +1,138 @@
+"""Between which numbers the positions lie that a node of an ATen graph reads or writes at.
+
+XLA moves a position that is out of range into it, or drops what is written there; eager raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+
+CHECK_INDICES = f"{compat.OWN_NAMESPACE}.check_indices.default"
+"""The operator that `index_checks.py` puts into graphs."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the positions in a tensor may be.
+
+    Attributes:
+        index: the node that gives the tensor.
+        low: the smallest position.
+        high: the largest.
+    """
+
+    index: fx.Node
+    low: int
+    high: int
+
+
+_Rule = Callable[..., Iterator[tuple[Any, Any, Any]]]
+"""Takes a node's arguments; gives indices, the smallest and the largest permitted."""
+
+
+def _along(source: Any, dim: int, index: Any, *_: Any, **__: Any) -> Iterator[Any]:
+    shape = compat.promise(source).shape or (1,)
+    yield index, 0, shape[dim] - 1
+
+
+def _rows(weight: Any, index: Any, *_: Any, **__: Any) -> Iterator[Any]:
+    yield index, 0, compat.promise(weight).shape[0] - 1
+
+
+def _flat(source: Any, index: Any, *_: Any, **__: Any) -> Iterator[Any]:
+    places = compat.promise(source).numel()
+    yield index, -places, places - 1
+
+
+def _advanced(source: Any, indices: Any, *_: Any, **__: Any) -> Iterator[Any]:
+    for dim, index in enumerate(indices):
+        places = compat.promise(source).shape[dim]
+        yield index, -places, places - 1
+
+
+def _bags(weight: Any, index: Any, offsets: Any, *_: Any, **__: Any) -> Iterator[Any]:
+    yield from _rows(weight, index)
+    yield offsets, 0, compat.promise(index).numel()
+
+
+def _sorter(source: Any, *_: Any, sorter: Any = None, **__: Any) -> Iterator[Any]:
+    yield sorter, 0, (compat.promise(source).shape or (1,))[-1] - 1
+
+
+def _pivots(factors: Any, pivots: Any, *_: Any, **__: Any) -> Iterator[Any]:
+    yield pivots, 1, compat.promise(factors).shape[-2]
+
+
+_RULES: dict[str, _Rule] = {
+    "aten.index.Tensor": _advanced,
+    "aten.index_put.default": _advanced,
+    "aten.index_select.default": _along,
+    "aten.index_add.default": _along,
+    "aten.index_copy.default": _along,
+    "aten.index_reduce.default": _along,
+    "aten.gather.default": _along,
+    "aten.scatter.src": _along,
+    "aten.scatter.value": _along,
+    "aten.scatter.reduce": _along,
+    "aten.scatter.value_reduce": _along,
+    "aten.scatter_add.default": _along,
+    "aten.scatter_reduce.two": _along,
+    "aten.take.default": _flat,
+    "aten.put.default": _flat,
+    "aten.embedding.default": _rows,
+    "aten._embedding_bag.default": _bags,
+    "aten._embedding_bag_forward_only.default": _bags,
+    "aten.searchsorted.Tensor": _sorter,
+    "aten.lu_unpack.default": _pivots,
+    "aten.linalg_lu_solve.default": _pivots,
+}
+
+
+def bounds(node: fx.Node) -> Iterator[Bounds]:
+    """For each tensor of positions that a node takes, and whose sizes are known, its bounds."""
+    rule = _RULES.get(str(compat.operator_name(node.target)))
+    if rule is None:
+        return
+    for index, low, high in rule(*node.args, **node.kwargs):
+        promise = compat.promise(index) if isinstance(index, fx.Node) else None
+        if (
+            isinstance(promise, torch.Tensor)
+            and promise.dtype in (torch.int64, torch.int32)
+            and not compat.is_symbolic(promise)
+            and not compat.is_symbolic(high)
+            and promise.numel()
+        ):
+            yield Bounds(index, low, high)
+
+
+_COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.clone.default")
+
+
+def constant_out_of_range(node: fx.Node) -> str | None:
+    """What is wrong with the positions that are constants of the graph; None: nothing."""
+    for found in bounds(node):
+        index = found.index
+        while compat.operator_name(index.target) in _COPIES and isinstance(index.args[0], fx.Node):
+            index = index.args[0]
+        if index.op != "get_attr":
+            continue
+        values = compat.promise(index)
+        if not isinstance(values, torch.Tensor) or isinstance(values, compat.FakeTensor):
+            continue
+        with compat.real_tensors():
+            smallest, largest = int(values.min()), int(values.max())
+        if smallest < found.low or largest > found.high:
+            return out_of_range(smallest, largest, found.low, found.high)
+    return None
+
+
+def out_of_range(smallest: int, largest: int, low: int, high: int) -> str:
+    """What a user reads of positions."""
+    return f"found indices from {smallest} to {largest}, expected {low} to {high}"

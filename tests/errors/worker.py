@@ -1,0 +1,35 @@
+"""Runs cases in this process: one line of JSON in, one out; see `tests.sweeping.worker`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import torch
+
+from tests.errors.calls import all_cases
+from tests.errors.case import Case
+from tests.errors.running import run_case
+from tests.opinfo import cases
+from tests.sweeping import worker
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    stream = worker.answers()
+    warnings.simplefilter("ignore")
+    # Torch writes a traceback for each call that its fake tensors refuse.
+    logging.disable()
+    torch.set_num_threads(1)
+    # A measurement that Dynamo logs; it flushes the caches.
+    torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
+    cases.prepare()
+    entries = cases.entries()
+    worker.serve(stream, Case, all_cases(), lambda case: run_case(case, entries[case.entry]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Indices that are out of range: constants always raise, all others where the user asks for it."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pjrt_bridge.errors import OptionError
+from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge.torch_interop.options import BackendOptions
+from tests.torch_interop.helpers import assert_same, compiled
+
+pytestmark = [
+    pytest.mark.usefixtures("fresh"),
+    pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning"),
+]
+
+X = torch.arange(12.0).reshape(4, 3)
+INSIDE, ABOVE, BELOW = (torch.tensor([0, last]) for last in (2, 9, -9))
+ALONG = INSIDE.reshape(1, 2)
+
+
+def placements() -> list[str]:
+    return [segment.placement for graph in compiled_graphs() for segment in graph.segments]
+
+
+READING: dict[str, Callable[[torch.Tensor], Any]] = {
+    "aten.index.Tensor": lambda i: X[i] * 2,
+    "aten.index_select.default": lambda i: X.index_select(0, i) * 2,
+    "aten.gather.default": lambda i: X.gather(0, i.reshape(1, 2)) * 2,
+    "aten.take.default": lambda i: X.take(i * 2) * 2,
+    "aten.embedding.default": lambda i: torch.nn.functional.embedding(i, X) * 2,
+    "aten.scatter.value": lambda i: X.scatter(0, i.reshape(1, 2), 5.0),
+    "aten.scatter_add.default": lambda i: X.scatter_add(0, i.reshape(1, 2), X),
+    "aten.index_put.default": lambda i: X.index_put((i,), X[0]),
+    "aten.searchsorted.Tensor": lambda i: torch.searchsorted(
+        torch.tensor([0.0, 3.0]), X, sorter=i // 2
+    ),
+    "aten._embedding_bag_forward_only.default": lambda i: torch.nn.functional.embedding_bag(
+        torch.tensor([0, 1, 2]), X, i
+    ),
+    "aten.put.default": lambda i: X.put(i * 2, X[0, :2]),
+}
+
+
+@pytest.mark.parametrize("operator", READING)
+@pytest.mark.parametrize("index", [ABOVE, BELOW], ids=["above", "below"])
+def test_an_index_out_of_range_raises_with_operator_line_and_numbers(
+    operator: str, index: torch.Tensor
+) -> None:
+    function = READING[operator]
+    checked = compiled(function, check_indices=True)
+    assert_same(checked(INSIDE), function(INSIDE))
+    assert placements() == ["device"]
+    with pytest.raises(IndexError) as raised:
+        checked(index)
+    said = str(raised.value)
+    assert re.search(
+        rf"{re.escape(operator)} at .*{__name__.rpartition('.')[2]}.py:\d+: .*"
+        rf"found indices from -?\d+ to -?\d+, expected (0|-\d+) to \d+",
+        said,
+    ), said
+    assert_same(checked(INSIDE), function(INSIDE))
+
+
+def test_arguments_keep_their_values_where_a_check_raises() -> None:
+    def function(x: torch.Tensor, index: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        total += 1
+        x[index] = 5.0
+        return x.sum()
+
+    checked = compiled(function, check_indices=True)
+    x, total = X.clone(), torch.zeros(1 << 16)
+    with pytest.raises(IndexError, match="from 0 to 9, expected -4 to 3"):
+        checked(x, ABOVE, total)
+    assert torch.equal(x, X)
+    assert not total.any()
+    checked(x, INSIDE, total)
+    assert x[2].tolist() == [5.0] * 3
+    assert bool((total == 1).all())
+    assert placements() == ["device", "host"]
+
+
+def test_gradients_pass_a_check() -> None:
+    def function(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return (x[index] ** 2).sum()
+
+    checked = compiled(function, check_indices=True)
+    expected, found = (X.clone().requires_grad_() for _ in range(2))
+    function(expected, INSIDE).backward()
+    checked(found, INSIDE).backward()
+    assert_same(found.grad, expected.grad)
+    assert placements() == ["device", "device"]
+    with pytest.raises(IndexError):
+        checked(found, ABOVE)
+
+
+def test_sizes_that_change_are_checked_and_no_index_is_none_out_of_range() -> None:
+    checked = torch.compile(
+        lambda x, index: x[index] * 2,
+        backend="pjrt",
+        dynamic=True,
+        options={"check_indices": True},
+    )
+    for size in (2, 3, 0, 5):
+        index = torch.arange(size) % 3
+        assert_same(checked(X, index), X[index] * 2)
+        wrong = torch.cat([index, torch.tensor([4])])
+        with pytest.raises(IndexError, match="expected -4 to 3"):
+            checked(X, wrong)
+
+
+def test_ignored_targets_are_not_out_of_range() -> None:
+    def function(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(scores, target)
+
+    checked = compiled(function, check_indices=True)
+    target = torch.tensor([0, -100, 2, 1])
+    assert_same(checked(X, target), function(X, target))
+    with pytest.raises(IndexError, match="from 0 to 3, expected 0 to 2"):
+        checked(X, torch.tensor([0, -100, 3, 1]))
+
+
+CONSTANTS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: x[[0, 9]] * 2,
+    lambda x: x[torch.tensor([0, 9])] * 2,
+    lambda x: x.index_select(0, torch.tensor([0, 9])) * 2,
+]
+
+
+@pytest.mark.parametrize("function", CONSTANTS)
+def test_constants_raise_without_being_asked_to(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    with pytest.raises(IndexError):
+        function(X)
+    with pytest.raises(IndexError):
+        compiled(function, fallback="host")(X)
+
+
+def test_nothing_is_checked_by_default() -> None:
+    taken = compiled(lambda x, index: x[index] * 2)
+    assert_same(taken(X, ABOVE), X[torch.tensor([0, 3])] * 2)
+
+
+@pytest.mark.parametrize("value", [1, None, "all"])
+def test_the_option_is_true_or_false(value: object) -> None:
+    with pytest.raises(OptionError, match=f"check_indices: found {value!r}, expected True"):
+        BackendOptions.parse({"check_indices": value}, None)
