@@ -18,9 +18,7 @@
    exit under it. The plugin calls nothing here. The structs are those of `pjrt_bridge.abi`; a test
    compares them. */
 
-#define PY_SSIZE_T_CLEAN
-#define Py_LIMITED_API 0x030b0000
-#include <Python.h>
+#include "_resizing.h"
 
 #include <sched.h>
 #include <stdbool.h>
@@ -31,7 +29,7 @@
 #include <time.h>
 
 /* Raised with every change of what Python passes or expects. */
-#define REVISION 7
+#define REVISION 8
 
 /* -- the PJRT C API ---------------------------------------------------------------------------- */
 
@@ -204,6 +202,7 @@ typedef struct {
     PyObject *owner;   /* (tensor) -> what keeps its memory */
     PyObject *export;  /* (tensor) -> a capsule, which keeps its memory; None: it cannot be read */
     PyObject *adopt;   /* (capsule) -> a tensor over what it holds, which it takes */
+    Resizing resizing; /* Of tensors that the exchange makes. */
     PyObject *numbers; /* Bytes that the forms point into. */
     Py_ssize_t num_parameters, num_results;
     Form *parameters, *results;
@@ -279,13 +278,13 @@ static void plan_dealloc(Plan *self) {
 
 static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs)) {
     PyObject *table, *client_handle, *executable_handle, *keep, *fail, *refuse, *queue, *exchange;
-    PyObject *tensor_type, *is_lazy, *owner, *export, *adopt, *numbers;
+    PyObject *tensor_type, *is_lazy, *owner, *export, *adopt, *resizing, *numbers;
     unsigned long long client, executable, device, options;
     Py_ssize_t num_parameters, num_results;
-    if (!PyArg_ParseTuple(args, "O!OOKKKKOOOO(O!OOOOO)nnS", &PyTuple_Type, &table, &client_handle,
+    if (!PyArg_ParseTuple(args, "O!OOKKKKOOOO(O!OOOOOO)nnS", &PyTuple_Type, &table, &client_handle,
                           &executable_handle, &client, &executable, &device, &options, &keep, &fail,
                           &refuse, &queue, &PyType_Type, &tensor_type, &exchange, &is_lazy, &owner,
-                          &export, &adopt, &num_parameters, &num_results, &numbers)) {
+                          &export, &adopt, &resizing, &num_parameters, &num_results, &numbers)) {
         return NULL;
     }
     DLPackExchangeAPI *api = NULL;
@@ -325,7 +324,7 @@ static PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
     self->num_results = num_results;
     /* The bytes of a bytes object are aligned as its header is. */
     const int64_t *cursor = (const int64_t *)(const void *)PyBytes_AsString(numbers);
-    if (parse_table(table, self->table)) {
+    if (parse_table(table, self->table) || read_resizing(resizing, &self->resizing)) {
         Py_DECREF((PyObject *)self);
         return NULL;
     }
@@ -519,8 +518,11 @@ static PyObject *exchanged(Output *self, DLTensor tensor) {
         (DLManagedTensorVersioned){{1, 1}, self, delete_versioned, 0, tensor};
     void *exchanged = NULL;
     /* Whether a failure takes `managed` is not said, so it stays. */
-    return self->plan->exchange->object_from_managed(&managed->versioned, &exchanged) ? NULL
-                                                                                      : exchanged;
+    if (self->plan->exchange->object_from_managed(&managed->versioned, &exchanged)) {
+        return NULL;
+    }
+    let_resize(&self->plan->resizing, exchanged);
+    return exchanged;
 }
 
 static PyObject *output_tensor(Output *self, PyObject *Py_UNUSED(ignored)) {

@@ -20,7 +20,7 @@ from pjrt_bridge.abi.functions import FUNCTIONS, offset_of
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import Closed, PjrtBridgeError, PluginIncompatible
 from pjrt_bridge.runtime import native, pending
-from pjrt_bridge.runtime.handles import BUNDLE, Handle, pin_all, release_soon, unpin_all
+from pjrt_bridge.runtime.handles import BUNDLE, Finalizer, Handle, pin_all, release_soon, unpin_all
 from pjrt_bridge.runtime.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -88,17 +88,20 @@ class Framework:
         tensor: the class that it belongs to.
         is_lazy: says of a tensor that its memory does not hold its values as they are.
         owner: gives an object that keeps a tensor's memory.
+        resizing: where a tensor keeps what lets the framework resize memory that it was made over,
+            as `_resizing.h` has it; None: it cannot.
     """
 
     exchange: object
     tensor: type
     is_lazy: Callable[[Any], bool]
     owner: Callable[[Any], object]
+    resizing: tuple[int, ...] | None = None
 
     @property
     def parts(self) -> tuple[Any, ...]:
         """What `_dispatch.Plan` takes."""
-        return self.tensor, self.exchange, self.is_lazy, self.owner, None, None
+        return self.tensor, self.exchange, self.is_lazy, self.owner, None, None, self.resizing
 
     def takes(self, dtype: DType) -> bool:
         """Whether tensors of an element type can be read and made as they lie."""
@@ -127,7 +130,7 @@ class Capsules:
     @property
     def parts(self) -> tuple[Any, ...]:
         """What `_dispatch.Plan` takes."""
-        return self.tensor, None, None, None, self.export, self.adopt
+        return self.tensor, None, None, None, self.export, self.adopt, None
 
     def takes(self, dtype: DType) -> bool:
         """Whether tensors of an element type can be read and made as they lie."""
@@ -179,7 +182,7 @@ class _Owner:
     def __init__(self, handle: Handle | None) -> None:
         self._handle = handle
 
-    def __del__(self) -> None:
+    def __del__(self, release_soon: Finalizer = release_soon) -> None:
         release_soon(self._handle)
 
 

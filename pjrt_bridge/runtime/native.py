@@ -9,7 +9,7 @@ import importlib
 import os
 from types import ModuleType
 
-_REVISION = 7
+_REVISION = 8
 """What this version of the bridge expects; a module that was built from other sources is left."""
 
 

@@ -27,6 +27,7 @@ from pjrt_bridge.runtime.handles import Pin
 from pjrt_bridge.runtime.host import HostArray
 from pjrt_bridge.stablehlo import orders
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.compat import resizing
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,8 @@ class Result:
         # Torch lets go of `memory` as C does, also while a Python exception is on its way. The
         # tensor is no view of another, which autograd would forbid the user to write into.
         flat = torch.frombuffer(memory, dtype=dtype)
-        return flat.set_(flat.untyped_storage(), 0, shape, self.strides)
+        storage = resizing.let_resize(flat.untyped_storage())
+        return flat.set_(storage, 0, shape, self.strides)
 
     def _in_place(self, buffer: Buffer) -> Any:
         """The host memory of a buffer, which keeps it; None where it cannot be had."""
@@ -239,8 +241,15 @@ def framework() -> Framework | None:
     exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if exchange is None:
         return None
+    found = resizing.places()
     # A storage stays when its tensor is given other memory.
-    return Framework(exchange, torch.Tensor, torch.Tensor.is_neg, torch.Tensor.untyped_storage)
+    return Framework(
+        exchange,
+        torch.Tensor,
+        torch.Tensor.is_neg,
+        torch.Tensor.untyped_storage,
+        None if found is None else found.numbers,
+    )
 
 
 def put(

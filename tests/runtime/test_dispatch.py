@@ -31,7 +31,7 @@ from tests.plugins import require_dispatcher, run_python
 from tests.runtime.launching import Launcher
 from tests.runtime.pending import Pending
 
-SOURCE = Path(pjrt_bridge.runtime.__file__).with_name("_dispatch.c")
+SOURCES = sorted(Path(pjrt_bridge.runtime.__file__).parent.glob("_*.c"))
 COMPILER = shutil.which("cc")
 
 require_dispatcher()
@@ -64,7 +64,7 @@ def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
     include = sysconfig.get_paths()["include"]
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wno-sign-conversion"]
     target = ["-shared", "-fPIC", "-std=c11", "-O2", "-o", str(tmp_path / "_dispatch.so")]
-    command = [str(COMPILER), *warnings, *target, f"-I{include}", str(SOURCE)]
+    command = [str(COMPILER), *warnings, *target, f"-I{include}", *map(str, SOURCES)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
