@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat, nodes
-from pjrt_bridge.torch_interop.index_bounds import CHECK_INDICES
+from pjrt_bridge.torch_interop.index_bounds import CHECK_DIVISORS, CHECK_INDICES
 from pjrt_bridge.torch_interop.placement import is_mutation
 
 _CHECKS = frozenset(
@@ -24,6 +24,7 @@ _CHECKS = frozenset(
         "aten._assert_async.msg",
         "aten._assert_scalar.default",
         "aten._linalg_check_errors.default",
+        CHECK_DIVISORS,
         CHECK_INDICES,
     )
 )

@@ -1,6 +1,7 @@
 """Between which numbers the positions lie that a node of an ATen graph reads or writes at.
 
 XLA moves a position that is out of range into it, or drops what is written there; eager raises.
+Integers are likewise divided by zero without a word, where eager raises.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 
 CHECK_INDICES = f"{compat.OWN_NAMESPACE}.check_indices.default"
-"""The operator that `index_checks.py` puts into graphs."""
+CHECK_DIVISORS = f"{compat.OWN_NAMESPACE}.check_divisors.default"
+"""The operators that `index_checks.py` puts into graphs."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,30 @@ def bounds(node: fx.Node) -> Iterator[Bounds]:
             and promise.numel()
         ):
             yield Bounds(index, low, high)
+
+
+_DIVISIONS = frozenset(
+    (
+        "aten.div.Tensor_mode",
+        "aten.floor_divide.default",
+        "aten.fmod.Tensor",
+        "aten.remainder.Tensor",
+        "aten.remainder.Scalar_Tensor",
+    )
+)
+
+
+def divisor(node: fx.Node) -> fx.Node | None:
+    """The tensor of integers that a node divides integers by, if it does."""
+    if str(compat.operator_name(node.target)) not in _DIVISIONS:
+        return None
+    given, by = compat.promise(node), node.args[1]
+    promise = compat.promise(by) if isinstance(by, fx.Node) else None
+    whole = all(
+        isinstance(item, torch.Tensor) and not (item.is_floating_point() or item.is_complex())
+        for item in (given, promise)
+    )
+    return by if whole and isinstance(by, fx.Node) else None
 
 
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.clone.default")

@@ -36,7 +36,9 @@ class BackendOptions:
         excess_precision: a chain of operators in half precision is computed in float32 and rounded
             where it ends, as Inductor does; False: after each operator, as eager mode does.
         check_indices: indices that are out of range raise an IndexError that names operator, line
-            and numbers; False: they are moved into the range, or what is written there is dropped.
+            and numbers, and integers that are divided by zero raise eager's RuntimeError; False:
+            indices are moved into the range, or what is written there is dropped, and the plugin
+            decides what a quotient by zero is.
         layouts: order of elements of `"parameters"` on the device and of `"results"` in memory:
             `"row-major"`, `"column-major"`, `"channels-last"`, or for each rank the dimensions
             from slowest to fastest varying, `{2: (1, 0)}`; as PyTorch has them by default.

@@ -149,3 +149,32 @@ def test_nothing_is_checked_by_default() -> None:
 def test_the_option_is_true_or_false(value: object) -> None:
     with pytest.raises(OptionError, match=f"check_indices: found {value!r}, expected True"):
         BackendOptions.parse({"check_indices": value}, None)
+
+
+DIVISIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "floor": lambda x, y: x // y,
+    "remainder": lambda x, y: x % y,
+    "fmod": torch.fmod,
+    "trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+    "of a number": lambda x, y: 5 % y + x,
+}
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_integers_divided_by_zero_raise_as_in_eager(division: str) -> None:
+    function = DIVISIONS[division]
+    checked = compiled(function, check_indices=True)
+    x, good, bad = torch.arange(4), torch.tensor([1, -2, 3, 4]), torch.tensor([1, 0, 3, 4])
+    assert_same(checked(x, good), function(x, good))
+    assert placements() == ["device"]
+    for run in (function, checked):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            run(x, bad)
+    assert_same(checked(x, good), function(x, good))
+    real = x.float(), bad.float()
+    assert_same(checked(*real), function(*real))
+
+
+def test_a_division_by_the_number_zero_always_raises() -> None:
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        torch.compile(lambda x: x % 0, backend="pjrt")(torch.arange(3))
