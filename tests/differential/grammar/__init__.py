@@ -1,0 +1,1 @@
+"""What programs may say, one module for each family of statements."""

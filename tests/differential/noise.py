@@ -1,0 +1,170 @@
+"""Whether a difference is rounding: the program is run again with noise of the size of rounding.
+
+Each operator whose result is rounded gives a slightly other one. What these runs differ by is what
+another order of operations, or another width of intermediate values, may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.differential.comparing import Difference, value_difference
+from tests.differential.ir import Program
+from tests.differential.observing import Call, Seen, observe
+
+_RUNS = 6
+_SPREADS = 6.0
+
+_WIDE = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.float64: torch.float64,
+    torch.complex64: torch.complex128,
+    torch.complex128: torch.complex128,
+}
+_EXACT = (
+    "aten::view", "aten::_unsafe_view", "aten::slice", "aten::select", "aten::clone",
+    "aten::detach", "aten::permute", "aten::transpose", "aten::t", "aten::expand",
+    "aten::unsqueeze", "aten::squeeze", "aten::as_strided", "aten::copy_", "aten::fill_",
+    "aten::zero_", "aten::alias", "aten::unfold", "aten::diagonal", "aten::split", "aten::unbind",
+    "aten::empty", "aten::zeros", "aten::ones", "aten::full", "aten::arange", "aten::cat",
+    "aten::stack", "aten::flip", "aten::_reshape_alias", "aten::view_as_real",
+    "aten::view_as_complex", "aten::_conj", "aten::_neg_view", "aten::index_select",
+    "aten::gather", "aten::_to_copy", "aten::to",
+    "aten::_local_scalar_dense", "aten::resize_", "aten::set_", "aten::neg",
+)  # fmt: skip
+
+
+class _Noise(TorchDispatchMode):
+    supports_higher_order_operators = True
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        kwargs = kwargs or {}
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            return func(*args, **kwargs)
+        before = None
+        exact = func.name().split(".")[0] in _EXACT or func.is_view
+        if not exact:
+            before = _widened(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if exact:
+            return result
+        leaves = list(result) if isinstance(result, (tuple, list)) else [result]
+        wide = list(before) if isinstance(before, (tuple, list)) else [before] * len(leaves)
+        noisy = [self._noisy(one, other) for one, other in zip(leaves, wide, strict=True)]
+        for old, new in zip(leaves, noisy, strict=True):
+            if new is not None:
+                with suppress(RuntimeError):
+                    # Expanded tensors cannot be written into.
+                    old.copy_(new)
+        return result
+
+    def _noisy(self, value: Any, wide: Any) -> torch.Tensor | None:
+        if not isinstance(value, torch.Tensor) or value.dtype not in _WIDE or not value.numel():
+            return None
+        eps = torch.finfo(value.dtype).eps
+        size = eps * value.abs()
+        if isinstance(wide, torch.Tensor) and wide.shape == value.shape:
+            exact = wide.to(_WIDE[value.dtype])
+            # What was made of integers alone was not computed in double precision.
+            known = wide.dtype is exact.dtype or torch.equal(exact * 4, (exact * 4).round())
+            if known and torch.equal(exact, value.to(exact.dtype)):
+                return None
+            size = size + 2 * (exact - value).abs().nan_to_num().to(size.dtype)
+        noise = torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
+        return (value + (noise * size).nan_to_num(0, 0, 0)).to(value.dtype)
+
+
+def _widened(func: Any, args: Any, kwargs: Any) -> Any:
+    """What the operator gives in double precision; None where that cannot be asked."""
+
+    def wide(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dtype in _WIDE:
+            return value.to(_WIDE[value.dtype], copy=True)
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(wide, value))
+        return value
+
+    try:
+        return func(*map(wide, args), **{key: wide(value) for key, value in kwargs.items()})
+    except Exception:
+        return None
+
+
+def within_rounding(
+    program: Program,
+    namespace: Callable[[], dict[str, Any]],
+    expected: Sequence[Call],
+    found: Sequence[Call],
+    wrong: Sequence[Difference],
+) -> list[Difference]:
+    """Those of the differences in values that noise explains."""
+    runs = []
+    for seed in range(_RUNS):
+        functions = namespace()
+        with _Noise(seed):
+            runs.append(
+                observe(
+                    functions["f"],
+                    functions["arguments"],
+                    program.parameters,
+                    program.calls,
+                    program.backward,
+                    random=True,
+                )
+            )
+    return [
+        item
+        for item in wrong
+        if item.kind in ("value", "gradient")
+        and _explained(
+            _value(found[item.call], item.place),
+            _value(expected[item.call], item.place),
+            [_value(run[item.call], item.place) for run in runs],
+        )
+    ]
+
+
+def _value(call: Call, place: str) -> Any:
+    if place.startswith("gradient of "):
+        found = call.gradients.get(place.removeprefix("gradient of "))
+    else:
+        found = call.results.get(place, call.arguments.get(place))
+    return found.value if isinstance(found, Seen) else found
+
+
+def _explained(one: Any, other: Any, noisy: Sequence[Any]) -> bool:
+    if isinstance(other, (float, complex)):
+        dtype = torch.float64 if isinstance(other, float) else torch.complex128
+        if not isinstance(one, (float, complex)):
+            return False
+        one, other = torch.tensor(one, dtype=dtype), torch.tensor(other, dtype=dtype)
+        noisy = [
+            torch.tensor(item, dtype=dtype) for item in noisy if isinstance(item, (float, complex))
+        ]
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return False
+    alike = [item for item in noisy if isinstance(item, torch.Tensor) and item.shape == other.shape]
+    if not alike:
+        return False
+    if other.dtype.is_complex:
+        one, other = torch.view_as_real(one), torch.view_as_real(other)
+        alike = [torch.view_as_real(item) for item in alike]
+    spread = torch.stack([(item.double() - other.double()).abs() for item in alike]).amax(0)
+    # Where noise makes infinities or NaN come and go, anything may come.
+    spread = spread.nan_to_num(float("inf"))
+    spread[(other.isnan()) & torch.stack([item.isnan() for item in alike]).all(0)] = 0
+    if other.dtype in _WIDE:
+        return not value_difference(one, other, _SPREADS * spread)
+    far = (one.double() - other.double()).abs() > _SPREADS * spread
+    return not bool(far.any())

@@ -1,0 +1,373 @@
+"""Runs a function on the arguments of each call, and notes everything that can be seen of it."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tests.differential import values
+
+_MARKED = 10
+"""So many tensors of a call are written into at most, to see who shares memory."""
+
+_counter = itertools.count()
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A tensor at one moment.
+
+    Attributes:
+        dtype: of it.
+        shape: of it.
+        strides: of it.
+        offset: of its first element in its storage.
+        requires_grad: as autograd says.
+        bits: is_conj and is_neg.
+        resizable: whether its storage can be resized.
+        value: a copy, without conj and neg bits.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    requires_grad: bool
+    bits: tuple[bool, bool]
+    resizable: bool
+    value: torch.Tensor
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> Seen:
+        """What is seen of a tensor now."""
+        return Seen(
+            tensor.dtype,
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            tensor.storage_offset(),
+            tensor.requires_grad,
+            (tensor.is_conj(), tensor.is_neg()),
+            tensor.untyped_storage().resizable(),
+            copied(tensor),
+        )
+
+
+@dataclass
+class Call:
+    """What one call did.
+
+    Attributes:
+        error: the exception, None where there was none.
+        error_in: "call" or "backward".
+        structure: of the results.
+        results: leaves by their places.
+        arguments: what the arguments were made of, afterwards, by name.
+        written: names of arguments whose version changed.
+        gradients: by name of the argument.
+        same: pairs of places that are one object.
+        shared: pairs of places over the same memory, with the distance of their first bytes.
+        writes: for each place that is written into, the places that change.
+        later: places of results that a later call changed.
+        draws: for larger random results, the shares that differ with and without a new seed.
+    """
+
+    error: BaseException | None = None
+    error_in: str = ""
+    structure: str = ""
+    results: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
+    written: dict[str, int] = field(default_factory=dict)
+    gradients: dict[str, Any] = field(default_factory=dict)
+    same: set[tuple[str, str]] = field(default_factory=set)
+    shared: dict[tuple[str, str], int] = field(default_factory=dict)
+    writes: dict[str, Any] = field(default_factory=dict)
+    later: set[str] = field(default_factory=set)
+    draws: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Functions:
+    """A program's functions, compiled by Python."""
+
+    f: Callable[..., Any]
+    arguments: Callable[..., dict[str, Any]]
+    parameters: tuple[str, ...]
+
+
+def execute(source: str) -> dict[str, Any]:
+    """The namespace of a module of this source, which Dynamo can see."""
+    name = f"<program {next(_counter)}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    namespace: dict[str, Any] = {
+        "torch": torch,
+        "numbers": values.numbers,
+        "fine": values.fine,
+        "special": values.special,
+        "positions": values.positions,
+        "order": values.order,
+        "__name__": "program",
+        "inf": float("inf"),
+        "nan": float("nan"),
+    }
+    exec(compile(source, name, "exec"), namespace)
+    return namespace
+
+
+def observe(
+    function: Callable[..., Any],
+    arguments: Callable[..., dict[str, Any]],
+    parameters: Sequence[str],
+    calls: Sequence[tuple[Any, ...]],
+    backward: str = "",
+    *,
+    random: bool = False,
+) -> list[Call]:
+    """Call a function once for each row, on new arguments, and look.
+
+    Args:
+        function: eager, or compiled.
+        arguments: makes those of a row, and all that they are made of.
+        parameters: of the function, in order.
+        calls: the rows.
+        backward: how gradients are computed.
+        random: values are drawn, so nothing is said of what changes values.
+    """
+    found: list[Call] = []
+    open_calls: list[_Open] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number, row in enumerate(calls):
+            torch.manual_seed(number)
+            made = arguments(*row)
+            opened = _Open(made)
+            opened.call(function, [made[name] for name in parameters])
+            if backward and backward != "twice":
+                opened.differentiate(backward)
+            found.append(opened.seen)
+            open_calls.append(opened)
+        if backward == "twice":
+            for opened in open_calls:
+                opened.differentiate("backward")
+        for number, opened in enumerate(open_calls):
+            opened.look_later(open_calls[number + 1 :])
+        for opened in open_calls:
+            opened.look(random)
+        if random and calls and found[0].error is None:
+            found[0].draws = _draws(function, arguments, parameters, calls[0])
+    return found
+
+
+def _draws(
+    function: Callable[..., Any],
+    arguments: Callable[..., dict[str, Any]],
+    parameters: Sequence[str],
+    row: tuple[Any, ...],
+) -> dict[str, tuple[float, float]]:
+    """How much three calls differ: a second one from the first, and one with the same seed."""
+    runs = []
+    for seeded in (True, False, True):
+        if seeded:
+            torch.manual_seed(77)
+        made = arguments(*row)
+        pairs, _ = pytree.tree_flatten_with_path(function(*(made[name] for name in parameters)))
+        runs.append({pytree.keystr(path): leaf for path, leaf in pairs})
+    first, second, third = runs
+    return {
+        f"result{place}": (_share_of(leaf, second[place]), _share_of(leaf, third[place]))
+        for place, leaf in first.items()
+        if isinstance(leaf, torch.Tensor)
+        and leaf.numel() >= 16
+        and isinstance(second.get(place), torch.Tensor)
+        and second[place].shape == third[place].shape == leaf.shape
+    }
+
+
+def _share_of(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one != other).double().mean())
+
+
+class _Open:
+    """A call whose tensors are alive."""
+
+    def __init__(self, made: dict[str, Any]) -> None:
+        self._made = {key: item for key, item in made.items() if isinstance(item, torch.Tensor)}
+        self._versions = {key: item._version for key, item in self._made.items()}
+        self._shapes = {key: tuple(item.shape) for key, item in self._made.items()}
+        self._tree: Any = None
+        self._leaves: dict[str, Any] = {}
+        self.seen = Call()
+
+    def call(self, function: Callable[..., Any], given: list[Any]) -> None:
+        """Call it, and copy what it gives."""
+        seen = self.seen
+        try:
+            self._tree = function(*given)
+        except Exception as error:
+            seen.error, seen.error_in = error, "call"
+            error.__traceback__ = None
+        pairs, structure = pytree.tree_flatten_with_path(self._tree)
+        seen.structure = str(structure)
+        self._leaves = {f"result{pytree.keystr(path)}": leaf for path, leaf in pairs}
+        seen.results = {key: _seen(leaf) for key, leaf in self._leaves.items()}
+        self._after()
+
+    def _after(self) -> None:
+        for name, tensor in self._made.items():
+            self.seen.arguments[name] = Seen.of(tensor)
+            self.seen.written[name] = tensor._version - self._versions[name]
+
+    def differentiate(self, how: str) -> None:
+        """Compute gradients of a weighted sum of all results."""
+        seen = self.seen
+        outputs = [
+            leaf
+            for leaf in self._leaves.values()
+            if isinstance(leaf, torch.Tensor)
+            and leaf.requires_grad
+            and leaf.dtype.is_floating_point
+        ]
+        if seen.error is not None or not outputs:
+            return
+        inputs = {
+            key: item for key, item in self._made.items() if item.requires_grad and item.is_leaf
+        }
+        try:
+            total = sum(
+                (leaf * values.numbers(leaf.shape, leaf.dtype, at)).sum().double()
+                for at, leaf in enumerate(outputs)
+            )
+            if how == "grad":
+                found = torch.autograd.grad(total, list(inputs.values()), allow_unused=True)
+            else:
+                total.backward()  # type: ignore[union-attr]
+                found = tuple(item.grad for item in inputs.values())
+        except Exception as error:
+            seen.error, seen.error_in = error, "backward"
+            error.__traceback__ = None
+            return
+        seen.gradients = {
+            name: _seen(gradient) for name, gradient in zip(inputs, found, strict=True)
+        }
+
+    def look_later(self, others: Sequence[_Open]) -> None:
+        """Find results that a later call, or the gradients, changed, or may change."""
+        for name, leaf in self._leaves.items():
+            before = self.seen.results[name]
+            if isinstance(leaf, torch.Tensor) and not _equal(before.value, copied(leaf)):
+                self.seen.later.add(name)
+            if not isinstance(leaf, torch.Tensor) or not leaf.numel():
+                continue
+            for other in others:
+                for later in other._leaves.values():
+                    if isinstance(later, torch.Tensor) and later.numel() and _share(leaf, later):
+                        self.seen.later.add(name)
+
+    def look(self, random: bool) -> None:
+        """Find out who shares memory with whom, also by writing."""
+        seen = self.seen
+        tensors = {
+            key: leaf for key, leaf in self._leaves.items() if isinstance(leaf, torch.Tensor)
+        }
+        everything = {**self._made, **tensors}
+        for one, other in itertools.combinations(everything, 2):
+            if one in self._made and other in self._made:
+                continue
+            left, right = everything[one], everything[other]
+            if left is right:
+                seen.same.add((one, other))
+            if left.numel() and right.numel() and _share(left, right):
+                seen.shared[one, other] = right.data_ptr() - left.data_ptr()
+        for name in list(tensors)[:_MARKED]:
+            seen.writes[name] = _written(everything, name)
+        for name in list(self._made)[: _MARKED if tensors else 0]:
+            found = _written(everything, name)
+            if isinstance(found, frozenset):
+                seen.writes[name] = frozenset(found & tensors.keys())
+        if not random:
+            self._outlive(tensors)
+
+    def _outlive(self, tensors: dict[str, Any]) -> None:
+        """Results stay as they are when everything else is gone."""
+        kept = {name: (leaf, copied(leaf)) for name, leaf in tensors.items()}
+        self._made.clear()
+        self._leaves.clear()
+        self._tree = None
+        tensors.clear()
+        for leaf, value in kept.values():
+            # What reads freed memory would show these.
+            torch.full((max(leaf.numel(), 1),), 77, dtype=leaf.dtype)
+            if not _equal(copied(leaf), value):
+                self.seen.later.add("outlived")
+
+
+def _seen(leaf: Any) -> Any:
+    return Seen.of(leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """The values of a tensor, in memory of their own."""
+    with torch.no_grad():
+        return (
+            tensor.detach()
+            .resolve_conj()
+            .resolve_neg()
+            .clone(memory_format=torch.contiguous_format)
+        )
+
+
+def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
+    left, right = one.untyped_storage(), other.untyped_storage()
+    start, end = left.data_ptr(), left.data_ptr() + left.nbytes()
+    return start < right.data_ptr() + right.nbytes() and right.data_ptr() < end
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bits."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.numel() == 0:
+        return True
+    return (
+        one.contiguous()
+        .view(-1)
+        .view(torch.uint8)
+        .equal(other.contiguous().view(-1).view(torch.uint8))
+    )
+
+
+def _written(everything: Mapping[str, torch.Tensor], name: str) -> frozenset[str] | str:
+    """Which tensors change when one is written into; or the kind of error."""
+    target = everything[name]
+    if target.numel() == 0:
+        return frozenset()
+    before = {key: copied(item) for key, item in everything.items()}
+    memory = _bytes(target)
+    saved = memory.clone()
+    try:
+        with torch.no_grad():
+            if target.dtype is torch.bool:
+                target.fill_(not before[name].view(-1)[0])
+            else:
+                target.fill_(37)
+    except Exception as error:
+        return type(error).__name__
+    changed = frozenset(
+        key
+        for key, item in everything.items()
+        if key != name and not _equal(copied(item), before[key])
+    )
+    memory.copy_(saved)
+    return changed
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """All memory of a tensor."""
+    storage = tensor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))

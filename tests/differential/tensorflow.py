@@ -1,0 +1,148 @@
+"""`python -m tests.differential.tensorflow`: random TensorFlow functions through the bridge.
+
+Each runs as `tf.function` and as the bridge's `function`; values, types, shapes and variables are
+compared. A program follows from the seed and its index. Programs run in worker processes, which may
+die; what fails is printed with its source, without the statements that it does not need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+
+# TensorFlow writes a page when it starts.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("PJRT_BRIDGE_CACHE", "off")
+os.environ.setdefault("PJRT_BRIDGE_CALIBRATION", "off")
+
+from collections import Counter
+
+from tests.sweeping.worker import Result, Verdict, Worker, answers, serve
+
+LIMIT = 120
+LIFE = 150
+
+
+@dataclass(frozen=True)
+class TfCase:
+    """A program by its seed and index."""
+
+    seed: str
+    index: str
+
+    def __str__(self) -> str:
+        return f"seed {self.seed} index {self.index}"
+
+
+def start() -> Worker[TfCase]:
+    """A worker process."""
+    command = (sys.executable, "-m", "tests.differential.tensorflow", "--worker")
+    return Worker(TfCase, command, limit=LIMIT, life=LIFE)
+
+
+def run_case(case: TfCase) -> Verdict:
+    """Run one program; a failure is shrunk."""
+    from tests.differential.tf_judging import judge, raised
+    from tests.differential.tf_programs import generate
+
+    started = time.perf_counter()
+    program = generate(int(case.seed), int(case.index))
+    placement = "auto" if int(case.index) % 4 == 3 else "device"
+    verdict = Verdict(outcomes=set(program.features()))
+    problems = judge(program, placement)
+    if problems:
+        deadline = time.monotonic() + 20
+        plain = not raised(program)
+        progress = True
+        while progress and time.monotonic() < deadline:
+            progress = False
+            for at in reversed(range(len(program.body))):
+                smaller = _without(program, at)
+                found = judge(smaller, placement)
+                if found and (not plain or not raised(smaller)):
+                    program, problems, progress = smaller, found, True
+                    break
+            for at in reversed(range(len(program.calls))):
+                if len(program.calls) > 1:
+                    calls = (*program.calls[:at], *program.calls[at + 1 :])
+                    smaller = replace(program, calls=calls)
+                    if found := judge(smaller, placement):
+                        program, problems, progress = smaller, found, True
+                        break
+        told = f"placement={placement}, symbolic={program.symbolic}, calls={program.calls}"
+        verdict.problems.append("\n".join([*problems[:4], told, program.source()]))
+    verdict.seconds = time.perf_counter() - started
+    return verdict
+
+
+def _without(program, at):  # type: ignore[no-untyped-def]
+    """The program without a statement and those that need it."""
+    from tests.differential.ir import Name
+
+    body, missing, result = [], set(), program.result
+    for number, statement in enumerate(program.body):
+        if number == at or statement.reads() & missing:
+            missing.add(statement.target)
+        else:
+            body.append(statement)
+    known = {statement.target for statement in body} - {""}
+    known |= {f"x{number}" for number in range(len(program.arguments))}
+    flat = result if isinstance(result, tuple) else (result,)
+    if isinstance(result, dict):
+        flat = (result["a"], *result["b"])
+    left = tuple(item for item in flat if item.name in known) or (Name("x0"),)
+    return replace(program, body=tuple(body), result=left)
+
+
+def run_some(seed: int, first: int, count: int = 0, seconds: float = 0.0) -> list[Result[TfCase]]:
+    """Run programs from an index on: so many, or for so many seconds."""
+    results = []
+    deadline = time.monotonic() + seconds
+    with start() as worker:
+        index = first
+        while index < first + count or (seconds and time.monotonic() < deadline):
+            results.append(worker.run(TfCase(str(seed), str(index))))
+            for problem in results[-1].problems:
+                print(f"# {results[-1].case}: {problem}", flush=True)
+            index += 1
+    return results
+
+
+def main() -> int:
+    """The process's exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.differential.tensorflow")
+    parser.add_argument("--seconds", type=float, default=60, help="how long to go on (60)")
+    parser.add_argument("--programs", type=int, default=0, help="so many programs instead")
+    parser.add_argument("--seed", type=int, default=0, help="of the programs (0)")
+    parser.add_argument("--first", type=int, default=0, help="index of the first program (0)")
+    parser.add_argument("--only", type=int, default=None, help="the program of this index alone")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        serve(answers(), TfCase, [], run_case)
+        return 0
+    started = time.perf_counter()
+    if options.only is not None:
+        from tests.differential.tf_programs import generate
+
+        print(generate(options.seed, options.only).source())
+        results = run_some(options.seed, options.only, 1)
+    elif options.programs:
+        results = run_some(options.seed, options.first, options.programs)
+    else:
+        results = run_some(options.seed, options.first, seconds=options.seconds)
+    counts: Counter[str] = Counter()
+    for result in results:
+        counts.update(result.outcome.split(" & "))
+    print(", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if name))
+    failed = sum(bool(result.problems) for result in results)
+    taken = time.perf_counter() - started
+    print(f"{len(results)} programs, {failed} failures, {taken:.0f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

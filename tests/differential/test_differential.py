@@ -1,0 +1,280 @@
+"""Random programs agree with eager mode, and what does not would be seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from tests.differential.comparing import differences
+from tests.differential.faults import FAULTS, WANTED
+from tests.differential.generating import generate
+from tests.differential.ir import Code, Name, Program, Statement, index, shown
+from tests.differential.modes import Mode
+from tests.differential.observing import Call, execute, observe
+from tests.differential.planting import find
+from tests.differential.printing import as_test
+from tests.differential.report import Report
+from tests.differential.runner import BLOCK, Ran, Runner, Settings, Worker
+from tests.differential.shrinking import candidates, shrink
+
+# -- slices of the fuzzer --------------------------------------------------------------------------
+
+SEED = 18
+"""Of what `make test` runs; other seeds are for the command line."""
+
+SLICE = 8
+"""Programs of a test."""
+
+
+def _run(seed: int, first: int, count: int) -> list[str]:
+    settings = Settings(seed, shrinking=30)
+    report = Report(seed)
+    lines: list[str] = []
+    for ran in Runner(settings).run(first, lambda number: number < count):
+        report.add(ran)
+        lines += _lines(ran)
+    print(report.summary())
+    return lines
+
+
+def _lines(ran: Ran) -> list[str]:
+    if ran.answer.invalid:
+        return [f"program {ran.index}: {ran.answer.invalid}"]
+    pairs = zip(ran.answer.failures, ran.tests, strict=True)
+    return [f"program {ran.index}: {failure.text}\n{test}" for failure, test in pairs]
+
+
+# In other environments: the third one has Python's dispatcher, the fourth PyTorch's kernels.
+@pytest.mark.parametrize("first", [0, SLICE, 2 * BLOCK, 3 * BLOCK])
+def test_programs_agree_with_eager_mode(first: int) -> None:
+    assert not "\n".join(_run(SEED, first, SLICE))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [SEED + 1, SEED + 2, SEED + 3, SEED + 4])
+def test_many_programs_agree_with_eager_mode(seed: int) -> None:
+    assert not "\n".join(_run(seed, 0, 300))
+
+
+@pytest.mark.skipif(not find_spec("tensorflow"), reason="TensorFlow is not installed")
+@pytest.mark.parametrize("count", [20, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.timeout(1200)
+def test_tensorflow_programs_agree(count: int) -> None:
+    from tests.differential.tensorflow import run_some
+
+    results = run_some(SEED, 0, count)
+    assert not "\n".join(problem for result in results for problem in result.problems)
+
+
+# -- planted faults --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_within_a_minute(name: str) -> None:
+    assert find(name, 60, wanted=WANTED.get(name, ())).ran is not None
+
+
+def test_a_planted_fault_is_found_and_shrunk() -> None:
+    hit = find("lost_element", 60, shrinking=15)
+    assert hit.ran is not None
+    (test, *_) = hit.ran.tests
+    assert "check(f, arguments" in test
+    assert len(test.splitlines()) < 16
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+
+def test_a_program_follows_from_seed_and_index() -> None:
+    for number in range(20):
+        one, other = generate(3, number), generate(3, number)
+        assert one.source() == other.source()
+        assert (one.calls, one.backward, one.used()) == (other.calls, other.backward, other.used())
+    assert len({generate(3, number).source() for number in range(20)}) == 20
+
+
+def test_a_printed_program_runs_as_it_did() -> None:
+    for number in range(20):
+        program = generate(4, number)
+        namespace = execute(program.source())
+        runs = [
+            observe(
+                namespace["f"],
+                namespace["arguments"],
+                program.parameters,
+                program.calls,
+                program.backward,
+                random=program.random,
+            )
+            for _ in range(2)
+        ]
+        assert not differences(*runs, random=program.random), program.source()
+
+
+def test_a_printed_test_runs() -> None:
+    program = Program(
+        columns=("s", "n"),
+        calls=((4, 1), (5, 2)),
+        setup=(Statement("numbers({0}, {1}, 3)", ((Name("s"), 2), torch.float32), "x0"),),
+        parameters=("x0", "n"),
+        body=(Statement("{0}[{1}]", (Name("x0"), index((slice(Name("n"), None),))), "v1"),),
+        result=(Name("v1"), None),
+    )
+    source = as_test(program, Mode("automatic", None), "test_it")
+    namespace = execute("from tests.differential.checking import *\n\n" + source)
+    namespace["test_it"]()
+
+
+def test_operands_are_printed_as_python_has_them() -> None:
+    pieces = (slice(None, 2), slice(Code("{0}.shape[0]", (Name("x"),)), None, 2), 0, None, ...)
+    assert shown(index(pieces)) == ":2, x.shape[0]::2, 0, None, ..."
+    assert shown({"a": (1,), "b": [float("inf"), torch.int8]}) == (
+        '{"a": (1,), "b": [float("inf"), torch.int8]}'
+    )
+
+
+# -- shrinking -------------------------------------------------------------------------------------
+
+
+def test_shrinking_keeps_what_fails() -> None:
+    program = next(
+        found
+        for found in (generate(5, number) for number in range(200))
+        if len(found.body) >= 5 and any(".view" in item.text for item in found.body)
+    )
+
+    def fails(candidate: Program, mode: Mode) -> bool:
+        return any(".view" in item.text for item in candidate.body)
+
+    small, mode = shrink(program, Mode("dynamic", True), fails, 10)
+    assert fails(small, mode)
+    assert mode == Mode()
+    assert len(small.body) <= 2
+    assert len(small.calls) == 1
+
+
+def test_candidates_are_programs() -> None:
+    for number in range(10):
+        for candidate in candidates(generate(6, number)):
+            compile(candidate.source(), "candidate", "exec")
+
+
+# -- comparing -------------------------------------------------------------------------------------
+
+
+def _observed(function, backward: str = "", random: bool = False) -> list[Call]:  # type: ignore[no-untyped-def]
+    def arguments() -> dict[str, torch.Tensor]:
+        b = torch.arange(12.0).reshape(3, 4)
+        x = b[1:]
+        w = torch.ones(3, requires_grad=True)
+        return {"b": b, "x": x, "w": w}
+
+    return observe(function, arguments, ["x", "w"], [(), ()], backward, random=random)
+
+
+def _kinds(one, other, backward: str = "", random: bool = False) -> set[str]:  # type: ignore[no-untyped-def]
+    runs = (_observed(one, backward, random), _observed(other, backward, random))
+    return {item.kind for item in differences(*runs, random=random)}
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+KEPT: list[torch.Tensor] = []
+
+
+def _kept(x: torch.Tensor) -> torch.Tensor:
+    KEPT.append(x + 1)
+    return KEPT[0].copy_(x + 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind"),
+    [
+        (lambda x, w: x * 2, lambda x, w: x * 2.0001, "value"),
+        (lambda x, w: x > 5, lambda x, w: x > 6, "value"),
+        (lambda x, w: x.int(), lambda x, w: x.int() + 1, "value"),
+        (lambda x, w: x / 0, lambda x, w: (x / 0).nan_to_num(), "value"),
+        (lambda x, w: x * 2, lambda x, w: (x * 2).double(), "dtype"),
+        (lambda x, w: x * 2, lambda x, w: (x * 2)[:1], "shape"),
+        (lambda x, w: x * 2, lambda x, w: (x * 2).t().contiguous().t(), "strides"),
+        (lambda x, w: (x * 2)[1], lambda x, w: (x * 2)[1].clone(), "offset"),
+        (lambda x, w: x[0], lambda x, w: x[0].clone(), "alias"),
+        (lambda x, w: x[0], lambda x, w: x[0].clone(), "write"),
+        (lambda x, w: x.clone(), lambda x, w: x[:], "write"),
+        (lambda x, w: x[0], lambda x, w: x[1], "alias"),
+        (lambda x, w: x, lambda x, w: x[:], "identity"),
+        (lambda x, w: [x + 1] * 2, lambda x, w: [x + 1, x + 1], "identity"),
+        (lambda x, w: x.add_(1).sum(), lambda x, w: (x + 1).sum(), "value"),
+        (lambda x, w: x.add_(1).sum(), lambda x, w: x.data.add_(1).sum(), "version"),
+        (lambda x, w: x.add_(1), lambda x, w: _raise(RuntimeError("no")), "exception"),
+        (lambda x, w: _raise(IndexError("no")), lambda x, w: x, "missing exception"),
+        (lambda x, w: _raise(IndexError()), lambda x, w: _raise(TypeError()), "other exception"),
+        (lambda x, w: [x], lambda x, w: (x,), "structure"),
+        (lambda x, w: {"a": 1}, lambda x, w: {"a": 1.0}, "type"),
+        (lambda x, w: 1, lambda x, w: 2, "value"),
+        (lambda x, w: w * 2, lambda x, w: (w * 2).detach(), "requires_grad"),
+        (lambda x, w: x + 1, lambda x, w: _kept(x), "later"),
+        (lambda x, w: torch.complex(x, x).conj(), lambda x, w: torch.complex(x, -x), "bits"),
+    ],
+)
+def test_a_difference_is_seen(one, other, kind: str) -> None:  # type: ignore[no-untyped-def]
+    KEPT.clear()
+    assert kind in _kinds(other, one)
+    KEPT.clear()
+    assert not _kinds(one, one)
+
+
+def test_gradients_are_compared() -> None:
+    for how in ("backward", "grad", "twice"):
+        assert _kinds(lambda x, w: w * 2, lambda x, w: w * 2, how) == set()
+        assert "gradient" in _kinds(lambda x, w: w * 2, lambda x, w: w * 1 + w.detach(), how)
+
+
+def test_draws_are_compared() -> None:
+    def fixed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.rand(80, generator=torch.Generator().manual_seed(1))
+
+    def free(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.rand(80)
+
+    assert _kinds(free, free, random=True) == set()
+    assert "draws" in _kinds(fixed, free, random=True)
+    assert "distribution" in _kinds(lambda x, w: torch.rand(80) + 1, free, random=True)
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+def test_a_process_that_dies_is_a_failure_of_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    worker = Worker()
+    ran = Runner(Settings(shrinking=0)).one(worker, 7)
+    assert [failure.kind for failure in ran.answer.failures] == ["crash"]
+    report = Report(0)
+    report.add(ran)
+    assert report.classes == {"wrong: crash": 1}
+
+
+def test_pairs_of_features_are_counted(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    report = Report(0)
+    worker = Worker()
+    monkey = replace(Settings(shrinking=0), count=1)
+    try:
+        report.add(Runner(monkey).one(worker, 3))
+    finally:
+        worker.stop()
+    assert report.programs == 1
+    assert report.pairs
+    assert all(one < other for one, other in report.pairs)
+    report.write(tmp_path / "report.json")
+    assert os.path.getsize(tmp_path / "report.json")
+    assert "views.slice" in report.table()

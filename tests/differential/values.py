@@ -1,0 +1,60 @@
+"""The numbers that arguments of programs hold; printed tests use these functions, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+def numbers(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Small multiples of 1/4, or small integers: sums and products of some of them are exact.
+
+    The same place in memory has the same number whatever the sizes are.
+    """
+    count = 1
+    for size in shape:
+        count *= size
+    draws = torch.arange(count, dtype=torch.int64)
+    # A multiplicative hash of place and seed: torch's generator is left alone.
+    draws = (draws + 1) * 2654435761 + (seed + 1) * 40503
+    draws = ((draws >> 7) ^ (draws >> 17)) % 31 - 15
+    if dtype in (torch.int8, torch.uint8):
+        # Sums of these leave the range.
+        draws = draws * 7
+    if dtype is torch.bool:
+        found = draws > 0
+    elif dtype is torch.uint8:
+        found = draws.abs().to(dtype)
+    elif dtype.is_complex:
+        found = torch.complex(draws.double() / 4, draws.flip(0).double() / 4 - 1).to(dtype)
+    elif dtype.is_floating_point:
+        found = (draws.double() / 4).to(dtype)
+    else:
+        found = draws.to(dtype)
+    return found.reshape(tuple(shape))
+
+
+def fine(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Numbers of 12 bits, which half precision rounds."""
+    small = numbers(shape, torch.int64, seed + 1).double() / 512
+    return (numbers(shape, torch.float64, seed) + small).to(dtype)
+
+
+def special(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
+    """Numbers among which are NaN, infinities and a negative zero."""
+    found = numbers(shape, dtype, seed)
+    flat = found.view(-1)
+    for at, value in enumerate((float("nan"), float("inf"), float("-inf"), -0.0)):
+        flat[at + seed % 3 :: 7] = value
+    return found
+
+
+def positions(shape: Sequence[int], limit: int, seed: int) -> torch.Tensor:
+    """Indices below a limit, as int64."""
+    return numbers(shape, torch.int64, seed) % max(limit, 1)
+
+
+def order(count: int, seed: int) -> torch.Tensor:
+    """All numbers below a count, in another order."""
+    return torch.argsort(numbers((count,), torch.int64, seed), stable=True)
