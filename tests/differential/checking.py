@@ -13,9 +13,6 @@ from tests.differential.judging import Judge
 from tests.differential.modes import Mode
 from tests.differential.values import fine, numbers, order, positions, special
 
-IGNORED: tuple[str, ...] = ()
-"""Kinds of differences that are left out."""
-
 __all__ = ["Mode", "check", "fine", "numbers", "order", "positions", "special"]
 
 
@@ -45,7 +42,7 @@ def check(
         backward=backward,
         random=random,
     )
-    judge = Judge(program, lambda: {"f": f, "arguments": arguments}, IGNORED)
+    judge = Judge(program, lambda: {"f": f, "arguments": arguments})
     try:
         wrong = judge.run(mode)
     finally:
