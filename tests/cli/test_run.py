@@ -116,7 +116,7 @@ def test_sizes_of_a_saved_model(command: Command) -> None:
     assert command("run", "model", "-i", "x.npy").status == 0
     assert command("run", "model", "-i", "x.npy", "--size", "n=3").status == 0
     outcome = command("run", "model", "-i", "x.npy", "--size", "n=2")
-    assert "argument 'x': found shape [3], expected [2]" in outcome.err
+    assert "no program for the sizes of x: [3]; it was exported for n=2" in outcome.err
     outcome = command("run", "model", "-i", "x.npy", "--size", "n=4")
     assert outcome.err == (
         "error: --size: found n=4, which no program of model has; their sizes are: n=2; n=3\n"

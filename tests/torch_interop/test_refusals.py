@@ -10,7 +10,7 @@ from torch.nn import functional
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import refusals
-from tests.torch_interop.helpers import compiled
+from tests.torch_interop.helpers import TRAINING, assert_compiled, compiled
 
 pytestmark = [
     pytest.mark.usefixtures("fresh"),
@@ -126,3 +126,18 @@ def test_the_reason_is_what_pytorch_says() -> None:
     mm = torch.ops.aten.mm.default
     said = refusal(mm, tensor(3, 3), tensor(3, 3, dtype="int64"), result=tensor(3, 3))
     assert said == "expected m1 and m2 to have the same dtype, but got: float != long int"
+
+
+def test_backward_takes_what_forward_gave_whatever_fakes_promise() -> None:
+    # Of float32 weights and a bfloat16 input fakes promise other types of the statistics than
+    # kernels give; ATen's kernel of backward refuses the promised ones.
+    norm = torch.nn.LayerNorm(16)
+    x = torch.randn(2, 3, 16, requires_grad=True)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return norm((x * 2).bfloat16()).float().square().mean()
+
+    compiled(step)(x).backward()
+    assert x.grad is not None
+    assert_compiled(*TRAINING)
