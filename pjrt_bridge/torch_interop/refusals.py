@@ -53,8 +53,8 @@ def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
         arguments: positional and keyword ones, a `TensorType` in place of each tensor.
         outputs: the types of the results.
     """
-    # A view has no kernel that could refuse. What an operator of autograd's takes, its forward gave:
-    # element types of that may differ from what fake tensors promise of it.
+    # A view has no kernel that could refuse. A backward operator takes what forward gave, and fake
+    # tensors may promise other element types of that than kernels give.
     if (
         not isinstance(target, compat.OpOverload)
         or target.namespace != "aten"

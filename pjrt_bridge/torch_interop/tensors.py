@@ -119,8 +119,8 @@ class Form:
 class Result:
     """A tensor that is made of a result of a program.
 
-    Strides are those that torch promises, also of a permuted or an expanded tensor. Gaps are closed:
-    who needs them adds them (`aliases/`), and what is saved for backward does without.
+    Strides are those that torch promises, also of a permuted or an expanded tensor. Gaps between
+    elements are closed here; where the user would see that, `aliases/` puts them back.
 
     Attributes:
         type: shape and element type as the graph sees them.
