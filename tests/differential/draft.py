@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -57,8 +57,6 @@ class Draft:
         self.failed = False
         # How often a number is an argument, or made of a size, where it may be.
         self._share = rng.choice([0.2, 0.5, 0.9])
-        self._rough_memory: set[int] = set()
-        self._drawn_memory: set[int] = set()
         self._number = 0
         self.environments: list[Environment] = []
         self._restart()
@@ -118,7 +116,7 @@ class Draft:
 
     def _is_fit(self, statement: Statement) -> bool:
         """Whether what it made, or wrote, is small enough in every sense."""
-        changed = {statement.target} if statement.target else statement.reads()
+        changed = [statement.target] if statement.target else sorted(statement.reads())
         for environment in self.environments:
             for name in changed:
                 for tensor in _tensors(environment.get(name)):
@@ -142,30 +140,27 @@ class Draft:
         changed = [statement.target] if statement.target else sorted(reads)
         if "out=" in statement.text or "_(" in statement.text:
             changed = [*changed, *sorted(reads)]
-        for flag, marked, memory in (
-            (rough, self.rough, self._rough_memory),
-            (drawn, self.drawn, self._drawn_memory),
-        ):
-            if not flag:
-                continue
-            marked.update(name for name in changed if name)
-            for name in changed:
-                for tensor in _tensors(self.environments[0].get(name)):
-                    memory.add(_memory(tensor))
+        for flag, marked in ((rough, self.rough), (drawn, self.drawn)):
+            if flag:
+                marked.update(name for name in changed if name)
 
     # -- looking -----------------------------------------------------------------------------------
 
     def is_rough(self, name: str) -> bool:
         """Whether its values are rounded, so that nothing should hang on the last bit of them."""
-        if name in self.rough:
-            return True
-        return any(_memory(tensor) in self._rough_memory for tensor in self._memories(name))
+        return self._lies_among(name, self.rough)
 
     def is_drawn(self, name: str) -> bool:
         """Whether its values are random."""
-        if name in self.drawn:
+        return self._lies_among(name, self.drawn)
+
+    def _lies_among(self, name: str, marked: Collection[str]) -> bool:
+        """Whether a value is a marked one, or lies in the memory of one."""
+        if name in marked:
             return True
-        return any(_memory(tensor) in self._drawn_memory for tensor in self._memories(name))
+        # Of the values as they are now: a restart makes all of them anew.
+        found = {_memory(tensor) for other in marked for tensor in self._memories(other)}
+        return any(_memory(tensor) in found for tensor in self._memories(name))
 
     def _memories(self, name: str) -> list[torch.Tensor]:
         return _tensors(self.environments[0].get(name))
