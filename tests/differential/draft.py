@@ -318,12 +318,7 @@ class Unfit(Exception):
 
 def _environment(columns: Sequence[str], row: Sequence[Any]) -> Environment:
     return {
-        "torch": torch,
-        "numbers": values.numbers,
-        "fine": values.fine,
-        "special": values.special,
-        "positions": values.positions,
-        "order": values.order,
+        **values.NAMES,
         **dict(zip(columns, row, strict=True)),
     }
 

@@ -106,12 +106,7 @@ def execute(source: str) -> dict[str, Any]:
     name = f"<program {next(_counter)}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     namespace: dict[str, Any] = {
-        "torch": torch,
-        "numbers": values.numbers,
-        "fine": values.fine,
-        "special": values.special,
-        "positions": values.positions,
-        "order": values.order,
+        **values.NAMES,
         "__name__": "program",
         "inf": float("inf"),
         "nan": float("nan"),

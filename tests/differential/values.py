@@ -58,3 +58,14 @@ def positions(shape: Sequence[int], limit: int, seed: int) -> torch.Tensor:
 def order(count: int, seed: int) -> torch.Tensor:
     """All numbers below a count, in another order."""
     return torch.argsort(numbers((count,), torch.int64, seed), stable=True)
+
+
+NAMES = {
+    "torch": torch,
+    "numbers": numbers,
+    "fine": fine,
+    "special": special,
+    "positions": positions,
+    "order": order,
+}
+"""What the source of a program may name."""

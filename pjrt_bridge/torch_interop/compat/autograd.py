@@ -157,6 +157,11 @@ def static_inputs() -> frozenset[int]:
     return frozenset() if metadata is None else frozenset(metadata.static_input_indices or ())
 
 
+def _first_of_the_user(metadata: ViewAndMutationMeta) -> int:
+    """Position of the user's first result, behind tokens and new values of inputs."""
+    return len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
+
+
 def results_of_their_own() -> tuple[int, ...]:
     """Positions, among the outputs of a graph, of the user's results that share no memory.
 
@@ -165,7 +170,7 @@ def results_of_their_own() -> tuple[int, ...]:
     metadata = _forward_metadata()
     if metadata is None:
         return ()
-    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
+    first = _first_of_the_user(metadata)
     return tuple(
         first + index
         for index, output in enumerate(metadata.output_info)
@@ -198,7 +203,7 @@ def returned(kind: str) -> Returned:
     metadata = _forward_metadata()
     if metadata is None or kind == "backward":
         return Returned()
-    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices
+    first = _first_of_the_user(metadata)
     of_arguments = frozenset(
         first + index
         for index, output in enumerate(metadata.output_info)
