@@ -41,18 +41,25 @@ _EXACT = (
 )  # fmt: skip
 
 
+_UNORDERED = ("aten::topk", "aten::kthvalue", "aten::median", "aten::nanmedian", "aten::mode")
+"""Which of several equal values these take, and so which one has the gradient, is not defined."""
+
+
 class _Noise(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
+        self._direction = 1 - seed % 2 * 2
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         if isinstance(func, torch._ops.HigherOrderOperator):
             return func(*args, **kwargs)
         before = None
+        if func.name().split(".")[0] in _UNORDERED:
+            args = (self._without_ties(args[0]), *args[1:])
         exact = func.name().split(".")[0] in _EXACT or func.is_view
         if not exact:
             before = _widened(func, args, kwargs)
@@ -68,6 +75,16 @@ class _Noise(TorchDispatchMode):
                     # Expanded tensors cannot be written into.
                     old.copy_(new)
         return result
+
+    def _without_ties(self, value: torch.Tensor) -> torch.Tensor:
+        """The values, with equal ones put in one order in one run and in the other in the next."""
+        count = value.numel()
+        if value.dtype not in _WIDE or value.dtype.is_complex or not count:
+            return value
+        ramp = torch.arange(count, dtype=torch.float64).view(value.shape) * self._direction
+        info = torch.finfo(value.dtype)
+        size = value.double().abs().nan_to_num() * (2 * info.eps) + info.tiny
+        return (value.double() + ramp * size).to(value.dtype)
 
     def _noisy(self, value: Any, wide: Any) -> torch.Tensor | None:
         if not isinstance(value, torch.Tensor) or value.dtype not in _WIDE or not value.numel():
