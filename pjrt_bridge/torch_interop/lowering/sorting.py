@@ -83,22 +83,38 @@ def searchsorted(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """Where each value keeps the order: before equal ones, or behind them if `right`.
-
-    A comparison with every element, which fuses into a sum: no loop, no scratch memory.
-    """
-    b = c.b
+    """Where each value keeps the order: before equal ones, or behind them if `right`."""
     if sorter is not None:
         sorted_sequence = along_last(c, sorted_sequence, sorter)
     kind = result_type(sorted_sequence, x)
-    grid = (*x.shape, sorted_sequence.shape[-1])
-    value = c.spread(c.cast(x, kind), grid, (len(grid) - 1,))
-    row = c.cast(sorted_sequence, kind)
-    # One sequence for all values, or one for each line of them.
-    shared = row.rank == 1
-    element = c.broadcast(row, grid) if shared else c.spread(row, grid, (len(grid) - 2,))
-    beyond = b.compare(element, value, "GT" if right or side == "right" else "GE")
-    return b.reduce_sum(c.cast(b.not_(beyond), c.output.dtype), (len(grid) - 1,))
+    row, value = c.cast(sorted_sequence, kind), c.cast(x, kind)
+    places = _bisect(c, row, value, "GT" if right or side == "right" else "GE")
+    return c.cast(places, c.output.dtype)
+
+
+def _bisect(c: Context, row: Value, value: Value, beyond: str) -> Value:
+    """The place that ATen's binary search (Bucketization.cpp) finds.
+
+    A sorted row may end in NaN, which no comparison tells from what stands before a value: where
+    the search ends depends on the elements that it looks at, so the same ones are looked at here.
+    """
+    b, shape = c.b, value.shape
+    length = row.shape[-1]
+    start, end = c.full(shape, 0, INT32), c.full(shape, length, INT32)
+    one = c.full(shape, 1, INT32)
+    for _ in range(length.bit_length()):
+        middle = b.add(start, b.shift_right_logical(b.subtract(end, start), one))
+        within = b.compare(start, end, "LT")
+        # The last element stands for the place behind it, where nothing is looked for any more.
+        place = b.minimum(middle, c.full(shape, length - 1, INT32))
+        if row.rank == 1:
+            element = c.reshape(along_last(c, row, c.reshape(place, (value.size,))), shape)
+        else:
+            element = along_last(c, row, place)
+        found = b.compare(element, value, beyond)
+        start = b.select(b.and_(within, b.not_(found)), b.add(middle, one), start)
+        end = b.select(b.and_(within, found), middle, end)
+    return start
 
 
 @lowering("aten.searchsorted.Scalar")

@@ -53,6 +53,17 @@ def test_search_in_a_sorted_sequence(right):
 
 
 @pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("numbers", [0, 1, 5, 8])
+def test_search_in_a_sequence_that_ends_in_nan(right, numbers):
+    """Sorting puts NaN last; where a search ends among them depends on what it looks at."""
+    row = torch.cat([torch.arange(float(numbers)) - 2, torch.full((6,), math.nan)])
+    values = torch.tensor([[-3.0, -2.0, 0.5, 3.0, 9.0, math.nan], [2.0] * 6])
+    check("aten.searchsorted.Tensor", row, values, right=right)
+    check("aten.searchsorted.Tensor", row.repeat(2, 1), values, right=right)
+    check("aten.bucketize.Tensor", values, row, right=right)
+
+
+@pytest.mark.parametrize("right", [False, True])
 def test_search_through_a_sorter(right):
     rows, values = torch.randn(3, 5), torch.randn(3, 2)
     name = "aten.searchsorted.Tensor"
