@@ -250,11 +250,18 @@ class ElementwiseOps(Emitter):
 
     def maximum(self, lhs: Value, rhs: Value) -> Value:
         """The larger one; NaN wins."""
-        return self._binary("stablehlo.maximum", lhs, rhs)
+        return self._extreme("stablehlo.maximum", lhs, rhs)
 
     def minimum(self, lhs: Value, rhs: Value) -> Value:
         """The smaller one; NaN wins."""
-        return self._binary("stablehlo.minimum", lhs, rhs)
+        return self._extreme("stablehlo.minimum", lhs, rhs)
+
+    def _extreme(self, op: str, lhs: Value, rhs: Value) -> Value:
+        found = self._binary(op, lhs, rhs)
+        if not (lhs.known and rhs.known and found.dtype.is_float and found.size):
+            return found
+        # StableHLO's own folding of constants drops a NaN on the left-hand side.
+        return self.select(self.compare(lhs, lhs, "NE"), lhs, found)
 
     def atan2(self, lhs: Value, rhs: Value) -> Value:
         """Angle of the point (rhs, lhs)."""

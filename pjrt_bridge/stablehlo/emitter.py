@@ -33,6 +33,7 @@ class Value:
         type: its shape and element type.
         origin: what it has the elements of, in another order or shape; None where it was computed.
         exact: what it was rounded from, which readers may take in its place; None: they may not.
+        known: it follows from constants, so that a compiler may compute it.
     """
 
     type: TensorType
@@ -40,6 +41,7 @@ class Value:
     _scope: object = field(repr=False)
     origin: Origin | None = field(default=None, repr=False)
     exact: Value | None = field(default=None, repr=False)
+    known: bool = field(default=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,6 +91,20 @@ PairBody = Callable[[tuple[Value, ...], tuple[Value, ...]], "Value | Sequence[Va
 
 Region = tuple[Sequence[TensorType], Body]
 """Types of a region's arguments, and its body."""
+
+
+_READING_FROM_OUTSIDE = frozenset(f"stablehlo.{name}" for name in ("case", "if", "while"))
+"""Operations whose regions use values that are no operands of theirs."""
+
+
+def _is_known(op: str, operands: Sequence[Value]) -> bool:
+    """Whether a compiler may compute an operation without knowing any argument's elements."""
+    if op in _READING_FROM_OUTSIDE:
+        return False
+    known = [operand.known or not operand.size for operand in operands]
+    if op == "stablehlo.select":
+        return known[0] and (known[1] or known[2])
+    return all(known)
 
 
 def paired(types: Sequence[TensorType], body: PairBody) -> Region:
@@ -248,14 +264,14 @@ class Emitter:
                 operation.erase()
             found = ", ".join(str(operand.type) for operand in operands)
             raise ProgramError(f"{op}: {bindings.explain(error)} (operands: {found})") from None
+        made = operation.results
+        if results is None:
+            results = [self._tensor_type(op, handle.type) for handle in made]
         scope = self._scopes[-1]
-        if results is not None:
-            return tuple(
-                Value(result, handle, scope)
-                for result, handle in zip(results, operation.results, strict=True)
-            )
+        known = _is_known(op, operands)
         return tuple(
-            Value(self._tensor_type(op, handle.type), handle, scope) for handle in operation.results
+            Value(result, handle, scope, known=known)
+            for result, handle in zip(results, made, strict=True)
         )
 
     def _emit_one(

@@ -15,7 +15,11 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat, nodes
-from pjrt_bridge.torch_interop.index_bounds import CHECK_DIVISORS, CHECK_INDICES
+from pjrt_bridge.torch_interop.index_bounds import (
+    CHECK_DIVISORS,
+    CHECK_INDICES,
+    CHECK_PROBABILITIES,
+)
 from pjrt_bridge.torch_interop.placement import is_mutation
 
 _CHECKS = frozenset(
@@ -26,6 +30,7 @@ _CHECKS = frozenset(
         "aten._linalg_check_errors.default",
         CHECK_DIVISORS,
         CHECK_INDICES,
+        CHECK_PROBABILITIES,
     )
 )
 _WITH_EFFECTS = "higher_order.with_effects"

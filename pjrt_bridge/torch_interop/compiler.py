@@ -43,7 +43,7 @@ from pjrt_bridge.torch_interop.graphs import (
     SymbolicGraph,
     run,
 )
-from pjrt_bridge.torch_interop.index_checks import with_index_checks
+from pjrt_bridge.torch_interop.index_checks import with_data_checks
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
@@ -142,8 +142,8 @@ class Compiler:
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
     ) -> CompiledGraph:
         """Compile a graph whose inputs have concrete sizes."""
-        if self._options.check_indices and record.kind != "backward":
-            graph = with_index_checks(graph)
+        if record.kind != "backward":
+            graph = with_data_checks(graph, indices=self._options.check_indices)
         apart = gaps(graph.graph)
         checked = take_checks(graph)
         if checked is None:

@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop import compat
 
 CHECK_INDICES = f"{compat.OWN_NAMESPACE}.check_indices.default"
 CHECK_DIVISORS = f"{compat.OWN_NAMESPACE}.check_divisors.default"
+CHECK_PROBABILITIES = f"{compat.OWN_NAMESPACE}.check_probabilities.default"
 """The operators that `index_checks.py` puts into graphs."""
 
 
@@ -136,6 +137,14 @@ def divisor(node: fx.Node) -> fx.Node | None:
         for item in (given, promise)
     )
     return by if whole and isinstance(by, fx.Node) else None
+
+
+def probabilities(node: fx.Node) -> fx.Node | None:
+    """The weights by which a node draws, which eager looks at."""
+    if compat.operator_name(node.target) != f"{compat.OWN_NAMESPACE}.multinomial.default":
+        return None
+    weights = node.args[1]
+    return weights if isinstance(weights, fx.Node) else None
 
 
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.clone.default")

@@ -1,25 +1,33 @@
-"""`options={"check_indices": True}`: positions out of range raise, as they do in eager.
+"""Checks of data that eager makes and a device cannot: they are put into the graph.
 
-For each tensor of positions in a graph its smallest and largest number are computed on the device,
-for each tensor that integers are divided by whether it has a zero, and a check of that is put into
-the graph. It is one of those that `checks.py` makes after the call,
-so the program stays whole; where the graph writes into arguments the check comes before that.
+With `options={"check_indices": True}`, for each tensor of positions its smallest and largest number
+are computed on the device, and for each tensor that integers are divided by whether it has a zero.
+Always checked are the probabilities of `multinomial`. `checks.py` makes the checks after the call,
+so the program stays whole; where the graph writes into arguments they come before that.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.index_bounds import Bounds, bounds, divisor, out_of_range
+from pjrt_bridge.torch_interop.index_bounds import (
+    Bounds,
+    bounds,
+    divisor,
+    out_of_range,
+    probabilities,
+)
 from pjrt_bridge.torch_interop.placement import source_line
 
 _OPERATOR = f"{compat.OWN_NAMESPACE}::check_indices"
 _OF_DIVISORS = f"{compat.OWN_NAMESPACE}::check_divisors"
-_CHECKED = "pjrt_bridge_indices_checked"
+_OF_PROBABILITIES = f"{compat.OWN_NAMESPACE}::check_probabilities"
+_CHECKED = "pjrt_bridge_data_checked"
 """Marks nodes in their `meta`, so that a part of a graph is not checked once more."""
 
 
@@ -34,6 +42,15 @@ def _check_divisors(without_zero: torch.Tensor, where: str) -> None:
         raise RuntimeError(f"{where}: ZeroDivisionError: an integer is divided by zero")
 
 
+def _check_probabilities(proper: torch.Tensor, possible: torch.Tensor, where: str) -> None:
+    if not proper:
+        raise RuntimeError(
+            f"{where}: probability tensor contains either `inf`, `nan` or element < 0"
+        )
+    if not possible:
+        raise RuntimeError(f"{where}: invalid multinomial distribution (sum of probabilities <= 0)")
+
+
 torch.library.define(
     _OPERATOR, "(Tensor smallest, Tensor largest, int low, int high, str where) -> ()"
 )
@@ -42,11 +59,24 @@ torch.library.register_fake(_OPERATOR, lambda *_: None)
 torch.library.define(_OF_DIVISORS, "(Tensor without_zero, str where) -> ()")
 torch.library.impl(_OF_DIVISORS, "cpu", _check_divisors)
 torch.library.register_fake(_OF_DIVISORS, lambda *_: None)
+torch.library.define(_OF_PROBABILITIES, "(Tensor proper, Tensor possible, str where) -> ()")
+torch.library.impl(_OF_PROBABILITIES, "cpu", _check_probabilities)
+torch.library.register_fake(_OF_PROBABILITIES, lambda *_: None)
 
 
-def with_index_checks(module: fx.GraphModule) -> fx.GraphModule:
-    """The graph with a check of all positions whose sizes are known, and of integer divisors."""
-    if not any(_unchecked(node) or _divisor(node) for node in module.graph.nodes):
+def with_data_checks(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule:
+    """The graph with checks of its data.
+
+    Args:
+        module: a functional graph of sizes that are known.
+        indices: also check positions and integer divisors; probabilities always are.
+    """
+
+    def is_checked(node: fx.Node) -> bool:
+        asked_for = indices and (_unchecked(node) or _divisor(node) is not None)
+        return bool(asked_for) or _probabilities(node) is not None
+
+    if not any(map(is_checked, module.graph.nodes)):
         return module
     graph = fx.Graph()
     end = graph.output(graph.graph_copy(module.graph, {}))
@@ -54,14 +84,16 @@ def with_index_checks(module: fx.GraphModule) -> fx.GraphModule:
     for node in list(graph.nodes):
         if node is end:
             break
-        for item in _unchecked(node):
-            with graph.inserting_before(node):
-                if item.index not in extremes:
-                    extremes[item.index] = _extremes(graph, item.index)
-                _add_check(graph, node, item, extremes[item.index])
-        if (by := _divisor(node)) is not None:
-            with graph.inserting_before(node):
-                _add_divisor_check(graph, node, by)
+        with graph.inserting_before(node):
+            if (weights := _probabilities(node)) is not None:
+                _add_probability_check(graph, node, weights)
+            if indices:
+                for item in _unchecked(node):
+                    if item.index not in extremes:
+                        extremes[item.index] = _extremes(graph, item.index)
+                    _add_check(graph, node, item, extremes[item.index])
+                if (by := _divisor(node)) is not None:
+                    _add_divisor_check(graph, node, by)
         node.meta[_CHECKED] = True
     return fx.GraphModule(module, graph)
 
@@ -76,12 +108,15 @@ def _divisor(node: fx.Node) -> fx.Node | None:
     return None if node.op != "call_function" or _CHECKED in node.meta else divisor(node)
 
 
+def _probabilities(node: fx.Node) -> fx.Node | None:
+    return None if node.op != "call_function" or _CHECKED in node.meta else probabilities(node)
+
+
 def _extremes(graph: fx.Graph, index: fx.Node) -> tuple[fx.Node, fx.Node]:
-    with graph.inserting_after(index):
-        found = [
-            graph.call_function(operator, (index,))
-            for operator in (torch.ops.aten.amin.default, torch.ops.aten.amax.default)
-        ]
+    found = [
+        graph.call_function(operator, (index,))
+        for operator in (torch.ops.aten.amin.default, torch.ops.aten.amax.default)
+    ]
     scalar = compat.fake_scalar(graph, compat.promise(index).dtype)
     for node in found:
         node.meta = _meta(index, scalar)
@@ -101,6 +136,28 @@ def _add_divisor_check(graph: fx.Graph, node: fx.Node, by: fx.Node) -> None:
     without_zero.meta = _meta(by, compat.fake_scalar(graph, torch.bool))
     operator = torch.ops.pjrt_bridge.check_divisors.default
     check = graph.call_function(operator, (without_zero, _where(node)))
+    check.meta = _meta(node, None)
+
+
+def _add_probability_check(graph: fx.Graph, node: fx.Node, weights: fx.Node) -> None:
+    def computed(operator: compat.OpOverload, *args: Any) -> fx.Node:
+        made = graph.call_function(operator, args)
+        given = [compat.promise(item) if isinstance(item, fx.Node) else item for item in args]
+        made.meta = _meta(weights, operator(*given))
+        return made
+
+    aten = torch.ops.aten
+    # NaN is neither.
+    proper = computed(
+        aten.logical_and.default,
+        computed(aten.ge.Scalar, weights, 0),
+        computed(aten.lt.Scalar, weights, math.inf),
+    )
+    sums = computed(aten.sum.dim_IntList, weights, [-1])
+    possible = computed(aten.gt.Scalar, sums, 0)
+    found = [computed(aten.all.default, item) for item in (proper, possible)]
+    operator = torch.ops.pjrt_bridge.check_probabilities.default
+    check = graph.call_function(operator, (*found, _where(node)))
     check.meta = _meta(node, None)
 
 

@@ -1,5 +1,6 @@
 """Indices that are out of range: constants always raise, all others where the user asks for it."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -110,6 +111,38 @@ def test_sizes_that_change_are_checked_and_no_index_is_none_out_of_range() -> No
         wrong = torch.cat([index, torch.tensor([4])])
         with pytest.raises(IndexError, match="expected -4 to 3"):
             checked(X, wrong)
+
+
+def test_numbers_that_change_come_between_arguments_and_checks() -> None:
+    def function(p: torch.Tensor, k: int) -> torch.Tensor:
+        return p.index_fill(0, p, k).index_fill(0, torch.tensor([2]), 1)
+
+    checked = compiled(function, check_indices=True)
+    for number in (3, 4, 5):
+        p = torch.tensor([1, 2, 3, 1, 0, 5])
+        assert_same(checked(p, number), function(p, number))
+    with pytest.raises(IndexError):
+        checked(torch.tensor([1, 2, 3, 1, 0, 6]), 6)
+
+
+IMPOSSIBLE = {
+    "negative": ([-1.0, 2.0], "element < 0"),
+    "infinite": ([math.inf, 2.0], "element < 0"),
+    "nan": ([1.0, math.nan], "element < 0"),
+    "zero": ([0.0, 0.0], "sum of probabilities"),
+}
+
+
+@pytest.mark.parametrize("weights", IMPOSSIBLE)
+@pytest.mark.parametrize("draws", [1, 2])
+def test_impossible_probabilities_raise_without_being_asked_to(weights: str, draws: int) -> None:
+    run = compiled(lambda p: torch.multinomial(p * 1.0, draws, replacement=True) + 0)
+    assert run(torch.tensor([[0.0, 1.0]])).tolist() == [[1] * draws]
+    values, reason = IMPOSSIBLE[weights]
+    with pytest.raises(RuntimeError, match=f"aten.multinomial.*{reason}"):
+        run(torch.tensor([values]))
+    assert run(torch.tensor([[2.0, 0.0]])).tolist() == [[0] * draws]
+    assert placements() == ["device"]
 
 
 def test_ignored_targets_are_not_out_of_range() -> None:

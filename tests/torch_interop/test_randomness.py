@@ -261,6 +261,17 @@ def test_what_the_host_is_asked_to_draw_is_eagers() -> None:
     assert (obstacle.operator, obstacle.kind) == ("aten.rand.default", "requested")
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [torch.rand_like, lambda x: torch.nn.functional.dropout(x, 0.5), lambda x: torch.randperm(3)],
+    ids=["rand_like", "dropout", "randperm"],
+)
+def test_what_the_host_draws_can_be_resized(draw: Any) -> None:
+    result = compiled(draw, min_segment=9)(torch.ones(3))
+    assert result.untyped_storage().resizable()
+    result.resize_(5)
+
+
 @pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
 def test_what_eager_refuses_is_refused_in_its_words() -> None:
     cases: list[Callable[[Tensor], Tensor]] = [

@@ -134,7 +134,10 @@ class Epilogue:
         for node in chain.views:
             key = (node, source)
             if key not in self._views:
-                self._views[key] = self._body.node_copy(node, used_by)
+                if _hands_on_reinterpreted(node):
+                    self._views[key] = used_by(node.all_input_nodes[0])
+                else:
+                    self._views[key] = self._body.node_copy(node, used_by)
             made[node] = self._views[key]
         return made[chain.last]
 
@@ -181,6 +184,17 @@ class Epilogue:
             positions=tuple(self._positions[copy] for copy in self._arguments),
             detached=detached,
         )
+
+
+def _hands_on_reinterpreted(node: fx.Node) -> bool:
+    """Whether a node hands on a tensor that `view(dtype)` made, as it is.
+
+    Such a tensor forgets what it is a view of; a view of it has it for its base, and AOTAutograd
+    would repeat that view on the argument, whose elements are of another type.
+    """
+    return compat.operator_name(node.target) in ("aten.alias.default", "aten.detach.default") and (
+        compat.operator_name(node.all_input_nodes[0].target) == "aten.view.dtype"
+    )
 
 
 def _is_calculated_of_arguments(node: fx.Node) -> bool:

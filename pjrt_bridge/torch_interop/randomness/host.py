@@ -14,14 +14,12 @@ import numpy as np
 import torch
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.lowering import registry, threefry
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.randomness.arrays import ArrayBuilder, array_of, value_of
-from pjrt_bridge.torch_interop.tensors import torch_dtype
 
 _BLOCK = 1 << 16
 """Elements that are drawn at once: a few arrays of them fit into a cache."""
@@ -87,7 +85,8 @@ def _elementwise(
     assert lowering is not None
     shape, total = promised[0].shape, promised[0].numel()
     types = [dtypes.from_torch(item.dtype) for item in promised]
-    made = [np.empty(total, dtype.numpy) for dtype in types]
+    made = [torch.empty(total, dtype=item.dtype) for item in promised]
+    arrays = [_flat(tensor) for tensor in made]
     drawn = _key(key)
     flat = [_flat(item.expand(shape)) if isinstance(item, torch.Tensor) else item for item in args]
     # What has more elements than that has to know it.
@@ -101,10 +100,10 @@ def _elementwise(
         ]
         found = lowering(context, drawn, *given, **kwargs)
         values = (found,) if isinstance(found, Value) else found
-        for array, value in zip(made, values, strict=True):
+        for array, value in zip(arrays, values, strict=True):
             assert value is not None
             array[start:stop] = array_of(value)
-    return [_tensor(array, dtype).view(shape) for array, dtype in zip(made, types, strict=True)]
+    return [tensor.view(shape) for tensor in made]
 
 
 def _key(key: torch.Tensor) -> Value:
@@ -120,15 +119,10 @@ def _flat(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return dense.numpy()
 
 
-def _tensor(array: np.ndarray[Any, Any], dtype: DType) -> torch.Tensor:
-    if torch_dtype(dtype) is torch.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
 def _in_form(found: torch.Tensor, promised: torch.Tensor) -> torch.Tensor:
-    """In the type and strides that eager gives."""
-    if found.dtype == promised.dtype and found.stride() == promised.stride():
+    """In the type and strides that eager gives, and in memory that PyTorch can resize."""
+    same = found.dtype == promised.dtype and found.stride() == promised.stride()
+    if same and found.untyped_storage().resizable():
         return found
     made = torch.empty_strided(promised.shape, promised.stride(), dtype=promised.dtype)
     return made.copy_(found)

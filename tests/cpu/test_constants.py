@@ -1,0 +1,45 @@
+"""What XLA's CPU compiler computes of constants is what its programs compute of arguments."""
+
+import numpy as np
+import pytest
+
+from pjrt_bridge import Client, dtypes
+from pjrt_bridge.stablehlo import Builder, TensorType
+from tests.stablehlo.test_elementwise import BINARY, UNARY
+
+EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -2.5, 0.5, 1e30, -1e-30])
+PAIRS = [grid.ravel() for grid in np.meshgrid(EDGES, EDGES)]
+
+
+def computed(client: Client, name: str, arrays: list[np.ndarray], *, known: bool) -> np.ndarray:
+    types = [TensorType(array.shape, dtypes.from_numpy(array.dtype)) for array in arrays]
+    builder = Builder([] if known else types)
+    given = [builder.constant(array) for array in arrays] if known else builder.parameters
+    program = builder.finish([getattr(builder, name)(*given)])
+    (found,) = client.compile(program)(*([] if known else arrays))
+    return found.to_numpy()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", [*UNARY, *BINARY, "divide", "remainder", "atan2"])
+def test_constants_are_computed_as_arguments_are(client: Client, name: str, dtype: str) -> None:
+    arrays = [EDGES] if name in UNARY else PAIRS
+    with np.errstate(all="ignore"):
+        given = [array.astype(dtype) for array in arrays]
+    of_constants, of_arguments = (
+        computed(client, name, given, known=known) for known in (True, False)
+    )
+    tolerance = 16 * np.finfo(dtype).eps
+    np.testing.assert_allclose(of_constants, of_arguments, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum"])
+def test_nan_of_no_elements_wins(client: Client, name: str) -> None:
+    """The mean of nothing is computed by the compiler, too, though it is one of an argument."""
+    builder = Builder([TensorType((0,), dtypes.of("float32"))])
+    (nothing,) = builder.parameters
+    zero = builder.constant(np.zeros((), np.float32))
+    mean = builder.divide(builder.reduce_sum(nothing, (0,)), zero)
+    program = builder.finish([getattr(builder, name)(mean, zero)])
+    (found,) = client.compile(program)(np.zeros(0, np.float32))
+    assert np.isnan(found.to_numpy())
