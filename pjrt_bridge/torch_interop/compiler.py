@@ -48,6 +48,7 @@ from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.nodes import is_size_computation
+from pjrt_bridge.torch_interop.nodes import split_products
 from pjrt_bridge.torch_interop.numbers import numbered, take_numbers
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.padding import Padding
@@ -110,6 +111,7 @@ class Compiler:
         if kind == "inference":
             use_keys(graph.graph, self._options.wants_on_host)
         keys = take_keys(graph.graph)
+        split_products(graph.graph)
         record = GraphRecord(kind, kind, self._plugin, code=compat.compile_id())
         numbers = take_numbers(graph)
         if numbers is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -100,3 +101,23 @@ def _is_scalar(value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or (
         not compat.is_symbolic(value) and value.numel() <= 1
     )
+
+
+def split_products(graph: fx.Graph) -> None:
+    """Write products of several sizes as products of two.
+
+    AOTAutograd makes one call of `operator.mul` of them, which Python refuses, and of which
+    generated code would keep two factors.
+    """
+    for node in graph.find_nodes(op="call_function", target=operator.mul):
+        product, *factors = node.args
+        for factor in factors[:-1]:
+            with graph.inserting_before(node):
+                partial = graph.call_function(operator.mul, (product, factor))
+            partial.meta = {**node.meta, "val": _size(product) * _size(factor)}
+            product = partial
+        node.args = (product, factors[-1])
+
+
+def _size(value: Any) -> Any:
+    return compat.promise(value) if isinstance(value, fx.Node) else value

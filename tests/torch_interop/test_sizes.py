@@ -215,3 +215,19 @@ def test_ragged_sizes_of_nested_tensors() -> None:
         assert [len(row) for row in found.unbind()] == list(lengths)
     # One for torch's first capture, two for sums of the lengths once they differ.
     assert [graph.on_device for graph in compiled_graphs()] == [1] * 3
+
+
+def test_strides_that_are_products_of_three_sizes() -> None:
+    """AOTAutograd gives overlapping arguments one base, which it views with such strides."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = y.sin()
+        x[:2].zero_()
+        return z
+
+    run = torch.compile(function, backend="pjrt", dynamic=True)
+    for size in (6, 4, 5):
+        base, kept = (torch.arange(2.0 * size * 6).reshape(2, size, 6) for _ in range(2))
+        found = run(base[..., ::2], base[:, :, ::2][:-1])
+        assert_same(found, function(kept[..., ::2], kept[:, :, ::2][:-1]))
+        assert_same(base, kept)
