@@ -47,8 +47,7 @@ from pjrt_bridge.torch_interop.index_checks import with_data_checks
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
-from pjrt_bridge.torch_interop.nodes import is_size_computation
-from pjrt_bridge.torch_interop.nodes import split_products
+from pjrt_bridge.torch_interop.nodes import is_size_computation, split_products
 from pjrt_bridge.torch_interop.numbers import numbered, take_numbers
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.padding import Padding
