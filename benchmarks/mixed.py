@@ -28,11 +28,11 @@ from pjrt_bridge.mixed.partition import partition
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.torch_interop import compiled_graphs
-from pjrt_bridge.torch_interop.emit import emit
-from pjrt_bridge.torch_interop.graphs import DeviceGraph, MixedGraph, run
+from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, MixedGraph, run
+from pjrt_bridge.torch_interop.bind.segments import DeviceSegment, HostSegment
+from pjrt_bridge.torch_interop.emit.program import emit
 from pjrt_bridge.torch_interop.lowering.registry import find
-from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
-from pjrt_bridge.torch_interop.split import operators, split
+from pjrt_bridge.torch_interop.placement.split import operators, split
 from pjrt_bridge.torch_interop.tensors import put
 
 

@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks.case import Case
 from pjrt_bridge.torch_interop.compat import decompositions
-from pjrt_bridge.torch_interop.emit import Emitted, emit
+from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.lowering.registry import find
 
 

@@ -33,7 +33,7 @@ def calibrate(
     machine and with this build of the plugin; options={"placement": "device"} does not. It takes
     some minutes, in which nothing else should run.
     """
-    from pjrt_bridge.torch_interop import calibration
+    from pjrt_bridge.torch_interop.placement import calibration
 
     info = registry.select(name)
     client = registry.client(info)

@@ -19,8 +19,8 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
+from pjrt_bridge.torch_interop.placement.refusals import refused
 from pjrt_bridge.torch_interop.randomness import use_keys
-from pjrt_bridge.torch_interop.refusals import refused
 
 
 def pjrt(

@@ -28,12 +28,7 @@ from pjrt_bridge.mixed.program import Runner
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.runtime import Client, Executable
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.aliases import gaps, resolve_aliases, resolved
-from pjrt_bridge.torch_interop.calibration import slower_operators
-from pjrt_bridge.torch_interop.checks import take_checks
-from pjrt_bridge.torch_interop.concrete import concrete
-from pjrt_bridge.torch_interop.emit import Emitted, emit
-from pjrt_bridge.torch_interop.graphs import (
+from pjrt_bridge.torch_interop.bind.graphs import (
     CheckedGraph,
     CompiledGraph,
     DeviceGraph,
@@ -43,20 +38,25 @@ from pjrt_bridge.torch_interop.graphs import (
     SymbolicGraph,
     run,
 )
-from pjrt_bridge.torch_interop.index_checks import with_data_checks
+from pjrt_bridge.torch_interop.bind.segments import DeviceSegment, HostSegment
+from pjrt_bridge.torch_interop.bind.shortcut import Shortcut
+from pjrt_bridge.torch_interop.bind.specialize import Specializer, is_symbolic
+from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
+from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.ledger import LEDGER
-from pjrt_bridge.torch_interop.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
-from pjrt_bridge.torch_interop.nodes import is_size_computation, split_products
-from pjrt_bridge.torch_interop.numbers import numbered, take_numbers
+from pjrt_bridge.torch_interop.nodes import is_mutation, is_size_computation, split_products
 from pjrt_bridge.torch_interop.options import BackendOptions
-from pjrt_bridge.torch_interop.padding import Padding
-from pjrt_bridge.torch_interop.placement import Placement, is_mutation
+from pjrt_bridge.torch_interop.passes.aliases import gaps, resolve_aliases, resolved
+from pjrt_bridge.torch_interop.passes.concrete import concrete
+from pjrt_bridge.torch_interop.passes.data_checks import with_data_checks
+from pjrt_bridge.torch_interop.passes.defer_assertions import take_checks
+from pjrt_bridge.torch_interop.passes.lift_scalars import numbered, take_numbers
+from pjrt_bridge.torch_interop.passes.padding import Padding
+from pjrt_bridge.torch_interop.placement.calibration import slower_operators
+from pjrt_bridge.torch_interop.placement.predicate import Placement
+from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators, split
 from pjrt_bridge.torch_interop.randomness import drawing, take_keys, use_keys
-from pjrt_bridge.torch_interop.segments import DeviceSegment, HostSegment
-from pjrt_bridge.torch_interop.shortcut import Shortcut
-from pjrt_bridge.torch_interop.specialize import Specializer, is_symbolic
-from pjrt_bridge.torch_interop.split import Part, node_names, operators, split
 
 _FAILURES = (NotLowerable, *DEVICE_FAILURES, ProgramError, UnsupportedDtype)
 _COMPILING = 4

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,12 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import HigherOrderOperator, OpOverload
+
+COPY_INTO_INPUT = "aten.copy_.default"
+"""The one mutation in a functional graph: an input's new value, at the end of the graph."""
+
+_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in .+\n\s*(?P<code>.*)')
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
 def is_size_computation(node: fx.Node) -> bool:
@@ -121,3 +129,26 @@ def split_products(graph: fx.Graph) -> None:
 
 def _size(value: Any) -> Any:
     return compat.promise(value) if isinstance(value, fx.Node) else value
+
+
+def is_mutation(node: fx.Node) -> bool:
+    """Whether a node writes into an argument of its graph."""
+    return compat.operator_name(node.target) == COPY_INTO_INPUT
+
+
+def source_line(node: fx.Node) -> str | None:
+    """The user's line that a node comes from, as `file:line: code`."""
+    found = source_frame(node)
+    return None if found is None else f"{found[0]}:{found[1]}: {found[2]}"
+
+
+def source_frame(node: fx.Node) -> tuple[str, int, str] | None:
+    """File, line and code that a node comes from: the innermost frame outside of torch."""
+    trace = compat.stack_trace(node)
+    frames = list(_FRAME.finditer(trace)) if trace else []
+    if not frames:
+        return None
+    # Code that torch has generated has no file.
+    own = [frame for frame in frames if not frame["file"].startswith((_TORCH, "<"))]
+    last = (own or frames)[-1]
+    return last["file"], int(last["line"]), last["code"].strip()

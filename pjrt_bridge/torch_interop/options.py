@@ -11,7 +11,7 @@ from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime import CompileOptions
 from pjrt_bridge.runtime.options import Override
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.layouts import Orders, Rule
+from pjrt_bridge.torch_interop.passes.layouts import Orders, Rule
 
 
 @dataclass(frozen=True)

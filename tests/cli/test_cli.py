@@ -17,7 +17,7 @@ from pjrt_bridge.cli.main import main
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime.cache import Cache
 from pjrt_bridge.stablehlo import Program
-from pjrt_bridge.torch_interop import calibration
+from pjrt_bridge.torch_interop.placement import calibration
 from tests.cli.conftest import Command, write
 
 ADD = """

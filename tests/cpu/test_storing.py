@@ -13,8 +13,8 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.compat import decompositions
-from pjrt_bridge.torch_interop.emit import emit
-from pjrt_bridge.torch_interop.lookup import kernels_of, lookup
+from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
+from pjrt_bridge.torch_interop.emit.program import emit
 from pjrt_bridge_cpu.storing import StoredValues
 
 pytestmark = pytest.mark.usefixtures("fresh")

@@ -23,6 +23,7 @@ def check(
     mode: Mode,
     backward: str = "",
     *,
+    afterwards: Sequence[str] = (),
     random: bool = False,
 ) -> None:
     """Assert that a function does in a mode what it does in eager mode.
@@ -33,6 +34,7 @@ def check(
         calls: arguments of `arguments`, for each call.
         mode: how `f` is compiled.
         backward: how gradients are computed.
+        afterwards: what the caller does with each result after a call, names in `using`.
         random: values are drawn.
     """
     program = Program(
@@ -40,6 +42,7 @@ def check(
         calls=tuple(calls),
         parameters=tuple(inspect.signature(f).parameters),
         backward=backward,
+        afterwards=tuple(afterwards),
         random=random,
     )
     judge = Judge(program, lambda: {"f": f, "arguments": arguments})

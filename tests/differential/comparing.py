@@ -92,6 +92,11 @@ def _call(one: Call, other: Call, random: bool) -> Found:
         return
     yield from _tensors(one.results, other.results, random)
     yield from _tensors(one.arguments, other.arguments, random)
+    if list(one.held) != list(other.held):
+        yield "structure", "arguments", f"{list(one.held)}, not {list(other.held)}"
+        return
+    yield from _tensors(one.held, other.held, random)
+    yield from _tensors(one.used, other.used, random)
     if not (one.error or other.error):
         yield from _gradients(one, other, random)
     for name, theirs in other.written.items():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from tests.differential import values
 from tests.differential.ir import Code, Name, Operand, Program, Statement, shown
@@ -99,10 +100,12 @@ class Draft:
     def _restart(self) -> None:
         """Run everything again: a statement that failed may have changed values."""
         self.environments = [_environment(self.columns, row) for row in self.calls]
-        for number, environment in enumerate(self.environments):
-            torch.manual_seed(number)
-            for statement in (*self.setup, *self.body):
-                _execute(statement, environment)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for number, environment in enumerate(self.environments):
+                torch.manual_seed(number)
+                for statement in (*self.setup, *self.body):
+                    _execute(statement, environment)
 
     def _runs(self, statement: Statement) -> bool:
         with warnings.catch_warnings():
@@ -296,7 +299,9 @@ class Draft:
             return self.rng.choice([0.5, -1.5, 2.0, 0.25, 1.0, -0.0])
         return self.rng.choice([1, 2, 3, -1, 0, 5]) if dtype is not torch.uint8 else 2
 
-    def program(self, result: Operand, backward: str, where: tuple[int, int]) -> Program:
+    def program(
+        self, result: Operand, backward: str, afterwards: tuple[str, ...], where: tuple[int, int]
+    ) -> Program:
         """What was made."""
         return Program(
             self.columns,
@@ -306,6 +311,7 @@ class Draft:
             tuple(self.body),
             result,
             backward,
+            afterwards,
             bool(self.drawn),
             where,
             frozenset(self.features),
@@ -337,11 +343,7 @@ def _execute(statement: Statement, environment: Environment) -> None:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [item for item in value if isinstance(item, torch.Tensor)]
-    return []
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _memory(tensor: torch.Tensor) -> int:

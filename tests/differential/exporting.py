@@ -1,21 +1,36 @@
-"""Programs as exported models: exported, saved, loaded and run."""
+"""Programs as exported models: exported, saved, loaded and run.
+
+What torch.export itself makes of a program is run, too: what that does otherwise than the program
+is not the bridge's.
+"""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import ExportedModel
 from pjrt_bridge.registry import client
-from pjrt_bridge.torch_interop import export
+from pjrt_bridge.torch_interop import compat, export
+from pjrt_bridge.torch_interop.exporting.capture import capture
+from pjrt_bridge.torch_interop.exporting.symbols import Symbols
 from tests.differential.ir import Program
 from tests.differential.observing import Call, Seen
+
+
+class Refused(Exception):
+    """A program that is not for export, or that torch or the bridge do not export."""
 
 
 class _Model(nn.Module):
@@ -27,37 +42,192 @@ class _Model(nn.Module):
         return self._function(*given)
 
 
-def observe_exported(
-    program: Program, namespace: dict[str, Any], expected: list[Call]
-) -> tuple[list[Call] | None, str]:
-    """What the exported model gives in each call, or None and the reason why there is none.
+class _Exported:
+    """What torch.export gives, and the bridge's model of it, made when it is asked for.
 
-    Only results are compared, and only their values, types and shapes: buffers share no memory.
-    A call whose row differs from the first has other sizes, and is exported anew.
+    Args:
+        program: of torch.export.
+        sizes: choices of the symbolic sizes; None where all sizes are fixed.
     """
-    if program.random or program.backward or any(call.error for call in expected):
-        return None, "not for export"
-    found: list[Call] = []
-    for row, wanted in zip(program.calls, expected, strict=True):
-        made = namespace["arguments"](*row)
-        given = [made[name] for name in program.parameters]
+
+    def __init__(self, program: ExportedProgram, sizes: list[dict[str, int]] | None = None) -> None:
+        self.program = program
+        self._sizes = sizes
+
+    @cached_property
+    def model(self) -> ExportedModel:
+        """The bridge's model."""
+        with _making(self.program):
+            return export(self.program, sizes=self._sizes)
+
+
+class Exporting:
+    """A program as exported models.
+
+    Args:
+        program: the program.
+        namespace: its functions.
+        expected: what eager mode gives.
+
+    Raises:
+        Refused: it draws numbers, has gradients, or raises.
+    """
+
+    def __init__(self, program: Program, namespace: dict[str, Any], expected: list[Call]) -> None:
+        if program.random or program.backward or any(call.error for call in expected):
+            raise Refused("not for export")
+        self._program = program
+        self._namespace = namespace
+        self._expected = expected
+
+    def observe(self, dynamic: bool, by_torch: bool = False) -> list[Call]:
+        """What the exported model gives in each call.
+
+        Values, types and shapes of results are compared, and what is written into arguments;
+        results share no memory.
+
+        Args:
+            dynamic: one model with symbolic sizes is for all calls, and calls of sizes that it is
+                not for are left out; otherwise each call has a model.
+            by_torch: run what torch.export gives, and not what the bridge makes of it.
+
+        Raises:
+            Refused: there is no model.
+        """
+        found = list(self._expected)
+        if not dynamic:
+            for number in range(len(found)):
+                with _running(_Exported(self._traced(number)), by_torch) as run:
+                    found[number] = self._call(run, number)
+            return found
+        exported, numbers = self._exported_for_all()
+        with _running(exported, by_torch) as run:
+            for number in numbers:
+                found[number] = self._call(run, number)
+        return found
+
+    def _given(self, number: int) -> tuple[dict[str, Any], list[Any]]:
+        made = self._namespace["arguments"](*self._program.calls[number])
+        return made, [made[name] for name in self._program.parameters]
+
+    def _traced(self, number: int, shapes: Any = None) -> ExportedProgram:
+        model = _Model(self._namespace["f"])
+        given = tuple(self._given(number)[1])
+        with torch.no_grad():
+            try:
+                return compat.trace(model, given, {}, shapes)
+            except Exception as error:
+                ours = error
+            try:
+                torch.export.export(model, given, dynamic_shapes=shapes)
+            except Exception as error:
+                raise Refused(f"torch.export: {type(error).__name__}") from error
+        raise ours
+
+    def _exported_for_all(self) -> tuple[_Exported, list[int]]:
+        """A model with symbolic sizes, and the numbers of the calls that it is for."""
+        given = [self._given(number)[1] for number in range(len(self._program.calls))]
+        traced = self._traced(0, (tuple(pytree.tree_map(_every_dimension, given[0])),))
+        with _making(traced):
+            captured = capture(traced)
+            symbols = Symbols.of(traced, captured)
+        names = [source.name for source in captured.sources if not source.is_weight]
+        chosen: dict[int, dict[str, int]] = {}
+        for number, row in enumerate(map(pytree.tree_leaves, given)):
+            found = {
+                f"{name}.{dim}": size
+                for name, leaf in zip(names, row, strict=True)
+                if isinstance(leaf, torch.Tensor)
+                for dim, size in enumerate(leaf.shape)
+            }
+            inside = all(size.tell(found[size.name]) is not None for size in symbols.sizes)
+            if inside and _numbers(row) == _numbers(pytree.tree_leaves(given[0])):
+                chosen[number] = {size.name: found[size.name] for size in symbols.sizes}
+        sizes = [dict(items) for items in {tuple(row.items()): None for row in chosen.values()}]
+        if not symbols.sizes or not sizes:
+            raise Refused("no dynamic sizes")
+        exported = _Exported(traced, sizes)
+        programs = {tuple(one.sizes.items()): one for one in exported.model.specializations}
+        # Sizes that torch took for one in the example need not be one elsewhere.
+        fitting = [
+            number
+            for number, row in chosen.items()
+            if all(
+                tuple(pytree.tree_leaves(given[number])[index].shape) == shape
+                for index, shape in programs[tuple(row.items())].shapes().items()
+            )
+        ]
+        return exported, fitting
+
+    def _call(self, run: Callable[..., Any], number: int) -> Call:
+        """The call, with everything that is not compared as it should be."""
+        wanted = self._expected[number]
+        made, given = self._given(number)
+        plain = pytree.tree_map(_plain, given)
+        pairs = zip(pytree.tree_leaves(plain), pytree.tree_leaves(given), strict=True)
+        is_copied = any(one is not other for one, other in pairs)
         try:
-            model = export(_Model(namespace["f"]), tuple(given))
-        except NotExportable as error:
-            return None, f"NotExportable: {str(error).splitlines()[0][:80]}"
+            results = run(*plain)
         except Exception as error:
-            if type(error).__module__.startswith("pjrt_bridge"):
-                raise
-            if not _torch_exports(namespace, program, row):
-                return None, f"torch.export: {type(error).__name__}"
-            raise
-        with tempfile.TemporaryDirectory() as folder:
-            model.save(folder)
-            loaded = ExportedModel.load(folder).load_on(client())
-            made = namespace["arguments"](*row)
-            results = loaded(*(_plain(made[name]) for name in program.parameters))
-            found.append(_as_seen(results, wanted))
-    return found, ""
+            error.__traceback__ = None
+            return Call(error=error, error_in="call", arguments=wanted.arguments)
+        arguments = {
+            name: _as(Seen.of(made[name]), other) for name, other in wanted.arguments.items()
+        }
+        seen = replace(wanted, results={}, arguments=wanted.arguments if is_copied else arguments)
+        leaves = pytree.tree_leaves(results, is_leaf=lambda item: hasattr(item, "__dlpack__"))
+        if len(leaves) != len(wanted.results):
+            seen.structure = f"{len(leaves)} results"
+            return seen
+        for (place, other), leaf in zip(wanted.results.items(), leaves, strict=True):
+            if isinstance(other, Seen) and hasattr(leaf, "__dlpack__"):
+                seen.results[place] = _as(Seen.of(_tensor(leaf)), other)
+            else:
+                seen.results[place] = leaf
+        return seen
+
+
+@contextmanager
+def _running(exported: _Exported, by_torch: bool) -> Iterator[Callable[..., Any]]:
+    """The model as it is called: saved and loaded, or as torch runs it."""
+    if by_torch:
+        yield exported.program.module()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        exported.model.save(folder)
+        with ExportedModel.load(folder).load_on(client()) as loaded:
+            yield loaded
+
+
+@contextmanager
+def _making(program: ExportedProgram) -> Iterator[None]:
+    """While the bridge makes a model of what torch.export gave.
+
+    Raises:
+        Refused: there can be no model, or torch itself does not decompose the program.
+    """
+    try:
+        yield
+    except NotExportable as error:
+        raise Refused(f"NotExportable: {str(error).splitlines()[0][:80]}") from error
+    except Exception:
+        try:
+            program.run_decompositions()
+        except Exception as error:
+            raise Refused(f"torch.export: {type(error).__name__}") from error
+        raise
+
+
+def _every_dimension(value: Any) -> Any:
+    """What torch.export is told of an argument: each of its sizes may be another one."""
+    if not isinstance(value, torch.Tensor):
+        return None
+    return dict.fromkeys(range(value.dim()), Dim.AUTO)
+
+
+def _numbers(leaves: list[Any]) -> list[str]:
+    """What is part of a model."""
+    return [repr(leaf) for leaf in leaves if not isinstance(leaf, torch.Tensor)]
 
 
 def _plain(value: Any) -> Any:
@@ -67,53 +237,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _torch_exports(namespace: dict[str, Any], program: Program, row: tuple[Any, ...]) -> bool:
-    made = namespace["arguments"](*row)
-    given = tuple(made[name] for name in program.parameters)
-    try:
-        with torch.no_grad():
-            torch.export.export(_Model(namespace["f"]), given).run_decompositions()
-    except Exception:
-        return False
-    return True
-
-
-def _as_seen(results: Any, wanted: Call) -> Call:
-    """The call, with everything that is not compared as it should be."""
-    leaves = pytree.tree_leaves(results, is_leaf=lambda item: hasattr(item, "__dlpack__"))
-    places = list(wanted.results)
-    seen = Call(
-        structure=wanted.structure,
-        arguments=wanted.arguments,
-        written=wanted.written,
-        same=wanted.same,
-        shared=wanted.shared,
-        writes=wanted.writes,
-        later=wanted.later,
-    )
-    if len(leaves) != len(places):
-        seen.structure = f"{len(leaves)} results"
-        return seen
-    for place, leaf in zip(places, leaves, strict=True):
-        other = wanted.results[place]
-        if isinstance(other, Seen) and hasattr(leaf, "__dlpack__"):
-            value = _tensor(leaf)
-            seen.results[place] = Seen(
-                value.dtype,
-                tuple(value.shape),
-                other.strides,
-                other.offset,
-                other.requires_grad,
-                other.bits,
-                other.resizable,
-                value,
-            )
-        else:
-            seen.results[place] = leaf
-    return seen
+def _as(seen: Seen, other: Seen) -> Seen:
+    """With everything that is not compared as another one has it."""
+    return replace(other, dtype=seen.dtype, shape=seen.shape, value=seen.value)
 
 
 def _tensor(leaf: Any) -> torch.Tensor:
+    if isinstance(leaf, torch.Tensor):
+        return leaf
     array = np.asarray(leaf)
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)

@@ -7,9 +7,10 @@ from functools import cache
 from importlib import import_module
 
 from tests.differential.draft import Draft, Unfit
-from tests.differential.grammar import arguments, results
+from tests.differential.grammar import arguments, containers, results
 from tests.differential.grammar.registry import PRODUCTIONS, apply
 from tests.differential.ir import Program
+from tests.differential.using import USES
 
 _FAMILIES = {
     "views": 10.0,
@@ -23,6 +24,7 @@ _FAMILIES = {
     "creation": 1.5,
     "control": 1.5,
     "scalars": 2.0,
+    "containers": 4.0,
     "random": 0.6,
 }
 
@@ -39,14 +41,19 @@ def load() -> None:
         "joining",
         "control",
         "scalars",
+        "containers",
     ):
         import_module(f"tests.differential.grammar.{name}")
 
 
 def features() -> list[str]:
-    """The names of all productions."""
+    """The names of all productions, and of what arguments and the uses of results may be."""
     load()
-    return [f"{family}.{name}" for family, found in PRODUCTIONS.items() for name in found]
+    return [
+        *(f"{family}.{name}" for family, found in PRODUCTIONS.items() for name in found),
+        *(f"arguments.{name}" for name in (*arguments.WAYS, *containers.KINDS)),
+        *(f"afterwards.{name}" for name in USES),
+    ]
 
 
 def generate(seed: int, index: int) -> Program:
@@ -58,8 +65,10 @@ def generate(seed: int, index: int) -> Program:
     draft = Draft(rng, columns, rows)
     draft.features |= marks
     arguments.make(draft, arguments.types(rng, training), training)
+    containers.take_out(draft)
     families, productions = _chosen(rng)
     wanted = rng.choices([2, 3, 4, 6, 8, 10, 12, 16], [1, 2, 3, 4, 5, 5, 4, 2])[0]
+    wanted += len(draft.body)
     for _ in range(wanted * 12):
         if len(draft.body) >= wanted:
             break
@@ -76,8 +85,13 @@ def generate(seed: int, index: int) -> Program:
     if "arguments.requires_grad" in draft.features:
         backward = rng.choice(["backward", "backward", "grad", "twice"])
         draft.features.add(f"backward.{backward}")
+    afterwards: tuple[str, ...] = ()
+    # Gradients that are computed after all calls need results that nobody wrote into.
+    if rng.random() < 0.15 and not draft.drawn and backward != "twice":
+        afterwards = tuple(rng.sample(sorted(USES), rng.choice([1, 1, 2])))
+        draft.features |= {f"afterwards.{name}" for name in afterwards}
     result = results.make(draft)
-    return draft.program(result, backward, (seed, index))
+    return draft.program(result, backward, afterwards, (seed, index))
 
 
 def _chosen(rng: random.Random) -> tuple[dict[str, float], dict[str, dict[str, float]]]:

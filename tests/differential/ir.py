@@ -79,6 +79,7 @@ class Program:
         body: of `f`.
         result: operands, nested in tuples, lists and dicts.
         backward: how gradients are computed: empty, "backward", "grad", "twice" (all calls first).
+        afterwards: what the caller does with each result after a call, names in `using`.
         random: it draws numbers; values are not compared.
         where: seed and index.
         features: of the program as a whole.
@@ -91,6 +92,7 @@ class Program:
     body: tuple[Statement, ...] = ()
     result: Operand = None
     backward: str = ""
+    afterwards: tuple[str, ...] = ()
     random: bool = False
     where: tuple[int, int] = (0, 0)
     features: frozenset[str] = field(default_factory=frozenset)
@@ -120,7 +122,9 @@ class Program:
 
     def size(self) -> int:
         """How much there is to read, for the shrinker."""
-        return len(self.source()) + 10 * len(self.calls) + sum(len(repr(row)) for row in self.calls)
+        gradients = {"": 0, "backward": 1}.get(self.backward, 2)
+        around = 10 * (len(self.calls) + len(self.afterwards) + gradients)
+        return len(self.source()) + around + sum(len(repr(row)) for row in self.calls)
 
 
 def fill(text: str, operands: tuple[Operand, ...]) -> str:
@@ -160,6 +164,19 @@ def shown(operand: Operand) -> str:
 def index(items: tuple[Operand, ...]) -> Code:
     """What stands between brackets: `n:, 0, ...`."""
     return Code(", ".join(f"{{{at}}}" for at in range(len(items))), items)
+
+
+_ELEMENT = "{0}[{1}]"
+
+
+def element(container: Operand, key: Operand) -> Code:
+    """What a list, a tuple or a dict holds at a place."""
+    return Code(_ELEMENT, (container, key))
+
+
+def is_element(operand: Operand) -> bool:
+    """Whether it is an element of a container."""
+    return isinstance(operand, Code) and operand.text == _ELEMENT
 
 
 def names(operand: Operand) -> Iterator[Name]:

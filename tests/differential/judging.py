@@ -8,7 +8,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,51 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.differential import noise
 from tests.differential.comparing import Difference, described, differences
-from tests.differential.exporting import observe_exported
+from tests.differential.exporting import Exporting, Refused
 from tests.differential.ir import Program
+from tests.differential.laying_out import laid_out
+from tests.differential.messages import Answer, Found, packed
 from tests.differential.modes import Mode, choose, device_programs, host_operators
 from tests.differential.observing import Call, execute, observe
 from tests.differential.threads import observe_threads
-
-
-@dataclass
-class Failure:
-    """A difference from eager mode that is the backend's.
-
-    Attributes:
-        mode: in which.
-        difference: the first of its kind, which shrinking keeps.
-        others: further ones.
-    """
-
-    mode: Mode
-    difference: Difference
-    others: list[Difference] = field(default_factory=list)
-
-
-@dataclass
-class Verdict:
-    """What became of a program.
-
-    Attributes:
-        failures: one for each mode that failed.
-        modes: in which it ran.
-        refused: modes in which it could not run, with the reason.
-        torches: differences that aot_eager has, too.
-        rounding: differences that are within the rounding of the program.
-        raised: eager mode raised.
-        programs: device programs that ran.
-        seconds: for each mode, and for eager mode.
-    """
-
-    failures: list[Failure] = field(default_factory=list)
-    modes: list[str] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-    torches: list[str] = field(default_factory=list)
-    rounding: int = 0
-    raised: bool = False
-    programs: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
 
 
 class Judge:
@@ -85,9 +46,13 @@ class Judge:
         started = time.perf_counter()
         self.expected = self._observe(self._function("f"))
         self.operators = host_operators(sorted(self._dispatched()))
-        self.verdict = Verdict(raised=any(call.error for call in self.expected))
-        self.verdict.seconds["eager"] = time.perf_counter() - started
-        self._oracles: dict[Any, Any] = {}
+        self.answer = Answer(
+            features=sorted(program.used()),
+            statements=len(program.body),
+            raised=any(call.error for call in self.expected),
+            seconds={"eager": time.perf_counter() - started},
+        )
+        self._oracles: dict[tuple[str, bool | None], list[Call]] = {}
 
     def _dispatched(self) -> set[str]:
         """The names of the operators that the first call runs."""
@@ -112,33 +77,34 @@ class Judge:
         return not self._program.used().isdisjoint(("errors.data_out_of_range", "errors.division"))
 
     def run(self, mode: Mode) -> list[Difference]:
-        """What is wrong in a mode; it is noted in the verdict."""
+        """What is wrong in a mode; it is noted in the answer."""
         started = time.perf_counter()
         device_programs()
         try:
             return self._run(mode)
         finally:
-            self.verdict.programs += device_programs()
+            self.answer.programs += device_programs()
             taken = time.perf_counter() - started
-            self.verdict.seconds[mode.name] = self.verdict.seconds.get(mode.name, 0) + taken
+            self.answer.seconds[mode.name] = self.answer.seconds.get(mode.name, 0) + taken
 
     def _run(self, mode: Mode) -> list[Difference]:
         program = self._program
         if mode.exported:
-            found, reason = observe_exported(program, self._namespace(), self.expected)
-            if found is None:
-                self.verdict.refused[mode.name] = reason
+            try:
+                found = self._exporting().observe(bool(mode.dynamic))
+            except Refused as reason:
+                self.answer.refused[mode.name] = str(reason)
                 return []
-            self.verdict.modes.append(mode.name)
+            self.answer.modes.append(mode.name)
             return self._kept(found, mode)
         if self._wants_checks and mode.name != "checked":
-            self.verdict.refused[mode.name] = "without checks"
+            self.answer.refused[mode.name] = "without checks"
             return []
         if mode.threads:
-            if program.random or program.backward or self.verdict.raised:
-                self.verdict.refused[mode.name] = "not for threads"
+            if program.random or program.backward or self.answer.raised:
+                self.answer.refused[mode.name] = "not for threads"
                 return []
-            self.verdict.modes.append(mode.name)
+            self.answer.modes.append(mode.name)
             namespace = self._namespace()
             runs = observe_threads(mode.compiled(namespace["f"]), namespace, program, mode.threads)
             for calls in runs:
@@ -146,85 +112,84 @@ class Judge:
                 if wrong:
                     return wrong
             return []
-        self.verdict.modes.append(mode.name)
+        if mode.results_rule is not None and program.afterwards:
+            self.answer.refused[mode.name] = "uses of results depend on their layout"
+            return []
         found = self._observe(mode.compiled(self._function("f")))
+        if mode.results_rule is not None and any(_is_in_parts(call.error) for call in found):
+            self.answer.refused[mode.name] = "in several graphs"
+            return []
+        self.answer.modes.append(mode.name)
         return self._kept(found, mode)
 
     def _kept(self, found: list[Call], mode: Mode) -> list[Difference]:
         """The differences that are the backend's own."""
-        wrong = self._differences(found, self.expected)
+        rule = mode.results_rule
+        wrong = self._differences(found, laid_out(self.expected, rule))
         if not wrong:
             return []
-        if not mode.exported:
-            for backend in ("aot_eager", "decomposed"):
-                if backend == "decomposed" and all(item.severity == "wrong" for item in wrong):
-                    break
-                theirs = {
-                    item.key for item in self._differences(found, self._oracle(backend, mode))
-                }
-                own = [
-                    item
-                    for item in wrong
-                    if item.key in theirs or (backend == "decomposed" and item.severity == "wrong")
-                ]
-                self.verdict.torches += [
-                    f"{backend}: {item.kind}: {mode.name} {item}"
-                    for item in wrong
-                    if item not in own
-                ]
-                wrong = own
+        for oracle in ("torch.export",) if mode.exported else ("aot_eager", "decomposed"):
+            if oracle == "decomposed" and all(item.severity == "wrong" for item in wrong):
+                break
+            calls = laid_out(self._oracle(oracle, mode), rule)
+            theirs = {item.key for item in self._differences(found, calls)}
+            own = [
+                item
+                for item in wrong
+                if item.key in theirs or (oracle == "decomposed" and item.severity == "wrong")
+            ]
+            self.answer.torches += [
+                f"{oracle}: {item.kind}: {mode.name} {item}" for item in wrong if item not in own
+            ]
+            wrong = own
         if any(item.kind in ("value", "gradient") for item in wrong):
             rounded = noise.within_rounding(
                 self._program, self._namespace, self.expected, found, wrong
             )
-            self.verdict.rounding += len(rounded)
+            self.answer.rounding += len(rounded)
             wrong = [item for item in wrong if item not in rounded]
         return wrong
 
-    def _oracle(self, backend: str, mode: Mode) -> list[Call]:
-        key = (backend, mode.dynamic)
+    def _oracle(self, name: str, mode: Mode) -> list[Call]:
+        """What torch gives in this way without the bridge."""
+        key = (name, mode.dynamic)
         if key not in self._oracles:
-            chosen = _decomposed if backend == "decomposed" else backend
+            chosen = _decomposed if name == "decomposed" else name
             try:
-                self._oracles[key] = self._observe(mode.compiled(self._function("f"), chosen))
+                if mode.exported:
+                    found = self._exporting().observe(bool(mode.dynamic), by_torch=True)
+                else:
+                    found = self._observe(mode.compiled(self._function("f"), chosen))
             except Exception:
-                self._oracles[key] = self.expected
-        found: list[Call] = self._oracles[key]
-        return found
+                found = self.expected
+            self._oracles[key] = found
+        return self._oracles[key]
+
+    def _exporting(self) -> Exporting:
+        return Exporting(self._program, self._namespace(), self.expected)
 
     def _differences(self, found: list[Call], expected: list[Call]) -> list[Difference]:
         return differences(found, expected, random=self._program.random, ignored=self._ignored)
 
     def _observe(self, function: Any) -> list[Call]:
-        program = self._program
-        return observe(
-            function,
-            self._function("arguments"),
-            program.parameters,
-            program.calls,
-            program.backward,
-            random=program.random,
-        )
+        return observe(function, self._function("arguments"), self._program)
 
     def _function(self, name: str) -> Any:
         return self._namespace()[name]
 
 
 def judge(
-    program: Program, count: int = 2, only: Sequence[str] = (), ignored: Sequence[str] = ()
-) -> Verdict:
-    """Run a program in some modes."""
+    program: Program,
+    count: int = 2,
+    only: Sequence[str] = (),
+    ignored: Sequence[str] = (),
+    mode: Mode | None = None,
+) -> Answer:
+    """Run a program in a mode, or in some that its seed and index decide."""
     judge = Judge(program, ignored=ignored)
-    for mode in judge.modes(count, only):
-        _note(judge, mode)
-    return judge.verdict
-
-
-def judge_in(program: Program, mode: Mode, ignored: Sequence[str] = ()) -> Verdict:
-    """Run a program in one mode."""
-    judge = Judge(program, ignored=ignored)
-    _note(judge, mode)
-    return judge.verdict
+    for chosen in [mode] if mode is not None else judge.modes(count, only):
+        _note(judge, chosen)
+    return judge.answer
 
 
 def _note(judge: Judge, mode: Mode) -> None:
@@ -235,8 +200,22 @@ def _note(judge: Judge, mode: Mode) -> None:
         text = f"{described(error)} ({' | '.join(line.strip() for line in last)})"
         wrong = [Difference("the fuzzer itself", 0, "run", text)]
     if wrong:
-        wrong.sort(key=lambda item: item.severity != "wrong")
-        judge.verdict.failures.append(Failure(mode, wrong[0], wrong[1:]))
+        first, *others = sorted(wrong, key=lambda item: item.severity != "wrong")
+        judge.answer.failures.append(
+            Found(
+                packed(mode),
+                mode.name,
+                first.severity,
+                first.kind,
+                str(first),
+                [str(other) for other in others[:8]],
+            )
+        )
+
+
+def _is_in_parts(error: BaseException | None) -> bool:
+    """Whether Dynamo could not make one graph of a function."""
+    return isinstance(error, (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError))
 
 
 class _Operators(TorchDispatchMode):

@@ -36,13 +36,13 @@ class Request:
 
 @dataclass
 class Found:
-    """A failure.
+    """A difference from eager mode that is the backend's, or a process that ended.
 
     Attributes:
-        mode: packed.
+        mode: in which it is, packed.
         mode_name: of it.
         severity: "wrong" or "layout".
-        kind: of the difference.
+        kind: of the difference, which shrinking keeps.
         text: what it is.
         others: further differences.
     """
@@ -57,7 +57,21 @@ class Found:
 
 @dataclass
 class Answer:
-    """What became of a program; see `Verdict`."""
+    """What became of a program.
+
+    Attributes:
+        failures: one for each mode that failed.
+        features: of the program.
+        modes: in which it ran.
+        refused: modes in which it could not run, with the reason.
+        torches: differences that torch has without the backend, too.
+        rounding: differences that are within the rounding of the program.
+        raised: eager mode raised.
+        programs: device programs that ran.
+        statements: of the program.
+        seconds: for each mode, and for eager mode.
+        invalid: why there was no program; empty where there was one.
+    """
 
     failures: list[Found] = field(default_factory=list)
     features: list[str] = field(default_factory=list)

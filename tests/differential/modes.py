@@ -22,7 +22,8 @@ class Mode:
         dynamic: as torch.compile takes it.
         options: of the backend.
         threads: how many call at the same time; 0: only this one.
-        exported: the program is exported, saved, loaded and run.
+        exported: the program is exported, saved, loaded and run; if it is dynamic, one model for
+            all sizes.
     """
 
     name: str = "whole"
@@ -31,11 +32,22 @@ class Mode:
     threads: int = 0
     exported: bool = False
 
+    @property
+    def results_rule(self) -> Any:
+        """The order of elements of results that the options ask for."""
+        return dict(self.options).get("layouts", {}).get("results")
+
     def compiled(self, function: Callable[..., Any], backend: Any = "pjrt") -> Callable[..., Any]:
         """The function compiled in this way."""
         torch._dynamo.reset()
-        options = dict(self.options) if backend == "pjrt" else None
-        return torch.compile(function, backend=backend, dynamic=self.dynamic, options=options)
+        return torch.compile(
+            function,
+            backend=backend,
+            dynamic=self.dynamic,
+            # What Python computes between graphs depends on the layout of what it is given.
+            fullgraph=self.results_rule is not None,
+            options=dict(self.options) if backend == "pjrt" else None,
+        )
 
     def source(self) -> str:
         """How a test writes it."""
@@ -63,10 +75,13 @@ NAMES = (
     "checked",
     "threads",
     "exported",
+    "exported_dynamic",
+    "layouts",
+    "flags",
 )
 """Names of all modes."""
 
-_WEIGHTS = (4, 6, 4, 5, 1, 1, 1, 1, 1, 1, 1)
+_WEIGHTS = (4, 6, 4, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 
 
 def choose(
@@ -117,7 +132,27 @@ def _mode(name: str, rng: random.Random, operators: Sequence[str]) -> Mode:
         )
     if name == "threads":
         return Mode(name, dynamic, threads=3)
-    return Mode(name, exported=True)
+    if name == "layouts":
+        rule = rng.choice(["row-major", "column-major", "channels-last", {2: (1, 0), 3: (1, 2, 0)}])
+        return Mode(name, dynamic, (("layouts", {"results": rule}), *_somewhere(rng, operators)))
+    if name == "flags":
+        flag = rng.choice(sorted(_FLAGS))
+        options = (("compiler_flags", {flag: rng.choice(_FLAGS[flag])}), ("placement", "device"))
+        return Mode(name, dynamic, options)
+    return Mode(name, name == "exported_dynamic", exported=True)
+
+
+_FLAGS: dict[str, tuple[Any, ...]] = {
+    "xla_cpu_prefer_vector_width": (128, 512),
+    "xla_backend_optimization_level": (0, 1),
+    "xla_cpu_use_onednn": (False, True),
+}
+"""Flags of XLA's compiler for processors that leave numbers as they are but for rounding."""
+
+
+def _somewhere(rng: random.Random, operators: Sequence[str]) -> tuple[tuple[str, Any], ...]:
+    """Options of where a graph runs."""
+    return rng.choice([(), (("placement", "device"),), (("host_ops", _some(rng, operators)),)])
 
 
 _COMMON = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -127,19 +128,12 @@ def within_rounding(
 ) -> list[Difference]:
     """Those of the differences in values that noise explains."""
     runs = []
+    # As for a random program: nothing is written into to see who shares memory.
+    unjudged = replace(program, random=True)
     for seed in range(_RUNS):
         functions = namespace()
         with _Noise(seed):
-            runs.append(
-                observe(
-                    functions["f"],
-                    functions["arguments"],
-                    program.parameters,
-                    program.calls,
-                    program.backward,
-                    random=True,
-                )
-            )
+            runs.append(observe(functions["f"], functions["arguments"], unjudged))
     return [
         item
         for item in wrong
@@ -156,7 +150,8 @@ def _value(call: Call, place: str) -> Any:
     if place.startswith("gradient of "):
         found = call.gradients.get(place.removeprefix("gradient of "))
     else:
-        found = call.results.get(place, call.arguments.get(place))
+        places = {**call.results, **call.arguments, **call.held, **call.used}
+        found = places.get(place)
     return found.value if isinstance(found, Seen) else found
 
 

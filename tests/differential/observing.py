@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import linecache
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.differential import values
+from tests.differential import using, values
+from tests.differential.ir import Program
 
 _MARKED = 10
 """So many tensors of a call are written into at most, to see who shares memory."""
@@ -69,6 +70,9 @@ class Call:
         structure: of the results.
         results: leaves by their places.
         arguments: what the arguments were made of, afterwards, by name.
+        held: what lists, tuples and dicts among the arguments hold afterwards, by place: the name
+            of an argument, or what else was put there.
+        used: results and arguments after the caller used the results, and whether that raised.
         written: names of arguments whose version changed.
         gradients: by name of the argument.
         same: pairs of places that are one object.
@@ -83,6 +87,8 @@ class Call:
     structure: str = ""
     results: dict[str, Any] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)
+    held: dict[str, Any] = field(default_factory=dict)
+    used: dict[str, Any] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=dict)
     gradients: dict[str, Any] = field(default_factory=dict)
     same: set[tuple[str, str]] = field(default_factory=set)
@@ -90,15 +96,6 @@ class Call:
     writes: dict[str, Any] = field(default_factory=dict)
     later: set[str] = field(default_factory=set)
     draws: dict[str, tuple[float, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Functions:
-    """A program's functions, compiled by Python."""
-
-    f: Callable[..., Any]
-    arguments: Callable[..., dict[str, Any]]
-    parameters: tuple[str, ...]
 
 
 def execute(source: str) -> dict[str, Any]:
@@ -116,66 +113,56 @@ def execute(source: str) -> dict[str, Any]:
 
 
 def observe(
-    function: Callable[..., Any],
-    arguments: Callable[..., dict[str, Any]],
-    parameters: Sequence[str],
-    calls: Sequence[tuple[Any, ...]],
-    backward: str = "",
-    *,
-    random: bool = False,
+    function: Callable[..., Any], arguments: Callable[..., dict[str, Any]], program: Program
 ) -> list[Call]:
-    """Call a function once for each row, on new arguments, and look.
+    """Call a function once for each row of a program, on new arguments, and look.
 
     Args:
-        function: eager, or compiled.
+        function: that of the program, eager or compiled.
         arguments: makes those of a row, and all that they are made of.
-        parameters: of the function, in order.
-        calls: the rows.
-        backward: how gradients are computed.
-        random: values are drawn, so nothing is said of what changes values.
+        program: says how the function is called, and what is done with its results. Of a random
+            one nothing is said of what changes values.
     """
     found: list[Call] = []
     open_calls: list[_Open] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for number, row in enumerate(calls):
+        for number, row in enumerate(program.calls):
             torch.manual_seed(number)
             made = arguments(*row)
             opened = _Open(made)
-            opened.call(function, [made[name] for name in parameters])
-            if backward and backward != "twice":
-                opened.differentiate(backward)
+            opened.call(function, [made[name] for name in program.parameters])
+            if program.backward and program.backward != "twice":
+                opened.differentiate(program.backward)
+            opened.use(program.afterwards)
             found.append(opened.seen)
             open_calls.append(opened)
-        if backward == "twice":
+        if program.backward == "twice":
             for opened in open_calls:
                 opened.differentiate("backward")
         for number, opened in enumerate(open_calls):
             opened.look_later(open_calls[number + 1 :])
         for opened in open_calls:
-            opened.look(random)
-        if random and calls and found[0].error is None:
-            found[0].draws = _draws(function, arguments, parameters, calls[0])
+            opened.look(program.random)
+        if program.random and program.calls and found[0].error is None:
+            found[0].draws = _draws(function, arguments, program)
     return found
 
 
 def _draws(
-    function: Callable[..., Any],
-    arguments: Callable[..., dict[str, Any]],
-    parameters: Sequence[str],
-    row: tuple[Any, ...],
+    function: Callable[..., Any], arguments: Callable[..., dict[str, Any]], program: Program
 ) -> dict[str, tuple[float, float]]:
     """How much three calls differ: a second one from the first, and one with the same seed."""
     runs = []
     for seeded in (True, False, True):
         if seeded:
             torch.manual_seed(77)
-        made = arguments(*row)
-        pairs, _ = pytree.tree_flatten_with_path(function(*(made[name] for name in parameters)))
-        runs.append({pytree.keystr(path): leaf for path, leaf in pairs})
+        made = arguments(*program.calls[0])
+        given = (made[name] for name in program.parameters)
+        runs.append(dict(_leaves("result", function(*given))))
     first, second, third = runs
     return {
-        f"result{place}": (_share_of(leaf, second[place]), _share_of(leaf, third[place]))
+        place: (_share_of(leaf, second[place]), _share_of(leaf, third[place]))
         for place, leaf in first.items()
         if isinstance(leaf, torch.Tensor)
         and leaf.numel() >= 16
@@ -193,10 +180,14 @@ class _Open:
 
     def __init__(self, made: dict[str, Any]) -> None:
         self._made = {key: item for key, item in made.items() if isinstance(item, torch.Tensor)}
+        self._containers = {
+            key: item for key, item in made.items() if isinstance(item, (list, tuple, dict))
+        }
         self._versions = {key: item._version for key, item in self._made.items()}
-        self._shapes = {key: tuple(item.shape) for key, item in self._made.items()}
         self._tree: Any = None
         self._leaves: dict[str, Any] = {}
+        self._held: dict[str, torch.Tensor] = {}
+        self._values: dict[str, torch.Tensor] = {}
         self.seen = Call()
 
     def call(self, function: Callable[..., Any], given: list[Any]) -> None:
@@ -207,26 +198,31 @@ class _Open:
         except Exception as error:
             seen.error, seen.error_in = error, "call"
             error.__traceback__ = None
-        pairs, structure = pytree.tree_flatten_with_path(self._tree)
-        seen.structure = str(structure)
-        self._leaves = {f"result{pytree.keystr(path)}": leaf for path, leaf in pairs}
+        seen.structure = str(pytree.tree_structure(self._tree))
+        self._leaves = dict(_leaves("result", self._tree))
         seen.results = {key: _seen(leaf) for key, leaf in self._leaves.items()}
-        self._after()
-
-    def _after(self) -> None:
+        self._remember()
         for name, tensor in self._made.items():
-            self.seen.arguments[name] = Seen.of(tensor)
-            self.seen.written[name] = tensor._version - self._versions[name]
+            seen.arguments[name] = Seen.of(tensor)
+            seen.written[name] = tensor._version - self._versions[name]
+        names = {id(tensor): name for name, tensor in self._made.items()}
+        for key, container in self._containers.items():
+            for place, leaf in _leaves(key, container):
+                seen.held[place] = names.get(id(leaf)) or _seen(leaf)
+                if isinstance(leaf, torch.Tensor) and id(leaf) not in names:
+                    self._held[place] = leaf
+
+    def _remember(self) -> None:
+        """Note the values that results have until somebody writes into them."""
+        self._values = {key: copied(leaf) for key, leaf in _tensors(self._leaves).items()}
 
     def differentiate(self, how: str) -> None:
         """Compute gradients of a weighted sum of all results."""
         seen = self.seen
         outputs = [
             leaf
-            for leaf in self._leaves.values()
-            if isinstance(leaf, torch.Tensor)
-            and leaf.requires_grad
-            and leaf.dtype.is_floating_point
+            for leaf in _tensors(self._leaves).values()
+            if leaf.requires_grad and leaf.dtype.is_floating_point
         ]
         if seen.error is not None or not outputs:
             return
@@ -251,25 +247,35 @@ class _Open:
             name: _seen(gradient) for name, gradient in zip(inputs, found, strict=True)
         }
 
+    def use(self, afterwards: Sequence[str]) -> None:
+        """Do with each result what the caller does; see what becomes of results and arguments."""
+        if self.seen.error is not None or not afterwards:
+            return
+        tensors = _tensors(self._leaves)
+        for place, leaf in tensors.items():
+            for name in afterwards:
+                error = using.use(name, leaf)
+                self.seen.used[f"{place} {name}"] = error
+        for place, tensor in {**tensors, **self._made, **self._held}.items():
+            self.seen.used[f"{place} after use"] = Seen.of(tensor)
+        self._remember()
+
     def look_later(self, others: Sequence[_Open]) -> None:
         """Find results that a later call, or the gradients, changed, or may change."""
-        for name, leaf in self._leaves.items():
-            before = self.seen.results[name]
-            if isinstance(leaf, torch.Tensor) and not _equal(before.value, copied(leaf)):
+        for name, leaf in _tensors(self._leaves).items():
+            if not _equal(self._values[name], copied(leaf)):
                 self.seen.later.add(name)
-            if not isinstance(leaf, torch.Tensor) or not leaf.numel():
+            if not leaf.numel():
                 continue
             for other in others:
-                for later in other._leaves.values():
-                    if isinstance(later, torch.Tensor) and later.numel() and _share(leaf, later):
+                for later in _tensors(other._leaves).values():
+                    if later.numel() and _share(leaf, later):
                         self.seen.later.add(name)
 
     def look(self, random: bool) -> None:
         """Find out who shares memory with whom, also by writing."""
         seen = self.seen
-        tensors = {
-            key: leaf for key, leaf in self._leaves.items() if isinstance(leaf, torch.Tensor)
-        }
+        tensors = {**_tensors(self._leaves), **self._held}
         everything = {**self._made, **tensors}
         for one, other in itertools.combinations(everything, 2):
             if one in self._made and other in self._made:
@@ -292,6 +298,8 @@ class _Open:
         """Results stay as they are when everything else is gone."""
         kept = {name: (leaf, copied(leaf)) for name, leaf in tensors.items()}
         self._made.clear()
+        self._containers.clear()
+        self._held.clear()
         self._leaves.clear()
         self._tree = None
         tensors.clear()
@@ -300,6 +308,16 @@ class _Open:
             torch.full((max(leaf.numel(), 1),), 77, dtype=leaf.dtype)
             if not _equal(copied(leaf), value):
                 self.seen.later.add("outlived")
+
+
+def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
+    """What a nesting holds, by place."""
+    pairs, _ = pytree.tree_flatten_with_path(tree)
+    return ((f"{name}{pytree.keystr(path)}", leaf) for path, leaf in pairs)
+
+
+def _tensors(leaves: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    return {key: leaf for key, leaf in leaves.items() if isinstance(leaf, torch.Tensor)}
 
 
 def _seen(leaf: Any) -> Any:

@@ -15,6 +15,8 @@ def as_test(program: Program, mode: Mode, name: str = "") -> str:
     words = ["f", "arguments", shown(list(program.calls)), mode.source()]
     if program.backward:
         words.append(f'"{program.backward}"')
+    if program.afterwards:
+        words.append(f"afterwards={shown(program.afterwards)}")
     if program.random:
         words.append("random=True")
     functions = f"{program.function()}\n\n{program.arguments()}"

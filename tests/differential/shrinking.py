@@ -9,7 +9,19 @@ from typing import Any
 
 import torch
 
-from tests.differential.ir import Code, Name, Operand, Program, Statement, names, parts, rebuilt
+from tests.differential.ir import (
+    Code,
+    Name,
+    Operand,
+    Program,
+    Statement,
+    element,
+    is_element,
+    mapped,
+    names,
+    parts,
+    rebuilt,
+)
 from tests.differential.ir import renamed as replaced
 from tests.differential.modes import Mode
 
@@ -31,7 +43,7 @@ def shrink(
     tried: set[tuple[str, str]] = set()
 
     def attempt(candidate: Program, way: Mode) -> bool:
-        key = (candidate.source() + repr(candidate.calls) + candidate.backward, repr(way))
+        key = (candidate.source() + repr(replace(candidate, setup=(), body=())), repr(way))
         if key in tried or time.monotonic() > deadline:
             return False
         tried.add(key)
@@ -60,9 +72,8 @@ def _simpler(mode: Mode) -> Iterator[Mode]:
     for at, (name, value) in enumerate(mode.options):
         left = (*mode.options[:at], *mode.options[at + 1 :])
         yield replace(mode, options=left)
-        if name == "host_ops" and len(value) > 1:
-            for skipped in value:
-                fewer = tuple(item for item in value if item != skipped)
+        if name == "host_ops":
+            for fewer in _smaller(value):
                 yield replace(
                     mode, options=(*mode.options[:at], (name, fewer), *mode.options[at + 1 :])
                 )
@@ -71,11 +82,15 @@ def _simpler(mode: Mode) -> Iterator[Mode]:
 def candidates(program: Program) -> Iterator[Program]:
     """Simpler programs, those that leave out most first; some of them may not run."""
     yield from _fewer_calls(program)
+    yield from _unpacked(program)
     yield from _without_statements(program)
     yield from _simpler_results(program)
     yield from _without_arguments(program)
     yield from _bypassed(program)
     yield from _inlined(program)
+    for at in range(len(program.afterwards)):
+        fewer = (*program.afterwards[:at], *program.afterwards[at + 1 :])
+        yield replace(program, afterwards=fewer)
     if program.backward:
         yield replace(program, backward="")
     if program.backward not in ("", "backward"):
@@ -241,6 +256,43 @@ def _inlined(program: Program) -> Iterator[Program]:
             yield replace(program, setup=setup)
 
 
+def _unpacked(program: Program) -> Iterator[Program]:
+    """What a container among the arguments holds is given by itself."""
+    for at, statement in enumerate(program.setup):
+        container = Name(statement.target)
+        if statement.text != "{0}" or container.name not in program.parameters:
+            continue
+        if not isinstance(statement.operands[0], (list, tuple, dict)):
+            continue
+        elements = dict(_elements(container, statement.operands[0]))
+
+        def taken(operand: Operand, elements: dict[str, Operand] = elements) -> Operand:
+            return elements.get(repr(operand), operand)
+
+        body = tuple(
+            replace(item, operands=tuple(mapped(operand, taken) for operand in item.operands))
+            for item in program.body
+        )
+        left = [name for name in program.parameters if name != container.name]
+        given = [held.name for held in elements.values()]
+        fewer = replace(
+            program,
+            setup=(*program.setup[:at], *program.setup[at + 1 :]),
+            parameters=tuple(dict.fromkeys([*left, *given])),
+        )
+        # What uses the container itself goes.
+        yield _with_body(fewer, _closed(body, {container.name}))
+
+
+def _elements(access: Operand, value: Operand) -> Iterator[tuple[str, Operand]]:
+    """What stands at each place of a container, by how the place is written."""
+    if isinstance(value, Name):
+        yield repr(access), value
+    items = value.items() if isinstance(value, dict) else enumerate(parts(value))
+    for key, part in items:
+        yield from _elements(element(access, key), part)
+
+
 def _simpler_operands(program: Program, section: str) -> Iterator[Program]:
     statements = getattr(program, section)
     for at, statement in enumerate(statements):
@@ -262,6 +314,12 @@ def _simpler_operands(program: Program, section: str) -> Iterator[Program]:
             yield replace(program, **{section: (*statements[:at], variant, *statements[at + 1 :])})
 
 
+def _is_number(operand: Code) -> bool:
+    """Whether a number may stand in its place."""
+    tensors = operand.text.startswith(("numbers", "torch", "{0}, "))
+    return not tensors and not is_element(operand)
+
+
 def _smaller(operand: Operand) -> Iterator[Operand]:
     """Simpler operands."""
     if isinstance(operand, bool) or operand is None:
@@ -277,11 +335,14 @@ def _smaller(operand: Operand) -> Iterator[Operand]:
     elif isinstance(operand, torch.dtype):
         if operand is not torch.float32:
             yield torch.float32
-    elif isinstance(operand, Code) and not operand.text.startswith(("numbers", "torch", "{0}, ")):
+    elif isinstance(operand, Code) and _is_number(operand):
         yield from (0, 1, 2)
     if isinstance(operand, (tuple, list)) and len(operand) > 1:
         for at in range(len(operand)):
             yield type(operand)((*operand[:at], *operand[at + 1 :]))
+    if isinstance(operand, dict) and len(operand) > 1:
+        for skipped in operand:
+            yield {key: value for key, value in operand.items() if key != skipped}
     if isinstance(operand, Code) and operand.text.startswith("{0}, "):
         items = operand.operands
         for at in range(len(items)):

@@ -6,14 +6,18 @@ import os
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
 
-from tests.differential.comparing import differences
+from pjrt_bridge.exported import loaded
+from tests.differential.comparing import Difference, differences
 from tests.differential.faults import FAULTS, WANTED
 from tests.differential.generating import generate
-from tests.differential.ir import Code, Name, Program, Statement, index, shown
+from tests.differential.ir import Code, Name, Program, Statement, element, index, shown
+from tests.differential.judging import Judge
+from tests.differential.laying_out import laid_out
 from tests.differential.modes import Mode
 from tests.differential.observing import Call, execute, observe
 from tests.differential.planting import find
@@ -21,6 +25,7 @@ from tests.differential.printing import as_test
 from tests.differential.report import Report
 from tests.differential.runner import BLOCK, Ran, Runner, Settings, Worker
 from tests.differential.shrinking import candidates, shrink
+from tests.differential.using import USES
 
 # -- slices of the fuzzer --------------------------------------------------------------------------
 
@@ -72,6 +77,15 @@ def test_tensorflow_programs_agree(count: int) -> None:
     assert not "\n".join(problem for result in results for problem in result.problems)
 
 
+@pytest.mark.skipif(not find_spec("tensorflow"), reason="TensorFlow is not installed")
+def test_planted_faults_of_tensorflow_are_found() -> None:
+    from tests.differential.tensorflow import find_planted
+
+    found = find_planted(seconds=30)
+    assert len(found) >= 7
+    assert [name for name, problem in found.items() if not problem] == []
+
+
 # -- planted faults --------------------------------------------------------------------------------
 
 
@@ -82,7 +96,7 @@ def test_a_planted_fault_is_found_within_a_minute(name: str) -> None:
 
 
 def test_a_planted_fault_is_found_and_shrunk() -> None:
-    hit = find("lost_element", 60, shrinking=15)
+    hit = find("lost_element", 60, shrinking=60)
     assert hit.ran is not None
     (test, *_) = hit.ran.tests
     assert "check(f, arguments" in test
@@ -104,17 +118,7 @@ def test_a_printed_program_runs_as_it_did() -> None:
     for number in range(20):
         program = generate(4, number)
         namespace = execute(program.source())
-        runs = [
-            observe(
-                namespace["f"],
-                namespace["arguments"],
-                program.parameters,
-                program.calls,
-                program.backward,
-                random=program.random,
-            )
-            for _ in range(2)
-        ]
+        runs = [observe(namespace["f"], namespace["arguments"], program) for _ in range(2)]
         assert not differences(*runs, random=program.random), program.source()
 
 
@@ -160,6 +164,26 @@ def test_shrinking_keeps_what_fails() -> None:
     assert len(small.calls) == 1
 
 
+def test_shrinking_gives_what_a_container_holds_by_itself() -> None:
+    first, second = Name("x0"), Name("x1")
+    setup = tuple(
+        Statement("numbers({0}, {1}, 3)", ((4,), torch.float32), name.name)
+        for name in (first, second)
+    )
+    held = Statement("{0}", ({"a": first, "b": [first, second]},), "c0")
+    taken = element(element(Name("c0"), "b"), 1)
+    body = (Statement("{0}.add_(1)", (taken,), "v1"), Statement("{0}.clear()", (Name("c0"),)))
+    program = Program((), ((),), (*setup, held), ("c0",), body, Name("v1"), afterwards=("out",))
+
+    def fails(candidate: Program, mode: Mode) -> bool:
+        return any(".add_" in item.source() and "x" in item.source() for item in candidate.body)
+
+    small, _ = shrink(program, Mode(), fails, 10)
+    assert "c0" not in small.source()
+    assert "x1.add_(1)" in small.source()
+    assert not small.afterwards
+
+
 def test_candidates_are_programs() -> None:
     for number in range(10):
         for candidate in candidates(generate(6, number)):
@@ -169,19 +193,26 @@ def test_candidates_are_programs() -> None:
 # -- comparing -------------------------------------------------------------------------------------
 
 
-def _observed(function, backward: str = "", random: bool = False) -> list[Call]:  # type: ignore[no-untyped-def]
-    def arguments() -> dict[str, torch.Tensor]:
+TWICE = Program(parameters=("x", "w"), calls=((), ()))
+
+
+def _observed(function, program: Program = TWICE) -> list[Call]:  # type: ignore[no-untyped-def]
+    def arguments() -> dict[str, Any]:
         b = torch.arange(12.0).reshape(3, 4)
         x = b[1:]
         w = torch.ones(3, requires_grad=True)
-        return {"b": b, "x": x, "w": w}
+        return {"b": b, "x": x, "w": w, "c": [x, w, {"a": x}]}
 
-    return observe(function, arguments, ["x", "w"], [(), ()], backward, random=random)
+    return observe(function, arguments, program)
+
+
+def _found(one, other, program: Program = TWICE) -> list[Difference]:  # type: ignore[no-untyped-def]
+    return differences(_observed(one, program), _observed(other, program), random=program.random)
 
 
 def _kinds(one, other, backward: str = "", random: bool = False) -> set[str]:  # type: ignore[no-untyped-def]
-    runs = (_observed(one, backward, random), _observed(other, backward, random))
-    return {item.kind for item in differences(*runs, random=random)}
+    program = replace(TWICE, backward=backward, random=random)
+    return {item.kind for item in _found(one, other, program)}
 
 
 def _raise(error: Exception) -> None:
@@ -231,6 +262,88 @@ def test_a_difference_is_seen(one, other, kind: str) -> None:  # type: ignore[no
     assert kind in _kinds(other, one)
     KEPT.clear()
     assert not _kinds(one, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "kind"),
+    [
+        (lambda c: c.append(c[0] + 1), lambda c: None, "structure"),
+        (lambda c: c.insert(0, c.pop(1)), lambda c: None, "value"),
+        (lambda c: c[2].update(a=c[0] + 1), lambda c: c[2].update(a=c[0] + 2), "value"),
+        (lambda c: c.insert(0, c[0][:1]), lambda c: c.insert(0, c[0][:1].clone()), "alias"),
+        (lambda c: c[2]["a"].add_(1)[:0], lambda c: c[2]["a"][:0], "version"),
+        (lambda c: c[0], lambda c: c[0][:], "identity"),
+    ],
+)
+def test_what_containers_hold_is_compared(one, other, kind: str) -> None:  # type: ignore[no-untyped-def]
+    program = replace(TWICE, parameters=("c",))
+    assert kind in {item.kind for item in _found(one, other, program)}
+    assert not _found(one, one, program)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_becomes_of_used_results_is_seen(use: str) -> None:
+    program = replace(TWICE, afterwards=(use,))
+    (call, _) = _observed(lambda x, w: x + 1, program)
+    before, after = call.results["result"], call.used["result after use"]
+    assert call.used[f"result {use}"] == ""
+    assert before.shape != after.shape or not torch.equal(before.value, after.value)
+    assert not _found(lambda x, w: x + 1, lambda x, w: x + 1, program)
+
+
+def test_what_is_written_into_a_result_is_seen_in_the_next_call() -> None:
+    def kept(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        KEPT.append(x + 1)
+        return KEPT[0]
+
+    KEPT.clear()
+    found = _found(kept, lambda x, w: x + 1, replace(TWICE, afterwards=("written",)))
+    KEPT.clear()
+    assert ("value", 1, "result") in {item.key for item in found}
+    found = _found(
+        lambda x, w: x[:1], lambda x, w: x[:1].clone(), replace(TWICE, afterwards=("out",))
+    )
+    assert ("value", 0, "b after use") in {item.key for item in found}
+
+
+def test_results_are_expected_in_the_layout_that_is_asked_for() -> None:
+    def turned(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        result = (x + 1).t().contiguous().t()
+        return result, result, x, x[:1]
+
+    plain = _observed(lambda x, w: (*[x + 1] * 2, x, x[:1]))
+    assert not differences(_observed(turned), laid_out(plain, "column-major"))
+    assert {item.kind for item in differences(plain, laid_out(plain, "column-major"))} == {
+        "strides"
+    }
+
+
+# -- exporting -------------------------------------------------------------------------------------
+
+
+MUTATING = Program(
+    columns=("s",),
+    calls=((4,), (6,), (1,), (4,)),
+    setup=(
+        Statement("numbers({0}, {1}, 3)", ((Name("s"), 2), torch.float32), "x0"),
+        Statement("{0}", ([Name("x0")],), "c0"),
+    ),
+    parameters=("c0",),
+    body=(Statement("{0}.add_(1)", (element(Name("c0"), 0),)),),
+    result=Code("{0} * 2", (element(Name("c0"), 0),)),
+)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_exported_models_write_into_arguments(
+    dynamic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mode = Mode("exported", dynamic, exported=True)
+    judge = Judge(MUTATING)
+    assert not judge.run(mode)
+    assert judge.answer.modes == ["exported"]
+    monkeypatch.setattr(loaded, "_write_into", lambda *_: None)
+    assert {(item.kind, item.place) for item in judge.run(mode)} == {("value", "x0")}
 
 
 def test_gradients_are_compared() -> None:

@@ -86,6 +86,19 @@ class Draft:
             found.append(environment)
         return found
 
+    def add_failing(self, statement: Statement) -> bool:
+        """Add a last statement that raises in some call."""
+        for environment in self.environments:
+            try:
+                exec(statement.source(), environment)
+            except Exception:
+                self.program = replace(self.program, body=(*self.program.body, statement))
+                if statement.target:
+                    self.visible.append(statement.target)
+                return True
+        self.environments = self._started()
+        return False
+
     def add(self, statement: Statement) -> bool:
         """Add a statement that runs in all calls."""
         try:

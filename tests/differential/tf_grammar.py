@@ -32,6 +32,9 @@ Made = tuple[str, tuple[Operand, ...], str]
 
 PRODUCTIONS: dict[str, tuple[Callable[[Draft], Made], float]] = {}
 
+ERRORS: dict[str, Callable[[Draft], Made]] = {}
+"""Last statements that raise."""
+
 
 def production(weight: float = 1.0) -> Any:
     def register(function: Callable[[Draft], Made]) -> Callable[[Draft], Made]:
@@ -39,6 +42,11 @@ def production(weight: float = 1.0) -> Any:
         return function
 
     return register
+
+
+def error(function: Callable[[Draft], Made]) -> Callable[[Draft], Made]:
+    ERRORS[function.__name__.strip("_")] = function
+    return function
 
 
 @production(4)
@@ -231,3 +239,23 @@ def _scatter_variable(d: Draft) -> Made:
     w = Name(d.rng.choice(d.variables))
     how = d.rng.choice(["scatter_nd_add", "scatter_nd_update"])
     return f"{{0}}.{how}([[0]], {{0}}[1:2])", (w,), ""
+
+
+@error
+def _shapes(d: Draft) -> Made:
+    x, y = d.tensor(), d.tensor()
+    how = d.rng.choice(
+        ["tf.reshape({0}, [7, 11])", "tf.concat([{0}, {1}], 0)", "{0} @ {1}", "{0} + {1}",
+         "tf.stack([{0}, {1}])", "tf.reduce_sum({0}, 5)", "tf.transpose({0}, [1, 2, 0])"]
+    )  # fmt: skip
+    return how, (x, y), "v"
+
+
+@error
+def _asserted(d: Draft) -> Made:
+    x = d.tensor(_is_real)
+    how = d.rng.choice(
+        ["tf.debugging.assert_less({0}, {0})", "tf.debugging.assert_equal({0}, {0} + 1)",
+         "tf.debugging.Assert(tf.size({0}) > 10000, [{0}])"]
+    )  # fmt: skip
+    return how, (x,), ""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 from tests.differential.ir import Name, Operand, Statement
 from tests.differential.tf_draft import Draft, TfProgram
-from tests.differential.tf_grammar import PRODUCTIONS
+from tests.differential.tf_grammar import ERRORS, PRODUCTIONS, Made
 
 _FLOATS = ("float32", "float64")
 _TYPES = (*_FLOATS, "float32", "float32", "int32", "int64", "bool", "bfloat16", "complex64")
@@ -45,13 +46,29 @@ def generate(seed: int, index: int) -> TfProgram:
             break
         (name,) = rng.choices(list(weights), list(weights.values()))
         try:
-            text, operands, makes = PRODUCTIONS[name][0](draft)
+            draft.add(_statement(draft, f"tf.{name}", PRODUCTIONS[name][0]))
         except LookupError:
             continue
-        draft.number += 1
-        target = f"v{draft.number}" if makes else ""
-        draft.add(Statement(text, operands, target, "", (f"tf.{name}",)))
+    if rng.random() < 0.06:
+        _fail(draft)
     return replace(draft.program, result=_result(draft))
+
+
+def _statement(draft: Draft, feature: str, make: Callable[[Draft], Made]) -> Statement:
+    text, operands, makes = make(draft)
+    draft.number += 1
+    target = f"v{draft.number}" if makes else ""
+    return Statement(text, operands, target, "", (feature,))
+
+
+def _fail(draft: Draft) -> None:
+    for _ in range(10):
+        name = draft.rng.choice(list(ERRORS))
+        try:
+            if draft.add_failing(_statement(draft, f"tf.errors.{name}", ERRORS[name])):
+                return
+        except LookupError:
+            continue
 
 
 def _result(draft: Draft) -> Operand:

@@ -21,9 +21,7 @@ def observe_threads(
     def run(number: int) -> None:
         try:
             start.wait(60)
-            found[number] = observe(
-                function, namespace["arguments"], program.parameters, program.calls
-            )
+            found[number] = observe(function, namespace["arguments"], program)
         except BaseException as error:
             raised.append(error)
 

@@ -15,8 +15,8 @@ import warnings
 
 from tests.differential.faults import plant
 from tests.differential.generating import generate
-from tests.differential.judging import Verdict, judge, judge_in
-from tests.differential.messages import Answer, Found, Request, packed, plain, unpacked
+from tests.differential.judging import judge
+from tests.differential.messages import Answer, Request, plain, unpacked
 from tests.sweeping.worker import answers
 
 
@@ -30,37 +30,7 @@ def answer(request: Request) -> Answer:
         except Exception:
             return Answer(invalid=" | ".join(traceback.format_exc().splitlines()[-6:]))
     with plant(request.planted):
-        if mode is not None:
-            verdict = judge_in(program, mode, request.ignored)
-        else:
-            verdict = judge(program, request.count, request.only, request.ignored)
-    return _answer(verdict, sorted(program.used()), len(program.body))
-
-
-def _answer(verdict: Verdict, features: list[str], statements: int) -> Answer:
-    failures = [
-        Found(
-            packed(item.mode),
-            item.mode.name,
-            item.difference.severity,
-            item.difference.kind,
-            str(item.difference),
-            [str(other) for other in item.others[:8]],
-        )
-        for item in verdict.failures
-    ]
-    return Answer(
-        failures,
-        features,
-        verdict.modes,
-        verdict.refused,
-        verdict.torches,
-        verdict.rounding,
-        verdict.raised,
-        verdict.programs,
-        statements,
-        verdict.seconds,
-    )
+        return judge(program, request.count, request.only, request.ignored, mode)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pjrt_bridge.runtime import dispatch
-from pjrt_bridge.torch_interop import segments
+from pjrt_bridge.torch_interop.bind import segments
 from tests.plugins import require_dispatcher
 from tests.torch_interop.faults import Faults
 

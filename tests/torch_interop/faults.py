@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pjrt_bridge.errors import Internal, ResourceExhausted
 from pjrt_bridge.mixed.launch import Path
-from pjrt_bridge.torch_interop import paths
+from pjrt_bridge.torch_interop.bind import paths
 
 When = Literal["put", "start", "end"]
 

@@ -11,8 +11,9 @@ from torch import nn
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.runtime.handles import live
-from pjrt_bridge.torch_interop import compiled_graphs, graphs
-from pjrt_bridge.torch_interop.segments import DeviceSegment
+from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge.torch_interop.bind import graphs
+from pjrt_bridge.torch_interop.bind.segments import DeviceSegment
 from tests.torch_interop.faults import Faults
 from tests.torch_interop.helpers import (
     TRAINING,

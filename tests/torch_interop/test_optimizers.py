@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn, optim
 
-from pjrt_bridge.torch_interop import compiled_graphs, graphs
+from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge.torch_interop.bind import graphs
 from tests.torch_interop.helpers import assert_same, leaves
 
 pytestmark = [

@@ -12,7 +12,7 @@ from typing import Literal
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.placement import source_line
+from pjrt_bridge.torch_interop.nodes import source_line
 
 
 @dataclass(frozen=True)

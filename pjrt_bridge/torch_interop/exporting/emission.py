@@ -14,7 +14,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.exported import Slot, SplitProgram
 from pjrt_bridge.stablehlo.program import Program
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.emit import Argument, Computed, Emitted, emit
+from pjrt_bridge.torch_interop.emit.program import Argument, Computed, Emitted, emit
 from pjrt_bridge.torch_interop.exporting.capture import COPY, Captured
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.tensors import Form, Result

@@ -17,7 +17,7 @@ from pjrt_bridge.torch_interop.exporting.capture import Captured
 from pjrt_bridge.torch_interop.exporting.emission import Borders, whole
 from pjrt_bridge.torch_interop.exporting.splitting import in_parts
 from pjrt_bridge.torch_interop.lowering import registry as portable
-from pjrt_bridge.torch_interop.placement import Placement
+from pjrt_bridge.torch_interop.placement.predicate import Placement
 from pjrt_bridge.torch_interop.randomness import take_keys, use_keys
 
 

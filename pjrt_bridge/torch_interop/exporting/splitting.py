@@ -20,8 +20,8 @@ from pjrt_bridge.exported import Part, Slot, SplitProgram
 from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.partition import Segment
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop import compat, nodes, split
-from pjrt_bridge.torch_interop.emit import Computed
+from pjrt_bridge.torch_interop import compat, nodes
+from pjrt_bridge.torch_interop.emit.program import Computed
 from pjrt_bridge.torch_interop.exporting.emission import (
     Borders,
     Made,
@@ -29,7 +29,8 @@ from pjrt_bridge.torch_interop.exporting.emission import (
     held_by,
 )
 from pjrt_bridge.torch_interop.host_parts import TorchPart
-from pjrt_bridge.torch_interop.placement import is_mutation, source_line
+from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
+from pjrt_bridge.torch_interop.placement import split
 from pjrt_bridge.torch_interop.tensors import Form
 
 Obstacles = Mapping[str, Obstacle]

@@ -17,8 +17,8 @@ from torch.export import ExportedProgram
 
 from pjrt_bridge.errors import NotExportable, OptionError
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.concrete import concrete
 from pjrt_bridge.torch_interop.exporting.capture import Captured
+from pjrt_bridge.torch_interop.passes.concrete import concrete
 
 _ENDLESS = 1 << 60
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any, TypeVar
 
 from pjrt_bridge.errors import PjrtBridgeError
@@ -62,8 +62,9 @@ def lowering(*names: str) -> Callable[[_L], _L]:
 
 @cache
 def _import_families() -> None:
-    for family in iter_modules(import_module(__package__).__path__):
-        import_module(f"{__package__}.{family.name}")
+    package = import_module(__package__)
+    for family in walk_packages(package.__path__, f"{package.__name__}."):
+        import_module(family.name)
 
 
 def find(name: str) -> Lowering | None:

@@ -6,12 +6,12 @@ same numbers. `graphs` puts them in the place of ATen's, with a key for each tha
 torch's generator in every call, and makes arguments of these keys.
 """
 
-from pjrt_bridge.torch_interop.randomness.graphs import (
+from pjrt_bridge.torch_interop.passes.functionalize_rng import (
     drawing as drawing,
 )
-from pjrt_bridge.torch_interop.randomness.graphs import (
+from pjrt_bridge.torch_interop.passes.functionalize_rng import (
     take_keys as take_keys,
 )
-from pjrt_bridge.torch_interop.randomness.graphs import (
+from pjrt_bridge.torch_interop.passes.functionalize_rng import (
     use_keys as use_keys,
 )

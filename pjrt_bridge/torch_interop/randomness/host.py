@@ -17,8 +17,9 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.lowering import registry, threefry
+from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.random import threefry
 from pjrt_bridge.torch_interop.randomness.arrays import ArrayBuilder, array_of, value_of
 
 _BLOCK = 1 << 16

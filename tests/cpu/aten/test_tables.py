@@ -14,8 +14,8 @@ from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.mixed.launch import PATIENCE
 from pjrt_bridge.stablehlo.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.segments import HostSegment
 from pjrt_bridge_cpu.aten import tables
 from pjrt_bridge_cpu.aten.calls import TARGET
 from pjrt_bridge_cpu.aten.rules import FLOAT32, Use

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from pjrt_bridge.torch_interop.lowering import registry
-from pjrt_bridge.torch_interop.lowering.slicing import part, replace_part
+from pjrt_bridge.torch_interop.lowering.shaping.slicing import part, replace_part
 from tests.differential.faults.registry import fault, fault_of
 
 

@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-FAULTS: dict[str, Callable[[], AbstractContextManager[None]]] = {}
-"""By name; each is in place while its context is entered."""
-
-
-WANTED: dict[str, tuple[str, ...]] = {}
-"""For faults of single operators, features of the programs that may show them."""
+Fault = Callable[[], AbstractContextManager[None]]
 
 
-def fault(function: Callable[[], Iterator[None]]) -> Callable[[], AbstractContextManager[None]]:
-    """Register a fault."""
-    made = contextmanager(function)
-    FAULTS[function.__name__] = made
-    return made
+class Registry:
+    """Faults that may be planted.
+
+    Attributes:
+        faults: by name; each is in place while its context is entered.
+        wanted: for faults that not every program may show, features of those that may.
+    """
+
+    def __init__(self) -> None:
+        self.faults: dict[str, Fault] = {}
+        self.wanted: dict[str, tuple[str, ...]] = {}
+
+    def fault(self, function: Callable[[], Iterator[None]]) -> Fault:
+        """Register a fault."""
+        made = contextmanager(function)
+        self.faults[function.__name__] = made
+        return made
+
+    def fault_of(self, *features: str) -> Callable[[Callable[[], Iterator[None]]], Fault]:
+        """Register a fault that only programs with some features may show."""
+
+        def register(function: Callable[[], Iterator[None]]) -> Fault:
+            self.wanted[function.__name__] = features
+            return self.fault(function)
+
+        return register
+
+    def plant(self, name: str) -> AbstractContextManager[None]:
+        """The fault of a name; of no name, none."""
+        return self.faults[name]() if name else nullcontext()
 
 
-def fault_of(
-    *features: str,
-) -> Callable[[Callable[[], Iterator[None]]], Callable[[], AbstractContextManager[None]]]:
-    """Register a fault that only programs with some features may show."""
+TORCH = Registry()
+"""Of the backend of torch.compile."""
 
-    def register(
-        function: Callable[[], Iterator[None]],
-    ) -> Callable[[], AbstractContextManager[None]]:
-        WANTED[function.__name__] = features
-        return fault(function)
-
-    return register
+fault, fault_of, plant = TORCH.fault, TORCH.fault_of, TORCH.plant
+FAULTS, WANTED = TORCH.faults, TORCH.wanted

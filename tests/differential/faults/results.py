@@ -9,9 +9,10 @@ from unittest import mock
 
 import torch
 
-from pjrt_bridge.torch_interop import compat, graphs, specialize
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.bind import graphs, specialize
 from pjrt_bridge.torch_interop.compiler import Compiler
-from pjrt_bridge.torch_interop.randomness import graphs as draws
+from pjrt_bridge.torch_interop.passes import functionalize_rng as draws
 from tests.differential.faults.registry import fault, fault_of
 
 Change = Callable[[str, list[Any], list[Any]], list[Any]]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tests.differential.draft import COMPLEX, FLOATS, HALF, INTEGERS, Draft
+from tests.differential.grammar.containers import contain
 from tests.differential.ir import Code, Name, Operand, Statement
 
 NUMBERS = {
@@ -83,6 +84,8 @@ def make(draft: Draft, dtypes: list[torch.dtype], training: bool) -> None:
         draft.prepare(Statement("positions(({0},), 2, {1})", (Name("s"), 3), "p"))
         draft.parameters.append("p")
         draft.features.add("arguments.positions")
+    if rng.random() < 0.2:
+        contain(draft)
     draft.visible += draft.parameters
     draft.parameters += [name for name in draft.columns if name in NUMBERS]
     draft.features |= {f"numbers.{name}" for name in draft.columns if name in NUMBERS}
@@ -97,7 +100,7 @@ def _shape(rng: random.Random) -> tuple[Operand, ...]:
     return rng.choice(options)
 
 
-_WAYS = {
+WAYS = {
     "plain": 7,
     "offset": 3,
     "transposed": 3,
@@ -110,6 +113,7 @@ _WAYS = {
     "of_other": 2,
     "non_leaf": 1,
 }
+"""How a tensor lies in memory, with weights."""
 
 
 def _one(
@@ -118,7 +122,7 @@ def _one(
     rng = draft.rng
     name, base = f"x{number}", f"b{number}"
     differentiable = training and (dtype.is_floating_point) and rng.random() < 0.8
-    way = rng.choices(list(_WAYS), list(_WAYS.values()))[0]
+    way = rng.choices(list(WAYS), list(WAYS.values()))[0]
     maker = "numbers"
     if dtype.is_floating_point and rng.random() < 0.1:
         maker = "special"

@@ -1,0 +1,1 @@
+"""One StableHLO program of one ATen graph, node by node."""

@@ -1,0 +1,193 @@
+"""One node of an ATen graph, or a graph within a node, as StableHLO."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.errors import ProgramError, UnsupportedDtype
+from pjrt_bridge.stablehlo import Builder
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.registry import Lowering, NoLowering, NotLowerable
+from pjrt_bridge.torch_interop.passes.concrete import concrete
+
+Lookup = Callable[[str], Lowering | None]
+"""Finds the lowering of an operator for one plugin."""
+
+
+def lower(
+    builder: Builder,
+    lookup: Lookup,
+    node: fx.Node,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    outputs: Sequence[TensorType | None],
+    contiguous_inputs: bool,
+) -> Value | tuple[Value | None, ...]:
+    """Emit one node; its value, or its values where the operator returns several.
+
+    Raises:
+        NotLowerable: there is no lowering, it refused, or it broke torch's promise.
+    """
+    if _gives_nothing(node, outputs):
+        empty = [_empty(builder, item) for item in outputs]
+        return tuple(empty) if isinstance(compat.promise(node), (tuple, list)) else empty[0]
+    lowering = lookup(compat.name_of(node.target))
+    if lowering is None:
+        raise NoLowering("no lowering to StableHLO exists for this operator")
+    context = Context(
+        builder,
+        outputs,
+        contiguous_inputs=contiguous_inputs,
+        inline=partial(inline, builder, lookup),
+        alike=partial(_alike, node),
+    )
+    try:
+        result = lowering(context, *args, **kwargs)
+    except NotLowerable:
+        raise
+    except ProgramError as error:
+        raise NotLowerable(f"its lowering emits an invalid operation: {error}") from error
+    except Exception as error:
+        # A lowering that breaks on an argument it did not expect costs one node, not the model.
+        raise NotLowerable(f"its lowering failed: {type(error).__name__}: {error}") from error
+    several = isinstance(compat.promise(node), (tuple, list))
+    values = tuple(result) if several and isinstance(result, Sequence) else (result,)
+    _check_promise(values, outputs)
+    return values if several else values[0]  # type: ignore[return-value]
+
+
+def _gives_nothing(node: fx.Node, outputs: Sequence[TensorType | None]) -> bool:
+    """Whether results of ATen's have no elements: what computes them does not matter."""
+    if not isinstance(node.target, compat.OpOverload) or node.target.namespace != "aten":
+        return False
+    if not outputs or any(item is None or item.size for item in outputs):
+        return False
+    # What is lowered for one size of a call has to do for the others.
+    return not compat.is_symbolic(compat.promise(node))
+
+
+def _empty(builder: Builder, promised: TensorType | None) -> Value:
+    assert promised is not None
+    return builder.full(promised.shape, 0, promised.dtype)
+
+
+def _alike(node: fx.Node) -> int:
+    return len(node.graph.find_nodes(op=node.op, target=node.target, sort=False))
+
+
+def inline(
+    builder: Builder, lookup: Lookup, module: fx.GraphModule, arguments: Sequence[Any]
+) -> tuple[Any, ...]:
+    """Emit a graph that belongs to a higher-order operator, where it is called.
+
+    Args:
+        builder: emits, into the region that is being written.
+        lookup: finds the lowerings of its operators.
+        module: a functional ATen graph.
+        arguments: values, and numbers, for its placeholders.
+
+    Returns:
+        Its outputs: values, and what is none.
+
+    Raises:
+        NotLowerable: a node in it cannot be lowered; the reason names it.
+    """
+    if any(compat.is_symbolic(compat.promise(node)) for node in module.graph.nodes):
+        module = concrete(module, [_example(argument) for argument in arguments])
+    values: dict[fx.Node, Any] = {}
+    given = iter(arguments)
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = next(given)
+        elif node.op == "get_attr":
+            values[node] = compat.promise(node)
+            if isinstance(values[node], torch.Tensor):
+                raise NotLowerable("a graph within it holds a tensor that is no argument")
+        elif node.op == "output":
+            outputs = compat.substitute(node.args[0], values)
+            return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+        elif node.target is operator.getitem:
+            source, index = compat.substitute(node.args, values)
+            values[node] = source[index]
+        else:
+            values[node] = _within(builder, lookup, node, values)
+    raise NotLowerable("a graph within it has no output")
+
+
+def _within(builder: Builder, lookup: Lookup, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+    args, kwargs = compat.substitute((node.args, node.kwargs), values)
+    try:
+        outputs = tensor_types(compat.promise(node))
+        contiguous = has_contiguous_inputs(node)
+        return lower(builder, lookup, node, args, kwargs, outputs, contiguous)
+    except (NotLowerable, UnsupportedDtype) as error:
+        raise NotLowerable(f"{compat.label(node.target)} within it: {error}") from error
+
+
+def _example(argument: Any) -> Any:
+    """A tensor like a value; its memory is never touched."""
+    if not isinstance(argument, Value):
+        return argument
+    name = argument.dtype.torch
+    assert name is not None
+    return torch.empty(argument.shape, dtype=getattr(torch, name))
+
+
+def _check_promise(values: Sequence[Any], outputs: Sequence[TensorType | None]) -> None:
+    for index, (value, promised) in enumerate(zip(values, outputs, strict=False)):
+        found = value.type if isinstance(value, Value) else value
+        if promised is not None and found != promised:
+            raise NotLowerable(
+                f"its lowering gives {found} for output {index}, torch promises {promised}"
+            )
+    if len(values) != len(outputs):
+        raise NotLowerable(f"its lowering gives {len(values)} outputs, not {len(outputs)}")
+
+
+def tensor_types(promise: Any) -> tuple[TensorType | None, ...]:
+    """Types of a node's outputs; None for what is no tensor.
+
+    Raises:
+        NotLowerable: symbolic sizes, or a tensor that is not strided.
+        UnsupportedDtype: an element type without a PJRT counterpart.
+    """
+    several = promise if isinstance(promise, (tuple, list)) else (promise,)
+    return tuple(tensor_type(item) for item in several)
+
+
+def tensor_type(promise: Any) -> TensorType | None:
+    """Type of one output; see `tensor_types`."""
+    if compat.is_symbolic(promise):
+        raise NotLowerable("its shape is only known in a call")
+    if not isinstance(promise, torch.Tensor):
+        return None
+    if promise.layout is not torch.strided:
+        raise NotLowerable(f"a tensor of layout {promise.layout} has no StableHLO type")
+    if promise.device.type != "cpu":
+        raise NotLowerable(f"a tensor on device {promise.device} cannot be shared with the plugin")
+    return TensorType(tuple(promise.shape), dtypes.from_torch(promise.dtype))
+
+
+def has_contiguous_inputs(node: fx.Node) -> bool:
+    """Whether every tensor that the node reads is all of its memory, row-major."""
+    return all(map(_is_row_major, map(compat.promise, node.all_input_nodes)))
+
+
+def _is_row_major(promise: Any) -> bool:
+    if not isinstance(promise, torch.Tensor):
+        return True
+    offset = promise.storage_offset()
+    if compat.is_symbolic(offset) or offset != 0:
+        return False
+    known: torch.Tensor = compat.stand_in(promise)
+    return known.is_contiguous()

@@ -1,0 +1,340 @@
+"""Writing at positions that are computed: index_put, scatter and the derivatives of reading.
+
+ATen semantics kept: accumulation adds every update, in float32 for half precision, rounded once;
+without accumulation the last of several updates to one place is unspecified, as in eager. A
+position out of range, an error in eager, is ignored (StableHLO spec, "scatter"). A mask with a
+value that does not depend on the number of hits is a selection.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.torch_interop.lowering.context import (
+    BOOL,
+    INT64,
+    Context,
+    Operand,
+    Scalar,
+    axis,
+    compute_type,
+    highest,
+    lowest,
+)
+from pjrt_bridge.torch_interop.lowering.indexing.reading import Places, from_front
+from pjrt_bridge.torch_interop.lowering.math.elementwise import divide_down
+from pjrt_bridge.torch_interop.lowering.math.scan import scan
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.lowering.shaping.shape import part
+from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
+
+Combine = Callable[[Value, Value], Value]
+
+
+def _replace(_: Value, update: Value) -> Value:
+    return update
+
+
+def _scatter(
+    c: Context, x: Value, positions: Value, updates: Value, combine: Combine, **numbers: Any
+) -> Value:
+    """One-operand scatter with the index vectors in the last dimension of `positions`."""
+    (out,) = c.b.scatter(
+        [x],
+        positions,
+        [updates],
+        lambda old, new: combine(old[0], new[0]),
+        index_vector_dim=positions.rank - 1,
+        **numbers,
+    )
+    return out
+
+
+@lowering("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(
+    c: Context,
+    x: Value,
+    indices: Sequence[Value | None],
+    values: Value,
+    accumulate: bool = False,
+) -> Value:
+    """`x` with `x[indices]` set to, or increased by, the broadcast values."""
+    if any(index is not None and index.dtype.is_bool for index in indices):
+        return _put_where(c, x, indices, values, accumulate)
+    places = Places(c, x, indices)
+    if math.prod(places.shape) == 0:
+        return x
+    kind = compute_type(x.dtype) if accumulate else x.dtype
+    updated = _scatter(
+        c,
+        c.cast(x, kind),
+        places.positions,
+        c.operand(values, kind, places.shape),
+        c.b.add if accumulate else _replace,
+        update_window_dims=places.window_dims,
+        inserted_window_dims=places.dims,
+        scatter_dims_to_operand_dims=places.dims,
+    )
+    return c.result(updated)
+
+
+def _put_where(
+    c: Context, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool
+) -> Value:
+    chosen = [(d, index) for d, index in enumerate(indices) if index is not None]
+    start, mask = chosen[0]
+    if len(chosen) > 1:
+        raise NotLowerable("index_put with a mask beside other indices")
+    rest = x.shape[start + mask.rank :]
+    leading = max(values.rank - len(rest), 0)
+    if any(n != 1 for n in values.shape[:leading]):
+        raise NotLowerable("index_put with a mask and one value per hit")
+    update = c.operand(c.reshape(values, values.shape[leading:]), x.dtype, x.shape)
+    hit = c.b.broadcast_in_dim(mask, x.shape, tuple(range(start, start + mask.rank)))
+    return c.b.select(hit, c.b.add(x, update) if accumulate else update, x)
+
+
+@lowering("aten.scatter.src", "aten.scatter.value")
+def scatter(c: Context, x: Value, dim: int, index: Value, src: Operand) -> Value:
+    """`out[index[i][j]][j] = src[i][j]` for dim 0, over a copy of `x`."""
+    return c.result(scatter_along(c, x, dim, index, src, _replace))
+
+
+@lowering("aten.scatter.reduce", "aten.scatter.value_reduce")
+def scatter_with(
+    c: Context, x: Value, dim: int, index: Value, src: Operand, *, reduce: str
+) -> Value:
+    """The same, combined with what is there: "add" or "multiply"."""
+    combine = c.b.add if reduce == "add" else c.b.multiply
+    return c.result(scatter_along(c, c.widen(x), dim, index, src, combine))
+
+
+@lowering("aten.scatter_add.default")
+def scatter_add(c: Context, x: Value, dim: int, index: Value, src: Value) -> Value:
+    """The same, added to what is there."""
+    return c.result(scatter_along(c, c.widen(x), dim, index, src, c.b.add))
+
+
+def scatter_along(
+    c: Context, x: Value, dim: int, index: Value, src: Operand, combine: Combine
+) -> Value:
+    """Scatter along one dimension, in the type of `x`; `index` may be smaller elsewhere."""
+    if index.size == 0:
+        return x
+    shape = x.shape
+    if x.rank == 0 or index.rank == 0:
+        x, index = c.reshape(x, (x.size,)), c.reshape(index, (index.size,))
+        src = c.reshape(src, (src.size,)) if isinstance(src, Value) else src
+    at = axis(dim, x.rank)
+    others = [d for d in range(x.rank) if d != at]
+    covered, update = x, src
+    for d in range(x.rank):
+        if d != at:
+            covered = part(c, covered, d, 0, index.shape[d])
+        if isinstance(update, Value):
+            update = part(c, update, d, 0, index.shape[d])
+    written = _scatter(
+        c,
+        covered,
+        c.reshape(index, (*index.shape, 1)),
+        c.operand(update, x.dtype, index.shape),
+        combine,
+        update_window_dims=[],
+        inserted_window_dims=[at],
+        scatter_dims_to_operand_dims=[at],
+        input_batching_dims=others,
+        scatter_indices_batching_dims=others,
+    )
+    if written.shape != x.shape:
+        written = c.b.dynamic_update_slice(x, written, [c.full((), 0, INT64)] * x.rank)
+    return c.reshape(written, shape)
+
+
+@lowering("aten.scatter_reduce.two")
+def scatter_reduce(
+    c: Context,
+    x: Value,
+    dim: int,
+    index: Value,
+    src: Value,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Value:
+    """Combined by sum, prod, mean, amax or amin; without `x` itself where something arrives."""
+    b = c.b
+    base = c.widen(x)
+    starts: dict[str, tuple[Scalar, Combine]] = {
+        "sum": (0, b.add),
+        "mean": (0, b.add),
+        "prod": (1, b.multiply),
+        "amax": (lowest(base.dtype), b.maximum),
+        "amin": (highest(base.dtype), b.minimum),
+    }
+    start, combine = starts[reduce]
+    if not include_self:
+        base = scatter_along(c, base, dim, index, start, _replace)
+    total = scatter_along(c, base, dim, index, src, combine)
+    if reduce == "mean":
+        own = c.full(x.shape, 1, INT64)
+        if not include_self:
+            own = scatter_along(c, own, dim, index, 0, _replace)
+        count = scatter_along(c, own, dim, index, 1, b.add)
+        count = b.maximum(count, c.full(x.shape, 1, INT64))
+        divide = b.divide if total.dtype.is_float else partial(divide_down, b)
+        total = divide(total, c.cast(count, total.dtype))
+    return c.result(total)
+
+
+@lowering("aten.index_reduce.default")
+def index_reduce(
+    c: Context,
+    x: Value,
+    dim: int,
+    index: Value,
+    source: Value,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Value:
+    """The same with whole slices of `source`."""
+    each = index if source.rank == 0 else c.along(index, source.shape, axis(dim, source.rank))
+    return scatter_reduce(c, x, dim, each, source, reduce, include_self=include_self)
+
+
+@lowering("aten.index_add.default")
+def index_add(
+    c: Context, x: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1
+) -> Value:
+    """Slices of `alpha * source` added at the positions along `dim`."""
+    base = c.widen(x)
+    update = c.cast(source, base.dtype)
+    if alpha != 1:
+        update = c.b.multiply(update, c.full(update.shape, alpha, update.dtype))
+    return c.result(_write_slices(c, base, dim, index, update, c.b.add))
+
+
+@lowering("aten.index_copy.default")
+def index_copy(c: Context, x: Value, dim: int, index: Value, source: Value) -> Value:
+    """Slices of `source` written at the positions along `dim`."""
+    return c.result(_write_slices(c, x, dim, index, source, _replace))
+
+
+def _write_slices(
+    c: Context, x: Value, dim: int, index: Value, update: Value, combine: Combine
+) -> Value:
+    line = x if x.rank else c.reshape(x, (1,))
+    at = axis(dim, line.rank)
+    positions = c.reshape(index, (index.size, 1))
+    written = _scatter(
+        c,
+        line,
+        positions,
+        c.reshape(update, (*line.shape[:at], index.size, *line.shape[at + 1 :])),
+        combine,
+        update_window_dims=[d for d in range(line.rank) if d != at],
+        inserted_window_dims=[at],
+        scatter_dims_to_operand_dims=[at],
+    )
+    return c.reshape(written, x.shape)
+
+
+@lowering("aten.embedding_dense_backward.default")
+def embedding_dense_backward(
+    c: Context,
+    grad: Value,
+    indices: Value,
+    num_weights: int,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> Value:
+    """The rows' gradients summed per index; the row `padding_idx` gets none."""
+    b = c.b
+    count, width = indices.size, grad.shape[-1]
+    rows = c.reshape(c.cast(indices, INT64), (count, 1))
+    updates = c.reshape(c.widen(grad), (count, width))
+    if scale_grad_by_freq:
+        ones = c.full((count, 1), 1, updates.dtype)
+        table = c.full((num_weights, 1), 0, updates.dtype)
+        places = c.reshape(rows, (count,))
+        frequency = take(c, into_rows(c, table, places, ones, b.add), places, 0)
+        updates = b.divide(updates, c.broadcast(frequency, updates.shape))
+    padding = b.compare(rows, c.full(rows.shape, padding_idx, INT64), "EQ")
+    zero = c.full(updates.shape, 0, updates.dtype)
+    updates = b.select(c.broadcast(padding, updates.shape), zero, updates)
+    table = c.full((num_weights, width), 0, updates.dtype)
+    return c.result(into_rows(c, table, c.reshape(rows, (count,)), updates, b.add))
+
+
+def into_rows(c: Context, table: Value, rows: Value, updates: Value, combine: Combine) -> Value:
+    """A matrix with the updates (one a row number) combined with its rows; -1 is dropped."""
+    return _scatter(
+        c,
+        table,
+        c.reshape(rows, (rows.size, 1)),
+        updates,
+        combine,
+        update_window_dims=[1],
+        inserted_window_dims=[0],
+        scatter_dims_to_operand_dims=[0],
+    )
+
+
+@lowering("aten.masked_scatter.default")
+def masked_scatter(c: Context, x: Value, mask: Value, source: Value) -> Value:
+    """The k-th hit of the mask, row-major, replaced by the k-th element of `source`."""
+    b = c.b
+    hit = c.reshape(c.broadcast(c.cast(mask, BOOL), c.output.shape), (c.output.size,))
+    if hit.size == 0 or source.size == 0:
+        return c.broadcast(x, c.output.shape)
+    rank = b.subtract(scan(c, c.cast(hit, INT64), 0, 0, b.add), c.full(hit.shape, 1, INT64))
+    arriving = take(c, c.reshape(source, (source.size,)), rank, 0)
+    base = c.reshape(c.broadcast(x, c.output.shape), hit.shape)
+    return c.reshape(b.select(hit, arriving, base), c.output.shape)
+
+
+@lowering("aten.masked_scatter_backward.default")
+def masked_scatter_backward(c: Context, grad: Value, mask: Value, sizes: Sequence[int]) -> Value:
+    """The gradient of the source: the k-th hit's gradient at place k, zeros behind the last."""
+    b = c.b
+    source = c.zeros(0)
+    flat = (math.prod(grad.shape),)
+    if source.size == 0 or flat[0] == 0:
+        return source
+    hit = c.reshape(c.broadcast(c.cast(mask, BOOL), grad.shape), flat)
+    rank = b.subtract(scan(c, c.cast(hit, INT64), 0, 0, b.add), c.full(flat, 1, INT64))
+    place = b.select(hit, rank, c.full(flat, source.size, INT64))
+    base = c.reshape(source, (source.size,))
+    return c.reshape(_put_flat(c, base, place, c.reshape(grad, flat), _replace), source.shape)
+
+
+@lowering("aten.put.default")
+def put(c: Context, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    """`source` written, or added, at row-major positions; negative ones count from the end."""
+    if index.size == 0:
+        return x
+    base = c.widen(x) if accumulate else x
+    line, places = (base.size,), (index.size,)
+    position = c.reshape(from_front(c, index, x.size), places)
+    update = c.reshape(c.cast(source, base.dtype), places)
+    combine = c.b.add if accumulate else _replace
+    return c.result(
+        c.reshape(_put_flat(c, c.reshape(base, line), position, update, combine), x.shape)
+    )
+
+
+def _put_flat(c: Context, x: Value, positions: Value, updates: Value, combine: Combine) -> Value:
+    return _scatter(
+        c,
+        x,
+        c.reshape(positions, (positions.size, 1)),
+        updates,
+        combine,
+        update_window_dims=[],
+        inserted_window_dims=[0],
+        scatter_dims_to_operand_dims=[0],
+    )

@@ -1,0 +1,99 @@
+"""The order of elements, as unsigned integers, and sorted places, which are found by it.
+
+A comparison of floats that puts NaN last is a function to a compiler. An element and its place in
+one unsigned integer need one plain comparison of one array, for which compilers have sorts of
+their own, and no two of them are equal, so that every sort is stable.
+"""
+
+from __future__ import annotations
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.torch_interop.lowering.context import INT32, Context
+from pjrt_bridge.torch_interop.lowering.indexing.reading import gather_along
+
+UINT32 = dtypes.of("uint32")
+UINT64 = dtypes.of("uint64")
+
+_LOW = (1 << 32) - 1
+_INFINITY = {32: 0x7F800000, 64: 0x7FF0000000000000}
+
+
+def fits_a_word(x: Value) -> bool:
+    """Whether the order of the elements takes 32 bits."""
+    return x.dtype.bits <= 32
+
+
+def ranks(c: Context, x: Value) -> Value:
+    """Unsigned integers, 32 or 64 bits wide, in the order of the elements.
+
+    Equal elements have equal ones, -0.0 and 0.0 too; NaN have the largest, which no number has.
+    """
+    b = c.b
+    kind = UINT32 if fits_a_word(x) else UINT64
+    if not x.dtype.is_float:
+        if x.dtype.is_signed_integer:
+            wide = c.cast(x, dtypes.of(f"int{kind.bits}"))
+            sign = b.full(x.shape, 1 << (kind.bits - 1), kind)
+            return b.xor(b.bitcast_convert(wide, kind), sign)
+        return c.cast(x, kind)
+    wide = c.widen(x)
+    # By their bits: processors may take a subnormal number for 0.
+    bits, zero = b.bitcast_convert(wide, kind), b.full(x.shape, 0, kind)
+    sign = b.full(x.shape, 1 << (kind.bits - 1), kind)
+    infinity = b.full(x.shape, _INFINITY[kind.bits], kind)
+    nan = b.compare(b.and_(bits, b.not_(sign)), infinity, "GT")
+    bits = b.select(b.compare(bits, sign, "EQ"), zero, bits)
+    ordered = b.select(b.compare(bits, sign, "GE"), b.not_(bits), b.xor(bits, sign))
+    return b.select(nan, b.not_(zero), ordered)
+
+
+def sorted_places(c: Context, x: Value, dim: int, *, descending: bool = False) -> Value:
+    """Where along `dim` the elements in their order are, as int32; NaN are the largest.
+
+    `x` is not empty, and has that dimension.
+    """
+    found = ranks(c, x)
+    if descending:
+        found = c.b.not_(found)
+    return places_by_words(c, (found,) if fits_a_word(x) else _halves(c, found), dim)
+
+
+def places_by_words(c: Context, words: tuple[Value, ...], dim: int) -> Value:
+    """Places along `dim` in the order of uint32 words, the most significant ones first.
+
+    Word by word from the last one on, which is right because each of these sorts is stable.
+    """
+    *others, last = words
+    places = _places(c, last, dim)
+    for word in reversed(others):
+        then = _places(c, gather_along(c, word, dim, places), dim)
+        places = gather_along(c, places, dim, then)
+    return places
+
+
+def _places(c: Context, word: Value, dim: int) -> Value:
+    b = c.b
+    (found,) = b.sort(
+        [_with_place(c, word, dim)], dim, lambda left, right: b.compare(left[0], right[0], "LT")
+    )
+    return _place(c, found)
+
+
+def _with_place(c: Context, word: Value, dim: int) -> Value:
+    b = c.b
+    high = b.shift_left(b.convert(word, UINT64), b.full(word.shape, 32, UINT64))
+    return b.or_(high, b.iota(word.shape, dim, UINT64))
+
+
+def _place(c: Context, found: Value) -> Value:
+    low, _ = reversed(_halves(c, found))
+    return c.b.convert(low, INT32)
+
+
+def _halves(c: Context, x: Value) -> tuple[Value, Value]:
+    """The high and the low words."""
+    b = c.b
+    high = b.shift_right_logical(x, b.full(x.shape, 32, UINT64))
+    low = b.and_(x, b.full(x.shape, _LOW, UINT64))
+    return b.convert(high, UINT32), b.convert(low, UINT32)

@@ -1,0 +1,81 @@
+"""Powers.
+
+ATen semantics kept: integer powers wrap; a negative integer power of an integer is 0 unless the
+base is 1 or -1; half precision is computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar
+from pjrt_bridge.torch_interop.lowering.math.elementwise import reciprocal
+from pjrt_bridge.torch_interop.lowering.registry import lowering
+
+
+@lowering("aten.pow.Tensor_Scalar")
+def power_scalar(c: Context, x: Value, exponent: Scalar) -> Value:
+    """Powers with ATen's own short cuts: 0.5 is a square root, 2 a product, -1 a reciprocal."""
+    b = c.b
+    (base,) = c.arithmetic(x)
+    if exponent == 0:
+        return c.full(base.shape, 1, c.output.dtype)
+    if base.dtype.is_float and exponent in (0.5, -0.5):
+        return c.result(b.sqrt(base) if exponent == 0.5 else b.rsqrt(base))
+    few = exponent in (1, 2, 3) or (exponent in (-1, -2) and base.dtype.is_float)
+    if few or (base.dtype.is_integer and exponent.real > 0):
+        product = _product(b, base, abs(int(exponent.real)))
+        return c.result(product if exponent.real > 0 else reciprocal(b, product))
+    # ATen rounds the exponent to the output's type, unlike other numbers.
+    rounded = c.cast(c.full(base.shape, exponent, c.output.dtype), base.dtype)
+    return c.result(_power(b, base, rounded))
+
+
+@lowering("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def power(c: Context, x: Operand, exponent: Value) -> Value:
+    """Powers; a negative integer power of an integer is 0 unless the base is 1 or -1."""
+    base, raised = c.arithmetic(x, exponent)
+    return c.result(_power(c.b, base, raised))
+
+
+def _product(b: Builder, factor: Value, count: int) -> Value:
+    """`count` times the factor, by squaring; `count` is at least 1."""
+    if count == 1:
+        return factor
+    half = _product(b, b.multiply(factor, factor), count // 2)
+    return b.multiply(half, factor) if count % 2 else half
+
+
+def _power(b: Builder, base: Value, exponent: Value) -> Value:
+    if base.dtype.is_complex:
+        zero = b.full(base.shape, 0, base.dtype)
+        grows = b.compare(b.real(exponent), b.real(zero), "GT")
+        vanishes = b.and_(b.compare(base, zero, "EQ"), grows)
+        return b.select(vanishes, zero, b.power(base, exponent))
+    if not base.dtype.is_integer:
+        return b.power(base, exponent)
+    if base.dtype.is_unsigned_integer:
+        return _integer_power(b, base, exponent)
+    zero, one = b.full(base.shape, 0, base.dtype), b.full(base.shape, 1, base.dtype)
+    unit = b.compare(b.abs(base), one, "EQ")
+    vanishes = b.and_(b.compare(exponent, zero, "LT"), b.not_(unit))
+    return b.select(vanishes, zero, _integer_power(b, base, b.abs(exponent)))
+
+
+def _integer_power(b: Builder, base: Value, exponent: Value) -> Value:
+    """By squaring, until no exponent has a bit left; XLA's own looks at six bits only."""
+    zero, one = b.full(base.shape, 0, base.dtype), b.full(base.shape, 1, base.dtype)
+
+    def left(carried: tuple[Value, ...]) -> Value:
+        unfinished = b.compare(carried[1], zero, "NE")
+        return b.reduce_or(unfinished, tuple(range(base.rank)))
+
+    def step(carried: tuple[Value, ...]) -> tuple[Value, ...]:
+        square, exponent, product = carried
+        odd = b.compare(b.and_(exponent, one), one, "EQ")
+        return (
+            b.multiply(square, square),
+            b.shift_right_logical(exponent, one),
+            b.select(odd, b.multiply(product, square), product),
+        )
+
+    return b.while_((base, exponent, one), left, step)[2]

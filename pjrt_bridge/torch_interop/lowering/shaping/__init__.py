@@ -1,0 +1,1 @@
+"""New tensors, views of all elements, and parts at static positions."""

@@ -1,0 +1,252 @@
+"""Parts of a tensor at static positions: slices, splits, diagonals, windows, strided views.
+
+ATen semantics kept: `slice` clamps its bounds as Python does, `select` does not; the `*_scatter`
+forms give a new value with one part replaced. `as_strided` addresses memory, so it needs inputs
+that lie row-major there (`Context.contiguous_inputs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.torch_interop.lowering.context import BOOL, INT64, Context, axis
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.lowering.shaping.shape import part, transpose_to
+
+
+@lowering("aten.slice.Tensor", "aten.slice_copy.Tensor")
+def slice_(
+    c: Context,
+    x: Value,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Value:
+    """`x[..., start:end:step]` along `dim`, step > 0."""
+    at = axis(dim, x.rank)
+    first, stop, _ = slice(start, end).indices(x.shape[at])
+    return part(c, x, at, first, max(first, stop), step)
+
+
+@lowering("aten.narrow_copy.default")
+def narrow_copy(c: Context, x: Value, dim: int, start: int, length: int) -> Value:
+    """`x[..., start:start + length]` along `dim`."""
+    at = axis(dim, x.rank)
+    first = start + x.shape[at] if start < 0 else start
+    return part(c, x, at, first, first + length)
+
+
+@lowering("aten.slice_scatter.default")
+def slice_scatter(
+    c: Context,
+    x: Value,
+    src: Value,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Value:
+    """`x` with the slice replaced by `src`."""
+    at = axis(dim, x.rank)
+    first, stop, _ = slice(start, end).indices(x.shape[at])
+    count = len(range(first, stop, step))
+    if count == 0:
+        return x
+    source = c.broadcast(c.cast(src, x.dtype), (*x.shape[:at], count, *x.shape[at + 1 :]))
+    if step == 1:
+        return replace_part(c, x, source, at, first)
+    return _overlay(c, x, source, {at: (first, step)})
+
+
+def replace_part(c: Context, x: Value, source: Value, dim: int, start: int) -> Value:
+    """`x` with `source` laid over it from `start` on along one dimension."""
+    if source.shape == x.shape:
+        return source
+    starts = [c.full((), start if d == dim else 0, INT64) for d in range(x.rank)]
+    return c.b.dynamic_update_slice(x, source, starts)
+
+
+def _overlay(c: Context, x: Value, source: Value, places: dict[int, tuple[int, int]]) -> Value:
+    """`x` with `source` at start and step per dimension, through a mask of the same padding."""
+    low, high, interior = [0] * x.rank, [0] * x.rank, [0] * x.rank
+    for d, (start, step) in places.items():
+        span = (source.shape[d] - 1) * step + 1
+        low[d], interior[d], high[d] = start, step - 1, x.shape[d] - start - span
+
+    def padded(v: Value) -> Value:
+        return c.b.pad(v, c.full((), 0, v.dtype), low, high, interior)
+
+    mask = padded(c.full(source.shape, True, BOOL))
+    return c.b.select(mask, padded(source), x)
+
+
+@lowering("aten.select.int", "aten.select_copy.int")
+def select(c: Context, x: Value, dim: int, index: int) -> Value:
+    """`x[..., index]` along `dim`, without that dimension."""
+    at = axis(dim, x.rank)
+    first = index % x.shape[at]
+    return c.reshape(part(c, x, at, first, first + 1), c.output.shape)
+
+
+@lowering("aten.select_scatter.default")
+def select_scatter(c: Context, x: Value, src: Value, dim: int, index: int) -> Value:
+    """`x` with one position along `dim` replaced by `src`."""
+    at = axis(dim, x.rank)
+    source = c.reshape(c.cast(src, x.dtype), (*x.shape[:at], 1, *x.shape[at + 1 :]))
+    return replace_part(c, x, source, at, index % x.shape[at])
+
+
+@lowering("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default")
+def split_with_sizes(
+    c: Context, x: Value, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Value, ...]:
+    """Consecutive pieces of the given sizes."""
+    at = axis(dim, x.rank)
+    pieces, start = [], 0
+    for size in split_sizes:
+        pieces.append(part(c, x, at, start, start + size))
+        start += size
+    return tuple(pieces)
+
+
+@lowering("aten.split.Tensor", "aten.split_copy.Tensor")
+def split(c: Context, x: Value, split_size: int, dim: int = 0) -> tuple[Value, ...]:
+    """Consecutive pieces of `split_size`, the last perhaps smaller."""
+    length = x.shape[axis(dim, x.rank)]
+    starts = range(0, length, split_size) if length else [0]
+    return split_with_sizes(c, x, [min(split_size, length - s) for s in starts], dim)
+
+
+@lowering("aten.unbind.int", "aten.unbind_copy.int")
+def unbind(c: Context, x: Value, dim: int = 0) -> tuple[Value, ...]:
+    """Every position along `dim`, without that dimension."""
+    at = axis(dim, x.rank)
+    shape = (*x.shape[:at], *x.shape[at + 1 :])
+    return tuple(c.reshape(part(c, x, at, i, i + 1), shape) for i in range(x.shape[at]))
+
+
+@lowering("aten.diagonal.default", "aten.diagonal_copy.default")
+def diagonal(c: Context, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """The elements with `index2 - index1 == offset`, in a new last dimension."""
+    rows, columns = axis(dim1, x.rank), axis(dim2, x.rank)
+    others = [d for d in range(x.rank) if d not in (rows, columns)]
+    count = c.output.shape[-1]
+    if count == 0:
+        return c.zeros(0)
+    square = part(c, x, rows, max(-offset, 0), max(-offset, 0) + count)
+    square = part(c, square, columns, max(offset, 0), max(offset, 0) + count)
+    square = transpose_to(c, square, [*others, rows, columns])
+    # In a flattened square the diagonal is every (count + 1)-th element.
+    flat = c.reshape(square, (*square.shape[:-2], count * count))
+    return part(c, flat, flat.rank - 1, 0, count * count, count + 1)
+
+
+@lowering("aten.diagonal_scatter.default")
+def diagonal_scatter(
+    c: Context, x: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    """`x` with its diagonal replaced by `src`."""
+    rows, columns = axis(dim1, x.rank), axis(dim2, x.rank)
+    others = [d for d in range(x.rank) if d not in (rows, columns)]
+    # The k-th element lies in row k of an upper and in column k of a lower diagonal.
+    anchor = rows if offset >= 0 else columns
+    pad = x.shape[anchor] - src.shape[-1]
+    zero = c.full((), 0, x.dtype)
+    padded = c.b.pad(c.cast(src, x.dtype), zero, [0] * src.rank, [*[0] * (src.rank - 1), pad])
+    laid = c.b.broadcast_in_dim(padded, x.shape, (*others, anchor))
+    row, column = (c.b.iota(x.shape, d, INT64) for d in (rows, columns))
+    shifted = c.b.add(row, c.full(x.shape, offset, INT64))
+    return c.b.select(c.b.compare(column, shifted, "EQ"), laid, x)
+
+
+@lowering("aten.unfold.default", "aten.unfold_copy.default")
+def unfold(c: Context, x: Value, dimension: int, size: int, step: int) -> Value:
+    """Windows of `size` every `step` along `dimension`, their elements in a new last dimension."""
+    if x.rank == 0:
+        return c.reshape(x, c.output.shape)
+    at = axis(dimension, x.rank)
+    count = c.output.shape[at]
+    starts = _ramp(c, (count, size), 0, step)
+    positions = c.b.add(starts, _ramp(c, (count, size), 1, 1))
+    windows = take(c, x, positions, at)
+    order = [d for d in range(windows.rank) if d != at + 1]
+    return transpose_to(c, windows, [*order, at + 1])
+
+
+def take(c: Context, x: Value, positions: Value, dim: int) -> Value:
+    """`x` at integer `positions` along `dim`, which their dimensions replace."""
+    rank = positions.rank
+    batch = range(dim, dim + rank)
+    if positions.size == 0:
+        return c.full((*x.shape[:dim], *positions.shape, *x.shape[dim + 1 :]), 0, x.dtype)
+    return c.b.gather(
+        x,
+        c.reshape(positions, (*positions.shape, 1)),
+        offset_dims=[d for d in range(x.rank - 1 + rank) if d not in batch],
+        collapsed_slice_dims=[dim],
+        start_index_map=[dim],
+        index_vector_dim=rank,
+        slice_sizes=[1 if d == dim else n for d, n in enumerate(x.shape)],
+    )
+
+
+@lowering("aten.as_strided.default", "aten.as_strided_copy.default")
+def as_strided(
+    c: Context,
+    x: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    """The elements of a row-major tensor at `storage_offset + sum(index * stride)`."""
+    positions = _addresses(c, x, size, stride, storage_offset)
+    return take(c, c.reshape(x, (x.size,)), positions, 0)
+
+
+@lowering("aten.as_strided_scatter.default")
+def as_strided_scatter(
+    c: Context,
+    x: Value,
+    src: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Value:
+    """`x` with the elements that such a view addresses replaced by `src`."""
+    positions = _addresses(c, x, size, stride, storage_offset)
+    count = positions.size
+    (flat,) = c.b.scatter(
+        [c.reshape(x, (x.size,))],
+        c.reshape(positions, (count, 1)),
+        [c.reshape(c.cast(src, x.dtype), (count,))],
+        lambda _, new: new,
+        update_window_dims=[],
+        inserted_window_dims=[0],
+        scatter_dims_to_operand_dims=[0],
+        index_vector_dim=1,
+    )
+    return c.reshape(flat, x.shape)
+
+
+def _addresses(
+    c: Context, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None
+) -> Value:
+    if not c.contiguous_inputs:
+        raise NotLowerable(
+            "as_strided of a tensor that does not lie row-major from the start of its memory"
+        )
+    first = offset or 0
+    reach = first + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    if min(size, default=1) and reach >= x.size:
+        raise NotLowerable(f"as_strided reaches element {reach} of a tensor of {x.size}")
+    positions = c.full(size, first, INT64)
+    for d, step in enumerate(stride):
+        positions = c.b.add(positions, _ramp(c, size, d, step))
+    return positions
+
+
+def _ramp(c: Context, shape: Sequence[int], dim: int, step: int) -> Value:
+    counter = c.b.iota(tuple(shape), dim, INT64)
+    return c.b.multiply(counter, c.full(shape, step, INT64))

@@ -1,0 +1,1 @@
+"""Special functions: Airy, Bessel, error, gamma, orthogonal polynomials."""

@@ -1,0 +1,1 @@
+"""Rewrites of ATen graphs before they are placed and emitted; each says what it takes and gives."""

@@ -1,0 +1,205 @@
+"""What makes views of the arguments and results of a graph, after it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat, nodes
+from pjrt_bridge.torch_interop.passes.aliases.chains import Chain
+from pjrt_bridge.torch_interop.passes.aliases.gaps import with_strides
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A graph without the views that it returned, and what makes them.
+
+    Attributes:
+        module: the graph; it returns what owns memory, and numbers that the epilogue reads.
+        epilogue: takes some arguments of the graph and then its results; gives the results of the
+            original graph.
+        positions: of these arguments.
+        detached: indices of the epilogue's results that PyTorch must not know to be views, so that
+            the user may write into them as into those of eager; each with that of the first result
+            which is the same tensor.
+    """
+
+    module: fx.GraphModule
+    epilogue: fx.GraphModule
+    positions: tuple[int, ...]
+    detached: tuple[tuple[int, int], ...]
+
+
+def resolved(run: Callable[[list[Any]], Any], found: Resolved) -> Callable[[list[Any]], Any]:
+    """A function that gives the results which a graph had before its views were taken out."""
+    view = found.epilogue.forward
+
+    def run_with_views(arguments: list[Any]) -> list[Any]:
+        viewed = [arguments[position] for position in found.positions]
+        results = run(arguments)
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                outputs = list(view(*viewed, *results))
+        else:
+            outputs = list(view(*viewed, *results))
+        for index, first in found.detached:
+            outputs[index] = _detached(outputs[index]) if index == first else outputs[first]
+        return outputs
+
+    return run_with_views
+
+
+def _placed(
+    root: torch.Tensor,
+    strides: tuple[int, ...],
+    dtype: torch.dtype,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+) -> torch.Tensor:
+    """A tensor in the memory of a root that was promised to have these strides and no offset."""
+    if root.stride() != strides or root.storage_offset():
+        # An operator of the user's may break the promise that its fake made.
+        root = with_strides(root.clone(), strides)
+    return torch.empty(0, dtype=dtype).set_(root.untyped_storage(), offset, size, stride)
+
+
+def _detached(view: torch.Tensor) -> torch.Tensor:
+    if view.is_conj() or view.is_neg():
+        return view
+    made = torch.empty(0, dtype=view.dtype)
+    return made.set_(view.untyped_storage(), view.storage_offset(), view.size(), view.stride())
+
+
+class Epilogue:
+    """The graph that makes views, while it is written, and what it needs of the other graph.
+
+    Args:
+        graph: returns, in the end, what is asked for by `result`.
+        copies: its nodes, by those of the original graph.
+    """
+
+    def __init__(self, graph: fx.Graph, copies: Mapping[fx.Node, fx.Node]) -> None:
+        self._graph = graph
+        self._copies = copies
+        self._positions = {node: at for at, node in enumerate(graph.find_nodes(op="placeholder"))}
+        # Placeholders stand where they were asked for, until all are known.
+        self._body = fx.Graph()
+        self._arguments: dict[fx.Node, fx.Node] = {}
+        self._results: dict[fx.Node, fx.Node] = {}
+        self._old_values: dict[fx.Node, fx.Node] = {}
+        self._views: dict[tuple[fx.Node, fx.Node], fx.Node] = {}
+        self._numbers: dict[fx.Node, fx.Node] = {}
+
+    def argument(self, node: fx.Node) -> fx.Node:
+        """An argument of the graph, by its node in the original graph."""
+        copy = self._copies[node]
+        if copy not in self._arguments:
+            self._arguments[copy] = self._body.placeholder(f"argument_{self._positions[copy]}")
+        return self._arguments[copy]
+
+    def result(self, node: fx.Node) -> fx.Node:
+        """A value that the graph returns, by its node in the original graph."""
+        return self._result(self._copies[node])
+
+    def old_value(self, node: fx.Node) -> fx.Node:
+        """The value that an argument had before the graph wrote into it."""
+        if node not in self._old_values:
+            argument = self._copies[node]
+            clone = compat.operator("aten.clone.default")
+            assert clone is not None
+            first = next(item for item in self._graph.nodes if item.op != "placeholder")
+            with self._graph.inserting_before(first):
+                copy = self._graph.call_function(clone, (argument,))
+            copy.meta["val"] = compat.promise(node)
+            self._old_values[node] = copy
+        return self._result(self._old_values[node])
+
+    def _result(self, copy: fx.Node) -> fx.Node:
+        if copy not in self._results:
+            self._results[copy] = self._body.placeholder(f"result_{len(self._results)}")
+        return self._results[copy]
+
+    def view(self, chain: Chain, source: fx.Node) -> fx.Node:
+        """The views of a chain, of a source that takes the place of its root."""
+        made = {chain.root: source}
+
+        def used_by(node: fx.Node) -> fx.Node:
+            return made[node] if node in made else self._number(node)
+
+        for node in chain.views:
+            key = (node, source)
+            if key not in self._views:
+                if _hands_on_reinterpreted(node):
+                    self._views[key] = used_by(node.all_input_nodes[0])
+                else:
+                    self._views[key] = self._body.node_copy(node, used_by)
+            made[node] = self._views[key]
+        return made[chain.last]
+
+    def place(self, chain: Chain) -> fx.Node:
+        """What a chain views, by its place in the memory of the root, which is known."""
+        source, view = self.result(chain.root), compat.promise(chain.last)
+        key = (chain.last, source)
+        if key not in self._views:
+            place = (view.dtype, tuple(view.shape), view.stride(), view.storage_offset())
+            strides = compat.promise(chain.root).stride()
+            self._views[key] = self._body.call_function(_placed, (source, strides, *place))
+        return self._views[key]
+
+    def _number(self, node: fx.Node) -> fx.Node:
+        """A size that a view is made with: calculated of arguments, or given by the graph."""
+        if node not in self._numbers:
+            if node.op == "placeholder":
+                self._numbers[node] = self.argument(node)
+            elif _is_calculated_of_arguments(node):
+                self._numbers[node] = self._body.node_copy(node, self._number)
+            else:
+                self._numbers[node] = self.result(node)
+        return self._numbers[node]
+
+    def finish(
+        self,
+        module: fx.GraphModule,
+        outputs: Sequence[Any],
+        detached: tuple[tuple[int, int], ...],
+    ) -> Resolved:
+        """Both graphs."""
+        self._graph.output(tuple(self._results))
+        for node in reversed(list(self._graph.nodes)):
+            if not node.users and node.op == "call_function" and nodes.is_cheap(node):
+                self._graph.erase_node(node)
+        self._body.output(tuple(outputs))
+        body = fx.Graph()
+        given = [*self._arguments.values(), *self._results.values()]
+        placed = {node: body.placeholder(node.name) for node in given}
+        body.output(body.graph_copy(self._body, placed))
+        return Resolved(
+            module=fx.GraphModule(module, self._graph),
+            epilogue=fx.GraphModule(module, body),
+            positions=tuple(self._positions[copy] for copy in self._arguments),
+            detached=detached,
+        )
+
+
+def _hands_on_reinterpreted(node: fx.Node) -> bool:
+    """Whether a node hands on a tensor that `view(dtype)` made, as it is.
+
+    Such a tensor forgets what it is a view of; a view of it has it for its base, and AOTAutograd
+    would repeat that view on the argument, whose elements are of another type.
+    """
+    return compat.operator_name(node.target) in ("aten.alias.default", "aten.detach.default") and (
+        compat.operator_name(node.all_input_nodes[0].target) == "aten.view.dtype"
+    )
+
+
+def _is_calculated_of_arguments(node: fx.Node) -> bool:
+    """Whether a number depends on nothing but numbers and sizes among the arguments."""
+    return node.op == "placeholder" or (
+        nodes.is_size_computation(node)
+        and all(map(_is_calculated_of_arguments, node.all_input_nodes))
+    )

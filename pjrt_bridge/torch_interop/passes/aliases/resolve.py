@@ -1,0 +1,116 @@
+"""Which results of a graph are views, and of what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.nodes import is_mutation
+from pjrt_bridge.torch_interop.passes.aliases.chains import Chain, chain_of
+from pjrt_bridge.torch_interop.passes.aliases.epilogue import Epilogue, Resolved
+from pjrt_bridge.torch_interop.passes.aliases.gaps import mark_seen
+
+
+def resolve_aliases(module: fx.GraphModule, returned: compat.Returned) -> Resolved | None:
+    """Take views out of the results of a functional graph; None where there are none.
+
+    Marks the nodes in whose memory results lie that the user sees, for `gaps`.
+    """
+    return _Resolver(module, returned).run()
+
+
+class _Resolver:
+    def __init__(self, module: fx.GraphModule, returned: compat.Returned) -> None:
+        self._module = module
+        self._returned = returned
+        (end,) = module.graph.find_nodes(op="output")
+        self._outputs: Sequence[Any] = end.args[0]
+        # The last value of each argument that the graph writes into.
+        self._written: dict[Any, Any] = {
+            node.args[0]: node.args[1] for node in module.graph.nodes if is_mutation(node)
+        }
+        self._chains = [
+            chain_of(item) if isinstance(item, fx.Node) else None for item in self._outputs
+        ]
+        self._in_memory_of = self._count()
+
+    def run(self) -> Resolved | None:
+        bases = [self._base(at, chain) for at, chain in enumerate(self._chains)]
+        for at, (chain, base) in enumerate(zip(self._chains, bases, strict=True)):
+            if chain is not None and self._is_visible(at):
+                mark_seen(base or chain.last)
+        if not any(bases):
+            return None
+        graph = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        graph.graph_copy(self._module.graph, copies)
+        epilogue = Epilogue(graph, copies)
+        outputs: list[Any] = []
+        detached: dict[int, int] = {}
+        first: dict[fx.Node, int] = {}
+        for at, (item, chain, base) in enumerate(
+            zip(self._outputs, self._chains, bases, strict=True)
+        ):
+            if chain is None:
+                outputs.append(item)
+            elif base is None:
+                outputs.append(epilogue.result(item))
+            elif chain.root is base and base in self._written:
+                outputs.append(epilogue.view(chain, epilogue.old_value(base)))
+            elif base.op == "placeholder":
+                outputs.append(epilogue.view(chain, epilogue.argument(base)))
+            elif self._returned.inference and chain.views and chain.has_place:
+                outputs.append(epilogue.place(chain))
+            else:
+                outputs.append(epilogue.view(chain, epilogue.result(base)))
+                if self._returned.inference and chain.views:
+                    detached[at] = first.setdefault(item, at)
+        return epilogue.finish(self._module, outputs, tuple(detached.items()))
+
+    def _base(self, at: int, chain: Chain | None) -> fx.Node | None:
+        """The node in whose memory a result lies that is not simply a tensor of its own."""
+        if chain is None or not isinstance(compat.promise(chain.root), torch.Tensor):
+            return None
+        root = chain.root
+        if root.op == "placeholder":
+            # What is written into is copied first, also where it is returned as it is.
+            return root if chain.views or root in self._written else None
+        if self._is_visible(at) and at in self._returned.of_arguments:
+            for argument, value in self._written.items():
+                if value is root and _alike(compat.promise(argument), compat.promise(root)):
+                    return argument  # type: ignore[no-any-return]
+        if compat.storage_identity(compat.promise(root)) is None:
+            return None
+        shared = len(self._in_memory_of.get(root, ())) > 1
+        return root if self._has_place(at, chain) and (shared or not chain.whole) else None
+
+    def _count(self) -> dict[fx.Node, set[fx.Node]]:
+        """For each root the different results that lie in its memory."""
+        found: dict[fx.Node, set[fx.Node]] = {}
+        for at, chain in enumerate(self._chains):
+            if chain is not None and self._has_place(at, chain):
+                found.setdefault(chain.root, set()).add(chain.last)
+        return found
+
+    def _is_visible(self, at: int) -> bool:
+        return self._returned.visible is None or at < self._returned.visible
+
+    def _has_place(self, at: int, chain: Chain) -> bool:
+        """Whether a result lies in the memory of its root.
+
+        A part that is saved for backward does not, and keeps no more memory than it needs.
+        """
+        return chain.whole or self._is_visible(at)
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a view of one promised tensor can be made of the other."""
+    return (
+        [*map(compat.expression, one.shape)] == [*map(compat.expression, other.shape)]
+        and one.dtype == other.dtype
+        and (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
+    )

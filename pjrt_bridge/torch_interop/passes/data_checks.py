@@ -1,0 +1,170 @@
+"""Checks of data that eager makes and a device cannot: they are put into the graph.
+
+With `options={"check_indices": True}`, for each tensor of positions its smallest and largest number
+are computed on the device, and for each tensor that integers are divided by whether it has a zero.
+Always checked are the probabilities of `multinomial`. `checks.py` makes the checks after the call,
+so the program stays whole; where the graph writes into arguments they come before that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.nodes import source_line
+from pjrt_bridge.torch_interop.passes.data_bounds import (
+    Bounds,
+    bounds,
+    divisor,
+    out_of_range,
+    probabilities,
+)
+
+_OPERATOR = f"{compat.OWN_NAMESPACE}::check_indices"
+_OF_DIVISORS = f"{compat.OWN_NAMESPACE}::check_divisors"
+_OF_PROBABILITIES = f"{compat.OWN_NAMESPACE}::check_probabilities"
+_CHECKED = "pjrt_bridge_data_checked"
+"""Marks nodes in their `meta`, so that a part of a graph is not checked once more."""
+
+
+def _check(smallest: torch.Tensor, largest: torch.Tensor, low: int, high: int, where: str) -> None:
+    found = int(smallest), int(largest)
+    if found[0] < low or found[1] > high:
+        raise IndexError(f"{where}: {out_of_range(*found, low, high)}")
+
+
+def _check_divisors(without_zero: torch.Tensor, where: str) -> None:
+    if not without_zero:
+        raise RuntimeError(f"{where}: ZeroDivisionError: an integer is divided by zero")
+
+
+def _check_probabilities(proper: torch.Tensor, possible: torch.Tensor, where: str) -> None:
+    if not proper:
+        raise RuntimeError(
+            f"{where}: probability tensor contains either `inf`, `nan` or element < 0"
+        )
+    if not possible:
+        raise RuntimeError(f"{where}: invalid multinomial distribution (sum of probabilities <= 0)")
+
+
+torch.library.define(
+    _OPERATOR, "(Tensor smallest, Tensor largest, int low, int high, str where) -> ()"
+)
+torch.library.impl(_OPERATOR, "cpu", _check)
+torch.library.register_fake(_OPERATOR, lambda *_: None)
+torch.library.define(_OF_DIVISORS, "(Tensor without_zero, str where) -> ()")
+torch.library.impl(_OF_DIVISORS, "cpu", _check_divisors)
+torch.library.register_fake(_OF_DIVISORS, lambda *_: None)
+torch.library.define(_OF_PROBABILITIES, "(Tensor proper, Tensor possible, str where) -> ()")
+torch.library.impl(_OF_PROBABILITIES, "cpu", _check_probabilities)
+torch.library.register_fake(_OF_PROBABILITIES, lambda *_: None)
+
+
+def with_data_checks(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule:
+    """The graph with checks of its data.
+
+    Args:
+        module: a functional graph of sizes that are known.
+        indices: also check positions and integer divisors; probabilities always are.
+    """
+
+    def is_checked(node: fx.Node) -> bool:
+        asked_for = indices and (_unchecked(node) or _divisor(node) is not None)
+        return bool(asked_for) or _probabilities(node) is not None
+
+    if not any(map(is_checked, module.graph.nodes)):
+        return module
+    graph = fx.Graph()
+    end = graph.output(graph.graph_copy(module.graph, {}))
+    extremes: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}
+    for node in list(graph.nodes):
+        if node is end:
+            break
+        with graph.inserting_before(node):
+            if (weights := _probabilities(node)) is not None:
+                _add_probability_check(graph, node, weights)
+            if indices:
+                for item in _unchecked(node):
+                    if item.index not in extremes:
+                        extremes[item.index] = _extremes(graph, item.index)
+                    _add_check(graph, node, item, extremes[item.index])
+                if (by := _divisor(node)) is not None:
+                    _add_divisor_check(graph, node, by)
+        node.meta[_CHECKED] = True
+    return fx.GraphModule(module, graph)
+
+
+def _unchecked(node: fx.Node) -> list[Bounds]:
+    if node.op != "call_function" or _CHECKED in node.meta:
+        return []
+    return list(bounds(node))
+
+
+def _divisor(node: fx.Node) -> fx.Node | None:
+    return None if node.op != "call_function" or _CHECKED in node.meta else divisor(node)
+
+
+def _probabilities(node: fx.Node) -> fx.Node | None:
+    return None if node.op != "call_function" or _CHECKED in node.meta else probabilities(node)
+
+
+def _extremes(graph: fx.Graph, index: fx.Node) -> tuple[fx.Node, fx.Node]:
+    found = [
+        graph.call_function(operator, (index,))
+        for operator in (torch.ops.aten.amin.default, torch.ops.aten.amax.default)
+    ]
+    scalar = compat.fake_scalar(graph, compat.promise(index).dtype)
+    for node in found:
+        node.meta = _meta(index, scalar)
+    return found[0], found[1]
+
+
+def _add_check(
+    graph: fx.Graph, node: fx.Node, item: Bounds, extremes: tuple[fx.Node, fx.Node]
+) -> None:
+    operator = torch.ops.pjrt_bridge.check_indices.default
+    check = graph.call_function(operator, (*extremes, item.low, item.high, _where(node)))
+    check.meta = _meta(node, None)
+
+
+def _add_divisor_check(graph: fx.Graph, node: fx.Node, by: fx.Node) -> None:
+    without_zero = graph.call_function(torch.ops.aten.all.default, (by,))
+    without_zero.meta = _meta(by, compat.fake_scalar(graph, torch.bool))
+    operator = torch.ops.pjrt_bridge.check_divisors.default
+    check = graph.call_function(operator, (without_zero, _where(node)))
+    check.meta = _meta(node, None)
+
+
+def _add_probability_check(graph: fx.Graph, node: fx.Node, weights: fx.Node) -> None:
+    def computed(operator: compat.OpOverload, *args: Any) -> fx.Node:
+        made = graph.call_function(operator, args)
+        given = [compat.promise(item) if isinstance(item, fx.Node) else item for item in args]
+        made.meta = _meta(weights, operator(*given))
+        return made
+
+    aten = torch.ops.aten
+    # NaN is neither.
+    proper = computed(
+        aten.logical_and.default,
+        computed(aten.ge.Scalar, weights, 0),
+        computed(aten.lt.Scalar, weights, math.inf),
+    )
+    sums = computed(aten.sum.dim_IntList, weights, [-1])
+    possible = computed(aten.gt.Scalar, sums, 0)
+    found = [computed(aten.all.default, item) for item in (proper, possible)]
+    operator = torch.ops.pjrt_bridge.check_probabilities.default
+    check = graph.call_function(operator, (*found, _where(node)))
+    check.meta = _meta(node, None)
+
+
+def _where(node: fx.Node) -> str:
+    line = source_line(node)
+    return compat.label(node.target) + (f" at {line}" if line else "")
+
+
+def _meta(source: fx.Node, value: Any) -> dict[str, Any]:
+    return {**source.meta, "val": value}

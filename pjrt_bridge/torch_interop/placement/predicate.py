@@ -1,0 +1,190 @@
+"""Which nodes of an ATen graph a device can run: those that lower.
+
+There is no list of supported operators. A node is lowered alone, on parameters of the promised
+types, into a scratch region; if that works it can go to the device, and if not, the reason is what
+the user reads. Nodes that are alike are tried once.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.errors import UnsupportedDtype
+from pjrt_bridge.mixed.obstacle import Kind, Obstacle
+from pjrt_bridge.stablehlo import Builder
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop import compat, nodes
+from pjrt_bridge.torch_interop.emit.node_lowering import (
+    Lookup,
+    has_contiguous_inputs,
+    lower,
+    tensor_type,
+    tensor_types,
+)
+from pjrt_bridge.torch_interop.lowering.registry import NoLowering, NotLowerable
+from pjrt_bridge.torch_interop.passes.data_bounds import CHECK_INDICES, constant_out_of_range
+from pjrt_bridge.torch_interop.placement import refusals
+
+
+class Placement:
+    """Decides for the nodes of one graph.
+
+    Args:
+        lookup: lowerings for the plugin in question.
+        host_ops: says of an operator's name that the user wants it on the host.
+        slower: by operator, with or without overload, the number of elements of its largest tensor
+            from which on PyTorch is faster.
+    """
+
+    def __init__(
+        self,
+        lookup: Lookup,
+        host_ops: Callable[[str], bool] = lambda _: False,
+        slower: Mapping[str, int] | None = None,
+    ) -> None:
+        self._lookup = lookup
+        self._host_ops = host_ops
+        self._slower = slower or {}
+        self._tried: dict[object, _Refused | None] = {}
+        self._builder = Builder()
+
+    def obstacles(self, graph: fx.Graph) -> dict[str, Obstacle]:
+        """For the names of nodes that cannot run on the device, in graph order, the reason."""
+        found = {}
+        for node in graph.nodes:
+            refused = self._refused(node)
+            if refused is not None:
+                label = compat.label(node.target)
+                found[node.name] = Obstacle(label, *refused, source=nodes.source_line(node))
+        return found
+
+    def _refused(self, node: fx.Node) -> _Refused | None:
+        if node.op == "get_attr" and isinstance(compat.promise(node), torch.nn.Module):
+            return None
+        try:
+            if node.op in ("placeholder", "get_attr"):
+                tensor_types(_promise(node))
+                return None
+            if node.op != "call_function" or node.target is operator.getitem:
+                return None
+            name = compat.operator_name(node.target)
+            within = [compat.label(inner.target) for inner in nodes.nodes_within(node)]
+            if name == nodes.COPY_INTO_INPUT:
+                reason = _copy_reason(node)
+                return None if reason is None else (reason, "refused")
+            if any(map(self._host_ops, (compat.label(node.target), *within))):
+                return "options={'host_ops': ...} names it", "requested"
+            if nodes.is_size_computation(node):
+                return None
+            if nodes.is_check(node):
+                return "it checks a number that Python holds", "small"
+            if name == CHECK_INDICES:
+                return "it has to raise before an argument is written", "requested"
+            wrong = constant_out_of_range(node)
+            if wrong is not None:
+                return f"an index is out of range: {wrong}", "refused"
+            outputs = tensor_types(_promise(node))
+            values = {used: _describe(_promise(used)) for used in node.all_input_nodes}
+        except (NotLowerable, UnsupportedDtype) as error:
+            return str(error), "refused"
+        except (ValueError, *compat.DATA_DEPENDENT):
+            # An argument that is a number may be there for nodes that run on the host.
+            return None if node.op == "placeholder" else (_DATA_NUMBER, "data")
+        contiguous = has_contiguous_inputs(node)
+        arguments = compat.substitute((node.args, node.kwargs), values)
+        # Graphs within a node are told apart by the node alone.
+        own = node.name if nodes.nested_graphs(node) else ""
+        key = (node.target, repr(arguments), outputs, contiguous, own)
+        if key not in self._tried:
+            refused = self._try(node, arguments, outputs, contiguous)
+            self._tried[key] = refused or self._slow(node, arguments, outputs)
+        return self._tried[key]
+
+    def _slow(
+        self,
+        node: fx.Node,
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        outputs: Sequence[TensorType | None],
+    ) -> _Refused | None:
+        name = compat.label(node.target)
+        size = self._slower.get(name) or self._slower.get(name.rpartition(".")[0])
+        if size is None:
+            return None
+        types = [item for item in _leaves((arguments, outputs)) if isinstance(item, TensorType)]
+        largest = max((item.size for item in types), default=0)
+        if largest < size:
+            return None
+        return f"PyTorch was measured to be faster from {size:,} elements on", "slow"
+
+    def _try(
+        self,
+        node: fx.Node,
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        outputs: Sequence[TensorType | None],
+        contiguous: bool,
+    ) -> _Refused | None:
+        types = [item for item in _leaves(arguments) if isinstance(item, TensorType)]
+        with self._builder.scratch(types) as parameters:
+            supply = iter(parameters)
+            args, kwargs = _replace(arguments, supply)
+            try:
+                lower(self._builder, self._lookup, node, args, kwargs, outputs, contiguous)
+            except NotLowerable as refusal:
+                if nodes.depends_on_data(node):
+                    return _DATA_RESULT, "data"
+                missing = isinstance(refusal, NoLowering)
+                return refusal.reason, "unsupported" if missing else "refused"
+        said = refusals.refusal(node.target, arguments, outputs)
+        return None if said is None else (f"PyTorch refuses it: {said}", "refused")
+
+
+_Refused = tuple[str, Kind]
+_DATA_RESULT = "its result's shape, or its number, depends on data"
+_DATA_NUMBER = "it computes with a number that depends on data"
+
+
+def _promise(node: fx.Node) -> Any:
+    """A promise whose sizes are numbers; raises ValueError for other numbers that are not known."""
+    promise = compat.promise(node)
+    return compat.stand_in(promise) if compat.is_symbolic(promise) else promise
+
+
+def _copy_reason(node: fx.Node) -> str | None:
+    target = node.args[0]
+    if not isinstance(target, fx.Node) or target.op != "placeholder":
+        return "it writes into something that is no input of the graph"
+    if any(user.op != "output" for user in node.users):
+        return "the result of writing into an input is used again"
+    return None
+
+
+def _describe(promise: Any) -> Any:
+    """A value's stand-in: its type, or itself where it is no tensor."""
+    if isinstance(promise, (tuple, list)):
+        return tuple(tensor_type(item) for item in promise)
+    return tensor_type(promise) or promise
+
+
+def _leaves(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _replace(value: Any, supply: Any) -> Any:
+    if isinstance(value, TensorType):
+        return next(supply)
+    if isinstance(value, dict):
+        return {name: _replace(item, supply) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_replace(item, supply) for item in value)
+    return value

@@ -1,0 +1,241 @@
+"""What PyTorch's own kernels refuse although its fake tensors, and the lowerings, accept it.
+
+Fake tensors check shapes, and the kernels behind them check more: whether an extreme of no elements
+is asked for, whether element types go together, whether there is a kernel for an element type.
+There is no table of that. An operator is run once, in PyTorch, on small tensors of a node's element
+types; what it refuses there stays with PyTorch, which raises its own error in the call.
+
+The sizes are the node's where that is cheap. Otherwise all large sizes are replaced, equal ones by
+equal ones; where fake tensors do not accept the replaced sizes, nothing is refused.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.errors import UnsupportedDtype
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.emit.node_lowering import tensor_type
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+
+_ELEMENTS = 1 << 12
+"""Tensors with more elements in all are replaced by smaller ones."""
+
+_SIZE = 8
+"""The largest size that is not replaced in them."""
+
+_USUAL = (frozenset({"float32"}), frozenset({"float64"}))
+"""Element types for which every kernel exists: where all tensors have one of these, and none is
+empty, nothing is tried at replaced sizes."""
+
+_VALUES_MATTER = frozenset(
+    (
+        # Lengths must sum up to the size of what they divide.
+        "aten.segment_reduce.default",
+        "aten._segment_reduce_backward.default",
+    )
+)
+"""Operators that refuse some values, so that those of a trial say nothing."""
+
+
+def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
+    """What PyTorch says against a call, None where it has no objection or where that is unknown.
+
+    Args:
+        target: what is called.
+        arguments: positional and keyword ones, a `TensorType` in place of each tensor.
+        outputs: the types of the results.
+    """
+    # A view has no kernel that could refuse. A backward operator takes what forward gave, and fake
+    # tensors may promise other element types of that than kernels give.
+    if (
+        not isinstance(target, compat.OpOverload)
+        or target.namespace != "aten"
+        or target.is_view
+        or "backward" in str(target)
+        or str(target) in _VALUES_MATTER
+    ):
+        return None
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        if all(item.name != "generator" for item in target._schema.arguments):
+            return None
+        # A draw must not change the state of torch's generator.
+        args, kwargs = arguments
+        arguments = (args, {**kwargs, "generator": _Generator()})
+    return _refusal(target, arguments, outputs)
+
+
+class _Generator:
+    """Stands for a generator among arguments."""
+
+    def __repr__(self) -> str:
+        return "generator"
+
+
+def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | None:
+    types = list(_types(arguments))
+    if not types or any(item.dtype.torch is None for item in types):
+        return None
+    small = sum(item.size for item in (*types, *_types(outputs))) <= _ELEMENTS
+    if not small:
+        usual = frozenset(item.dtype.name for item in types) in _USUAL
+        if usual and all(item.size for item in types):
+            return None
+        arguments = _replaced(arguments, _sizes(types))
+    return _asked(_Call(target, arguments, small))
+
+
+def refused(target: compat.OpOverload, arguments: Any) -> bool:
+    """Whether PyTorch has something against a call whose arguments hold fake tensors."""
+    try:
+        described = _described(arguments)
+    except (NotLowerable, UnsupportedDtype, ValueError):
+        return False
+    return refusal(target, described, ()) is not None
+
+
+class _Call:
+    """A call as the key of a cache."""
+
+    def __init__(self, target: compat.OpOverload, arguments: Any, promised: bool) -> None:
+        self.target = target
+        self.arguments = arguments
+        self.promised = promised
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        self._key = (target, repr(arguments), promised, deterministic)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Call) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(maxsize=4096)
+def _asked(call: _Call) -> str | None:
+    with compat.untraced(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Zero is in every range of positions, but nothing can be divided by it.
+        said = _tried(call, torch.zeros)
+        if said is not None:
+            said = _tried(call, torch.ones)
+        if said is None or (not call.promised and not _is_fault_of_types(call)):
+            return None
+    return said
+
+
+def _is_fault_of_types(call: _Call) -> bool:
+    """Whether what was said of replaced sizes is not said of the sizes themselves.
+
+    Fake tensors accept them, and so do the kernels with common element types and no empty tensor.
+    """
+    try:
+        compat.promise_of_call(call.target, *_tensors(call.arguments, torch.zeros))
+    except Exception:
+        return False
+    changes: tuple[Callable[[TensorType], TensorType], ...] = (_as_float, _as_any_float, _filled)
+    for change in changes:
+        plain = _Call(call.target, _changed(call.arguments, change), promised=False)
+        if _tried(plain, torch.zeros) is None or _tried(plain, torch.ones) is None:
+            return True
+    return False
+
+
+_FLOAT = dtypes.of("float32")
+
+
+def _as_float(found: TensorType) -> TensorType:
+    return TensorType(found.shape, _FLOAT)
+
+
+def _as_any_float(found: TensorType) -> TensorType:
+    return found if found.dtype.is_integer or found.dtype.is_bool else _as_float(found)
+
+
+def _filled(found: TensorType) -> TensorType:
+    return TensorType(tuple(size or _SIZE for size in found.shape), found.dtype)
+
+
+def _changed(value: Any, change: Callable[[TensorType], TensorType]) -> Any:
+    if isinstance(value, TensorType):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {name: _changed(item, change) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_changed(item, change) for item in value)
+    return value
+
+
+def _tried(call: _Call, fill: Callable[..., torch.Tensor]) -> str | None:
+    try:
+        args, kwargs = _tensors(call.arguments, fill)
+        call.target(*args, **kwargs)
+    except NotImplementedError as error:
+        # Of a device that is not here, there may be a kernel.
+        return None if str(error).startswith("Could not run") else _first_line(error)
+    except Exception as error:
+        return _first_line(error)
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _tensors(value: Any, fill: Callable[..., torch.Tensor]) -> Any:
+    if isinstance(value, TensorType):
+        return fill(value.shape, dtype=getattr(torch, str(value.dtype.torch)))
+    if isinstance(value, _Generator):
+        return torch.Generator()
+    if isinstance(value, Mapping):
+        return {name: _tensors(item, fill) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_tensors(item, fill) for item in value)
+    return value
+
+
+def _described(value: Any) -> Any:
+    """Fake tensors as their types, sizes that only a call knows as they are likely to be."""
+    if isinstance(value, Mapping):
+        return {name: _described(item) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_described(item) for item in value)
+    if compat.is_symbolic(value):
+        value = compat.stand_in(value)
+    return tensor_type(value) or value
+
+
+def _types(value: Any) -> Iterator[TensorType]:
+    if isinstance(value, TensorType):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _types(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _types(item)
+
+
+def _sizes(types: list[TensorType]) -> dict[int, int]:
+    """A small size for each large one, in the same order."""
+    large = sorted({size for item in types for size in item.shape if size > _SIZE})
+    return {size: _SIZE + 1 + at for at, size in enumerate(large)}
+
+
+def _replaced(value: Any, sizes: Mapping[int, int]) -> Any:
+    if isinstance(value, TensorType):
+        return TensorType(tuple(sizes.get(n, n) for n in value.shape), value.dtype)
+    if isinstance(value, Mapping):
+        return {name: _replaced(item, sizes) for name, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_replaced(item, sizes) for item in value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return sizes.get(value, value)
+    return value

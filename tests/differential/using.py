@@ -1,0 +1,69 @@
+"""What a caller does with results in eager mode, after a call and before the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+def _written(result: torch.Tensor) -> None:
+    if result.dtype is torch.bool:
+        result.logical_not_()
+    else:
+        result.add_(1)
+
+
+def _out(result: torch.Tensor) -> None:
+    if result.dtype is torch.bool:
+        torch.logical_not(result, out=result)
+    else:
+        torch.mul(result, 2, out=result)
+
+
+def _out_of_other_size(result: torch.Tensor) -> None:
+    other = torch.ones(result.numel() + 2, dtype=result.dtype)
+    torch.where(other.bool(), other, other, out=result)
+
+
+def _grown(result: torch.Tensor) -> None:
+    count = result.numel()
+    result.resize_(count + 3)
+    # What lies behind the old elements is whatever was there.
+    result[count:].fill_(1)
+
+
+def _shrunk(result: torch.Tensor) -> None:
+    result.resize_(max(result.numel() - 1, 0))
+
+
+def _transposed(result: torch.Tensor) -> None:
+    if result.dim() > 1:
+        result.transpose_(0, 1)
+
+
+def _exchanged(result: torch.Tensor) -> None:
+    other = torch.ones(3, dtype=result.dtype)
+    result.set_(other.untyped_storage(), 0, other.size(), other.stride())
+
+
+USES: dict[str, Callable[[torch.Tensor], None]] = {
+    "written": _written,
+    "out": _out,
+    "out_of_other_size": _out_of_other_size,
+    "grown": _grown,
+    "shrunk": _shrunk,
+    "transposed": _transposed,
+    "exchanged": _exchanged,
+}
+"""By name."""
+
+
+def use(name: str, result: torch.Tensor) -> str:
+    """Do it with a result; the name of the exception where it raises."""
+    try:
+        with torch.no_grad():
+            USES[name](result)
+    except Exception as error:
+        return type(error).__name__
+    return ""

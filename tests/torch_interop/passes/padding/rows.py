@@ -1,0 +1,108 @@
+"""Graphs with one symbolic size, padded, and run in PyTorch with garbage in the padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.nn import functional as F  # noqa: N812
+
+from pjrt_bridge.mixed.program import Call
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
+from tests.torch_interop.helpers import leaves
+
+SIZE = 5
+"""Dimensions of this size are symbolic, and only these."""
+BUCKET = 11
+
+
+def symbolic(function: Callable[..., Any], *args: Any) -> fx.GraphModule:
+    """The ATen graph of a function, in which `SIZE` is a symbol."""
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    fake = [_fake(mode, item) for item in args]
+    with mode, enable_python_dispatcher():
+        return make_fx(
+            lambda *values: tuple(compat.tree_leaves(function(*values))),
+            decomposition_table=compat.decompositions(),
+        )(*fake)
+
+
+def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
+    # Torch takes sizes of one kind that are equal now for equal in all calls.
+    sizes = [DimDynamic.DUCK if size == SIZE else DimDynamic.STATIC for size in tensor.shape]
+    return mode.from_tensor(tensor, symbolic_context=StatelessSymbolicContext(sizes))
+
+
+def refusals(graph: fx.GraphModule, args: Sequence[Any]) -> list[str]:
+    """Why the graph is not padded."""
+    return Padding(graph, [BUCKET]).refusals(args)
+
+
+def padded(graph: fx.GraphModule, args: Sequence[Any], *, garbage: bool = True) -> list[Any]:
+    """The graph's results from padded arguments.
+
+    Floating arguments have NaN and infinity in their padding, others the zeros that are promised.
+    """
+    padding = Padding(graph, [BUCKET])
+    call = Call(1)
+    ready = padding.pad(list(args))
+    assert ready is not None, padding.refusals(args)
+    for given, value in zip(args, ready.arguments, strict=True):
+        if garbage and isinstance(given, torch.Tensor) and given.is_floating_point():
+            outside = torch.ones(value.shape, dtype=torch.bool)
+            outside[tuple(map(slice, given.shape))] = False
+            noise = torch.tensor([torch.nan, torch.inf, -torch.inf, 7e3])
+            value[outside] = noise.repeat(outside.sum() // 4 + 1)[: outside.sum()].to(value.dtype)
+    return ready.restore(padding.module(*ready.arguments), call)
+
+
+def assert_padding_changes_nothing(function: Callable[..., Any], *args: Any) -> None:
+    """The function is padded, and computes what it does without padding, in the same memory."""
+    graph = symbolic(function, *args)
+    found, expected = leaves(padded(graph, args)), leaves(function(*args))
+    assert len(found) == len(expected) > 0
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, equal_nan=True)
+        assert one.stride() == other.stride()
+
+
+STEPS: dict[str, tuple[bool, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "relu": (True, torch.relu),
+    "product": (True, lambda y: y @ torch.full((4, 4), 0.3)),
+    "softmax": (True, lambda y: y.softmax(-1)),
+    "cumsum": (True, lambda y: y.cumsum(1)),
+    "sort": (True, lambda y: y.sort(1, descending=True).values),
+    "norm": (True, lambda y: F.layer_norm(y, (4,))),
+    "halves": (True, lambda y: torch.cat([y[:, 2:], y[:, :2] + y.amax(1, keepdim=True)], 1)),
+    "square": (True, lambda y: y.view(-1, 2, 2).transpose(1, 2).reshape(-1, 4)),
+    "flat": (True, lambda y: y.reshape(-1).tanh().view(-1, 4)),
+    "turned flat": (True, lambda y: y.t().reshape(-1).tanh().view(4, -1).t()),
+    "count": (True, lambda y: y + torch.arange(y.shape[0])[:, None] * 0.1),
+    "columns": (True, lambda y: (y.t().contiguous() * 0.7).t()),
+    "mean": (False, lambda y: y - y.mean(0)),
+    "scan": (False, lambda y: y.cumsum(0)),
+    "order": (False, lambda y: y.sort(0).values),
+    "mirror": (False, lambda y: y + y.flip(0)),
+    "size": (False, lambda y: y * y.shape[0]),
+    "merge": (False, lambda y: y.reshape(-1).cumsum(0).view(-1, 4)),
+    "shift": (False, lambda y: torch.cat([y[1:], y[:1]])),
+    "gram": (False, lambda y: y @ (y.t() @ y).tanh()),
+}
+"""What keeps rows apart, or not, of a tensor of any number of rows and 4 columns."""
+
+
+def chain(steps: list[str]) -> Callable[[torch.Tensor], list[torch.Tensor]]:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        values = [x]
+        for step in steps:
+            values.append(STEPS[step][1](values[-1]) + values[0])
+        return values[1:]
+
+    return function

@@ -1,0 +1,143 @@
+"""What PyTorch's kernels refuse stays with PyTorch, which raises what it raises in eager."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.placement import refusals
+from tests.torch_interop.helpers import TRAINING, assert_compiled, compiled
+
+pytestmark = [
+    pytest.mark.usefixtures("fresh"),
+    pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning"),
+]
+
+EMPTY = torch.empty(0, 3)
+LONG = torch.ones(1, 3, 4, 4, dtype=torch.int64)
+
+REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "max": (lambda x: x.max(), (EMPTY,)),
+    "min of integers": (lambda x: x.min(), (EMPTY.int(),)),
+    "max along": (lambda x: x.max(0), (EMPTY,)),
+    "median along": (lambda x: x.median(0), (EMPTY,)),
+    "mm": (torch.mm, (torch.ones(3, 3), torch.ones(3, 3, dtype=torch.int64))),
+    "large mm": (torch.mm, (torch.ones(300, 200), torch.ones(200, 100, dtype=torch.int64))),
+    "mv": (torch.mv, (torch.ones(3, 3).half(), torch.ones(3))),
+    "adaptive average": (lambda x: functional.adaptive_avg_pool2d(x, 2), (LONG,)),
+    "adaptive maximum": (lambda x: functional.adaptive_max_pool2d(x, 2), (LONG,)),
+    "average": (lambda x: functional.avg_pool2d(x, 2), (LONG.int(),)),
+    "large average": (
+        lambda x: functional.avg_pool2d(x, 2),
+        (torch.ones(4, 9, 40, 40, dtype=torch.int32),),
+    ),
+}
+
+
+REFUSED["draws without replacement"] = (lambda x: x.multinomial(5), (torch.ones(2, 4),))
+REFUSED["no draws"] = (lambda x: x.multinomial(0), (torch.ones(2, 4),))
+REFUSED["integer probabilities"] = (lambda x: x.multinomial(2), (torch.ones(4).int(),))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_compiled_call_raises_what_eager_raises(name: str) -> None:
+    function, arguments = REFUSED[name]
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        function(*arguments)
+    with pytest.raises(type(expected.value)) as found:
+        compiled(function, fallback="host")(*arguments)
+    assert str(found.value) == str(expected.value)
+
+
+ACCEPTED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "max along another": (lambda x: x.max(1).values, (EMPTY,)),
+    "sum": (lambda x: x.sum(0), (EMPTY,)),
+    "mixed sum": (torch.add, (torch.ones(3), torch.ones(3, dtype=torch.int64))),
+    "division": (torch.div, (torch.ones(3).int(), torch.ones(3, dtype=torch.int64))),
+    "slice": (
+        lambda x, y: x.slice_scatter(y, 1, 3, 13),
+        (torch.ones(20, 20, 20).long(), torch.ones(20, 10, 20).long()),
+    ),
+    "large half": (torch.mm, (torch.ones(300, 200).half(), torch.ones(200, 100).half())),
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_what_eager_accepts_stays_on_the_device(name: str) -> None:
+    function, arguments = ACCEPTED[name]
+    torch.testing.assert_close(compiled(function)(*arguments), function(*arguments))
+
+
+def test_what_only_a_decomposition_refuses_is_not_decomposed() -> None:
+    x = torch.tensor([complex(1, float("nan")), 2 + 3j])
+    found = compiled(torch.nan_to_num, fallback="host")(x)
+    assert torch.equal(found, torch.nan_to_num(x))
+
+
+def tensor(*shape: int, dtype: str = "float32") -> TensorType:
+    return TensorType(shape, dtypes.of(dtype))
+
+
+def refusal(operator: Any, *arguments: Any, result: TensorType) -> str | None:
+    return refusals.refusal(operator, (arguments, {}), (result,))
+
+
+def test_a_trial_changes_no_generator_and_warns_of_nothing() -> None:
+    state = torch.get_rng_state()
+    aten = torch.ops.aten
+    assert refusal(aten.bernoulli.p, tensor(3), 0.5, result=tensor(3)) is None
+    assert refusal(aten.rrelu_with_noise_functional.default, tensor(3), result=tensor(3))
+    assert refusal(aten.exp.default, tensor(3), result=tensor(3)) is None
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_draw_changes_no_generator() -> None:
+    draw = torch.ops.aten.multinomial.default
+    weights, result = tensor(4), tensor(2, dtype="int64")
+    state = torch.get_rng_state()
+    assert refusal(draw, weights, 2, result=result) is None
+    said = refusal(draw, weights, 5, result=result)
+    assert said is not None
+    assert "n_sample > prob_dist.size(-1)" in said
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_what_is_unknown_is_not_refused() -> None:
+    view = torch.ops.aten._unsafe_view.default
+    whole = tensor(100, 100, dtype="float16")
+    # With the sizes replaced the product is none of the new ones.
+    assert refusal(view, whole, [10000], result=tensor(10000, dtype="float16")) is None
+    assert refusal(torch.ops.mylib, tensor(3), result=tensor(3)) is None
+
+
+def test_autocast_of_the_caller_does_not_matter() -> None:
+    mm = torch.ops.aten.mm.default
+    with torch.autocast("cpu"):
+        said = refusal(mm, tensor(5, 6), tensor(6, 5, dtype="bfloat16"), result=tensor(5, 5))
+    assert said is not None
+    assert "dtype" in said
+
+
+def test_the_reason_is_what_pytorch_says() -> None:
+    mm = torch.ops.aten.mm.default
+    said = refusal(mm, tensor(3, 3), tensor(3, 3, dtype="int64"), result=tensor(3, 3))
+    assert said == "expected m1 and m2 to have the same dtype, but got: float != long int"
+
+
+def test_backward_takes_what_forward_gave_whatever_fakes_promise() -> None:
+    # Of float32 weights and a bfloat16 input fakes promise other types of the statistics than
+    # kernels give; ATen's kernel of backward refuses the promised ones.
+    norm = torch.nn.LayerNorm(16)
+    x = torch.randn(2, 3, 16, requires_grad=True)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return norm((x * 2).bfloat16()).float().square().mean()
+
+    compiled(step)(x).backward()
+    assert x.grad is not None
+    assert_compiled(*TRAINING)
