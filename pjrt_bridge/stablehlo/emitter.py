@@ -163,6 +163,8 @@ class Emitter:
         self._module = self._ir.Module.create(self._unknown)
         if name != "main":
             self._module.operation.attributes["sym_name"] = self._str(name)
+        # By the number of a handle, which the value's origin keeps, and the permutation.
+        self._transposed: dict[tuple[int, tuple[int, ...]], Value] = {}
         self._scopes: tuple[object, ...] = ()
         self._ip: Any = None
         self._used_chlo = False

@@ -36,10 +36,19 @@ class ShapeOps(Emitter):
         return self._emit_one("stablehlo.broadcast_in_dim", (x,), attributes, result)
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
-        """Dimension i of the result is dimension `permutation[i]` of x."""
-        attributes = {"permutation": self._dims(permutation)}
-        value = self._emit_one("stablehlo.transpose", (x,), attributes)
-        return replace(value, origin=Origin(x, tuple(permutation)))
+        """Dimension i of the result is dimension `permutation[i]` of x.
+
+        What is transposed twice in the same way is transposed once: XLA's CPU compiler ends the
+        process where two such transposes of a batched product are results of a program.
+        """
+        key = (id(self._handle("stablehlo.transpose", 0, x)), tuple(permutation))
+        made = self._transposed.get(key)
+        if made is None or made._scope not in self._scopes:
+            attributes = {"permutation": self._dims(permutation)}
+            value = self._emit_one("stablehlo.transpose", (x,), attributes)
+            made = replace(value, origin=Origin(x, tuple(permutation)))
+            self._transposed[key] = made
+        return made
 
     def slice(
         self,

@@ -176,3 +176,15 @@ def test_a_value_knows_whose_elements_it_has():
         return flat
 
     np.testing.assert_array_equal(run(body, X), X.transpose(2, 0, 1).reshape(4, 6))
+
+
+def test_the_same_transposition_is_made_once_where_it_can_be_seen():
+    def body(b, x):
+        once = b.transpose(x, (2, 0, 1))
+        assert b.transpose(x, (2, 0, 1)) is once
+        assert b.transpose(x, (1, 0, 2)) is not once
+        with b.scratch([x.type]) as (y,):
+            assert b.transpose(y, (2, 0, 1)) is not once
+        return once
+
+    np.testing.assert_array_equal(run(body, X), X.transpose(2, 0, 1))
