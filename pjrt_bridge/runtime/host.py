@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,12 +134,14 @@ def overwrite(data: Any, values: np.ndarray[Any, Any]) -> None:
         values: of its shape; converted where its element type is another.
 
     Raises:
-        DataError: not an array, not in host memory, or nobody may write to it.
+        DataError: not an array, not in host memory, nobody may write to it, or several elements
+            are in the same memory, as they are in an expanded tensor.
         ValueError: another shape.
     """
     if isinstance(data, np.ndarray):
         if not data.flags.writeable:
             raise DataError("a NumPy array that is read-only")
+        _check_apart(data.shape, data.strides)
         data[...] = values
         return
     if not (hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__")):
@@ -147,8 +150,16 @@ def overwrite(data: Any, values: np.ndarray[Any, Any]) -> None:
     if found.read_only:
         raise DataError(f"a {type(data).__name__} that is read-only")
     host = HostArray(found.address, found.dtype, found.shape, found.byte_strides, found.owner)
+    _check_apart(host.shape, host.byte_strides)
     converted = np.ascontiguousarray(values, dtype=host.dtype.numpy)
     host.words(writable=True)[...] = converted.view(words(host.dtype)).reshape(values.shape)
+
+
+def _check_apart(shape: Sequence[int], strides: Sequence[int] | None) -> None:
+    if any(n > 1 and step == 0 for n, step in zip(shape, strides or (), strict=False)):
+        raise DataError(
+            "an array of which several elements are in the same memory; write to a copy"
+        )
 
 
 def _from_numpy(array: np.ndarray[Any, Any]) -> HostArray:

@@ -237,12 +237,28 @@ class ElementwiseOps(Emitter):
         return self._binary("stablehlo.multiply", lhs, rhs)
 
     def divide(self, lhs: Value, rhs: Value) -> Value:
-        """Quotient; integers truncate towards zero."""
-        return self._binary("stablehlo.divide", lhs, rhs)
+        """Quotient; integers truncate towards zero, and those divided by zero give -1."""
+        return self._divided("stablehlo.divide", lhs, rhs)
 
     def remainder(self, lhs: Value, rhs: Value) -> Value:
-        """Remainder with the sign of the dividend."""
-        return self._binary("stablehlo.remainder", lhs, rhs)
+        """Remainder with the sign of the dividend; integers divided by zero are their own."""
+        return self._divided("stablehlo.remainder", lhs, rhs)
+
+    def _divided(self, op: str, lhs: Value, rhs: Value) -> Value:
+        """A division without what traps on processors: compilers that fold constants die of it."""
+        if lhs.type != rhs.type or not rhs.dtype.is_integer or _is_plain_divisor(rhs):
+            return self._binary(op, lhs, rhs)
+        zero, one = (self.full(rhs.shape, number, rhs.dtype) for number in (0, 1))
+        by_zero = traps = self.compare(rhs, zero, "EQ")
+        minus_one = self.not_(zero)
+        if rhs.dtype.is_signed_integer:
+            lowest = self.full(rhs.shape, -1 << (rhs.dtype.bits - 1), rhs.dtype)
+            overflows = self.and_(
+                self.compare(lhs, lowest, "EQ"), self.compare(rhs, minus_one, "EQ")
+            )
+            traps = self.or_(by_zero, overflows)
+        found = self._binary(op, lhs, self.select(traps, one, rhs))
+        return self.select(by_zero, minus_one if op == "stablehlo.divide" else lhs, found)
 
     def power(self, lhs: Value, rhs: Value) -> Value:
         """Lhs to the power of rhs."""
@@ -368,3 +384,14 @@ class ElementwiseOps(Emitter):
             "mantissa_bits": self._ir.IntegerAttr.get(i32, mantissa_bits),
         }
         return self._emit_one("stablehlo.reduce_precision", (x,), attributes)
+
+
+def _is_plain_divisor(value: Value) -> bool:
+    """Whether a value is one number that is neither 0 nor -1."""
+    owner = value._handle.owner
+    while getattr(owner, "name", "") in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
+        owner = owner.operands[0].owner
+    if getattr(owner, "name", "") != "stablehlo.constant":
+        return False
+    elements = owner.attributes["value"]
+    return bool(elements.is_splat) and int(elements.get_splat_value().value) not in (0, -1)

@@ -33,6 +33,20 @@ def test_constants_are_computed_as_arguments_are(client: Client, name: str, dtyp
     np.testing.assert_allclose(of_constants, of_arguments, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
+@pytest.mark.parametrize("name", ["divide", "remainder"])
+def test_divisions_that_trap_do_not_end_the_process(client: Client, name: str, dtype: str) -> None:
+    limits = np.iinfo(dtype)
+    left = np.array([0, 7, limits.min, limits.min, limits.max], dtype)
+    right = np.array([0, 0, 0, -1 if limits.min else 1, 2], np.int64).astype(dtype)
+    of_constants, of_arguments = (
+        computed(client, name, [left, right], known=known) for known in (True, False)
+    )
+    np.testing.assert_array_equal(of_constants, of_arguments)
+    by_zero = np.array(-1).astype(dtype) if name == "divide" else left[:3]
+    np.testing.assert_array_equal(of_constants[:3], np.broadcast_to(by_zero, 3))
+
+
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 def test_nan_of_no_elements_wins(client: Client, name: str) -> None:
     """The mean of nothing is computed by the compiler, too, though it is one of an argument."""

@@ -19,7 +19,7 @@ from torch import nn
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
-from pjrt_bridge.errors import NotExportable
+from pjrt_bridge.errors import NotExportable, SignatureMismatch
 from pjrt_bridge.exported import ExportedModel
 from pjrt_bridge.registry import client
 from pjrt_bridge.torch_interop import compat, export
@@ -98,13 +98,18 @@ class Exporting:
         if not dynamic:
             for number in range(len(found)):
                 with _running(_Exported(self._traced(number)), by_torch) as run:
-                    found[number] = self._call(run, number)
+                    found[number] = self._accepted(self._call(run, number))
             return found
         exported, numbers = self._exported_for_all()
         with _running(exported, by_torch) as run:
             for number in numbers:
-                found[number] = self._call(run, number)
+                found[number] = self._accepted(self._call(run, number))
         return found
+
+    def _accepted(self, call: Call) -> Call:
+        if isinstance(call.error, SignatureMismatch) and "in the same memory" in str(call.error):
+            raise Refused("it writes into an argument that overlaps itself")
+        return call
 
     def _given(self, number: int) -> tuple[dict[str, Any], list[Any]]:
         made = self._namespace["arguments"](*self._program.calls[number])

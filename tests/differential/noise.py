@@ -46,22 +46,37 @@ _UNORDERED = ("aten::topk", "aten::kthvalue", "aten::median", "aten::nanmedian",
 """Which of several equal values these take, and so which one has the gradient, is not defined."""
 
 
+def _shifted(func: Any, shift: int) -> Any:
+    """An operator that may take another one of several equal values than `func` does."""
+
+    def run(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        names = [argument.name for argument in func._schema.arguments][1:]
+        dim = {**dict(zip(names, args, strict=False)), **kwargs}.get("dim", -1)
+        if "dim" not in names or not x.dim() or not x.shape[dim]:
+            return func(x, *args, **kwargs)
+        values, positions, *_ = func(x.roll(shift, dim), *args, **kwargs)
+        return values, (positions - shift) % x.shape[dim]
+
+    return run
+
+
 class _Noise(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
-        self._direction = 1 - seed % 2 * 2
+        self._shift = seed
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
         if isinstance(func, torch._ops.HigherOrderOperator):
             return func(*args, **kwargs)
         before = None
-        if func.name().split(".")[0] in _UNORDERED:
-            args = (self._without_ties(args[0]), *args[1:])
-        exact = func.name().split(".")[0] in _EXACT or func.is_view
+        name = func.name().split(".")[0]
+        exact = name in _EXACT or func.is_view
+        if name in _UNORDERED:
+            func = _shifted(func, self._shift)
         if not exact:
             before = _widened(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -76,16 +91,6 @@ class _Noise(TorchDispatchMode):
                     # Expanded tensors cannot be written into.
                     old.copy_(new)
         return result
-
-    def _without_ties(self, value: torch.Tensor) -> torch.Tensor:
-        """The values, with equal ones put in one order in one run and in the other in the next."""
-        count = value.numel()
-        if value.dtype not in _WIDE or value.dtype.is_complex or not count:
-            return value
-        ramp = torch.arange(count, dtype=torch.float64).view(value.shape) * self._direction
-        info = torch.finfo(value.dtype)
-        size = value.double().abs().nan_to_num() * (2 * info.eps) + info.tiny
-        return (value.double() + ramp * size).to(value.dtype)
 
     def _noisy(self, value: Any, wide: Any) -> torch.Tensor | None:
         if not isinstance(value, torch.Tensor) or value.dtype not in _WIDE or not value.numel():

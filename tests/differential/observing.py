@@ -33,6 +33,7 @@ class Seen:
         requires_grad: as autograd says.
         bits: is_conj and is_neg.
         resizable: whether its storage can be resized.
+        part: whether its storage holds more than its elements.
         value: a copy, without conj and neg bits.
     """
 
@@ -43,6 +44,7 @@ class Seen:
     requires_grad: bool
     bits: tuple[bool, bool]
     resizable: bool
+    part: bool
     value: torch.Tensor
 
     @staticmethod
@@ -56,6 +58,7 @@ class Seen:
             tensor.requires_grad,
             (tensor.is_conj(), tensor.is_neg()),
             tensor.untyped_storage().resizable(),
+            tensor.untyped_storage().nbytes() > tensor.numel() * tensor.itemsize,
             copied(tensor),
         )
 

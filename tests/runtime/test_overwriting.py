@@ -55,6 +55,13 @@ def test_what_nobody_may_write_to() -> None:
             overwrite(target, np.ones(2))
 
 
+def test_elements_that_share_memory() -> None:
+    repeated = np.lib.stride_tricks.as_strided(np.zeros(1), (4,), (0,))
+    for array in (torch.zeros(1).expand(4), repeated):
+        with pytest.raises(DataError, match="several elements are in the same memory"):
+            overwrite(array, np.arange(4.0))
+
+
 def test_another_shape() -> None:
     with pytest.raises(ValueError, match="broadcast"):
         overwrite(torch.zeros(2), np.ones(3))

@@ -79,7 +79,7 @@ def _unless(
         return rule(*args, **kwargs)
     except DATA_DEPENDENT:
         raise
-    except (RuntimeError, TypeError, ValueError):
+    except (IndexError, RuntimeError, TypeError, ValueError):
         # Some refuse what the operator itself takes; if it does not, it raises when it is traced.
         return NotImplemented
 

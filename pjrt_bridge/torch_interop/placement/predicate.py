@@ -155,11 +155,14 @@ def _promise(node: fx.Node) -> Any:
 
 
 def _copy_reason(node: fx.Node) -> str | None:
-    target = node.args[0]
+    target, source = node.args[:2]
+    assert isinstance(source, fx.Node)
     if not isinstance(target, fx.Node) or target.op != "placeholder":
         return "it writes into something that is no input of the graph"
     if any(user.op != "output" for user in node.users):
         return "the result of writing into an input is used again"
+    if _promise(source).shape != _promise(target).shape:
+        return "it changes the size of an input"
     return None
 
 

@@ -381,3 +381,11 @@ class TestRefusals:
 
         with pytest.raises(NotExportable, match="sparse"):
             export(Sparse(), (torch.ones(3, 3),))
+
+    def test_an_argument_that_changes_its_size(self) -> None:
+        def function(x: torch.Tensor) -> torch.Tensor:
+            x.resize_((0,))
+            return x.clamp_(0, 2).new_ones(2)
+
+        with pytest.raises(NotExportable, match="changes the size of an input"):
+            export(lambda_module(function), (torch.ones(2, 3),))

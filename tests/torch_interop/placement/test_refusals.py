@@ -40,6 +40,14 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 
 REFUSED["draws without replacement"] = (lambda x: x.multinomial(5), (torch.ones(2, 4),))
 REFUSED["no draws"] = (lambda x: x.multinomial(0), (torch.ones(2, 4),))
+REFUSED["float positions"] = (
+    lambda x, i: x.index_add(0, i, x),
+    (torch.ones(2, 3), torch.tensor([0.0, 1.0])),
+)
+REFUSED["segments of bools"] = (
+    lambda x, o: torch.segment_reduce(x, "sum", offsets=o),
+    (torch.ones(4, dtype=torch.bool), torch.tensor([0, 2, 4])),
+)
 REFUSED["integer probabilities"] = (lambda x: x.multinomial(2), (torch.ones(4).int(),))
 
 
