@@ -33,7 +33,7 @@ class Seen:
         requires_grad: as autograd says.
         bits: is_conj and is_neg.
         resizable: whether its storage can be resized.
-        part: whether its storage holds more than its elements.
+        part: whether its storage holds more or fewer elements than it has.
         value: a copy, without conj and neg bits.
     """
 
@@ -58,7 +58,7 @@ class Seen:
             tensor.requires_grad,
             (tensor.is_conj(), tensor.is_neg()),
             tensor.untyped_storage().resizable(),
-            tensor.untyped_storage().nbytes() > tensor.numel() * tensor.itemsize,
+            tensor.untyped_storage().nbytes() != tensor.numel() * tensor.itemsize,
             copied(tensor),
         )
 

@@ -35,7 +35,9 @@ def _add(draft: Draft) -> Made:
     y: Operand = draft.number(draft.value(x.name).dtype)
     if draft.chance(0.6):
         y = draft.beside(x, is_number)
-    how = draft.rng.choice(["{0} + {1}", "{0} - {1}", "{1} - {0}", "torch.add({0}, {1}, alpha=2)"])
+    ways = ["{0} + {1}", "{0} - {1}", "{1} - {0}", "torch.add({0}, {1}, alpha=2)"]
+    # Of a float that changes Dynamo makes a tensor, and forgets what it is multiplied with.
+    how = draft.rng.choice(ways if isinstance(y, Name) else ways[:3])
     return Made(how, (x, y), rough=halved(draft, x, y))
 
 

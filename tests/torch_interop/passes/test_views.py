@@ -72,6 +72,10 @@ VIEWS: dict[str, tuple[Callable[..., Any], list[Callable[[], Arguments]]]] = {
         lambda x, n: x[n:],
         [lambda n=n: (numbers(9), n) for n in (6, 7, 2, 9, 0)],
     ),
+    "written through a view": (
+        lambda x: x.flatten()[1:].zero_(),
+        [lambda n=n: (numbers(3 * n).view(3, n)[2:],) for n in (4, 3, 5)],
+    ),
     "elements of another type": (
         lambda x, n: x[n:].view(torch.int32),
         [lambda n=n: (numbers(9), n) for n in (6, 7, 2, 9, 0)],

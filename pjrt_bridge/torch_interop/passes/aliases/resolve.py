@@ -34,7 +34,8 @@ class _Resolver:
             node.args[0]: node.args[1] for node in module.graph.nodes if is_mutation(node)
         }
         self._chains = [
-            chain_of(item) if isinstance(item, fx.Node) else None for item in self._outputs
+            self._chain(at, item) if isinstance(item, fx.Node) else None
+            for at, item in enumerate(self._outputs)
         ]
         self._in_memory_of = self._count()
 
@@ -79,14 +80,33 @@ class _Resolver:
         if root.op == "placeholder":
             # What is written into is copied first, also where it is returned as it is.
             return root if chain.views or root in self._written else None
-        if self._is_visible(at) and at in self._returned.of_arguments:
-            for argument, value in self._written.items():
-                if value is root and _alike(compat.promise(argument), compat.promise(root)):
-                    return argument  # type: ignore[no-any-return]
+        argument = self._argument_of(at, root)
+        if argument is not None:
+            return argument
         if compat.storage_identity(compat.promise(root)) is None:
             return None
         shared = len(self._in_memory_of.get(root, ())) > 1
         return root if self._has_place(at, chain) and (shared or not chain.whole) else None
+
+    def _chain(self, at: int, item: fx.Node) -> Chain:
+        """A result as a view of what an argument gets, where it is one, else of what it is made of.
+
+        What an argument gets may itself be a view, of a tensor of another shape.
+        """
+        chain = chain_of(item)
+        steps = (chain.root, *chain.views)
+        for position in reversed(range(len(steps))):
+            if self._argument_of(at, steps[position]) is not None:
+                return Chain(steps[position], steps[position + 1 :])
+        return chain
+
+    def _argument_of(self, at: int, value: fx.Node) -> fx.Node | None:
+        """The argument whose new value a node is, in which a result that views it shall lie."""
+        if self._is_visible(at) and at in self._returned.of_arguments:
+            for argument, new in self._written.items():
+                if new is value and _alike(compat.promise(argument), compat.promise(value)):
+                    return argument  # type: ignore[no-any-return]
+        return None
 
     def _count(self) -> dict[fx.Node, set[fx.Node]]:
         """For each root the different results that lie in its memory."""
