@@ -242,6 +242,8 @@ class ElementwiseOps(Emitter):
 
     def remainder(self, lhs: Value, rhs: Value) -> Value:
         """Remainder with the sign of the dividend; integers divided by zero are their own."""
+        if lhs.dtype.is_complex:
+            raise ProgramError("stablehlo.remainder of complex numbers: XLA's compilers die of it")
         return self._divided("stablehlo.remainder", lhs, rhs)
 
     def _divided(self, op: str, lhs: Value, rhs: Value) -> Value:

@@ -37,6 +37,8 @@ KEPT = (
     "aten.select_scatter.default",
     # Steps from the number that was given, where eager rounds it to an integer dtype first.
     "aten.linspace.default",
+    # Scales bools as integers, which then cannot be added.
+    "aten.index_add.default",
     # Asks for the value of an index that is a scalar.
     "aten.take.default",
 )

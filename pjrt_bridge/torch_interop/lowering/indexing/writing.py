@@ -185,7 +185,7 @@ def scatter_reduce(
             own = scatter_along(c, own, dim, index, 0, _replace)
         count = scatter_along(c, own, dim, index, 1, b.add)
         count = b.maximum(count, c.full(x.shape, 1, INT64))
-        divide = b.divide if total.dtype.is_float else partial(divide_down, b)
+        divide = partial(divide_down, b) if total.dtype.is_integer else b.divide
         total = divide(total, c.cast(count, total.dtype))
     return c.result(total)
 

@@ -123,6 +123,8 @@ def test_scatter_reduce(reduce, include_self):
     check(name, WIDE, 1, D, SRC - 4, reduce, include_self=include_self)
     whole = (WIDE.long(), 1, D, SRC.long() - 3)
     check(name, *whole, reduce, include_self=include_self)
+    if reduce in ("sum", "prod", "mean"):
+        check(name, WIDE + 1j, 1, D, SRC - 4j, reduce, include_self=include_self)
 
 
 @pytest.mark.parametrize("reduce", ["prod", "mean", "amax", "amin"])
