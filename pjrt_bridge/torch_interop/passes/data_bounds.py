@@ -18,7 +18,7 @@ from pjrt_bridge.torch_interop import compat
 CHECK_INDICES = f"{compat.OWN_NAMESPACE}.check_indices.default"
 CHECK_DIVISORS = f"{compat.OWN_NAMESPACE}.check_divisors.default"
 CHECK_PROBABILITIES = f"{compat.OWN_NAMESPACE}.check_probabilities.default"
-"""The operators that `index_checks.py` puts into graphs."""
+"""The operators that `data_checks.py` puts into graphs."""
 
 
 @dataclass(frozen=True)

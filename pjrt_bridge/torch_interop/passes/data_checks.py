@@ -2,8 +2,9 @@
 
 With `options={"check_indices": True}`, for each tensor of positions its smallest and largest number
 are computed on the device, and for each tensor that integers are divided by whether it has a zero.
-Always checked are the probabilities of `multinomial`. `checks.py` makes the checks after the call,
-so the program stays whole; where the graph writes into arguments they come before that.
+Always checked are the probabilities of `multinomial`. `defer_assertions.py` makes the checks after
+the call, so the program stays whole; where the graph writes into arguments those of positions and
+divisors come before that.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ after the call and raises what it raises in eager.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +33,9 @@ _CHECKS = frozenset(
         CHECK_PROBABILITIES,
     )
 )
+_MAY_ALWAYS_WAIT = frozenset((CHECK_PROBABILITIES,))
+"""Checks that are always made: a host segment for each would cost more than they are worth."""
+
 _WITH_EFFECTS = "higher_order.with_effects"
 _NUMBER_OF = "aten._local_scalar_dense.default"
 
@@ -56,18 +59,19 @@ def take_checks(module: fx.GraphModule) -> Checked | None:
     """Take checks of values out of a graph; None where there are none that may wait.
 
     A check may not wait where the graph writes into an argument, which would hold the new value
-    although eager would have raised before, or has other effects.
+    although eager would have raised before, or has other effects; those of `_MAY_ALWAYS_WAIT` may.
     """
     found = list(module.graph.nodes)
-    if not any(map(_is_check, found)) or any(map(_may_not_wait, found)):
+    checks = _MAY_ALWAYS_WAIT if any(map(_may_not_wait, found)) else _CHECKS
+    if not any(_is_check(node, checks) for node in found):
         return None
     graph = fx.Graph()
     outputs = graph.graph_copy(module.graph, {})
     assert isinstance(outputs, tuple | list)
     end = graph.output(tuple(outputs))
-    _take_tokens(graph)
-    taken = _for_checks_alone(graph)
-    if not any(map(_is_check, taken)):
+    _take_tokens(graph, checks)
+    taken = _for_checks_alone(graph, checks)
+    if not any(_is_check(node, checks) for node in taken):
         return None
     checks, looked_at = _graph_of(taken)
     end.args = ((*end.args[0], *looked_at),)
@@ -81,18 +85,18 @@ def _checked_operator(node: fx.Node) -> object:
     return node.args[1] if compat.name_of(node.target) == _WITH_EFFECTS else node.target
 
 
-def _is_check(node: fx.Node) -> bool:
-    return compat.operator_name(_checked_operator(node)) in _CHECKS
+def _is_check(node: fx.Node, checks: Set[str] = _CHECKS) -> bool:
+    return compat.operator_name(_checked_operator(node)) in checks
 
 
 def _may_not_wait(node: fx.Node) -> bool:
     return is_mutation(node) or (nodes.has_effect(node) and not _is_check(node))
 
 
-def _take_tokens(graph: fx.Graph) -> None:
+def _take_tokens(graph: fx.Graph, checks: Set[str]) -> None:
     """Make plain calls of the checks that hand on a token of their order."""
     for node in list(graph.nodes):
-        if not _is_check(node) or compat.name_of(node.target) != _WITH_EFFECTS:
+        if not _is_check(node, checks) or compat.name_of(node.target) != _WITH_EFFECTS:
             continue
         token, check, *args = node.args
         with graph.inserting_before(node):
@@ -106,12 +110,12 @@ def _take_tokens(graph: fx.Graph) -> None:
         graph.erase_node(node)
 
 
-def _for_checks_alone(graph: fx.Graph) -> list[fx.Node]:
+def _for_checks_alone(graph: fx.Graph, checks: Set[str]) -> list[fx.Node]:
     """The checks that look at tensors, and the numbers made for nothing else, in graph order."""
     taken: set[fx.Node] = set()
     for node in reversed(graph.nodes):
         made_for_checks = bool(node.users) and taken.issuperset(node.users)
-        if _is_check(node) or (_gives_number(node) and made_for_checks):
+        if _is_check(node, checks) or (_gives_number(node) and made_for_checks):
             taken.add(node)
     # A number that others need too is made where they are, and so is what is calculated with it.
     settled = False

@@ -145,6 +145,19 @@ def test_impossible_probabilities_raise_without_being_asked_to(weights: str, dra
     assert placements() == ["device"]
 
 
+def test_probabilities_are_checked_after_a_call_that_writes_into_an_argument() -> None:
+    def function(p: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        cache.add_(1)
+        return torch.multinomial(p * 1.0, 1)
+
+    run, cache = compiled(function), torch.zeros(2)
+    assert run(torch.tensor([0.0, 1.0]), cache).tolist() == [1]
+    with pytest.raises(RuntimeError, match="sum of probabilities"):
+        run(torch.zeros(2), cache)
+    assert cache.tolist() == [2, 2]
+    assert placements() == ["device"]
+
+
 def test_ignored_targets_are_not_out_of_range() -> None:
     def function(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(scores, target)
