@@ -62,16 +62,16 @@ def take_checks(module: fx.GraphModule) -> Checked | None:
     although eager would have raised before, or has other effects; those of `_MAY_ALWAYS_WAIT` may.
     """
     found = list(module.graph.nodes)
-    checks = _MAY_ALWAYS_WAIT if any(map(_may_not_wait, found)) else _CHECKS
-    if not any(_is_check(node, checks) for node in found):
+    kinds = _MAY_ALWAYS_WAIT if any(map(_may_not_wait, found)) else _CHECKS
+    if not any(_is_check(node, kinds) for node in found):
         return None
     graph = fx.Graph()
     outputs = graph.graph_copy(module.graph, {})
     assert isinstance(outputs, tuple | list)
     end = graph.output(tuple(outputs))
-    _take_tokens(graph, checks)
-    taken = _for_checks_alone(graph, checks)
-    if not any(_is_check(node, checks) for node in taken):
+    _take_tokens(graph, kinds)
+    taken = _for_checks_alone(graph, kinds)
+    if not any(_is_check(node, kinds) for node in taken):
         return None
     checks, looked_at = _graph_of(taken)
     end.args = ((*end.args[0], *looked_at),)
@@ -85,18 +85,18 @@ def _checked_operator(node: fx.Node) -> object:
     return node.args[1] if compat.name_of(node.target) == _WITH_EFFECTS else node.target
 
 
-def _is_check(node: fx.Node, checks: Set[str] = _CHECKS) -> bool:
-    return compat.operator_name(_checked_operator(node)) in checks
+def _is_check(node: fx.Node, kinds: Set[str] = _CHECKS) -> bool:
+    return compat.operator_name(_checked_operator(node)) in kinds
 
 
 def _may_not_wait(node: fx.Node) -> bool:
     return is_mutation(node) or (nodes.has_effect(node) and not _is_check(node))
 
 
-def _take_tokens(graph: fx.Graph, checks: Set[str]) -> None:
+def _take_tokens(graph: fx.Graph, kinds: Set[str]) -> None:
     """Make plain calls of the checks that hand on a token of their order."""
     for node in list(graph.nodes):
-        if not _is_check(node, checks) or compat.name_of(node.target) != _WITH_EFFECTS:
+        if not _is_check(node, kinds) or compat.name_of(node.target) != _WITH_EFFECTS:
             continue
         token, check, *args = node.args
         with graph.inserting_before(node):
@@ -110,12 +110,12 @@ def _take_tokens(graph: fx.Graph, checks: Set[str]) -> None:
         graph.erase_node(node)
 
 
-def _for_checks_alone(graph: fx.Graph, checks: Set[str]) -> list[fx.Node]:
+def _for_checks_alone(graph: fx.Graph, kinds: Set[str]) -> list[fx.Node]:
     """The checks that look at tensors, and the numbers made for nothing else, in graph order."""
     taken: set[fx.Node] = set()
     for node in reversed(graph.nodes):
         made_for_checks = bool(node.users) and taken.issuperset(node.users)
-        if _is_check(node, checks) or (_gives_number(node) and made_for_checks):
+        if _is_check(node, kinds) or (_gives_number(node) and made_for_checks):
             taken.add(node)
     # A number that others need too is made where they are, and so is what is calculated with it.
     settled = False
