@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pjrt_bridge import registry
+from pjrt_bridge import child_processes, registry
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.conformance.check import AbsentDevice, Fail, Unsupported
 from pjrt_bridge.errors import (
@@ -179,7 +179,8 @@ class Context:
         vars(self).pop("pair", None)
         place = f"{function.__module__}:{function.__qualname__}"
         done = subprocess.run(
-            [sys.executable, "-m", __name__, self.subject.to_json(), place, json.dumps(arguments)],
+            child_processes.command(__name__, self.subject.to_json(), place, json.dumps(arguments)),
+            env=child_processes.environment(),
             capture_output=True,
             text=True,
             timeout=120,

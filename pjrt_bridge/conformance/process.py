@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from typing import Any
 
+from pjrt_bridge import child_processes
 from pjrt_bridge.conformance.check import Check
 from pjrt_bridge.conformance.context import Subject
 from pjrt_bridge.conformance.report import Status
@@ -32,7 +32,7 @@ class WorkerProcess:
 
     def __init__(self, subject: Subject, limit: float) -> None:
         worker = "pjrt_bridge.conformance.worker"
-        self._command = [sys.executable, "-m", worker, subject.to_json()]
+        self._command = child_processes.command(worker, subject.to_json())
         self._limit = limit
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
@@ -113,7 +113,7 @@ class WorkerProcess:
                 text=True,
                 errors="replace",
                 # A program from the cache would say nothing about the compiler.
-                env={**os.environ, FOLDER_VARIABLE: "off"},
+                env=child_processes.environment({FOLDER_VARIABLE: "off"}),
                 # A group of its own: processes that a check has started go with it.
                 start_new_session=True,
             )

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 
+from pjrt_bridge import child_processes
 from pjrt_bridge.errors import ProgramError
 
 LIMIT = 10.0
@@ -79,10 +80,11 @@ def _started() -> subprocess.Popen[bytes] | None:
     if _process is None and not _impossible:
         try:
             _process = subprocess.Popen(
-                [sys.executable, "-m", __spec__.name],
+                child_processes.command(__spec__.name),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                env=child_processes.environment(),
             )
         except OSError:
             _impossible = True

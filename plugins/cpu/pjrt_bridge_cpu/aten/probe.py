@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from pjrt_bridge import child_processes
 from pjrt_bridge.runtime.cache import Cache
 from pjrt_bridge.runtime.compile_cache import FOLDER_VARIABLE, cache_folder
 from pjrt_bridge.runtime.identity import library_hash, processor
@@ -92,7 +92,7 @@ def _probe(library: Path, seconds: float) -> Probed:
     found: Findings = {}
     first = 0
     while True:
-        command = [sys.executable, "-m", MODULE, str(library), str(first)]
+        command = child_processes.command(MODULE, str(library), str(first))
         try:
             done = subprocess.run(
                 command,
@@ -100,7 +100,7 @@ def _probe(library: Path, seconds: float) -> Probed:
                 capture_output=True,
                 timeout=seconds,
                 check=False,
-                env={**os.environ, FOLDER_VARIABLE: "off"},
+                env=child_processes.environment({FOLDER_VARIABLE: "off"}),
             )
         except subprocess.TimeoutExpired as error:
             _take(found, error.stdout or b"")
