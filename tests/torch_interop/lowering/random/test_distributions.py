@@ -16,7 +16,7 @@ from pjrt_bridge.stablehlo.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.random import threefry
+from pjrt_bridge.torch_interop.lowering.random import choice, distributions, threefry
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.randomness import operators
 from tests.torch_interop.lowering.harness import (
@@ -225,8 +225,8 @@ def with_words(monkeypatch, first: list[int], second: list[int] | None = None) -
     def chosen(b, key, shape, lane=0):
         return tuple(b.reshape(b.constant(array), tuple(shape)) for array in arrays)
 
-    for module in ("random", "choice"):
-        monkeypatch.setattr(f"pjrt_bridge.torch_interop.lowering.{module}.words", chosen)
+    for module in (distributions, choice):
+        monkeypatch.setattr(module, "words", chosen)
     return len(first)
 
 
