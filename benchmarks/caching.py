@@ -12,7 +12,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from benchmarks.figure import Figure
-from pjrt_bridge.runtime import compile_cache
+from pjrt_bridge.runtime.compile import compile_cache
 from pjrt_bridge.torch_interop import compiled_graphs
 
 _LAYERS = 4

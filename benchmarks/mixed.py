@@ -23,10 +23,10 @@ from benchmarks import resident
 from benchmarks.figure import Figure
 from benchmarks.interleave import measure
 from pjrt_bridge.mixed.graph import Graph, Node
-from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.partition import partition
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
+from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, MixedGraph, run
 from pjrt_bridge.torch_interop.bind.segments import DeviceSegment, HostSegment

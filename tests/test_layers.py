@@ -16,7 +16,7 @@ FLOORS = [
     {"errors", "dtypes", "timeline", "wire", "example_inputs", "child_processes"},
     {"abi"},
     {"stablehlo"},
-    {"runtime"},
+    {"runtime", "report"},
     {"extensions", "registry", "mixed"},
     {"profiling", "exported"},
     {"torch_interop", "jax_interop", "tf_interop", "conformance"},

@@ -8,7 +8,7 @@ import pjrt_bridge
 from benchmarks.case import Case
 from benchmarks.competitors import Absent, Timer, timer
 from benchmarks.competitors.programs import program_of
-from pjrt_bridge.runtime.dispatch import Given, Kept
+from pjrt_bridge.runtime.dispatch.plans import Given, Kept
 from pjrt_bridge.torch_interop.tensors import framework, view
 
 

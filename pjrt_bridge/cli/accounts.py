@@ -13,7 +13,7 @@ from rich.table import Table
 
 from pjrt_bridge.cli.console import columns
 from pjrt_bridge.errors import PjrtError
-from pjrt_bridge.mixed.wording import byte_size
+from pjrt_bridge.report.wording import byte_size
 
 if TYPE_CHECKING:
     from pjrt_bridge.abi.values import NamedValue

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from pjrt_bridge.cli.console import columns, facts, out, print_json
-from pjrt_bridge.mixed.wording import byte_size, plural
-from pjrt_bridge.runtime import compile_cache
+from pjrt_bridge.report.wording import byte_size, plural
+from pjrt_bridge.runtime.compile import compile_cache
 
 
 def cache(

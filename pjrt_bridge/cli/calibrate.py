@@ -13,7 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pjrt_bridge import registry
 from pjrt_bridge.cli.console import columns, out, print_json
-from pjrt_bridge.mixed.wording import duration
+from pjrt_bridge.report.wording import duration
 
 
 def calibrate(

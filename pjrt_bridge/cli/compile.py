@@ -15,7 +15,7 @@ from pjrt_bridge.cli.console import facts, out, parse_options, print_json
 from pjrt_bridge.cli.opening import FUNCTION_FLAGS, FUNCTION_HELP, Choice, known_sizes, open_model
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.mixed.wording import byte_size
+from pjrt_bridge.report.wording import byte_size
 
 if TYPE_CHECKING:
     from pjrt_bridge.exported import ExportedModel

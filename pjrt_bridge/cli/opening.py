@@ -58,7 +58,7 @@ def open_model(path: Path, choice: Choice) -> ExportedModel:
         return _open_folder(path, choice)
     from pjrt_bridge.exported import of_program
     from pjrt_bridge.stablehlo import Program
-    from pjrt_bridge.stablehlo.bytecode import MAGIC
+    from pjrt_bridge.stablehlo.program.bytecode import MAGIC
 
     try:
         content = path.read_bytes()

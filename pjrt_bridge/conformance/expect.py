@@ -10,7 +10,7 @@ import numpy as np
 from pjrt_bridge.conformance.check import Fail
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 ADD = """
 module @add { func.func @main(%a: tensor<64xf32>, %b: tensor<64xf32>) -> tensor<64xf32> {

@@ -19,8 +19,8 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Builder, Program, TensorType, Value
-from pjrt_bridge.stablehlo.constants import Array
-from pjrt_bridge.stablehlo.interpreter import evaluate
+from pjrt_bridge.stablehlo.builder.constants import Array
+from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 
 Body = Callable[..., "Value | Sequence[Value]"]
 """Writes a program: from a Builder and its parameters to the results."""

@@ -20,7 +20,7 @@ from pjrt_bridge.conformance.numerics import (
     whole,
 )
 from pjrt_bridge.stablehlo import Program
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 F32, F64, I32 = (dtypes.of(name) for name in ("float32", "float64", "int32"))
 

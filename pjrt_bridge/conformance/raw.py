@@ -18,7 +18,7 @@ from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.conformance.check import Unsupported
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions
 from pjrt_bridge.stablehlo import Program, TensorType
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 

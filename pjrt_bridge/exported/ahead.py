@@ -14,9 +14,9 @@ from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.exported.parts import SplitProgram
 from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.runtime import Compiled, CompileOptions, Plugin
-from pjrt_bridge.runtime.serialized import unpack
-from pjrt_bridge.stablehlo.program import Program
-from pjrt_bridge.stablehlo.saved import SavedProgram
+from pjrt_bridge.runtime.compile.serialized import unpack
+from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.program.saved import SavedProgram
 from pjrt_bridge.stablehlo.types import Signature
 
 

@@ -20,7 +20,7 @@ from pjrt_bridge.exported.interface import (
 from pjrt_bridge.exported.model import ExportedModel
 from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.tree import Tree
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.program.program import Program
 
 
 def of_program(

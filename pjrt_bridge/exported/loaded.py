@@ -16,7 +16,7 @@ from pjrt_bridge.exported.running import Runnable, compiled
 from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.weights import Array
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions
-from pjrt_bridge.runtime.host import overwrite
+from pjrt_bridge.runtime.transfers.host import overwrite
 
 _KEY_BITS = 64
 

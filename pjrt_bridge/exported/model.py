@@ -29,9 +29,9 @@ from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.stored import PREFIX, restore, store
 from pjrt_bridge.exported.tree import Tree
 from pjrt_bridge.exported.weights import Array
-from pjrt_bridge.mixed.report import Report
+from pjrt_bridge.report.report import Report
 from pjrt_bridge.runtime import Client, Compiled, CompileOptions
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.program.program import Program
 
 WEIGHTS = "weights.safetensors"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pjrt_bridge.errors import SavedModelError
-from pjrt_bridge.mixed.obstacle import Obstacle
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 
 

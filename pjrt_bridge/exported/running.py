@@ -14,8 +14,8 @@ from pjrt_bridge.mixed.partition import Segment
 from pjrt_bridge.mixed.program import Call, MixedProgram, Runner
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, Plugin
 from pjrt_bridge.stablehlo.bindings import parse_version
-from pjrt_bridge.stablehlo.program import Program
-from pjrt_bridge.stablehlo.saved import SavedProgram
+from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.program.saved import SavedProgram
 
 
 class Runnable(Protocol):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pjrt_bridge.exported.checks import Check
 from pjrt_bridge.exported.interface import Slot
 from pjrt_bridge.exported.parts import Part, SplitProgram
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 
 

@@ -16,9 +16,9 @@ from pjrt_bridge.exported.manifest import FILE, Manifest
 from pjrt_bridge.exported.parts import HostPart, Part, SplitProgram, read_host_part
 from pjrt_bridge.exported.running import graph_of
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.mixed.obstacle import Obstacle
-from pjrt_bridge.stablehlo.program import Program
-from pjrt_bridge.stablehlo.saved import SavedProgram
+from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.program.saved import SavedProgram
 from pjrt_bridge.stablehlo.types import Signature, TensorType
 
 PREFIX = "program_"

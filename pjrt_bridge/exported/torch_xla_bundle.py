@@ -32,7 +32,7 @@ from pjrt_bridge.exported.model import ExportedModel
 from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.tree import Kind, Tree
 from pjrt_bridge.exported.weights import Array
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Parameter
 
 FUNCTIONS = "functions"

@@ -21,7 +21,7 @@ import numpy as np
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import SavedModelError, UnsupportedDtype
-from pjrt_bridge.runtime.host import ALIGNMENT
+from pjrt_bridge.runtime.transfers.host import ALIGNMENT
 
 Array = np.ndarray[Any, Any]
 

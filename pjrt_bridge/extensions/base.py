@@ -16,7 +16,7 @@ from pjrt_bridge.errors import DataError, ExtensionUnavailable
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client, Topology
-    from pjrt_bridge.runtime.accessors import Extensible
+    from pjrt_bridge.runtime.objects.accessors import Extensible
 
 
 class Accessor:

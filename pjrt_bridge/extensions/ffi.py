@@ -31,7 +31,7 @@ from pjrt_bridge.abi.ffi_structs import COMMAND_BUFFER_COMPATIBLE, STRUCTS
 from pjrt_bridge.errors import PjrtError, RegistrationError
 from pjrt_bridge.extensions import call_frame
 from pjrt_bridge.extensions.base import Accessor
-from pjrt_bridge.runtime.callbacks import calling_back
+from pjrt_bridge.runtime.ownership.callbacks import calling_back
 from pjrt_bridge.stablehlo import Builder, Program
 from pjrt_bridge.stablehlo.types import TensorType
 

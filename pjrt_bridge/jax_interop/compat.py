@@ -19,7 +19,7 @@ from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import ProgramError, RegistrationError, UnsupportedDtype
 from pjrt_bridge.exported import Tree
 from pjrt_bridge.jax_interop.artifact import Aval, Exported
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.program.program import Program
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

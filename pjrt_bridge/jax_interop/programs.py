@@ -22,8 +22,8 @@ from pjrt_bridge.exported import (
 )
 from pjrt_bridge.jax_interop import artifact, compat, symbols
 from pjrt_bridge.jax_interop.artifact import Exported
-from pjrt_bridge.stablehlo.program import Program
-from pjrt_bridge.stablehlo.refining import refine
+from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.program.refining import refine
 
 
 def from_exported(

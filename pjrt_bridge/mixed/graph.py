@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pjrt_bridge.errors import PjrtBridgeError
-from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.report.fallback_reason import Obstacle
 
 
 @dataclass(frozen=True, slots=True)

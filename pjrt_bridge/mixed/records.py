@@ -13,9 +13,9 @@ from typing import Literal
 
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import HostFallbackWarning
-from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.mixed.report import GraphReport, SegmentReport
+from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.report import GraphReport, SegmentReport
 
 
 @dataclass(eq=False)

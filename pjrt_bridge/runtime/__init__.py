@@ -4,18 +4,18 @@ Plugin, Client, Device, Memory, Buffer, Executable, Event; and for devices that 
 Topology, DeviceDescription, CompiledExecutable.
 """
 
-from pjrt_bridge.runtime.buffer import Buffer, BufferState
-from pjrt_bridge.runtime.client import Client, open_clients
-from pjrt_bridge.runtime.compiled import Compiled, CompiledExecutable
-from pjrt_bridge.runtime.description import MemoryStats
-from pjrt_bridge.runtime.device import Device, DeviceDescription, Memory
-from pjrt_bridge.runtime.event import Event
-from pjrt_bridge.runtime.executable import Executable
-from pjrt_bridge.runtime.handles import live as live_handles
-from pjrt_bridge.runtime.layout import Layout
-from pjrt_bridge.runtime.options import CompileOptions
-from pjrt_bridge.runtime.plugin import Plugin
-from pjrt_bridge.runtime.topology import Topology
+from pjrt_bridge.runtime.compile.options import CompileOptions
+from pjrt_bridge.runtime.objects.buffer import Buffer, BufferState
+from pjrt_bridge.runtime.objects.client import Client, open_clients
+from pjrt_bridge.runtime.objects.compiled import Compiled, CompiledExecutable
+from pjrt_bridge.runtime.objects.description import MemoryStats
+from pjrt_bridge.runtime.objects.device import Device, DeviceDescription, Memory
+from pjrt_bridge.runtime.objects.event import Event
+from pjrt_bridge.runtime.objects.executable import Executable
+from pjrt_bridge.runtime.objects.plugin import Plugin
+from pjrt_bridge.runtime.objects.topology import Topology
+from pjrt_bridge.runtime.ownership.handles import live as live_handles
+from pjrt_bridge.runtime.transfers.layout import Layout
 
 __all__ = [
     "Buffer",

@@ -5,7 +5,7 @@
    framework makes, and executes; `finish` waits. `call` does both, and makes the tensors. A Run owns
    what the plugin made for it, an Output one result; both go back to the plugin when they end, and
    what the plugin has not done with then waits, as a Launch without results, in the queue of
-   `pjrt_bridge.runtime.pending`, as everything else does.
+   `pjrt_bridge.runtime.ownership.pending`, as everything else does.
 
    An Entrance is what a framework calls where one program is all: a plan's `call` as long as nobody
    looks and nothing is left to do, and Python functions that know what to do otherwise.

@@ -4,9 +4,9 @@
 parameters and results. Importing this package does not import jaxlib.
 """
 
-from pjrt_bridge.stablehlo.builder import Builder
-from pjrt_bridge.stablehlo.emitter import Value
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.builder.builder import Builder
+from pjrt_bridge.stablehlo.builder.emitter import Value
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Parameter, Result, Signature, TensorType
 
 __all__ = ["Builder", "Parameter", "Program", "Result", "Signature", "TensorType", "Value"]

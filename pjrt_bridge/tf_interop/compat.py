@@ -24,7 +24,7 @@ from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import resource_variable_ops
 
 from pjrt_bridge.errors import NotExportable
-from pjrt_bridge.runtime.dispatch import Capsules
+from pjrt_bridge.runtime.dispatch.plans import Capsules
 
 EagerTensor: Any = ops.EagerTensor
 ConcreteFunction: Any = tf.types.experimental.ConcreteFunction

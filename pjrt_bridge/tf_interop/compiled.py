@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pjrt_bridge import registry
 from pjrt_bridge.errors import DEVICE_FAILURES, FallbackForbidden
 from pjrt_bridge.mixed.launch import tensor_of
-from pjrt_bridge.mixed.obstacle import Obstacle, Unasked
 from pjrt_bridge.mixed.program import MixedProgram, Runner
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord, begin, end
+from pjrt_bridge.report.fallback_reason import Obstacle, Unasked
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.capture import Captured, capture

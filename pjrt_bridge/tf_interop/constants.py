@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.capture import Captured, Operation
 from pjrt_bridge.tf_interop.split import Part

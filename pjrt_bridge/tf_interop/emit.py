@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from pjrt_bridge.errors import NotExportable
-from pjrt_bridge.stablehlo import Program, foreign
+from pjrt_bridge.stablehlo import Program
+from pjrt_bridge.stablehlo.program import foreign
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes, randomness
 from pjrt_bridge.tf_interop.capture import Captured

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pjrt_bridge.mixed.records import watching
-from pjrt_bridge.mixed.report import Report
+from pjrt_bridge.report.report import Report
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.function import Function, function
 

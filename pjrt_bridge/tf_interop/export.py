@@ -7,7 +7,7 @@ from typing import Any
 
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.stablehlo import Program
-from pjrt_bridge.stablehlo.saved import SavedProgram
+from pjrt_bridge.stablehlo.program.saved import SavedProgram
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes
 from pjrt_bridge.tf_interop.capture import Captured, capture

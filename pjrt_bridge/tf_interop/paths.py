@@ -12,9 +12,10 @@ from typing import Any
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.mixed.launch import Crossing, Path, Started, Submitted, tensor_of
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import Buffer, Executable, callbacks
-from pjrt_bridge.runtime.dispatch import Array, Given, Kept, Made
-from pjrt_bridge.runtime.handles import tidy
+from pjrt_bridge.runtime import Buffer, Executable
+from pjrt_bridge.runtime.dispatch.plans import Array, Given, Kept, Made
+from pjrt_bridge.runtime.ownership import callbacks
+from pjrt_bridge.runtime.ownership.handles import tidy
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.emit import Emitted

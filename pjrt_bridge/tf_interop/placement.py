@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from pjrt_bridge.errors import NotExportable
-from pjrt_bridge.mixed.obstacle import Kind, Obstacle
+from pjrt_bridge.report.fallback_reason import Kind, Obstacle
 from pjrt_bridge.tf_interop import compat, randomness
 from pjrt_bridge.tf_interop.capture import Captured, Operation
 from pjrt_bridge.tf_interop.dtypes import crosses

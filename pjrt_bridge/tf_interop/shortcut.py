@@ -14,7 +14,7 @@ from typing import Any
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import DEVICE_FAILURES
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import callbacks
+from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.paths import Dispatched
 from pjrt_bridge.tf_interop.segments import Variant

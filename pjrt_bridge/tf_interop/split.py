@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from pjrt_bridge.mixed.graph import Graph, Node
-from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.partition import Segment, partition
+from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.tf_interop.capture import Captured, Operation
 
 _VIEWS = frozenset(

@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from pjrt_bridge.errors import DataError, UnsupportedDtype
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import Buffer, Client, dlpack
-from pjrt_bridge.runtime.host import ALIGNMENT, HostArray, describe
+from pjrt_bridge.runtime import Buffer, Client
+from pjrt_bridge.runtime.transfers import dlpack
+from pjrt_bridge.runtime.transfers.host import ALIGNMENT, HostArray, describe
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes
 

@@ -23,9 +23,9 @@ from pjrt_bridge.errors import (
     ProgramError,
     UnsupportedDtype,
 )
-from pjrt_bridge.mixed.obstacle import Obstacle, Unasked
 from pjrt_bridge.mixed.program import Runner
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
+from pjrt_bridge.report.fallback_reason import Obstacle, Unasked
 from pjrt_bridge.runtime import Client, Executable
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import (

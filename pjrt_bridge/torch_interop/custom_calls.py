@@ -28,7 +28,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ExtensionUnavailable, OptionError, RegistrationError
 from pjrt_bridge.extensions import FFI
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop import compat, schemas
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.registry import Lowering, NotLowerable

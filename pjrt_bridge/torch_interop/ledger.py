@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pjrt_bridge.mixed.records import Ledger
-from pjrt_bridge.mixed.report import GraphReport
+from pjrt_bridge.report.report import GraphReport
 
 LEDGER = Ledger()
 

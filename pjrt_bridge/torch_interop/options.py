@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime import CompileOptions
-from pjrt_bridge.runtime.options import Override
+from pjrt_bridge.runtime.compile.options import Override
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.layouts import Orders, Rule
 

@@ -21,11 +21,11 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DEVICE_FAILURES, DataError
 from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.runtime import Buffer, Client, Layout
-from pjrt_bridge.runtime.dispatch import Array, Framework, Made
-from pjrt_bridge.runtime.dlpack import is_row_major
-from pjrt_bridge.runtime.handles import Pin
-from pjrt_bridge.runtime.host import HostArray
-from pjrt_bridge.stablehlo import orders
+from pjrt_bridge.runtime.dispatch.plans import Array, Framework, Made
+from pjrt_bridge.runtime.ownership.handles import Pin
+from pjrt_bridge.runtime.transfers.dlpack import is_row_major
+from pjrt_bridge.runtime.transfers.host import HostArray
+from pjrt_bridge.stablehlo.builder import orders
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.compat import resizing
 

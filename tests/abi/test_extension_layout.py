@@ -14,7 +14,7 @@ from pjrt_bridge.abi.extension_structs import (
     by_name,
 )
 from pjrt_bridge.abi.structs import Struct
-from pjrt_bridge.runtime.plugin import Plugin
+from pjrt_bridge.runtime.objects.plugin import Plugin
 
 MEASURED = Path(__file__).with_name("extension_layouts.txt")
 

@@ -15,7 +15,7 @@ from pjrt_bridge import registry
 from pjrt_bridge.cli.console import parse_options
 from pjrt_bridge.cli.main import main
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.runtime.cache import Cache
+from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.torch_interop.placement import calibration
 from tests.cli.conftest import Command, write

@@ -5,7 +5,7 @@ import pytest
 
 from pjrt_bridge import Client, dtypes
 from pjrt_bridge.stablehlo import Builder, TensorType
-from tests.stablehlo.test_elementwise import BINARY, UNARY
+from tests.stablehlo.builder.test_elementwise import BINARY, UNARY
 
 EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -2.5, 0.5, 1e30, -1e-30])
 PAIRS = [grid.ravel() for grid in np.meshgrid(EDGES, EDGES)]

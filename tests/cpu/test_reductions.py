@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import pjrt_bridge
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Builder
-from pjrt_bridge.stablehlo.interpreter import evaluate
+from pjrt_bridge.stablehlo.builder.builder import Builder
+from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import pjrt_bridge_kernels
 from pjrt_bridge_cpu.reductions import BlockedReductions

@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import pjrt_bridge
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.compat import decompositions
 from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup

@@ -17,7 +17,7 @@ from pjrt_bridge.errors import OptionError, PjrtError, ProgramError, SavedModelE
 from pjrt_bridge.exported import ExportedModel, SplitProgram
 from pjrt_bridge.exported.ahead import CompiledProgram
 from pjrt_bridge.runtime import Client, CompileOptions
-from pjrt_bridge.runtime.serialized import pack, unpack
+from pjrt_bridge.runtime.compile.serialized import pack, unpack
 from tests.exported.models import WEIGHT, by_size, counting, scaled
 from tests.exported.test_model import flipped, rewrite
 from tests.exported.test_parts import Unique
@@ -30,7 +30,8 @@ ELSEWHERE = """
 import sys
 import numpy as np
 from pjrt_bridge.exported import ExportedModel
-from pjrt_bridge.runtime import Plugin, client
+from pjrt_bridge.runtime import Plugin
+from pjrt_bridge.runtime.objects import client
 
 def refuse(*arguments):
     raise AssertionError("it compiles")

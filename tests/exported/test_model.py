@@ -21,7 +21,7 @@ from pjrt_bridge.exported.manifest import Manifest
 from pjrt_bridge.exported.running import readable
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Program
-from pjrt_bridge.stablehlo.saved import artifact_version
+from pjrt_bridge.stablehlo.program.saved import artifact_version
 from tests.exported.models import F32, WEIGHT, by_size, counting, scaled
 from tests.plugins import cpu_library
 

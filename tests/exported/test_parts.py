@@ -24,7 +24,7 @@ from pjrt_bridge.exported import (
     Weight,
 )
 from pjrt_bridge.exported.parts import read_host_part
-from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.runtime import Buffer, Client
 from pjrt_bridge.stablehlo import Builder, TensorType
 from tests.exported.models import F32, LEAF

@@ -7,7 +7,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.errors import BufferUnavailable, Closed, DataError, ExtensionUnavailable
 from pjrt_bridge.extensions import Layouts
 from pjrt_bridge.runtime import Client, Layout, Plugin
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from tests import programs
 from tests.conftest import Census

@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from pjrt_bridge.errors import HostFallbackWarning, PjrtBridgeError, PjrtError
-from pjrt_bridge.runtime import pending
+from pjrt_bridge.runtime.ownership import pending
 from pjrt_bridge.torch_interop.backend import pjrt
 from tests.faults import torch_operations
 from tests.faults.case import Case

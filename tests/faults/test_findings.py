@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from pjrt_bridge.errors import Internal, PjrtError, PluginIncompatible, ResourceExhausted, Unknown
-from pjrt_bridge.runtime import Layout, pending
-from pjrt_bridge.runtime.buffer import BufferState
+from pjrt_bridge.runtime import Layout
+from pjrt_bridge.runtime.objects.buffer import BufferState
+from pjrt_bridge.runtime.ownership import pending
 from tests import programs
 from tests.faults.faulty import Fault
 from tests.faults.torch_operations import compiled_here

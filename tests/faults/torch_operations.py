@@ -21,7 +21,7 @@ from unittest import mock
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
 
-from pjrt_bridge.runtime import dispatch
+from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.torch_interop import backend
 from tests.faults.operations import OPERATIONS, Act, Operation
 from tests.faults.world import World
@@ -35,7 +35,7 @@ def _here(world: World, way: str) -> Iterator[None]:
     """Graphs are compiled for the world's client."""
     with (
         mock.patch.object(backend, "select_client", return_value=world.client),
-        mock.patch.object(dispatch, "enabled", way == "c"),
+        mock.patch.object(plans, "enabled", way == "c"),
     ):
         yield
 

@@ -17,8 +17,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from pjrt_bridge.errors import PjrtBridgeError
-from pjrt_bridge.runtime import Client, CompileOptions, Executable, serialized
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.runtime import Client, CompileOptions, Executable
+from pjrt_bridge.runtime.compile import serialized
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop.options import BackendOptions
 from tests import programs
 from tests.fuzz import objects

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pjrt_bridge.errors import DataError
-from pjrt_bridge.runtime import Client, device_view, live_handles
+from pjrt_bridge.runtime import Client, live_handles
+from pjrt_bridge.runtime.transfers import device_view
 from tests import programs
 
 SIZE = 1 << 22

@@ -11,7 +11,8 @@ import pytest
 from pjrt_bridge.abi.implement import Implementation, Status
 from pjrt_bridge.errors import ErrorCode, PjrtError, RegistrationError
 from pjrt_bridge.jax_interop.tables import table_for_jax
-from pjrt_bridge.runtime import Client, CompileOptions, Plugin, native
+from pjrt_bridge.runtime import Client, CompileOptions, Plugin
+from pjrt_bridge.runtime.dispatch import native
 from tests import programs
 from tests.plugins import cpu_plugin, run_python
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.mixed.graph import Graph, Node
-from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.partition import Partition, Segment, partition
+from pjrt_bridge.report.fallback_reason import Obstacle
 
 HOST = Obstacle("op", "no lowering", "unsupported")
 

@@ -26,7 +26,8 @@ from pjrt_bridge.errors import (
     Unimplemented,
 )
 from pjrt_bridge.runtime import BufferState, Client, CompileOptions, Plugin
-from pjrt_bridge.stablehlo import Program, interpretable
+from pjrt_bridge.stablehlo import Program
+from pjrt_bridge.stablehlo.interpret import interpretable
 from pjrt_bridge_reference.options import Options, read_options
 from pjrt_bridge_reference.slots import ERRORS
 from tests import programs

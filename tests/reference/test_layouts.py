@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pjrt_bridge.runtime import Client, Layout
-from pjrt_bridge.runtime.relayout import Placement
+from pjrt_bridge.runtime.transfers.relayout import Placement
 from pjrt_bridge.stablehlo import Program
 from tests import programs
 

@@ -21,7 +21,7 @@ from pjrt_bridge.errors import (
 )
 from pjrt_bridge.runtime import Client, CompileOptions, Plugin
 from pjrt_bridge.stablehlo import Program
-from pjrt_bridge.stablehlo.interpreter import evaluate
+from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 from tests import programs
 from tests.plugins import cpu_plugin
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.runtime.host import ALIGNMENT
+from pjrt_bridge.runtime.transfers.host import ALIGNMENT
 
 
 def placed(array: np.ndarray[Any, Any], offset: int) -> np.ndarray[Any, Any]:

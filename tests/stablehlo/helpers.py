@@ -7,7 +7,7 @@ import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, Program, TensorType, Value
-from pjrt_bridge.stablehlo.interpreter import evaluate
+from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 
 Body = Callable[..., Value | Sequence[Value]]
 

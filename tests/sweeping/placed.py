@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch._dynamo.exc import BackendCompilerFailed
 
-from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.torch_interop.ledger import LEDGER, compiled_graphs
 
 _ARGUMENT = re.compile(r"(arg|primals|tangents)\w*_\d+")

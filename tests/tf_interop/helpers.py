@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.tf_interop.capture import Captured, Operation, capture
 from pjrt_bridge.tf_interop.constants import Needs, needs
 from pjrt_bridge.tf_interop.placement import Placement

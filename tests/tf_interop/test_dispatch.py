@@ -11,22 +11,23 @@ import pytest
 import tensorflow as tf
 import torch
 
-from pjrt_bridge.runtime import Client, dispatch
-from pjrt_bridge.runtime.handles import live
+from pjrt_bridge.runtime import Client
+from pjrt_bridge.runtime.dispatch import plans
+from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.tf_interop import compat
 from tests import programs
 from tests.conftest import Census
 from tests.counting import resident, settled
 from tests.plugins import require_dispatcher
-from tests.runtime.launching import Launcher
-from tests.runtime.pending import Pending
+from tests.runtime.dispatch.launching import Launcher
+from tests.runtime.ownership.pending import Pending
 from tests.tf_interop.helpers import address
 
 require_dispatcher()
 
 
 @pytest.fixture(scope="module")
-def capsules() -> dispatch.Capsules:
+def capsules() -> plans.Capsules:
     return compat.capsules()
 
 
@@ -48,7 +49,7 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", [(), (0, 3), (1, 1), (2, 5)], ids=str)
 def test_types_and_shapes(
-    client: Client, capsules: dispatch.Capsules, name: str, shape: tuple[int, ...]
+    client: Client, capsules: plans.Capsules, name: str, shape: tuple[int, ...]
 ) -> None:
     before = settled()
     text = "".join(f"{size}x" for size in shape) + NAMES[name]
@@ -70,7 +71,7 @@ def test_types_and_shapes(
 
 
 def test_memory_is_shared_both_ways(
-    no_leaks: Census, client: Client, capsules: dispatch.Capsules
+    no_leaks: Census, client: Client, capsules: plans.Capsules
 ) -> None:
     with client.compile(programs.ADD) as executable:
         add = Launcher(executable, (), capsules)
@@ -86,7 +87,7 @@ def test_memory_is_shared_both_ways(
 
 
 def test_results_pass_between_frameworks_on_their_way(
-    no_leaks: Census, client: Client, capsules: dispatch.Capsules
+    no_leaks: Census, client: Client, capsules: plans.Capsules
 ) -> None:
     value = Pending(client, np.full(64, 5, np.float32))
     with client.compile(programs.ADD) as executable:
@@ -121,7 +122,7 @@ def test_results_pass_between_frameworks_on_their_way(
     ids=["string", "resource", "variant", "qint8", "shape", "type", "variable", "ragged", "NumPy"],
 )
 def test_what_does_not_fit_as_it_is(
-    client: Client, capsules: dispatch.Capsules, value: Callable[[], Any]
+    client: Client, capsules: plans.Capsules, value: Callable[[], Any]
 ) -> None:
     before = settled()
     with client.compile(programs.ADD) as executable:
@@ -133,7 +134,7 @@ def test_what_does_not_fit_as_it_is(
 
 
 def test_a_variable_is_read_where_it_lies(
-    no_leaks: Census, client: Client, capsules: dispatch.Capsules
+    no_leaks: Census, client: Client, capsules: plans.Capsules
 ) -> None:
     with client.compile(programs.ADD) as executable:
         add = Launcher(executable, (), capsules)
@@ -147,11 +148,11 @@ def test_a_variable_is_read_where_it_lies(
             assert launch.tensors()[0].numpy().tolist() == [step + 1.0] * 64
 
 
-def test_a_kept_value(no_leaks: Census, client: Client, capsules: dispatch.Capsules) -> None:
+def test_a_kept_value(no_leaks: Census, client: Client, capsules: plans.Capsules) -> None:
     with client.compile(programs.ADD) as executable:
         plan = Launcher(executable, (), capsules).plan
         weight = tf.constant(np.arange(64, dtype=np.float32))
-        kept = dispatch.Kept([None, client.put(weight)], [0, address(weight)])
+        kept = plans.Kept([None, client.put(weight)], [0, address(weight)])
         for _ in range(3):
             launch = plan.launch([tf.ones(64), weight], kept.parts, None)
             assert launch.shared == 256
@@ -163,7 +164,7 @@ def test_a_kept_value(no_leaks: Census, client: Client, capsules: dispatch.Capsu
 
 
 def test_results_dropped_by_threads_of_tensorflow(
-    no_leaks: Census, client: Client, capsules: dispatch.Capsules
+    no_leaks: Census, client: Client, capsules: plans.Capsules
 ) -> None:
     """A tf.function drops its inputs wherever the last kernel that reads them ran."""
 
@@ -182,7 +183,7 @@ def test_results_dropped_by_threads_of_tensorflow(
 
 
 def test_many_calls_leave_nothing(
-    no_leaks: Census, client: Client, capsules: dispatch.Capsules
+    no_leaks: Census, client: Client, capsules: plans.Capsules
 ) -> None:
     with client.compile(programs.ADD) as executable:
         add = Launcher(executable, (), capsules)

@@ -115,7 +115,7 @@ def test_any_order_of_imports_works_with_jax_and_compiled_models(order: Sequence
 
 def test_the_bridge_imports_no_tensorflow() -> None:
     done = start(
-        "import sys, pjrt_bridge, pjrt_bridge.mixed.report, pjrt_bridge.cli.main; "
+        "import sys, pjrt_bridge, pjrt_bridge.report.report, pjrt_bridge.cli.main; "
         "pjrt_bridge.client('cpu'); "
         "print([name for name in sys.modules if name.startswith(('tensorflow', 'keras'))])"
     )

@@ -15,7 +15,7 @@ from pjrt_bridge import tf_interop
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.mixed.launch import Path
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import dispatch
+from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.tf_interop.emit import emit, traced
 from pjrt_bridge.tf_interop.paths import Dispatched, General, path_of
 from pjrt_bridge.tf_interop.segments import static_types
@@ -29,7 +29,7 @@ WAYS: dict[str, type[Path]] = {"c": Dispatched, "python": General}
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "c":
         require_dispatcher()
-    monkeypatch.setattr(dispatch, "enabled", request.param == "c")
+    monkeypatch.setattr(plans, "enabled", request.param == "c")
     found: str = request.param
     return found
 
@@ -143,7 +143,7 @@ def test_both_ways_give_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> 
     require_dispatcher()
     found = []
     for enabled in (True, False):
-        monkeypatch.setattr(dispatch, "enabled", enabled)
+        monkeypatch.setattr(plans, "enabled", enabled)
         weights = tf.Variable(numbers(8, 8, seed=1) / 8)
         fast = tf_interop.function(KINDS[kind](weights))
         results = [fast(numbers(8, 8, seed=seed) / 8) for seed in range(4)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from pjrt_bridge.mixed.obstacle import Kind, Obstacle
+from pjrt_bridge.report.fallback_reason import Kind, Obstacle
 from pjrt_bridge.tf_interop.placement import Placement
 from tests.tf_interop.helpers import captured, obstacles, spec
 

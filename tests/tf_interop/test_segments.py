@@ -14,7 +14,7 @@ import tensorflow as tf
 from pjrt_bridge import tf_interop
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.mixed.launch import PATIENCE
-from pjrt_bridge.runtime.handles import live
+from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.tf_interop import segments
 from tests.counting import settled
 from tests.tf_interop.faults import Faults, When

@@ -9,7 +9,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import pytest
 import torch
 
-from pjrt_bridge.runtime import dispatch
+from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.torch_interop.bind import segments
 from tests.plugins import require_dispatcher
 from tests.torch_interop.faults import Faults
@@ -35,7 +35,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     found: str = request.param
     if found == "c":
         require_dispatcher()
-    monkeypatch.setattr(dispatch, "enabled", found == "c")
+    monkeypatch.setattr(plans, "enabled", found == "c")
     return found
 
 

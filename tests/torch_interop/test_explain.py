@@ -12,8 +12,8 @@ from torch import nn
 from torch._dynamo import config as dynamo_config
 
 from pjrt_bridge.errors import HostFallbackWarning, OptionError
-from pjrt_bridge.mixed.report import Report
-from pjrt_bridge.runtime import compile_cache
+from pjrt_bridge.report.report import Report
+from pjrt_bridge.runtime.compile import compile_cache
 from pjrt_bridge.torch_interop import compiled_graphs, explain, explain_with
 from tests.torch_interop.helpers import compiled
 

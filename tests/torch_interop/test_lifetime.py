@@ -11,8 +11,9 @@ from torch import nn
 
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.registry import load
-from pjrt_bridge.runtime import Plugin, pending
-from pjrt_bridge.runtime.handles import live
+from pjrt_bridge.runtime import Plugin
+from pjrt_bridge.runtime.ownership import pending
+from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.torch_interop import backend, compiled_graphs
 from tests.counting import resident, settled
 from tests.torch_interop.faults import Faults, When

@@ -12,7 +12,7 @@ from torch import nn
 
 from pjrt_bridge.errors import DataError, HostFallbackWarning, ResourceExhausted
 from pjrt_bridge.runtime import Client, Executable
-from pjrt_bridge.runtime.handles import live
+from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from tests.torch_interop.helpers import assert_same, compiled
 

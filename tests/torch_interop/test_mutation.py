@@ -10,7 +10,7 @@ from torch import nn
 
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.runtime.handles import live
+from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind import graphs
 from pjrt_bridge.torch_interop.bind.segments import DeviceSegment

@@ -133,7 +133,9 @@ def test_what_cannot_be_shared_is_copied_in_each_call(weight: torch.Tensor) -> N
 @pytest.fixture
 def copying(monkeypatch: pytest.MonkeyPatch) -> Client:
     """The client of a plugin whose memory is not the host's, as far as the bridge can tell."""
-    monkeypatch.setattr("pjrt_bridge.runtime.client.shares_host_memory", lambda client: False)
+    monkeypatch.setattr(
+        "pjrt_bridge.runtime.objects.client.shares_host_memory", lambda client: False
+    )
     plugin = load("cpu")
     assert isinstance(plugin, Plugin)
     client = Client(plugin, {"cpu_device_count": 1})

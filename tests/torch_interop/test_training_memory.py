@@ -9,7 +9,7 @@ import torch
 from torch import nn, optim
 
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime.handles import live
+from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind import graphs
 from tests.torch_interop.helpers import compiled

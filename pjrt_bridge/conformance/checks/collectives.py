@@ -12,7 +12,7 @@ from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import equal, same
 from pjrt_bridge.conformance.numerics import EXACT, compare, whole
 from pjrt_bridge.runtime import CompileOptions
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 COLLECTIVES = Group("collectives")
 

@@ -19,7 +19,7 @@ from pjrt_bridge.conformance.numerics import (
     numbers,
 )
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 CONVERSIONS = Group("numerics")
 

@@ -14,8 +14,8 @@ from pjrt_bridge.conformance.expect import equal, require, same
 from pjrt_bridge.conformance.numerics import build, run
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DataError
-from pjrt_bridge.runtime.host import ALIGNMENT
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.runtime.transfers.host import ALIGNMENT
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 DATA = Group("data")
 

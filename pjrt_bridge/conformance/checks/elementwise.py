@@ -17,7 +17,7 @@ from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.numerics import EXACT, Tolerance, build, check, numbers
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, Value
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 ELEMENTWISE = Group("numerics")
 

@@ -20,7 +20,7 @@ from pjrt_bridge.conformance.expect import ADD, equal, refused, same, works
 from pjrt_bridge.errors import ErrorCode, PjrtError, SignatureMismatch
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions
 from pjrt_bridge.stablehlo import Program, bindings
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 ERRORS = Group("errors")
 

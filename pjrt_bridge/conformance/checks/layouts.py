@@ -16,7 +16,7 @@ from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import equal, require, same
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 LAYOUTS = Group("layouts")
 

@@ -22,7 +22,7 @@ from pjrt_bridge.conformance.numerics import (
 from pjrt_bridge.conformance.programs import ProgramGroup, main
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.stablehlo import Program
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 NOTATION = ProgramGroup("numerics")
 

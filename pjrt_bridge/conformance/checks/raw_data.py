@@ -17,8 +17,8 @@ from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import equal, refused, require, same, works
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.runtime import Buffer, Client
-from pjrt_bridge.runtime.host import ALIGNMENT
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.runtime.transfers.host import ALIGNMENT
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 RAW = Group("data")
 

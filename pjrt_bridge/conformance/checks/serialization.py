@@ -14,7 +14,7 @@ from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import ADD, equal, refused, require, same, works
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime import Client, CompileOptions
-from pjrt_bridge.runtime.serialized import pack, unpack
+from pjrt_bridge.runtime.compile.serialized import pack, unpack
 from pjrt_bridge.stablehlo import Program
 
 SERIALIZATION = Group("serialization")

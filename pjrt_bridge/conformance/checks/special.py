@@ -23,7 +23,7 @@ from pjrt_bridge.conformance.numerics import (
 )
 from pjrt_bridge.conformance.programs import ProgramGroup, main
 from pjrt_bridge.stablehlo import Builder, Value
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 SPECIAL = ProgramGroup("numerics")
 

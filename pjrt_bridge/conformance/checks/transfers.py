@@ -18,7 +18,7 @@ from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import equal, refused, require, same, works
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.runtime import Buffer, Client
-from pjrt_bridge.stablehlo.constants import Array
+from pjrt_bridge.stablehlo.builder.constants import Array
 
 TRANSFERS = Group("data")
 

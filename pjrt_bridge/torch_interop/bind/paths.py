@@ -14,9 +14,10 @@ import torch
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.mixed.launch import Crossing, Path, Started, Submitted, tensor_of
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import Buffer, Client, Executable, callbacks
-from pjrt_bridge.runtime.dispatch import Given, Kept
-from pjrt_bridge.runtime.handles import tidy
+from pjrt_bridge.runtime import Buffer, Client, Executable
+from pjrt_bridge.runtime.dispatch.plans import Given, Kept
+from pjrt_bridge.runtime.ownership import callbacks
+from pjrt_bridge.runtime.ownership.handles import tidy
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind import threads
 from pjrt_bridge.torch_interop.emit.program import Emitted

@@ -14,8 +14,9 @@ from typing import Any
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import DEVICE_FAILURES
 from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import callbacks, native
-from pjrt_bridge.runtime.handles import left_behind, tidy
+from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime.ownership import callbacks
+from pjrt_bridge.runtime.ownership.handles import left_behind, tidy
 from pjrt_bridge.torch_interop.bind.paths import Dispatched
 
 _QUIET = (timeline.lookers, callbacks.threads, *left_behind)

@@ -13,7 +13,7 @@ from torch import fx
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError, UnsupportedDtype
 from pjrt_bridge.stablehlo import Builder
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.lowering.context import Context

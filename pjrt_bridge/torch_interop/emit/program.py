@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from torch import fx
 
 from pjrt_bridge.stablehlo import Builder
-from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.materialization import is_shared
 from pjrt_bridge.torch_interop.emit.node_lowering import (

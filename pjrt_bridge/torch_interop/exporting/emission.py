@@ -12,7 +12,7 @@ from torch import fx
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.exported import Slot, SplitProgram
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.program import Argument, Computed, Emitted, emit
 from pjrt_bridge.torch_interop.exporting.capture import COPY, Captured

@@ -11,7 +11,7 @@ from torch import fx
 
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Check, Specialization
-from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.torch_interop.exporting.assertions import Assertion
 from pjrt_bridge.torch_interop.exporting.capture import Captured
 from pjrt_bridge.torch_interop.exporting.emission import Borders, whole

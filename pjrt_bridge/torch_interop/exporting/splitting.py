@@ -17,8 +17,8 @@ from torch import fx
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Part, Slot, SplitProgram
-from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.partition import Segment
+from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.emit.program import Computed

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 
 Fold = Literal["sum", "prod", "max", "min", "and", "or"]
 """How a reduction makes one element of many; as `Builder.reduce_sum` and its like define it."""

@@ -14,7 +14,7 @@ from pkgutil import walk_packages
 from typing import Any, TypeVar
 
 from pjrt_bridge.errors import PjrtBridgeError
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 
 Lowering = Callable[..., Value | Sequence[Value | None]]
 """`(context, *args, **kwargs)`, the node's arguments with every tensor replaced by a `Value`.

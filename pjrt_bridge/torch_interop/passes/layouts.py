@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.stablehlo.orders import inverse
+from pjrt_bridge.stablehlo.builder.orders import inverse
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.tensors import Form
 

@@ -26,8 +26,8 @@ import torch
 from pjrt_bridge import registry
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.runtime.compile_cache import is_off
-from pjrt_bridge.runtime.identity import library_hash, processor
+from pjrt_bridge.runtime.compile.compile_cache import is_off
+from pjrt_bridge.runtime.compile.identity import library_hash, processor
 
 VARIABLE = "PJRT_BRIDGE_CALIBRATION"
 BORDER = 60e-6

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.errors import UnsupportedDtype
-from pjrt_bridge.mixed.obstacle import Kind, Obstacle
+from pjrt_bridge.report.fallback_reason import Kind, Obstacle
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes

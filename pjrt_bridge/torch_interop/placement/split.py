@@ -11,8 +11,8 @@ from typing import Any
 from torch import fx
 
 from pjrt_bridge.mixed.graph import Graph, Node
-from pjrt_bridge.mixed.obstacle import Obstacle
 from pjrt_bridge.mixed.partition import Segment, partition
+from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
 

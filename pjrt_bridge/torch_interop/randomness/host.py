@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.lowering import registry

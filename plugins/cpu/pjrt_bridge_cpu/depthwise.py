@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.kernels import Convolution, Kernels, converted
 
 _MOST = 64

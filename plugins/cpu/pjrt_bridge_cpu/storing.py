@@ -7,8 +7,8 @@ BERT grew with the square of its layers.
 
 from __future__ import annotations
 
-from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.stablehlo.orders import inverse, memory_order
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.orders import inverse, memory_order
 from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pjrt_bridge.abi.implement import Status
 from pjrt_bridge.errors import ErrorCode
-from pjrt_bridge.stablehlo import interpreter
+from pjrt_bridge.stablehlo.interpret import interpreter
 from pjrt_bridge_reference.buffer import Array, Buffer
 from pjrt_bridge_reference.device import Device
 from pjrt_bridge_reference.event import Event, when_all

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pjrt_bridge import registry
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge_cpu.aten import (
     VARIABLE,
     attention,

@@ -10,7 +10,7 @@ import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.abi import ffi_structs as ffi
-from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten import _aten
 from pjrt_bridge_cpu.aten.calls import Call, emit

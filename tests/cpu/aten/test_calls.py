@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten import library
 from pjrt_bridge_cpu.aten.calls import TARGET, Call, Cut, Out, emit

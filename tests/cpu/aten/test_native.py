@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pjrt_bridge import dtypes, errors
 from pjrt_bridge.runtime import Client, Executable, Plugin
-from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten import library, trial
 from pjrt_bridge_cpu.aten.calls import TARGET, Call, Cut, Out, emit

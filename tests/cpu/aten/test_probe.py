@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from pjrt_bridge.runtime.cache import Cache
+from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge_cpu.aten import probe
 from pjrt_bridge_cpu.aten.checks import checks
 from pjrt_bridge_cpu.aten.probe import Probed

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten.calls import TARGET
 from pjrt_bridge_cpu.aten.rules import FLOAT32, Use

@@ -9,7 +9,7 @@ import pytest
 
 import pjrt_bridge
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.lowering import registry

@@ -18,12 +18,14 @@ import pjrt_bridge
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.mixed import records
-from pjrt_bridge.runtime import callbacks, dispatch, live_handles
-from pjrt_bridge.runtime.handles import defer
+from pjrt_bridge.runtime import live_handles
+from pjrt_bridge.runtime.dispatch import plans
+from pjrt_bridge.runtime.ownership import callbacks
+from pjrt_bridge.runtime.ownership.handles import defer
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.shortcut import Shortcut
 from tests.plugins import require_dispatcher
-from tests.runtime.launching import Fault, too_small
+from tests.runtime.dispatch.launching import Fault, too_small
 from tests.torch_interop.helpers import assert_same, compiled
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -289,7 +291,7 @@ def test_a_profile_sees_each_call(ways: Ways, tmp_path: Any) -> None:
 def test_a_failure_goes_the_long_way(
     ways: Ways, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    entry, faults = dispatch._entry, list[Fault]()
+    entry, faults = plans._entry, list[Fault]()
 
     def once(args: Any) -> None:
         faults[0].active = False
@@ -301,7 +303,7 @@ def test_a_failure_goes_the_long_way(
         faults.append(Fault(entry(api, name), name, once))
         return faults[-1].entry
 
-    monkeypatch.setattr(dispatch, "_entry", faulty)
+    monkeypatch.setattr(plans, "_entry", faulty)
     function = compiled(add)
     x, y = torch.randn(64), torch.randn(64)
     for _ in range(calls):

@@ -7,7 +7,7 @@ import pytest
 from pjrt_bridge import registry
 from pjrt_bridge.errors import BridgeWarning
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.emit.lookup import lookup
 from pjrt_bridge.torch_interop.lowering import registry as portable

@@ -24,7 +24,7 @@ from pjrt_bridge.errors import (
 from pjrt_bridge.exported import ConstantLeaf, ExportedModel, TensorLeaf
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import bindings
-from pjrt_bridge.stablehlo.saved import artifact_version
+from pjrt_bridge.stablehlo.program.saved import artifact_version
 from pjrt_bridge.torch_interop import export
 
 

@@ -19,9 +19,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import pjrt_bridge
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.stablehlo.interpreter import evaluate
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.context import Context

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering import context
 from pjrt_bridge.torch_interop.lowering.context import Context

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Scalar
 from pjrt_bridge.torch_interop.lowering.indexing.reading import gather_along
 from pjrt_bridge.torch_interop.lowering.indexing.writing import Combine, scatter_along

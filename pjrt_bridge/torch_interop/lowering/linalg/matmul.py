@@ -8,7 +8,7 @@ sum over no products is 0.
 from __future__ import annotations
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, compute_type
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 

@@ -14,8 +14,8 @@ import ml_dtypes
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.stablehlo.elementwise import Direction
+from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.builder.elementwise import Direction
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context, Scalar
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.lowering.shaping.shape import conjugate, part

@@ -10,7 +10,7 @@ Panels of 64 reflectors are applied as `1 - V T V^H` (the compact WY form).
 
 from __future__ import annotations
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.linalg import matrices as la
 from pjrt_bridge.torch_interop.lowering.math.sorting import Outputs

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context
 from pjrt_bridge.torch_interop.lowering.indexing.reading import broadcast_shapes
 from pjrt_bridge.torch_interop.lowering.linalg import matrices as la

@@ -10,7 +10,7 @@ Where a matrix holds infinities or NaN, eager raises an exception; here all resu
 from __future__ import annotations
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.linalg import jacobi
 from pjrt_bridge.torch_interop.lowering.linalg import matrices as la

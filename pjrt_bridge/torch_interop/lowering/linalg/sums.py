@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, axis
 from pjrt_bridge.torch_interop.lowering.linalg.matmul import add_product
 from pjrt_bridge.torch_interop.lowering.math.scan import Values, scan_together

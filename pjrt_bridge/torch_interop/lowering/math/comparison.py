@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import BOOL, Context, Operand, result_type
 from pjrt_bridge.torch_interop.lowering.math.elementwise import is_negative
 from pjrt_bridge.torch_interop.lowering.registry import lowering

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 

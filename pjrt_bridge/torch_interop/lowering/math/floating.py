@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Operand
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context
 from pjrt_bridge.torch_interop.lowering.indexing.writing import into_rows
 from pjrt_bridge.torch_interop.lowering.math.reduction import largest_over, smallest_over

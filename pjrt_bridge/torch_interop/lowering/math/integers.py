@@ -7,7 +7,7 @@ one that does not fit wraps, of narrow types after its sign is dropped.
 
 from __future__ import annotations
 
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.stablehlo.orders import inverse
+from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.builder.orders import inverse
 from pjrt_bridge.torch_interop.lowering.context import Context, axis
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part

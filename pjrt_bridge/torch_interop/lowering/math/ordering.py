@@ -8,7 +8,7 @@ their own, and no two of them are equal, so that every sort is stable.
 from __future__ import annotations
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context
 from pjrt_bridge.torch_interop.lowering.indexing.reading import gather_along
 

@@ -6,7 +6,7 @@ base is 1 or -1; half precision is computed in float32 and rounded once.
 
 from __future__ import annotations
 
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar
 from pjrt_bridge.torch_interop.lowering.math.elementwise import reciprocal
 from pjrt_bridge.torch_interop.lowering.registry import lowering

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
     FLOAT32,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context, Scalar, axis, highest, lowest
 from pjrt_bridge.torch_interop.lowering.math.scan import Values, scan_together
 from pjrt_bridge.torch_interop.lowering.registry import lowering

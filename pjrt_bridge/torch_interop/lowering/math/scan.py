@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar
 from pjrt_bridge.torch_interop.lowering.math.elementwise import clamp
 from pjrt_bridge.torch_interop.lowering.registry import lowering

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context, compute_type
 from pjrt_bridge.torch_interop.lowering.math.reduction import moments
 from pjrt_bridge.torch_interop.lowering.nn.normalization import (

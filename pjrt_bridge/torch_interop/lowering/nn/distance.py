@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Scalar, result_type
 from pjrt_bridge.torch_interop.lowering.indexing.reading import broadcast_shapes
 from pjrt_bridge.torch_interop.lowering.math.reduction import vector_norm

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import BOOL, INT64, Context, Scalar, highest, lowest
 from pjrt_bridge.torch_interop.lowering.indexing.writing import Combine, into_rows
 from pjrt_bridge.torch_interop.lowering.math.scan import scan

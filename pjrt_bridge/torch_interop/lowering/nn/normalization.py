@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context, axis, compute_type
 from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over, moments
 from pjrt_bridge.torch_interop.lowering.registry import lowering

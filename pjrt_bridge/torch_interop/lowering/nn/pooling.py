@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import (
     INT32,
     Context,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context, highest
 from pjrt_bridge.torch_interop.lowering.indexing.reading import along_last
 from pjrt_bridge.torch_interop.lowering.indexing.writing import scatter_add

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 

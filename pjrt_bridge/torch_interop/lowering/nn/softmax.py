@@ -5,7 +5,7 @@ ATen semantics kept: half precision is computed in float32 and rounded once.
 
 from __future__ import annotations
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context, axis
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 

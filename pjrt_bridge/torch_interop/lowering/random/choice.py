@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context
 from pjrt_bridge.torch_interop.lowering.math.ordering import places_by_words, sorted_places
 from pjrt_bridge.torch_interop.lowering.math.scan import scan

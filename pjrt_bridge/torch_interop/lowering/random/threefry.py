@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 
 UINT32 = dtypes.of("uint32")
 UINT64 = dtypes.of("uint64")

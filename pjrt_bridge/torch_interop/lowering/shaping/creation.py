@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import (
     INT64,
     Context,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.math.approximation import (
     at_most,
     elementwise,

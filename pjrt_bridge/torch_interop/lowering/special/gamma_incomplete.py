@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context
 from pjrt_bridge.torch_interop.lowering.math.approximation import (
     EPSILON,

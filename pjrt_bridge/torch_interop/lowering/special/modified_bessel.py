@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pjrt_bridge.stablehlo.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.math.approximation import (
     at_most,
     chebyshev_series,

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.errors import UnsupportedDtype
-from pjrt_bridge.mixed.obstacle import Obstacle
+from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
 from pjrt_bridge.torch_interop.passes.padding.rows import (

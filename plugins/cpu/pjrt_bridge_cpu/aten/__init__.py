@@ -21,7 +21,7 @@ such a program is kept in the compile cache like any other.
 
 import os
 
-from pjrt_bridge.runtime import compile_cache
+from pjrt_bridge.runtime.compile import compile_cache
 
 VARIABLE = "PJRT_BRIDGE_ATEN"
 """The variable that rules PyTorch's kernels out when it is `off`."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.stablehlo.orders import Order, memory_order
+from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.builder.orders import Order, memory_order
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge_cpu.aten.calls import Call, Cut
 from pjrt_bridge_cpu.aten.operators import ATTENTION, ATTENTION_BACKWARD

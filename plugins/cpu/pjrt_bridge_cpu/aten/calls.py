@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.stablehlo.orders import memory_order
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.orders import memory_order
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten.operators import REQUIRED, Operator, Parameter
 

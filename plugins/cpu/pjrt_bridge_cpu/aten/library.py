@@ -11,7 +11,7 @@ from typing import Any
 from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
 from pjrt_bridge.extensions import FFI
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.runtime.compile_cache import keep_calls_of
+from pjrt_bridge.runtime.compile.compile_cache import keep_calls_of
 from pjrt_bridge_cpu.aten.calls import TARGET
 from pjrt_bridge_cpu.aten.operators import OPERATORS, Operator
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from pjrt_bridge import child_processes
-from pjrt_bridge.runtime.cache import Cache
-from pjrt_bridge.runtime.compile_cache import FOLDER_VARIABLE, cache_folder
-from pjrt_bridge.runtime.identity import library_hash, processor
-from pjrt_bridge.runtime.progress import working
+from pjrt_bridge.runtime.compile.cache import Cache
+from pjrt_bridge.runtime.compile.compile_cache import FOLDER_VARIABLE, cache_folder
+from pjrt_bridge.runtime.compile.identity import library_hash, processor
+from pjrt_bridge.runtime.compile.progress import working
 from pjrt_bridge_cpu.aten import library as torch_library
 
 SECONDS = 60.0

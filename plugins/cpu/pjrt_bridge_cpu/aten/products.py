@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.stablehlo.orders import memory_order
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.orders import memory_order
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar
 from pjrt_bridge.torch_interop.lowering.kernels import Kernels

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from pjrt_bridge.stablehlo.builder import Builder, Value
-from pjrt_bridge.stablehlo.orders import is_in_memory, memory_order
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.orders import is_in_memory, memory_order
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering.kernels import Fold, Kernels
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from pjrt_bridge.stablehlo.builder import Value
+from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering.context import Context, axis
 from pjrt_bridge_cpu.aten import operators

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pjrt_bridge.stablehlo.builder import Value
-from pjrt_bridge.stablehlo.orders import is_in_memory, memory_order
+from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.builder.orders import is_in_memory, memory_order
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out

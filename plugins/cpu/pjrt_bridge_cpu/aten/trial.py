@@ -18,8 +18,8 @@ import torch
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.runtime import Client, Plugin
-from pjrt_bridge.stablehlo.builder import Builder
-from pjrt_bridge.stablehlo.program import Program
+from pjrt_bridge.stablehlo.builder.builder import Builder
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.lowering.context import Context

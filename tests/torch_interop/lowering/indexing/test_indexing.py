@@ -54,7 +54,7 @@ def test_a_mask_as_index_is_refused():
 
 
 def lower_with_mask():
-    from pjrt_bridge.stablehlo.builder import Builder
+    from pjrt_bridge.stablehlo.builder.builder import Builder
     from pjrt_bridge.torch_interop.lowering.context import Context
     from pjrt_bridge.torch_interop.lowering.registry import find
     from tests.torch_interop.lowering.harness import tensor_type

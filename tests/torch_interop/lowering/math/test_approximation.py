@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.torch_interop.lowering.math import approximation
 from tests.torch_interop.lowering.harness import BOTH, tensor_type
 

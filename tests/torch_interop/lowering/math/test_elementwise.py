@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from pjrt_bridge.stablehlo.interpreter import evaluate
+from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 from tests.torch_interop.lowering.harness import check, lower
 
 INF, NAN = math.inf, math.nan

@@ -65,7 +65,7 @@ def test_transposed_convolution_and_its_gradients(case):
 
 
 def test_four_spatial_dimensions_are_refused():
-    from pjrt_bridge.stablehlo.builder import Builder
+    from pjrt_bridge.stablehlo.builder.builder import Builder
     from pjrt_bridge.torch_interop.lowering.context import Context
     from pjrt_bridge.torch_interop.lowering.registry import find
     from tests.torch_interop.lowering.harness import tensor_type

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo.builder import Builder
+from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.context import Context

@@ -93,7 +93,7 @@ def test_uninitialized_tensors_are_zeros():
 
 
 def test_conversion_to_a_sparse_layout_is_refused():
-    from pjrt_bridge.stablehlo.builder import Builder
+    from pjrt_bridge.stablehlo.builder.builder import Builder
     from pjrt_bridge.torch_interop.lowering.context import Context
     from pjrt_bridge.torch_interop.lowering.registry import find
     from tests.torch_interop.lowering.harness import tensor_type

@@ -1,0 +1,284 @@
+"""What a user can do about what a report found: few sentences, the most valuable first."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from pjrt_bridge.report import wording
+from pjrt_bridge.report.fallback_reason import Kind
+
+Framework = Literal["tensorflow", "torch"]
+
+if TYPE_CHECKING:
+    from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
+
+# Rough costs in seconds of a call, which serve to order the advice and for nothing else.
+_PER_SEGMENT = 100e-6
+_PER_HOST_OPERATOR = 10e-6
+_PER_COPIED_BYTE = 0.3e-9
+_PER_GRAPH = 50e-6
+_CALLS_PER_COMPILATION = 100
+
+_COPIED = 64 * 1024
+"""Fewer copied bytes than this in a call are not worth a sentence."""
+_RECOMPILED = 2
+"""Fewer graphs that were compiled again than this are how programs warm up."""
+_TINY = 4
+"""A device segment of so few operators may cost more than it saves."""
+_MANY_TINY = 3
+
+_SHOWN = 3
+_LONGEST = 160
+
+
+def advise(report: Report) -> list[str]:
+    """Sentences about what can be improved; empty where there is nothing to do.
+
+    What the user asked for and what is not worth a launch is as it should be. An exported program
+    is past all options.
+    """
+    ran = [graph for graph in report.graphs if graph.ran and graph.kind != wording.EXPORTED]
+    graphs = [graph for graph in ran if graph.within is None]
+    found = [
+        *_failures(ran),
+        *_obstacles(graphs, _SENTENCES[report.framework]),
+        *_copies(graphs),
+        *_recompilations(report),
+        *(_tiny_segments(graphs) if report.framework == "torch" else ()),
+        *_breaks(report),
+    ]
+    return [sentence for _, sentence in sorted(found, key=lambda item: -item[0])]
+
+
+_Sentences = Mapping[Kind, Callable[[str], str]]
+"""For each kind of obstacle what to do about operators that are described."""
+_Advice = Iterator[tuple[float, str]]
+"""Sentences, each with the seconds of a call that it is about."""
+
+
+def _failures(graphs: Iterable[GraphReport]) -> _Advice:
+    reasons: Counter[tuple[str, str]] = Counter()
+    for graph in graphs:
+        for found in graph.obstacles:
+            if found.kind == "failed":
+                about = f"{found.operator}: {found.reason}" if found.operator else found.reason
+                reasons[wording.printable(graph.plugin), wording.clip(about, _LONGEST)] += 1
+    if not reasons:
+        return
+    described = [
+        f"{plugin} failed {wording.times(number)} with: {about}"
+        for (plugin, about), number in reasons.most_common()
+    ]
+    # What is broken comes before all that is merely slow.
+    yield (
+        float("inf"),
+        f"{wording.listed(described, _SHOWN, 'failure', '; ')}. Results are not affected. Show the"
+        " message to whoever makes the plugin; another version of it or other compiler flags may"
+        " avoid the failure.",
+    )
+
+
+@dataclass
+class _Culprit:
+    """An operator with obstacles of one kind."""
+
+    count: int = 0
+    reasons: dict[str, None] = field(default_factory=dict)
+    source: str | None = None
+
+
+def _obstacles(graphs: Collection[GraphReport], sentences: _Sentences) -> _Advice:
+    before = _segments_without(graphs)
+    for kind, say in sentences.items():
+        culprits = _culprits(graphs, kind)
+        if not culprits:
+            continue
+        extra = {name: before - _segments_without(graphs, kind, [name]) for name in culprits}
+        names = sorted(culprits, key=lambda name: (-extra[name], -culprits[name].count, name))
+        described = [_described(kind, name, culprits[name], extra[name]) for name in names]
+        sentence = say(wording.listed(described, _SHOWN, "operator", "; "))
+        left = _segments_without(graphs, kind, culprits)
+        if left < before and len(names) > 1:
+            sentence += f" Without all of them {wording.plural(left, 'segment')} would do."
+        count = sum(culprit.count for culprit in culprits.values())
+        yield (before - left) * _PER_SEGMENT + count * _PER_HOST_OPERATOR, sentence
+
+
+def _culprits(graphs: Iterable[GraphReport], kind: Kind) -> dict[str, _Culprit]:
+    culprits: dict[str, _Culprit] = {}
+    for segment in (part for graph in graphs for part in graph.segments):
+        if segment.placement == "host":
+            here = [found for found in segment.obstacles if found.kind == kind]
+            for found in here:
+                culprit = culprits.setdefault(found.operator, _Culprit())
+                culprit.reasons[found.reason] = None
+                culprit.source = culprit.source or found.source
+            for name in {found.operator for found in here}:
+                culprits[name].count += segment.operators.get(name, 1)
+    return culprits
+
+
+def _segments_without(
+    graphs: Iterable[GraphReport], kind: Kind | None = None, operators: Collection[str] = ()
+) -> int:
+    """How many segments there were if the obstacles of one kind to these operators were gone.
+
+    At most: neighbours in running order can always be joined, others perhaps as well. Only a
+    segment in which other obstacles stay may itself divide, which cannot be known from here.
+    """
+
+    def on_device(segment: SegmentReport) -> bool:
+        gone = [found.kind == kind and found.operator in operators for found in segment.obstacles]
+        return segment.placement == "device" or (len(gone) > 0 and all(gone))
+
+    return sum(_changes(map(on_device, graph.segments)) for graph in graphs)
+
+
+def _changes(places: Iterable[bool]) -> int:
+    """Segments that are left when neighbours in the same place are joined."""
+    return sum(1 for _ in itertools.groupby(places))
+
+
+def _described(kind: Kind, name: str, culprit: _Culprit, extra: int) -> str:
+    details = [wording.times(culprit.count)]
+    if extra:
+        details.append(wording.plural(extra, "extra segment"))
+    if culprit.source:
+        details.append(place(culprit.source))
+    about = wording.clip(name, _LONGEST) if name else "a whole segment"
+    if kind == "refused":
+        reasons = [wording.clip(reason, _LONGEST) for reason in culprit.reasons]
+        about += f": {wording.listed(reasons, 1, 'reason')}"
+    return f"{about} ({', '.join(details)})"
+
+
+def place(source: str) -> str:
+    """`file:line` of a source line."""
+    found = re.match(r".+?:\d+(?=:|$)", wording.printable(source))
+    return found.group() if found else wording.clip(source, 60)
+
+
+_TORCH: _Sentences = {
+    "unsupported": lambda names: (
+        f"No lowering: {names}. Bring lowerings through the hook pjrt_bridge_lowerings, write the"
+        " line with other operators, or compute it at the beginning or the end, where it divides"
+        " nothing."
+    ),
+    "refused": lambda names: (
+        f"Not lowered as used: {names}. Change the line so that the reason is gone, or bring a"
+        " lowering that does it through the hook pjrt_bridge_lowerings."
+    ),
+    "slow": lambda names: (
+        f"Faster on the host: {names}. `pjrt-bridge calibrate` measures that anew on this machine;"
+        ' options={"placement": "device"} keeps everything on the device.'
+    ),
+    "data": lambda names: (
+        f"Depends on data: {names}. Keep sizes fixed, as with `where` in place of a boolean index,"
+        " and numbers in tensors, not read out of them; or let the bridge pad such sizes to the"
+        ' next of a few with options={"buckets": [64, 256, 1024]}.'
+    ),
+}
+_TENSORFLOW: _Sentences = {
+    "unsupported": lambda names: (
+        f"XLA has no kernel: {names}. Write the line with other operations, or compute it at the"
+        " beginning or the end, where it divides nothing."
+    ),
+    "refused": lambda names: (
+        f"Not compiled as used: {names}. Change the line so that the reason is gone, or compute it"
+        " at the beginning or the end, where it divides nothing."
+    ),
+    "data": lambda names: (
+        f"Depends on data: {names}. Keep sizes fixed, as with `tf.where` of three arguments in"
+        " place of `tf.boolean_mask`, and numbers that are sizes out of tensors."
+    ),
+}
+_SENTENCES: Mapping[Framework, _Sentences] = {"tensorflow": _TENSORFLOW, "torch": _TORCH}
+
+
+def _copies(graphs: Collection[GraphReport]) -> _Advice:
+    copied = sum(segment.bytes_copied for graph in graphs for segment in graph.segments)
+    if copied < _COPIED:
+        return
+    most, graph, number = max(
+        (
+            (segment.bytes_copied, graph.name, number)
+            for graph in graphs
+            for number, segment in enumerate(graph.segments)
+        ),
+        key=lambda item: item[0],
+    )
+    where = f"{wording.byte_size(most)} of it in segment {number} of {wording.clip(graph, 60)}"
+    what = (
+        "The plugin takes contiguous host memory in place where it begins at a multiple of 64"
+        " bytes; make slices and strided views contiguous, once and outside of the call."
+        if any(segment.bytes_shared for graph in graphs for segment in graph.segments)
+        else "The plugin took nothing in place. On a device with its own memory only fewer"
+        " crossings help; on the host, contiguous memory that begins at a multiple of 64 bytes."
+    )
+    yield (
+        copied * _PER_COPIED_BYTE,
+        f"{wording.byte_size(copied)} are copied in each call, {where}. {what}",
+    )
+
+
+def _recompilations(report: Report) -> _Advice:
+    again = report.recompilations
+    if len(again) < _RECOMPILED:
+        return
+    triggers = list(dict.fromkeys(wording.clip(graph.trigger or "", 80) for graph in again))
+    seconds = sum(graph.compile_seconds + graph.lowering_seconds for graph in again)
+    yield (
+        seconds / _CALLS_PER_COMPILATION,
+        f"{len(again)} graphs were compiled again, which took {wording.duration(seconds)}:"
+        f" {wording.listed(triggers, _SHOWN, 'trigger', '; ')}. Each set of sizes is compiled for"
+        " itself: pad the inputs to a few sizes, and call with each of them before it matters.",
+    )
+
+
+def _tiny_segments(graphs: Iterable[GraphReport]) -> _Advice:
+    mixed = [graph for graph in graphs if graph.on_device < len(graph.segments)]
+    sizes = sorted(
+        _size(segment)
+        for graph in mixed
+        for segment in graph.segments
+        if segment.placement == "device" and _size(segment) <= _TINY
+    )
+    if len(sizes) < _MANY_TINY:
+        return
+    least = sizes[-1] + 1
+    places = [
+        [segment.placement == "device" and _size(segment) >= least for segment in graph.segments]
+        for graph in mixed
+    ]
+    before = sum(len(graph.segments) for graph in mixed)
+    left = sum(_changes(graph) for graph in places)
+    nothing = "" if any(map(any, places)) else ", none of them on the device"
+    yield (
+        (before - left) * _PER_SEGMENT / 2,
+        f"{len(sizes)} device segments have {wording.plural(sizes[-1], 'operator')}"
+        f"{' or fewer' if sizes[0] < sizes[-1] else ' each'}, which may cost more to launch than"
+        f' they save. options={{"min_segment": {least}}} leaves them on the host: at most'
+        f" {wording.plural(left, 'segment')} instead of {before}{nothing}.",
+    )
+
+
+def _size(segment: SegmentReport) -> int:
+    return sum(segment.operators.values())
+
+
+def _breaks(report: Report) -> _Advice:
+    breaks = list(dict.fromkeys(wording.clip(found, _LONGEST) for found in report.breaks))
+    if not breaks:
+        return
+    where = "once" if len(breaks) == 1 else f"in {len(breaks)} places"
+    yield (
+        len(breaks) * _PER_GRAPH,
+        f"The framework divided the program {where}:"
+        f" {wording.listed(breaks, _SHOWN, 'place', '; ')}. Take out of the compiled function what"
+        " cannot be traced: printing, branches on values, calls into other libraries.",
+    )

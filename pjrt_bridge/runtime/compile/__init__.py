@@ -1,0 +1,1 @@
+"""Compiling programs: options, the cache on disk, flags, serialized executables."""

@@ -1,0 +1,142 @@
+"""Compiled programs on disk, so that the next process loads what this one compiled.
+
+A program's key holds everything that its compilation depends on: the StableHLO, the compile
+options, the plugin's library, the client's options, the processor, and the versions in between.
+What cannot be loaded, whatever the reason, is dropped and compiled.
+
+The variable `PJRT_BRIDGE_CACHE` names the folder, or turns the cache `off`;
+`PJRT_BRIDGE_CACHE_LIMIT` its size in bytes, with a suffix K, M or G if wanted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Collection
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import platformdirs
+
+from pjrt_bridge.errors import OptionError
+from pjrt_bridge.runtime.compile.cache import Cache
+from pjrt_bridge.runtime.compile.identity import library_hash, processor
+
+if TYPE_CHECKING:
+    from pjrt_bridge.runtime.objects.client import Client
+
+FOLDER_VARIABLE = "PJRT_BRIDGE_CACHE"
+LIMIT_VARIABLE = "PJRT_BRIDGE_CACHE_LIMIT"
+DEFAULT_LIMIT = 2_000_000_000
+WORTH_STORING = 0.02
+"""Seconds. What compiles faster than this is not worth a file."""
+
+_FORMAT = "1"
+_PROGRAMS = "executables"
+_OFF = ("off", "0", "no", "false")
+_LIMIT = re.compile(r"(\d+)([KMG]?)")
+_lasting: set[str] = set()
+_UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+
+
+def compile_cache() -> Cache | None:
+    """The cache that the environment asks for; None where it is turned off.
+
+    Raises:
+        OptionError: a limit that cannot be read.
+    """
+    folder = cache_folder()
+    if folder is None:
+        return None
+    return _cache(folder, os.environ.get(LIMIT_VARIABLE, "").strip())
+
+
+def cache_folder() -> Path | None:
+    """Where what can be found out again is kept; None where nothing is to be kept."""
+    folder = os.environ.get(FOLDER_VARIABLE, "").strip()
+    if is_off(folder):
+        return None
+    return Path(folder) if folder else platformdirs.user_cache_path("pjrt_bridge")
+
+
+def findings() -> list[Cache]:
+    """What packages keep beside the programs, each in a folder of its own, where there is some."""
+    folder = cache_folder()
+    if folder is None or not folder.is_dir():
+        return []
+    found = (Cache(path, 0) for path in sorted(folder.iterdir()) if path.name != _PROGRAMS)
+    return [cache for cache in found if cache.entries()]
+
+
+def is_off(value: str) -> bool:
+    """Whether the value of a variable that names a folder turns off what would be in it."""
+    return value.lower() in _OFF
+
+
+@cache
+def _cache(folder: Path, limit: str) -> Cache:
+    return Cache(folder / _PROGRAMS, _bytes(limit) if limit else DEFAULT_LIMIT)
+
+
+def _bytes(text: str) -> int:
+    match = _LIMIT.fullmatch(text.upper())
+    if match is None:
+        raise OptionError(
+            f"{LIMIT_VARIABLE}: found {text!r}, expected a number of bytes such as 500M or 2G"
+        )
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def keep_calls_of(target: str) -> None:
+    """Let programs be kept that call a function by this name.
+
+    Whoever says so promises that the name means the same in every process that asks for such a
+    program, and that the function is registered before.
+    """
+    _lasting.add(target)
+
+
+def key_of(
+    client: Client, code: bytes, options: bytes, custom_calls: Collection[str] = ()
+) -> str | None:
+    """What a program's compilation depends on, as a hash.
+
+    Args:
+        client: compiles it.
+        code: the StableHLO, as the plugin gets it.
+        options: the serialized compile options.
+        custom_calls: names of the functions that it calls.
+
+    Returns:
+        None where nobody could tell one build of the plugin from another, or where the program
+        calls functions that perhaps only this process has registered (`keep_calls_of`).
+    """
+    library = client.plugin.library
+    if library is None or not _lasting.issuperset(custom_calls):
+        return None
+    parts: list[str | bytes] = [
+        _FORMAT,
+        *_versions(),
+        library_hash(library),
+        client.platform,
+        repr(sorted(client.options.items())),
+        repr([(device.id, device.kind) for device in client.devices]),
+        processor(),
+        os.environ.get("XLA_FLAGS", ""),
+        options,
+        code,
+    ]
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    # Each of them reads a file.
+    return tuple(map(metadata.version, ("pjrt-bridge", "jaxlib")))

@@ -1,0 +1,1 @@
+"""Starting programs: the checks of arguments and results, and the dispatcher in C."""

@@ -1,0 +1,1 @@
+"""The objects of PJRT: plugin, client, device, buffer, executable, event, topology."""

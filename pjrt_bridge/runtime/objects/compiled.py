@@ -1,0 +1,210 @@
+"""Compiled programs, whether they are loaded for devices or wait for devices that are elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from pjrt_bridge.abi.api import Api
+from pjrt_bridge.abi.values import NamedValue, free
+from pjrt_bridge.errors import Closed, PluginIncompatible
+from pjrt_bridge.runtime.compile.serialized import Header, pack
+from pjrt_bridge.runtime.objects import description
+from pjrt_bridge.runtime.objects.description import MemoryStats
+from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
+from pjrt_bridge.stablehlo.types import Signature
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pjrt_bridge.runtime.objects.topology import Topology
+
+
+class Compiled(ABC):
+    """A compiled program: what its compiler says of it, and its bytes.
+
+    Attributes:
+        api: the table of the plugin that compiled it.
+        name: of the program.
+        signature: parameters and results of the program.
+        portable: it may run on any one device of its kind.
+        origin: what it was loaded from; None where it was compiled.
+    """
+
+    def __init__(self, api: Api, signature: Signature, name: str, *, portable: bool) -> None:
+        self.api = api
+        self.name = name
+        self.signature = signature
+        self.portable = portable
+        self.origin: bytes | None = None
+
+    @property
+    @abstractmethod
+    def platform(self) -> str:
+        """Name and version of the platform that it was compiled for."""
+
+    @property
+    def target(self) -> str | None:
+        """The topology that it was compiled for; None where a client compiled it for its own."""
+        return None
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that a program can have on each device of the target; None where nobody tells."""
+        return None
+
+    @abstractmethod
+    def held(self) -> AbstractContextManager[int]:
+        """The plugin's description of the program, kept during a `with` block.
+
+        Raises:
+            Closed: the program was closed.
+        """
+
+    def serialize(self) -> bytes:
+        """The compiled program, for `Client.deserialize` of the same plugin in any process.
+
+        Raises:
+            Unimplemented: the plugin cannot serialize.
+            Closed: the program was closed.
+        """
+        with self.held() as pointer:
+            # Of what was loaded, XLA's CPU plugin writes a program without its code.
+            if self.origin is not None:
+                return self.origin
+            found = self.api.call("Executable_Serialize", executable=pointer)
+            if not found.serialized_bytes:
+                raise PluginIncompatible(
+                    f"plugin {self.api.plugin!r}: Executable_Serialize gave NULL for {self.name!r}"
+                )
+            blob = ctypes.string_at(found.serialized_bytes, found.serialized_bytes_size)
+            if found.serialized_executable_deleter:
+                free(found.serialized_executable_deleter, found.serialized_executable)
+        header = Header(
+            name=self.name,
+            platform=self.platform,
+            portable=self.portable,
+            signature=self.signature.to_json(),
+            topology=self.target,
+        )
+        return pack(header, blob)
+
+    def cost(self) -> dict[str, NamedValue]:
+        """The compiler's estimate of one execution: flops, bytes accessed, ... by its own names.
+
+        Raises:
+            Unimplemented: the plugin does not estimate.
+            Closed: the program was closed.
+        """
+        with self.held() as pointer:
+            return description.cost(self.api, pointer)
+
+    def memory_stats(self) -> MemoryStats:
+        """Device memory that one execution needs on each device.
+
+        Raises:
+            Unimplemented: the plugin does not tell.
+            Closed: the program was closed.
+        """
+        with self.held() as pointer:
+            return description.memory_stats(self.api, pointer)
+
+    def parameter_memory_kinds(self) -> tuple[str, ...]:
+        """Kind of the memory space that each argument has to be in (PJRT API 0.102).
+
+        Raises:
+            Unimplemented: the plugin does not tell.
+            Closed: the program was closed.
+        """
+        with self.held() as pointer:
+            return description.parameter_memory_kinds(self.api, pointer)
+
+    def fingerprint(self) -> str:
+        """The plugin's fingerprint of the compiled program; in hexadecimal where it is no text.
+
+        Raises:
+            Unimplemented: the plugin makes none.
+            Closed: the program was closed.
+        """
+        with self.held() as pointer:
+            return description.fingerprint(self.api, pointer)
+
+
+class CompiledExecutable(Compiled):
+    """A program that was compiled for a topology, and is not loaded.
+
+    `serialize` gives its bytes; `Client.deserialize` loads them where the devices are.
+
+    Attributes:
+        topology: the devices that it was compiled for.
+    """
+
+    def __init__(
+        self, topology: Topology, pointer: int, signature: Signature, name: str, *, portable: bool
+    ) -> None:
+        super().__init__(topology.api, signature, name, portable=portable)
+        self.topology = topology
+        self._handle = Handle(
+            topology.api, "Executable", pointer, topology.handle, argument="executable", pinned=True
+        )
+        try:
+            # Whoever gives other results than the program has would be found out only on the
+            # machine with the devices.
+            sharded = description.partitions(self.api, pointer) > 1
+            self.outputs = description.result_types(
+                self.api, pointer, name, signature, sharded=sharded
+            )
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._handle.unpin()
+
+    @property
+    def platform(self) -> str:
+        """Name and version of the topology's platform."""
+        return self.topology.platform
+
+    @property
+    def target(self) -> str:
+        """Name of the topology."""
+        return self.topology.name
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that a program can have on each device; None where the plugin does not tell."""
+        return self.topology.memory_limit
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """The plugin's PJRT_Executable, kept during a `with` block.
+
+        Raises:
+            Closed: the program was closed.
+        """
+        try:
+            self._handle.pin()
+        except Closed:
+            raise Closed(f"executable {self.name!r} for {self.target!r} was closed") from None
+        try:
+            yield self._handle.pointer
+        finally:
+            self._handle.unpin()
+
+    def close(self) -> None:
+        """Give the program back to the plugin; bytes that were taken stay."""
+        self._handle.release()
+
+    def __enter__(self) -> CompiledExecutable:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self, release_soon: Finalizer = release_soon) -> None:
+        release_soon(getattr(self, "_handle", None))
+
+    def __repr__(self) -> str:
+        return f"<CompiledExecutable {self.name!r} for {self.target!r}>"

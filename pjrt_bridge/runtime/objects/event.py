@@ -1,0 +1,65 @@
+"""Event: the completion of something that a plugin does on its own time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any
+
+from pjrt_bridge.abi.api import Api
+from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, keep_until, release_soon
+
+
+class Event:
+    """The completion of an asynchronous operation, successful or not.
+
+    Wait with `wait()`, ask with `ready`, or `await` it inside asyncio; a failed operation raises
+    its `PjrtError` from `wait` and `await`, as often as it is asked.
+    """
+
+    def __init__(self, api: Api, pointer: int | None, parent: Handle) -> None:
+        self._handle = Handle(api, "Event", pointer, parent, argument="event")
+
+    @property
+    def ready(self) -> bool:
+        """Whether the operation has ended, well or not.
+
+        Raises:
+            Closed: the event or its client was closed.
+        """
+        handle = self._handle
+        handle.pin()
+        try:
+            return bool(handle.api.call("Event_IsReady", event=handle.pointer).is_ready)
+        finally:
+            handle.unpin()
+
+    def wait(self) -> None:
+        """Block until the operation has ended; other Python threads go on.
+
+        Raises:
+            PjrtError: the operation failed.
+            Closed: the event or its client was closed.
+        """
+        handle = self._handle
+        handle.pin()
+        try:
+            handle.api.call("Event_Await", event=handle.pointer)
+        finally:
+            handle.unpin()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        # A worker thread waits: a callback on a plugin's thread could enter Python after exit.
+        yield from asyncio.get_running_loop().run_in_executor(None, self.wait).__await__()
+
+    def outlive(self) -> None:
+        """Keep the plugin's event until the operation has ended, whoever drops this object."""
+        self._handle.pin()
+        keep_until(self._handle)
+
+    def close(self) -> None:
+        """Forget the event; the operation goes on."""
+        self._handle.release()
+
+    def __del__(self, release_soon: Finalizer = release_soon) -> None:
+        release_soon(getattr(self, "_handle", None))

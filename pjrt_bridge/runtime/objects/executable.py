@@ -1,0 +1,376 @@
+"""Executable: a compiled program that is loaded for devices of a client.
+
+What a compiler says of a program, loaded or not, is in `pjrt_bridge.runtime.objects.compiled`.
+
+Every call goes through `pjrt_bridge.runtime.dispatch.arguments` first, because plugins run wrong
+arguments, and its results go through `pjrt_bridge.runtime.dispatch.results`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pjrt_bridge import timeline
+from pjrt_bridge.abi.structs import STRUCTS
+from pjrt_bridge.abi.values import int64s, pointers
+from pjrt_bridge.errors import (
+    Closed,
+    ErrorCode,
+    PjrtBridgeError,
+    PjrtError,
+    SignatureMismatch,
+    Unimplemented,
+)
+from pjrt_bridge.runtime.compile import quirks
+from pjrt_bridge.runtime.dispatch import plans
+from pjrt_bridge.runtime.dispatch.arguments import Arguments
+from pjrt_bridge.runtime.dispatch.results import Results
+from pjrt_bridge.runtime.objects import description
+from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.compiled import Compiled
+from pjrt_bridge.runtime.objects.device import Device, memory_limit
+from pjrt_bridge.runtime.objects.event import Event
+from pjrt_bridge.runtime.ownership.handles import (
+    Finalizer,
+    Handle,
+    pin_all,
+    release_soon,
+    unpin_all,
+)
+from pjrt_bridge.stablehlo.types import Signature
+
+if TYPE_CHECKING:
+    from pjrt_bridge.runtime.objects.client import Client
+
+
+class Executable(Compiled):
+    """A program that was compiled and loaded for devices of a client.
+
+    Attributes:
+        client: the client that compiled it.
+        devices: devices that one execution uses, replicas outermost; of a portable executable the
+            one that calls use by default.
+        portable: each call may choose its device.
+        custom_calls: targets of the program's custom calls; none are known where it was loaded.
+        outputs: shapes (per device) and types of the results.
+        cached: it was not compiled now, but loaded from the compile cache.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        pointer: int,
+        signature: Signature,
+        name: str,
+        portable: bool,
+        custom_calls: frozenset[str] = frozenset(),
+    ) -> None:
+        api = client.api
+        super().__init__(api, signature, name, portable=portable)
+        self.client = client
+        self.custom_calls = custom_calls
+        self.cached = False
+        self._loaded = Handle(
+            api, "LoadedExecutable", pointer, client.handle, argument="executable", pinned=True
+        )
+        try:
+            inner = api.call("LoadedExecutable_GetExecutable", loaded_executable=pointer).executable
+            # The program's description is owned apart from the loaded one, but ends with it.
+            self._inner = Handle(
+                api, "Executable", inner, self._loaded, argument="executable", pinned=True
+            )
+            try:
+                self._describe()
+            finally:
+                self._inner.unpin()
+        finally:
+            self._loaded.unpin()
+
+    def _describe(self) -> None:
+        client, inner = self.client, self._inner.pointer
+        # With one partition the compiler ignores shardings.
+        sharded = description.partitions(client.api, inner) > 1
+        self.devices = description.devices(client, self._loaded.pointer) or client.devices[:1]
+        self.outputs = description.result_types(
+            client.api, inner, self.name, self.signature, sharded=sharded
+        )
+        self._arguments = Arguments(self.name, self.signature, client, sharded=sharded)
+        self._results = Results(client, self.name, self.signature.results, self.outputs)
+        self._options = STRUCTS["PJRT_ExecuteOptions"].new()
+
+    # -- running ---------------------------------------------------------------------------------
+
+    def __call__(self, *arrays: Any) -> tuple[Buffer, ...]:
+        """Run on arrays of any kind that `Client.put` takes, or buffers.
+
+        Returns before the results are computed; reading a result waits.
+
+        Raises:
+            SignatureMismatch: the arguments differ from the signature.
+            BufferUnavailable: an argument was donated or deleted before.
+        """
+        self._arguments.check_count(arrays)
+        device = self.devices[0]
+        return self.execute(
+            [
+                # A buffer in another layout is the caller's mistake, which `execute` names.
+                self.client.put(array, device, layout=None if isinstance(array, Buffer) else order)
+                for array, order in zip(arrays, self._arguments.layouts, strict=True)
+            ]
+        )
+
+    def execute(
+        self,
+        buffers: Sequence[Buffer],
+        *,
+        donate: Collection[int] | None = None,
+        device: Device | None = None,
+    ) -> tuple[Buffer, ...]:
+        """Run on one device. Returns at once, but waits for a program that has no results.
+
+        Args:
+            buffers: the arguments.
+            donate: indices of arguments that the execution may consume, among those that the
+                program donates; None means all of these.
+            device: where to run a portable executable.
+
+        Raises:
+            SignatureMismatch: number, type, shape, layout, device or donation of an argument.
+            DataError: `device` belongs to another client.
+            BufferUnavailable: an argument was donated or deleted before.
+            PjrtError: the plugin failed.
+        """
+        where = self._one_device(device)
+        (outputs,), events = self._execute([buffers], (where,), donate, watch=not self.outputs)
+        _wait(events)
+        return outputs
+
+    def submit(
+        self,
+        buffers: Sequence[Buffer],
+        *,
+        donate: Collection[int] | None = None,
+        device: Device | None = None,
+    ) -> tuple[tuple[Buffer, ...], Event]:
+        """`execute`, and the event of the whole execution's end.
+
+        Raises:
+            As `execute`; a failure of the execution itself comes from the event.
+        """
+        where = self._one_device(device)
+        (outputs,), (event,) = self._execute([buffers], (where,), donate, watch=True)
+        return outputs, event
+
+    def plan(
+        self,
+        given: Sequence[plans.Given],
+        made: Sequence[plans.Made],
+        framework: plans.Framework | plans.Capsules,
+    ) -> Any:
+        """What launches this executable on tensors of a framework, see `runtime.dispatch`.
+
+        None where there is no faster way than `submit`.
+        """
+        return plans.plan(self, self._loaded, self._options, given, made, framework)
+
+    def _one_device(self, device: Device | None) -> Device:
+        if device is not None and not self.portable:
+            raise SignatureMismatch(
+                f"executable {self.name!r} was compiled for {list(self.devices)}; compile with "
+                "CompileOptions(portable=True) to choose a device in each call"
+            )
+        if len(self.devices) != 1:
+            raise SignatureMismatch(
+                f"executable {self.name!r} runs on {len(self.devices)} devices; use execute_sharded"
+            )
+        return self.devices[0] if device is None else self.client.place(device, None)
+
+    def execute_sharded(
+        self, buffers: Sequence[Sequence[Buffer]], *, donate: Collection[int] | None = None
+    ) -> tuple[tuple[Buffer, ...], ...]:
+        """Run on all devices of the executable.
+
+        Args:
+            buffers: for each of `devices`, the arguments that live there, with the shape of one
+                shard.
+            donate: as in `execute`.
+
+        Returns:
+            For each device the results there.
+
+        Raises:
+            As `execute`.
+        """
+        if len(buffers) != len(self.devices):
+            raise SignatureMismatch(
+                f"executable {self.name!r}: found arguments for {len(buffers)} devices, "
+                f"expected {len(self.devices)}"
+            )
+        outputs, events = self._execute(buffers, self.devices, donate, watch=not self.outputs)
+        _wait(events)
+        return outputs
+
+    def _execute(
+        self,
+        lists: Sequence[Sequence[Buffer]],
+        devices: Sequence[Device],
+        donate: Collection[int] | None,
+        *,
+        watch: bool,
+    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
+        if timeline.current is None:
+            return self._launch(lists, devices, donate, watch=watch)
+        with timeline.span(f"launch {self.name}", devices=len(devices)):
+            return self._launch(lists, devices, donate, watch=watch)
+
+    def _launch(
+        self,
+        lists: Sequence[Sequence[Buffer]],
+        devices: Sequence[Device],
+        donate: Collection[int] | None,
+        *,
+        watch: bool,
+    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
+        demands = self._arguments
+        for buffers, device in zip(lists, devices, strict=True):
+            demands.check(buffers, device)
+        donated, kept = demands.donation(lists, donate)
+        api = self.client.api
+        handles = [buffer.handle for buffers in lists for buffer in buffers]
+        handles.append(self._loaded)
+        if gone := pin_all(handles):
+            raise self._unavailable(gone, lists)
+        try:
+            columns = [pointers([buffer.handle.pointer for buffer in row]) for row in lists]
+            arguments = pointers([ctypes.addressof(column) for column in columns])
+            rows = [pointers([None] * len(self.outputs)) for _ in lists]
+            results = pointers([ctypes.addressof(row) for row in rows])
+            ends = pointers([None] * len(lists)) if watch else None
+            options = self._options_keeping(kept) if kept else self._options
+            try:
+                api.call(
+                    "LoadedExecutable_Execute",
+                    executable=self._loaded.pointer,
+                    options=ctypes.addressof(options),
+                    argument_lists=ctypes.addressof(arguments),
+                    num_devices=len(lists),
+                    num_args=len(demands.types),
+                    output_lists=ctypes.addressof(results),
+                    device_complete_events=None if ends is None else ctypes.addressof(ends),
+                    execute_device=devices[0].pointer if self.portable else None,
+                )
+            finally:
+                # One that failed may have taken them nevertheless.
+                for index in donated:
+                    self._mark_donated([buffers[index] for buffers in lists])
+            self._results.look_at(rows, ends or (), self._loaded)
+            outputs = tuple(map(self._results.wrap, rows, devices))
+            events = [Event(api, end, self.client.handle) for end in ends or ()]
+            # All results of one device come together, so one of them is enough to watch.
+            for made in outputs:
+                if made:
+                    made[0].handle.running = True
+            if not self.outputs:
+                for event in events:
+                    event.outlive()
+        finally:
+            unpin_all(handles)
+        return outputs, events
+
+    def _unavailable(self, gone: Handle, lists: Sequence[Sequence[Buffer]]) -> PjrtBridgeError:
+        for buffers in lists:
+            for buffer in buffers:
+                if buffer.handle is gone:
+                    return buffer.unavailable()
+        return self._closed()
+
+    def _closed(self) -> Closed:
+        return Closed(f"executable {self.name!r} was closed")
+
+    def _options_keeping(self, kept: Sequence[int]) -> Any:
+        indices = int64s(kept)
+        options = STRUCTS["PJRT_ExecuteOptions"].new(
+            non_donatable_input_indices=ctypes.addressof(indices),
+            num_non_donatable_input_indices=len(kept),
+        )
+        options._indices = indices
+        return options
+
+    def _mark_donated(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            try:
+                found = self.client.api.call("Buffer_IsDeleted", buffer=buffer.handle.pointer)
+                taken = bool(found.is_deleted)
+            except PjrtError:
+                # Whoever used it might read memory that has other values by now.
+                taken = True
+            if taken:
+                buffer.mark_donated(f"executable {self.name!r}")
+
+    # -- description -----------------------------------------------------------------------------
+
+    @property
+    def platform(self) -> str:
+        """Name and version of the client's platform."""
+        return self.client.platform
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that a program can have on each device; None where the plugin does not tell."""
+        return memory_limit(self.devices)
+
+    def serialize(self) -> bytes:
+        """The compiled program, for `Client.deserialize` of the same plugin in any process.
+
+        Raises:
+            Unimplemented: the plugin cannot serialize, or not with such a custom call.
+            Closed: the executable was closed.
+        """
+        fatal = quirks.unserializable(self.client.platform_name, self.custom_calls)
+        if fatal is not None:
+            raise Unimplemented(
+                f"{self.name!r} calls {fatal!r}: to serialize that would end the process",
+                code=ErrorCode.UNIMPLEMENTED,
+                plugin=self.client.plugin.name,
+                function="Executable_Serialize",
+            )
+        return super().serialize()
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """The plugin's description of the program, kept during a `with` block."""
+        if pin_all((self._loaded, self._inner)):
+            raise self._closed()
+        try:
+            yield self._inner.pointer
+        finally:
+            unpin_all((self._loaded, self._inner))
+
+    def close(self) -> None:
+        """Unload the program; executions that are under way go on."""
+        self._loaded.release()
+
+    def __enter__(self) -> Executable:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self, release_soon: Finalizer = release_soon) -> None:
+        release_soon(getattr(self, "_loaded", None))
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(str(parameter.type) for parameter in self.signature.parameters)
+        results = ", ".join(str(result.type) for result in self.signature.results)
+        return f"<Executable {self.name!r} ({parameters}) -> ({results})>"
+
+
+def _wait(events: Sequence[Event]) -> None:
+    for event in events:
+        try:
+            event.wait()
+        finally:
+            event.close()

@@ -1,0 +1,185 @@
+"""Plugin: one loaded library (or API address), its checked table, its attributes, its clients."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pjrt_bridge.abi import chain
+from pjrt_bridge.abi.api import Api
+from pjrt_bridge.abi.values import NamedValue, decode_named_values
+from pjrt_bridge.errors import PjrtError, PluginLoadError
+from pjrt_bridge.runtime.compile.options import check_client_options
+from pjrt_bridge.runtime.objects.client import Client
+from pjrt_bridge.runtime.objects.library import open_library
+from pjrt_bridge.runtime.objects.topology import Topology
+
+_lock = threading.Lock()
+_loaded: dict[Path, Plugin] = {}
+
+
+def _start_again_in_child() -> None:
+    # Another thread of the parent may have held it at the moment of the fork.
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_start_again_in_child)
+
+
+class Plugin:
+    """A PJRT plugin that is loaded and initialized.
+
+    Make one with `Plugin.load` or `Plugin.from_address`. A library stays loaded until the process
+    ends, because plugins start threads that cannot be stopped.
+
+    Attributes:
+        name: as it was registered.
+        library: path of the shared library, None for an API address.
+        api: the checked function table.
+        attributes: `PJRT_Plugin_Attributes`.
+        extensions: the extension chain in the plugin's order.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        library: Path | None = None,
+        option_types: Mapping[str, type] | None = None,
+    ) -> None:
+        self.name = api.plugin
+        self.library = library
+        self.api = api
+        self.option_types = option_types
+        self.extensions: tuple[chain.Extension, ...] = chain.walk(
+            api.extension_start, plugin=api.plugin
+        )
+        api.call("Plugin_Initialize")
+        self.attributes: Mapping[str, NamedValue] = _attributes(api)
+        self._clients: dict[tuple[Any, ...], Client] = {}
+        self._clients_lock = threading.Lock()
+
+    @staticmethod
+    def load(
+        library: str | os.PathLike[str],
+        *,
+        name: str,
+        option_types: Mapping[str, type] | None = None,
+    ) -> Plugin:
+        """Load a shared library that exports `GetPjrtApi`; the same file is loaded once.
+
+        Args:
+            library: path of the shared library.
+            name: what to call it.
+            option_types: the client options that the plugin reads, with their types; stating them
+                lets the bridge refuse unknown names, which plugins accept in silence.
+
+        Raises:
+            PluginLoadError: no such file, not a loadable library, or no `GetPjrtApi` in it.
+            PluginIncompatible: its API table cannot be used.
+            PjrtError: the plugin failed to initialize.
+        """
+        try:
+            path = Path(library).resolve()
+        except (OSError, TypeError, ValueError, RuntimeError) as error:
+            raise PluginLoadError(f"plugin {name!r}: {library!r} is no path: {error}") from error
+        with _lock:
+            found = _loaded.get(path)
+            if found is None:
+                found = _loaded[path] = Plugin(
+                    open_library(path, name), library=path, option_types=option_types
+                )
+            elif found.option_types is None:
+                found.option_types = option_types
+            return found
+
+    @staticmethod
+    def from_address(
+        address: int,
+        *,
+        name: str,
+        keepalive: object = None,
+        option_types: Mapping[str, type] | None = None,
+    ) -> Plugin:
+        """Use a `PJRT_Api` that is in memory already; `keepalive` is held as long as the plugin.
+
+        Raises:
+            PluginIncompatible: there is no usable API table at the address.
+            PjrtError: the plugin failed to initialize.
+        """
+        return Plugin(Api(address, plugin=name, keepalive=keepalive), option_types=option_types)
+
+    @property
+    def api_version(self) -> tuple[int, int]:
+        """(major, minor) of the PJRT C API that the plugin implements."""
+        return self.api.version
+
+    @property
+    def stablehlo_version(self) -> str | None:
+        """Newest StableHLO version that the plugin reads, such as "1.13.3"; None if unstated."""
+        return self._version("stablehlo_current_version")
+
+    @property
+    def stablehlo_minimum(self) -> str | None:
+        """Oldest StableHLO version that the plugin reads, such as "0.9.0"; None if unstated."""
+        return self._version("stablehlo_minimum_version")
+
+    def _version(self, attribute: str) -> str | None:
+        version = self.attributes.get(attribute)
+        if not isinstance(version, (tuple, list)):
+            return None
+        return ".".join(str(part) for part in version)
+
+    def client(self, options: Mapping[str, Any] | None = None) -> Client:
+        """The client with these create options; made once for each set of options.
+
+        Raises:
+            OptionError: an option that the plugin would abort on, or does not declare.
+            ForkedProcess: this process was forked after the plugin was loaded.
+            PjrtError: the plugin could not create the client (no such device, ...).
+        """
+        # Before the lock, which another thread may have held at the moment of the fork.
+        self.api.check_process()
+        checked = check_client_options(
+            {} if options is None else options, self.option_types, plugin=self.name
+        )
+        key = tuple(
+            (name, type(value).__name__, tuple(value) if isinstance(value, list) else value)
+            for name, value in sorted(checked.items())
+        )
+        with self._clients_lock:
+            found = self._clients.get(key)
+            if found is None or found.closed:
+                found = self._clients[key] = Client(self, checked)
+            return found
+
+    def topology(self, name: str, **options: NamedValue) -> Topology:
+        """Devices by their description, to compile for them where they are not.
+
+        Args:
+            name: the plugin's name of the topology, such as "v5e:2x2".
+            **options: create options of the topology, as the plugin defines them.
+
+        Raises:
+            OptionError: an empty name, or an option that the plugin would abort on.
+            ForkedProcess: this process was forked after the plugin was loaded.
+            Unimplemented: the plugin knows no topologies but those of its clients.
+            PjrtError: the plugin does not know this one.
+        """
+        return Topology.create(self, name, options)
+
+    def __repr__(self) -> str:
+        where = self.library or f"{self.api.address:#x}"
+        return f"<Plugin {self.name!r}, PJRT API {'.'.join(map(str, self.api_version))}, {where}>"
+
+
+def _attributes(api: Api) -> dict[str, NamedValue]:
+    try:
+        found = api.call("Plugin_Attributes")
+    except PjrtError:
+        return {}
+    return decode_named_values(found.attributes, found.num_attributes)

@@ -1,0 +1,1 @@
+"""Who owns plugin objects, and until when: handles, pins, loans, pending work, exit."""

@@ -1,0 +1,1 @@
+"""Data between host and devices: put, read, layouts, DLPack."""

@@ -1,0 +1,1 @@
+"""Writing StableHLO programs, operation by operation."""

@@ -1,0 +1,149 @@
+"""The Builder: writes one StableHLO program, operation by operation, and verifies as it goes.
+
+    builder = Builder([TensorType((2, 3), dtypes.of("float32"))])
+    (x,) = builder.parameters
+    program = builder.finish([builder.tanh(x)])
+
+The op methods are in the modules beside this one; here are the program's frame: parameters,
+donation and the finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo.builder.emitter import Value
+from pjrt_bridge.stablehlo.builder.numerical import NumericalOps
+from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
+from pjrt_bridge.stablehlo.builder.structured import StructuredOps
+from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.types import Parameter, TensorType
+
+__all__ = ["Builder", "Value"]
+
+
+class Builder(StructuredOps, ShapeOps, NumericalOps):
+    """Emits a StableHLO module with one public function `main`.
+
+    Operations have exact StableHLO semantics: no implicit broadcasting, no promotion. A malformed
+    operation raises `ProgramError` at the call and leaves nothing behind. Each builder has an MLIR
+    context of its own, so builders of several threads do not meet; one builder belongs to one
+    thread at a time.
+
+    Args:
+        parameters: types of `main`'s parameters; a `Parameter` also brings layout, donation and
+            sharding.
+        name: symbol name of the module.
+        excess_precision: floats that are rounded to a narrower type remember what they were
+            (`Value.exact`). Whoever emits decides where that is read instead.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[TensorType | Parameter] = (),
+        *,
+        name: str = "main",
+        excess_precision: bool = False,
+    ) -> None:
+        super().__init__(name, excess_precision=excess_precision)
+        self._described = [
+            item if isinstance(item, Parameter) else Parameter(item) for item in parameters
+        ]
+        types = [item.type for item in self._described]
+        top = self._ir.InsertionPoint(self._module.body)
+        self._main, block = self._function(types, "main", ip=top)
+        self.parameters: tuple[Value, ...] = self._enter(block, types, ())
+        self._outermost = self._scopes
+
+    def donate(self, parameter: int, output: int | None = None) -> None:
+        """Let the plugin reuse a parameter's memory.
+
+        Args:
+            parameter: index of the parameter.
+            output: index of the output that must take its memory (`tf.aliasing_output`); None:
+                any output may (`jax.buffer_donor`).
+
+        Raises:
+            ProgramError: no such parameter, or another one is aliased to the output.
+        """
+        if not 0 <= parameter < len(self._described):
+            raise ProgramError(
+                f"donate: parameter {parameter} of {len(self._described)} does not exist"
+            )
+        for index, other in enumerate(self._described):
+            if output is not None and other.alias == output and index != parameter:
+                raise ProgramError(f"donate: output {output} takes parameter {index} already")
+        self._described[parameter] = replace(
+            self._described[parameter],
+            donation="may" if output is None else "must",
+            alias=output,
+        )
+
+    def finish(self, outputs: Sequence[Value]) -> Program:
+        """Return the outputs, verify the whole and give the program; the builder is used up.
+
+        Args:
+            outputs: results of `main`; parameters and repeated values are allowed.
+
+        Raises:
+            ProgramError: foreign values, an alias to an output of another type or none, or a
+                module that does not verify.
+        """
+        handles = [self._handle("finish", i, value) for i, value in enumerate(outputs)]
+        if self._finished:
+            raise ProgramError("finish: this builder is finished; make a new one")
+        if self._scopes is not self._outermost:
+            raise ProgramError("finish: called inside the body of an operation or a scratch")
+        for index, item in enumerate(self._described):
+            self._check_alias(index, item, outputs)
+        ir = self._ir
+        ir.Operation.create("func.return", operands=handles, loc=self._unknown, ip=self._ip)
+        inputs = [self._mlir_type(item.type) for item in self._described]
+        results = [self._mlir_type(value.type) for value in outputs]
+        signature = ir.FunctionType.get(inputs, results, self._context)
+        self._main.attributes["function_type"] = ir.TypeAttr.get(signature, self._context)
+        attached = [self._attributes(item) for item in self._described]
+        # An array of empty dictionaries is another program than none, by its bytecode.
+        if any(len(attributes) for attributes in attached):
+            self._main.attributes["arg_attrs"] = ir.ArrayAttr.get(attached, self._context)
+        self._finished = True
+        try:
+            self._module.operation.verify()
+        except ir.MLIRError as error:
+            raise ProgramError(f"finish: {bindings.explain(error)}") from None
+        if self._used_chlo:
+            bindings.run_passes(self._module, "func.func(chlo-legalize-to-stablehlo)")
+        return Program.from_module(self._module)
+
+    @staticmethod
+    def _check_alias(index: int, item: Parameter, outputs: Sequence[Value]) -> None:
+        if item.alias is None:
+            return
+        if not 0 <= item.alias < len(outputs):
+            raise ProgramError(
+                f"finish: parameter {index} is donated to output {item.alias}, "
+                f"but there are {len(outputs)} outputs"
+            )
+        if outputs[item.alias].type != item.type:
+            raise ProgramError(
+                f"finish: parameter {index} ({item.type}) is donated to output {item.alias}, "
+                f"which has the type {outputs[item.alias].type}"
+            )
+
+    def _attributes(self, item: Parameter) -> Any:
+        ir = self._ir
+        attributes = {}
+        if item.layout is not None:
+            attributes["mhlo.layout_mode"] = self._str(f"{{{','.join(map(str, item.layout))}}}")
+        if item.donation == "may":
+            attributes["jax.buffer_donor"] = self._bool(True)
+        if item.alias is not None:
+            i32 = ir.IntegerType.get_signless(32, self._context)
+            attributes["tf.aliasing_output"] = ir.IntegerAttr.get(i32, item.alias)
+        if item.sharding is not None:
+            attributes["mhlo.sharding"] = self._str(item.sharding)
+        return ir.DictAttr.get(attributes, self._context)

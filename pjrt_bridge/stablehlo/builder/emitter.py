@@ -1,0 +1,432 @@
+"""The machinery under the Builder: SSA values, scopes, and the one place that creates operations.
+
+The op methods live in the modules beside this one (elementwise, shaping, indexing, structured,
+numerical); each is a class over `Emitter`, and `Builder` joins them. An operation is verified when
+it is created, so an error surfaces at the call that caused it.
+
+Regions (the bodies of reduce, while, ...) are written before their operation, because what they
+return decides its type, and moved into it; a body that raises leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import ProgramError, UnsupportedDtype
+from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo.builder import constants
+from pjrt_bridge.stablehlo.types import TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """One SSA value of a Builder; it can be used inside the scope that made it and deeper ones.
+
+    Attributes:
+        type: its shape and element type.
+        origin: what it has the elements of, in another order or shape; None where it was computed.
+        exact: what it was rounded from, which readers may take in its place; None: they may not.
+        known: it follows from constants, so that a compiler may compute it.
+    """
+
+    type: TensorType
+    _handle: Any = field(repr=False)
+    _scope: object = field(repr=False)
+    origin: Origin | None = field(default=None, repr=False)
+    exact: Value | None = field(default=None, repr=False)
+    known: bool = field(default=False, repr=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements per dimension."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return self.type.rank
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.type.size
+
+    @property
+    def rounded(self) -> Value:
+        """The same value, which all read as it was rounded."""
+        return self if self.exact is None else replace(self, exact=None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """A value whose elements another value has: transposed, or in another shape.
+
+    Attributes:
+        value: where the elements are from.
+        permutation: of the transposition; None for a reshape.
+    """
+
+    value: Value
+    permutation: tuple[int, ...] | None
+
+
+Body = Callable[[tuple[Value, ...]], "Value | Sequence[Value]"]
+"""A region's content: from the block's arguments to what the region returns."""
+
+PairBody = Callable[[tuple[Value, ...], tuple[Value, ...]], "Value | Sequence[Value]"]
+"""A region over pairs, as in reduce: first all left (accumulated) values, then all right ones."""
+
+
+Region = tuple[Sequence[TensorType], Body]
+"""Types of a region's arguments, and its body."""
+
+
+_READING_FROM_OUTSIDE = frozenset(f"stablehlo.{name}" for name in ("case", "if", "while"))
+"""Operations whose regions use values that are no operands of theirs."""
+
+
+def _is_known(op: str, operands: Sequence[Value]) -> bool:
+    """Whether a compiler may compute an operation without knowing any argument's elements."""
+    if op in _READING_FROM_OUTSIDE:
+        return False
+    known = [operand.known or not operand.size for operand in operands]
+    if op == "stablehlo.select":
+        return known[0] and (known[1] or known[2])
+    return all(known)
+
+
+def paired(types: Sequence[TensorType], body: PairBody) -> Region:
+    """A region over two of each type: all left values, then all right ones."""
+    count = len(types)
+    return [*types, *types], lambda args: body(args[:count], args[count:])
+
+
+def as_tuple(values: Value | Sequence[Value]) -> tuple[Value, ...]:
+    """What a body returned, as a tuple."""
+    return (values,) if isinstance(values, Value) else tuple(values)
+
+
+def scalars(values: Sequence[Value]) -> list[TensorType]:
+    """The 0-d types of the values' elements: what most regions work on."""
+    return [TensorType((), value.dtype) for value in values]
+
+
+def check_dims(op: str, what: str, dims: Sequence[int], rank: int) -> tuple[int, ...]:
+    """The dimensions, if they are distinct and within the rank.
+
+    Raises:
+        ProgramError: otherwise; negative dimensions do not count from the end.
+    """
+    if len(set(dims)) != len(dims) or any(not 0 <= dim < rank for dim in dims):
+        raise ProgramError(
+            f"{op}: {what} must be distinct dimensions of a rank {rank} tensor, found {list(dims)}"
+        )
+    return tuple(dims)
+
+
+def check_length(op: str, what: str, items: Sequence[Any], expected: int) -> None:
+    """Check that there is one item per dimension (or operand).
+
+    Raises:
+        ProgramError: another number of items.
+    """
+    if len(items) != expected:
+        raise ProgramError(f"{op}: {what} needs {expected} entries, found {len(items)}")
+
+
+class Emitter:
+    """An MLIR context, the function that is being written, and where the next operation goes."""
+
+    def __init__(self, name: str, *, excess_precision: bool = False) -> None:
+        self._excess_precision = excess_precision
+        self._ir = bindings.load().ir
+        self._context = bindings.new_context()
+        self._unknown = self._ir.Location.unknown(self._context)
+        self._loc = self._unknown
+        self._i64 = self._ir.IntegerType.get_signless(64, self._context)
+        self._elements: dict[DType, Any] = {}
+        self._mlir_types: dict[TensorType, Any] = {}
+        self._tensor_types: dict[Any, TensorType] = {}
+        self._stores: dict[TensorType, str] = {}
+        self._module = self._ir.Module.create(self._unknown)
+        if name != "main":
+            self._module.operation.attributes["sym_name"] = self._str(name)
+        # By the number of a handle, which the value's origin keeps, and the permutation.
+        self._transposed: dict[tuple[int, tuple[int, ...]], Value] = {}
+        self._scopes: tuple[object, ...] = ()
+        self._ip: Any = None
+        self._used_chlo = False
+        self._finished = False
+
+    # -- attributes and types ---------------------------------------------------------------
+
+    def _str(self, text: str) -> Any:
+        return self._ir.StringAttr.get(text, self._context)
+
+    def _int(self, value: int) -> Any:
+        return self._ir.IntegerAttr.get(self._i64, int(value))
+
+    def _bool(self, value: bool) -> Any:
+        return self._ir.BoolAttr.get(bool(value), self._context)
+
+    def _dims(self, values: Sequence[int]) -> Any:
+        return self._ir.DenseI64ArrayAttr.get([int(v) for v in values], self._context)
+
+    def _padding(self, padding: Sequence[tuple[int, int]]) -> Any:
+        array = np.asarray(padding, np.int64).reshape(len(padding), 2)
+        tensor = self._ir.RankedTensorType.get(array.shape, self._i64, loc=self._unknown)
+        return self._ir.DenseElementsAttr.get(array, type=tensor, context=self._context)
+
+    def _element(self, dtype: DType) -> Any:
+        found = self._elements.get(dtype)
+        if found is None:
+            found = self._elements[dtype] = self._ir.Type.parse(dtype.stablehlo, self._context)
+        return found
+
+    def _mlir_type(self, tensor: TensorType) -> Any:
+        found = self._mlir_types.get(tensor)
+        if found is None:
+            found = self._ir.RankedTensorType.get(
+                tensor.shape, self._element(tensor.dtype), loc=self._unknown
+            )
+            self._mlir_types[tensor] = found
+            self._tensor_types[found] = tensor
+        return found
+
+    def _tensor_type(self, op: str, mlir_type: Any) -> TensorType:
+        found = self._tensor_types.get(mlir_type)
+        if found is None:
+            try:
+                dtype = dtypes.from_stablehlo(str(mlir_type.element_type))
+            except UnsupportedDtype as error:
+                raise ProgramError(f"{op}: result type {mlir_type}: {error}") from None
+            found = self._tensor_types[mlir_type] = TensorType(tuple(mlir_type.shape), dtype)
+        return found
+
+    def _dense(self, value: ArrayLike, dtype: DType | str | None) -> tuple[Any, TensorType]:
+        array, element = constants.as_array(value, dtype)
+        tensor = TensorType(array.shape, element)
+        return constants.dense(array, element, self._mlir_type(tensor)), tensor
+
+    # -- operations -------------------------------------------------------------------------
+
+    def _emit(
+        self,
+        op: str,
+        operands: Sequence[Value],
+        attributes: Mapping[str, Any] | None = None,
+        results: Sequence[TensorType] | None = None,
+        blocks: Sequence[Any] = (),
+    ) -> tuple[Value, ...]:
+        """Create and verify one operation.
+
+        Args:
+            op: full name, `stablehlo.add`.
+            operands: its operands.
+            attributes: its attributes.
+            results: its result types; None: the bindings infer them.
+            blocks: blocks to move into its regions, one each.
+
+        Raises:
+            ProgramError: the operation is malformed; nothing was emitted.
+        """
+        if self._finished:
+            raise ProgramError(f"{op}: this builder is finished; make a new one")
+        handles = [self._handle(op, i, operand) for i, operand in enumerate(operands)]
+        types = None if results is None else [self._mlir_type(result) for result in results]
+        operation = None
+        try:
+            operation = self._ir.Operation.create(
+                op,
+                types,
+                handles,
+                attributes,
+                regions=len(blocks),
+                loc=self._loc,
+                ip=self._ip,
+                infer_type=types is None,
+            )
+            for region, block in zip(operation.regions, blocks, strict=True):
+                block.append_to(region)
+            operation.verify()
+        except self._ir.MLIRError as error:
+            if operation is not None:
+                operation.erase()
+            found = ", ".join(str(operand.type) for operand in operands)
+            raise ProgramError(f"{op}: {bindings.explain(error)} (operands: {found})") from None
+        made = operation.results
+        if results is None:
+            results = [self._tensor_type(op, handle.type) for handle in made]
+        scope = self._scopes[-1]
+        known = _is_known(op, operands)
+        return tuple(
+            Value(result, handle, scope, known=known)
+            for result, handle in zip(results, made, strict=True)
+        )
+
+    def _emit_one(
+        self,
+        op: str,
+        operands: Sequence[Value],
+        attributes: Mapping[str, Any] | None = None,
+        result: TensorType | None = None,
+    ) -> Value:
+        return self._emit(op, operands, attributes, None if result is None else (result,))[0]
+
+    def _handle(self, op: str, index: int, operand: Value) -> Any:
+        if not isinstance(operand, Value):
+            raise ProgramError(
+                f"{op}: operand {index} must be a Value of this builder, "
+                f"found {type(operand).__name__}"
+            )
+        if operand._scope not in self._scopes:
+            raise ProgramError(
+                f"{op}: operand {index} ({operand.type}) is out of scope: it belongs to another "
+                "builder, or to a region or scratch function that was left"
+            )
+        return operand._handle
+
+    # -- regions ----------------------------------------------------------------------------
+
+    def _function(
+        self,
+        types: Sequence[TensorType],
+        name: str,
+        ip: Any,
+        *,
+        results: Sequence[TensorType] = (),
+        visibility: str = "public",
+    ) -> tuple[Any, Any]:
+        """A function and its entry block; `ip=False` leaves it detached."""
+        ir = self._ir
+        inputs = [self._mlir_type(tensor) for tensor in types]
+        outputs = [self._mlir_type(tensor) for tensor in results]
+        attributes = {
+            "sym_name": self._str(name),
+            "sym_visibility": self._str(visibility),
+            "function_type": ir.TypeAttr.get(
+                ir.FunctionType.get(inputs, outputs, self._context), self._context
+            ),
+        }
+        function = ir.Operation.create(
+            "func.func", attributes=attributes, regions=1, loc=self._unknown, ip=ip
+        )
+        block = function.regions[0].blocks.append(*inputs, arg_locs=[self._unknown] * len(inputs))
+        return function, block
+
+    def _enter(
+        self, block: Any, types: Sequence[TensorType], outer: tuple[object, ...]
+    ) -> tuple[Value, ...]:
+        """From now on emit into the block; gives its arguments."""
+        scope = object()
+        self._ip, self._scopes = self._ir.InsertionPoint(block), (*outer, scope)
+        return tuple(
+            Value(tensor, handle, scope)
+            for tensor, handle in zip(types, block.arguments, strict=True)
+        )
+
+    @contextmanager
+    def _inside(
+        self, block: Any, types: Sequence[TensorType], outer: tuple[object, ...]
+    ) -> Iterator[tuple[Value, ...]]:
+        """Emit into the block while this lasts; `outer` scopes stay visible."""
+        saved = self._ip, self._scopes
+        try:
+            yield self._enter(block, types, outer)
+        finally:
+            self._ip, self._scopes = saved
+
+    def _emit_with(
+        self,
+        op: str,
+        operands: Sequence[Value],
+        regions: Sequence[Region],
+        attributes: Mapping[str, Any] | None = None,
+        results: Sequence[TensorType] | None = None,
+    ) -> tuple[Value, ...]:
+        """Create and verify one operation with regions.
+
+        Args:
+            op: full name, `stablehlo.reduce`.
+            operands: its operands.
+            regions: per region the types of its arguments, and the body.
+            attributes: its attributes.
+            results: its result types; None: what the first region returns.
+
+        Raises:
+            ProgramError: the operation is malformed; nothing was emitted.
+        """
+        # The bodies are written under a stand-in just before the operation, so that values from
+        # outside dominate them; it is never verified, and a body that raises goes away with it.
+        stand_in = self._ir.Operation.create(
+            "stablehlo.case", regions=len(regions), loc=self._loc, ip=self._ip
+        )
+        try:
+            returned = [
+                self._write(op, region, types, body)
+                for region, (types, body) in zip(stand_in.regions, regions, strict=True)
+            ]
+            blocks = [region.blocks[0] for region in stand_in.regions]
+            types = returned[0] if results is None else results
+            return self._emit(op, operands, attributes, types, blocks)
+        finally:
+            stand_in.erase()
+
+    def _write(
+        self, op: str, region: Any, types: Sequence[TensorType], body: Body
+    ) -> tuple[TensorType, ...]:
+        """Write a body into an empty region; gives the types that it returns."""
+        inputs = [self._mlir_type(tensor) for tensor in types]
+        block = region.blocks.append(*inputs, arg_locs=[self._unknown] * len(inputs))
+        with self._inside(block, types, self._scopes) as arguments:
+            returned = as_tuple(body(arguments))
+            handles = [self._handle(f"{op} body", i, value) for i, value in enumerate(returned)]
+            self._ir.Operation.create(
+                "stablehlo.return", operands=handles, loc=self._loc, ip=self._ip
+            )
+        return tuple(value.type for value in returned)
+
+    @contextmanager
+    def scratch(self, types: Sequence[TensorType] = ()) -> Iterator[tuple[Value, ...]]:
+        """Emit into a throw-away function with parameters of the given types.
+
+        Everything emitted inside is dropped on exit and its values cannot be used any more;
+        values from outside cannot be used inside.
+        """
+        used_chlo, loc = self._used_chlo, self._loc
+        _, block = self._function(types, "scratch", ip=False)
+        try:
+            with self._inside(block, types, ()) as parameters:
+                yield parameters
+        finally:
+            self._used_chlo, self._loc = used_chlo, loc
+
+    @contextmanager
+    def location(self, file: str, line: int, name: str = "") -> Iterator[None]:
+        """Operations emitted inside carry this source position.
+
+        Args:
+            file: path of the source file.
+            line: line, from 1.
+            name: what the source calls it, for example a module path.
+        """
+        saved = self._loc
+        position = self._ir.Location.file(file, line, 0, self._context)
+        self._loc = self._ir.Location.name(name, position, self._context) if name else position
+        try:
+            yield
+        finally:
+            self._loc = saved

@@ -1,0 +1,84 @@
+"""How a value lies in memory where the program leaves that to the compiler.
+
+A compiler keeps the order of a transposition or of a call with stated layouts through elementwise
+operations. Who needs an order of his own, such as a function that is not inlined, asks for it here,
+so that nothing is copied into another order and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge.stablehlo.builder.emitter import Value
+
+_FAR = 64
+"""Operations that are looked at; farther back the order is taken for row-major."""
+
+_NOT_ELEMENTWISE = frozenset(
+    ("cholesky", "convolution", "dot_general", "fft", "gather", "triangular_solve")
+)
+"""Operations whose result may have the shape of an operand and lie otherwise."""
+
+Order = tuple[int, ...]
+"""Dimensions from the outermost in memory to the innermost."""
+
+
+def inverse(order: Sequence[int]) -> Order:
+    """The permutation that undoes another one."""
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def memory_order(value: Value) -> Order:
+    """The order that a compiler is expected to choose for a value; row-major where nothing says."""
+    return _order(value._handle, {})
+
+
+def is_in_memory(value: Value) -> bool:
+    """Whether a value is an argument or a call's result, and not what loops compute as they go."""
+    operation = _operation(value._handle)
+    return operation is None or operation.name in ("stablehlo.custom_call", "func.call")
+
+
+def _order(handle: Any, known: dict[Any, Order]) -> Order:
+    row_major = tuple(range(len(handle.type.shape)))
+    operation = _operation(handle)
+    if operation is None:
+        return row_major
+    if operation.name == "stablehlo.custom_call":
+        return _stated(operation, handle.result_number) or row_major
+    if operation not in known and len(known) < _FAR:
+        known[operation] = row_major
+        known[operation] = _computed(operation, handle.type.shape, known) or row_major
+    return known.get(operation, row_major)
+
+
+def _computed(operation: Any, shape: list[int], known: dict[Any, Order]) -> Order | None:
+    """The order that an operation takes over from its operands."""
+    if operation.name == "stablehlo.transpose":
+        (operand,) = operation.operands
+        # Dimension i of the result is dimension permutation[i] of the operand.
+        permutation = list(operation.attributes["permutation"])
+        return tuple(permutation.index(dim) for dim in _order(operand, known))
+    name = operation.name.removeprefix("stablehlo.")
+    if name == operation.name or name in _NOT_ELEMENTWISE or operation.regions:
+        return None
+    alike = (item for item in operation.operands if item.type.shape == shape)
+    found = (_order(item, known) for item in alike)
+    return next((order for order in found if order != tuple(range(len(shape)))), None)
+
+
+def _operation(handle: Any) -> Any | None:
+    """What computes a value; None for an argument."""
+    owner = getattr(handle, "owner", None)
+    operation = getattr(owner, "operation", owner)
+    return operation if hasattr(operation, "operands") else None
+
+
+def _stated(operation: Any, result: int) -> Order | None:
+    """The order that a call states for a result."""
+    if "result_layouts" not in operation.attributes:
+        return None
+    return tuple(int(dim) for dim in np.array(operation.attributes["result_layouts"][result])[::-1])

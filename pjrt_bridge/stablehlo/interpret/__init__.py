@@ -1,0 +1,1 @@
+"""Running StableHLO programs in the reference interpreter."""

@@ -1,0 +1,76 @@
+"""StableHLO as other frameworks write it, brought into the form that the bridge keeps."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo.program.program import Program
+
+_COPY = "mhlo.copy"
+_DEPRECATED = frozenset({"stablehlo.create_token", "stablehlo.dot", "stablehlo.einsum"})
+"""Operations that have given way to others, which more plugins know."""
+_FUNCTIONS = frozenset({"acos", "acosh", "asin", "asinh", "atanh", "cosh", "erf", "sinh"})
+"""Functions of one argument that MHLO and CHLO have, and StableHLO has not."""
+_ALIASES = "mhlo.input_output_alias"
+_ALIAS = re.compile(r"parameter_number = (\d+).*?output_index = array<i64(?:: (\d+))?>")
+
+
+def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
+    """A program that TensorFlow's XLA bridge wrote in this process.
+
+    It has attributes of MHLO, which name what a compiler may do and nothing that it must, copies
+    of values, which StableHLO does not have, functions that CHLO has, too, and operations that
+    StableHLO has given up. Without them the program can become a portable artifact, which every
+    plugin reads.
+
+    Args:
+        bytecode: of a module of StableHLO and MHLO; it is trusted.
+
+    Returns:
+        The program, and pairs of a parameter and the result that is its new value.
+
+    Raises:
+        ProgramError: it cannot be read, or has operations of MHLO that nothing else has.
+    """
+    module = bindings.parse(bytecode, "TensorFlow's program")
+    attributes = module.operation.attributes
+    text = str(attributes[_ALIASES]) if _ALIASES in attributes else ""
+    # An only result has no index.
+    aliases = [(int(parameter), int(result or 0)) for parameter, result in _ALIAS.findall(text)]
+    if any(operation.name in _DEPRECATED for operation in modules.operations(module)):
+        bindings.run_passes(module, "func.func(stablehlo-legalize-deprecated-ops)")
+    for operation in modules.operations(module):
+        if operation.name == _COPY:
+            operation.results[0].replace_all_uses_with(operation.operands[0])
+            operation.erase()
+        elif operation.name.startswith("mhlo."):
+            _rewrite(operation)
+        else:
+            _drop_attributes(operation)
+    _drop_attributes(module.operation)
+    return Program.from_module(module), aliases
+
+
+def _rewrite(operation: Any) -> None:
+    """Replace an operation of MHLO by the same one of CHLO."""
+    function = operation.name.removeprefix("mhlo.")
+    if function not in _FUNCTIONS:
+        raise ProgramError(f"TensorFlow's program has {operation.name}, which StableHLO has not")
+    ir = bindings.load().ir
+    made = ir.Operation.create(
+        f"chlo.{function}",
+        results=[operation.results[0].type],
+        operands=list(operation.operands),
+        loc=operation.location,
+        ip=ir.InsertionPoint(operation),
+    )
+    operation.results[0].replace_all_uses_with(made.results[0])
+    operation.erase()
+
+
+def _drop_attributes(operation: Any) -> None:
+    for name in [name for name in operation.attributes if name.startswith("mhlo.")]:
+        del operation.attributes[name]

@@ -1,0 +1,304 @@
+"""Program: one StableHLO module, immutable, in whatever form a plugin or a file needs.
+
+A program is kept as MLIR bytecode and parsed afresh where its text or an artifact is wanted, so no
+MLIR context stays alive for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo.program import bytecode, probe
+from pjrt_bridge.stablehlo.program.bytecode import MAGIC
+from pjrt_bridge.stablehlo.program.signature import read_signature
+from pjrt_bridge.stablehlo.types import Signature
+
+
+class Program:
+    """A StableHLO module with a public function `main`.
+
+    Make one with `Builder.finish` or one of the `from_` methods.
+
+    Attributes:
+        name: the module's symbol name, `"main"` where it has none.
+    """
+
+    def __init__(self, bytecode: bytes, name: str, signature: Signature | ProgramError) -> None:
+        self._bytecode = bytecode
+        self._signature = signature
+        self.name = name
+
+    @classmethod
+    def from_module(cls, module: Any) -> Program:
+        """A program from a verified MLIR module of the bindings; the module can be dropped.
+
+        Raises:
+            ProgramError: no public function `main`.
+        """
+        main = modules.find_main(module)
+        # Programs that cannot be compiled as they are (dynamic parameters, ...) can still be
+        # read, converted and saved: the error waits for whoever asks for the signature.
+        signature: Signature | ProgramError
+        try:
+            signature = read_signature(module, main)
+        except ProgramError as error:
+            signature = error.with_traceback(None)
+        return cls(bindings.write_bytecode(module), modules.module_name(module), signature)
+
+    @classmethod
+    def from_text(cls, text: str) -> Program:
+        """A program from StableHLO text.
+
+        Raises:
+            ProgramError: MLIR's diagnostic for text that does not parse or verify; no public
+                function `main`.
+        """
+        return cls.from_module(bindings.parse(text, "StableHLO text"))
+
+    @classmethod
+    def from_bytecode(cls, data: bytes) -> Program:
+        """A program from MLIR bytecode, which only about the same jaxlib version reads.
+
+        Raises:
+            ProgramError: no bytecode, truncated, of another version; no public function `main`.
+        """
+        if not data.startswith(MAGIC):
+            raise ProgramError(f"MLIR bytecode: must start with {MAGIC!r}: {data[:8]!r}")
+        _check(data, "MLIR bytecode")
+        return cls.from_module(bindings.parse(data, "MLIR bytecode"))
+
+    @classmethod
+    def from_portable_artifact(cls, data: bytes) -> Program:
+        """A program from a portable artifact, StableHLO's form that is stable over versions.
+
+        Raises:
+            ProgramError: no artifact, truncated, newer than jaxlib; no public function `main`.
+        """
+        if not is_artifact(data):
+            raise ProgramError(
+                f"portable artifact: must start with {MAGIC!r} and name "
+                f"{bindings.PRODUCER.decode()!r} as its producer, found {data[:24]!r}"
+            )
+        _check(data, "portable artifact")
+        return cls.from_module(bindings.deserialize(data, "portable artifact"))
+
+    @classmethod
+    def parse(cls, content: str | bytes) -> Program:
+        """A program from text, bytecode or a portable artifact; the content decides.
+
+        Raises:
+            ProgramError: it is none of these, or it does not parse.
+        """
+        if isinstance(content, str):
+            return cls.from_text(content)
+        if not isinstance(content, bytes):
+            raise ProgramError(f"program: found a {type(content).__name__}, expected str or bytes")
+        if is_artifact(content):
+            return cls.from_portable_artifact(content)
+        if content.startswith(MAGIC):
+            return cls.from_bytecode(content)
+        try:
+            return cls.from_text(content.decode())
+        except UnicodeDecodeError as error:
+            raise ProgramError(
+                f"program: neither MLIR bytecode nor text, starts with {content[:8]!r}"
+            ) from error
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Program:
+        """A program from a file in any of the three forms; the content decides, not the name.
+
+        Raises:
+            ProgramError: the file cannot be read or parsed.
+        """
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise ProgramError(f"program: cannot read {str(path)!r}: {error.strerror}") from error
+        try:
+            return cls.parse(content)
+        except ProgramError as error:
+            raise ProgramError(f"{path}: {error}") from error
+
+    @property
+    def signature(self) -> Signature:
+        """Parameters and results of `main`.
+
+        Raises:
+            ProgramError: a type that no PJRT program can have: dynamic parameters, results
+                without bounds, tokens, quantized elements, an unreadable sharding or layout.
+        """
+        if isinstance(self._signature, ProgramError):
+            raise ProgramError(str(self._signature))
+        return self._signature
+
+    @property
+    def text(self) -> str:
+        """Pretty StableHLO text, without source locations."""
+        return str(self._module())
+
+    @property
+    def located_text(self) -> str:
+        """Pretty StableHLO text with the source locations of the user's lines."""
+        return bindings.located_text(self._module())
+
+    def bytecode(self) -> bytes:
+        """MLIR bytecode with source locations; tied to jaxlib's version."""
+        return self._bytecode
+
+    def portable_artifact(self, version: str | None = None) -> bytes:
+        """The program in the form that is stable over StableHLO versions.
+
+        CHLO operations are decomposed, since the form has none. Shardy's attributes stay as they
+        are: the form promises no stability for them.
+
+        Args:
+            version: target such as `"1.8.0"`; None: the newest that the bindings write.
+
+        Raises:
+            ProgramError: no version, out of the bindings' range, or one that lacks a feature of
+                the program.
+        """
+        module = self._module()
+        if b"chlo" in self.bytecode():
+            bindings.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
+        return bindings.write_artifact(
+            module,
+            bindings.current_version() if version is None else version,
+            mixed=b"sdy" in self.bytecode(),
+        )
+
+    def serialize_for(self, plugin_version: str | None) -> bytes:
+        """A portable artifact that a plugin can read.
+
+        Args:
+            plugin_version: the plugin's `stablehlo_current_version` (`"1.13.3"`); the older of
+                this and the bindings' version is written. None, where the plugin does not tell:
+                the oldest version of StableHLO's compatibility window that can express the
+                program.
+
+        Raises:
+            ProgramError: not expressible, or no version.
+        """
+        if plugin_version is not None:
+            ours = bindings.current_version()
+            return self.portable_artifact(min(plugin_version, ours, key=bindings.parse_version))
+        for version in bindings.compatibility_versions():
+            try:
+                return self.portable_artifact(version)
+            except ProgramError:
+                continue
+        return self.portable_artifact()
+
+    def with_layouts(
+        self,
+        parameters: Mapping[int, Sequence[int] | None] | None = None,
+        results: Mapping[int, Sequence[int] | Literal["auto"] | None] | None = None,
+    ) -> Program:
+        """The same program with other layouts on the device (`mhlo.layout_mode`).
+
+        Args:
+            parameters: index to minor-to-major order; None is the plugin's default.
+            results: the same; `"auto"` leaves the order to the compiler.
+
+        Raises:
+            ProgramError: no such parameter or result, an order of another rank, a parameter with
+                `"auto"`.
+        """
+        module = self._module()
+        main = modules.find_main(module)
+        for name, wanted, what, count in (
+            ("arg_attrs", parameters, "parameter", len(main.type.inputs)),
+            ("res_attrs", results, "result", len(main.type.results)),
+        ):
+            unknown = [index for index in wanted or {} if not 0 <= index < count]
+            if unknown:
+                raise ProgramError(
+                    f"program {self.name!r}: no {what} {unknown[0]}; it has {count} {what}s"
+                )
+            modes = {index: _layout_mode(order) for index, order in (wanted or {}).items()}
+            if modes:
+                modules.attach(main, name, "mhlo.layout_mode", modes)
+        program = Program.from_module(module)
+        if isinstance(program._signature, ProgramError):
+            raise program._signature
+        return program
+
+    @cached_property
+    def custom_calls(self) -> frozenset[str]:
+        """Targets of its custom calls."""
+        if b"custom_call" not in self.bytecode():
+            return frozenset()
+        return modules.custom_calls(self._module())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 in hex of the bytecode without source locations.
+
+        Survives text and bytecode. A portable artifact spells out defaults, so the program that
+        comes back from one may have another fingerprint.
+        """
+        module = self._module()
+        bindings.run_passes(module, "strip-debuginfo")
+        return hashlib.sha256(bindings.write_bytecode(module)).hexdigest()
+
+    def save(self, path: str | Path) -> None:
+        """Write a file; its suffix decides the form.
+
+        Args:
+            path: `.mlir` for text, `.mlirbc` for bytecode, `.stablehlo` or `.vhlo` for a portable
+                artifact of the newest version.
+
+        Raises:
+            ProgramError: another suffix, or the file cannot be written.
+        """
+        match Path(path).suffix:
+            case ".mlir":
+                content = self.text.encode()
+            case ".mlirbc":
+                content = self.bytecode()
+            case ".stablehlo" | ".vhlo":
+                content = self.portable_artifact()
+            case suffix:
+                raise ProgramError(
+                    f"program: suffix {suffix!r} of {str(path)!r} is none of .mlir (text), "
+                    ".mlirbc (bytecode), .stablehlo and .vhlo (portable artifact)"
+                )
+        try:
+            Path(path).write_bytes(content)
+        except OSError as error:
+            raise ProgramError(f"program: cannot write {str(path)!r}: {error.strerror}") from error
+
+    def _module(self) -> Any:
+        return bindings.parse(self.bytecode(), f"program {self.name!r}")
+
+    def __repr__(self) -> str:
+        return f"Program({self.name!r}, {len(self._bytecode)} bytes)"
+
+
+def _layout_mode(order: Sequence[int] | str | None) -> str | None:
+    if order is None or isinstance(order, str):
+        return order
+    return f"{{{','.join(map(str, order))}}}"
+
+
+def _check(data: bytes, what: str) -> None:
+    """See that the bindings survive bytecode that comes from elsewhere.
+
+    Raises:
+        ProgramError: they would not.
+    """
+    bytecode.check(data, what)
+    probe.check(data, what)
+
+
+def is_artifact(data: bytes) -> bool:
+    """Whether bytes start as a portable artifact does."""
+    producer = data[len(MAGIC) + 1 :]
+    return data.startswith(MAGIC) and producer.startswith(bindings.PRODUCER)

@@ -1,0 +1,35 @@
+"""What is told of reasons for the host."""
+
+from __future__ import annotations
+
+import pytest
+
+from pjrt_bridge.report.fallback_reason import Kind, Obstacle, Unasked
+
+
+def obstacle(operator: str, reason: str = "no lowering", kind: Kind = "unsupported") -> Obstacle:
+    return Obstacle(operator, reason, kind)
+
+
+@pytest.mark.parametrize("kind", ["requested", "small", "slow"])
+def test_what_was_asked_for_is_not_told(kind: Kind) -> None:
+    assert Unasked.among([obstacle("add", kind=kind)]) is None
+    found = Unasked.among([obstacle("add", kind=kind), obstacle("sub", kind="data")])
+    assert found == Unasked(1, "sub: no lowering")
+
+
+def test_a_few_that_differ_are_shown() -> None:
+    found = Unasked.among([obstacle(name) for name in "aabcaed"])
+    assert found is not None
+    assert found.shown == "a: no lowering; b: no lowering; c: no lowering; and 2 more"
+    assert found.of("the graph", "operator") == "7 operators of the graph"
+
+
+def test_what_they_concern() -> None:
+    one = Unasked.among([obstacle("add")])
+    whole = Unasked.among([obstacle("", "it failed on the device", "failed")])
+    assert one is not None
+    assert whole is not None
+    assert one.of("the graph", "operation") == "1 operation of the graph"
+    assert whole.of("the graph", "operation") == "the graph"
+    assert whole.shown == "it failed on the device"

@@ -1,0 +1,75 @@
+"""What takes long is said on a terminal, and nowhere else."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+PROGRAM = """
+import sys, time
+from pjrt_bridge.runtime.compile import progress
+progress.PATIENCE = {patience}
+with progress.working("compile the universe"):
+    time.sleep({seconds})
+print("done")
+"""
+
+
+def on_a_terminal(program: str) -> str:
+    """What a program writes to standard error if that is a terminal."""
+    leader, follower = pty.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=follower,
+        env=os.environ | {"TERM": "xterm"},
+    )
+    os.close(follower)
+    found = b""
+    while True:
+        try:
+            data = os.read(leader, 4096)
+        except OSError:
+            break
+        if not data:
+            break
+        found += data
+    os.close(leader)
+    assert done.wait(60) == 0
+    return found.decode()
+
+
+def in_a_file(program: str) -> str:
+    """The same if it is none."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "done\n"
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "patience", "seconds", "said"),
+    [
+        (on_a_terminal, 0.05, 0.8, True),
+        (on_a_terminal, 30, 0.1, False),
+        (in_a_file, 0.05, 0.8, False),
+    ],
+)
+def test_what_takes_long_is_said_on_a_terminal(
+    where: Callable[[str], str], patience: float, seconds: float, said: bool
+) -> None:
+    found = where(PROGRAM.format(patience=patience, seconds=seconds))
+    assert ("compile the universe" in found) == said
+    if not said:
+        assert found == ""
+
+
+def test_an_exception_passes() -> None:
+    program = PROGRAM.format(patience=0.01, seconds=0.3).replace("time.sleep(0.3)", "1 / 0")
+    program = f"try:\n    exec({program!r})\nexcept ZeroDivisionError:\n    print('done')"
+    assert on_a_terminal(program) == ""

@@ -1,0 +1,121 @@
+"""Plans for programs of row-major tensors, and tables with faults for them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.dlpack import to_dlpack
+
+from pjrt_bridge.abi.functions import FUNCTIONS
+from pjrt_bridge.runtime import Buffer, Executable
+from pjrt_bridge.runtime.dispatch import plans
+from pjrt_bridge.torch_interop.tensors import framework
+
+
+def capsules(
+    export: Callable[[Any], object] = to_dlpack,
+    adopt: Callable[[Any], Any] = torch.from_dlpack,
+    tensor: type = torch.Tensor,
+) -> plans.Capsules:
+    """Torch as a framework that exchanges capsules, or one with something of its own."""
+    return plans.Capsules(tensor, export, adopt)
+
+
+_CALLBACKS: list[object] = []
+
+
+class Launcher:
+    """A plan for an executable, with what a frontend keeps for it.
+
+    Args:
+        executable: takes and gives row-major arrays.
+        kept: buffers of its last parameters.
+        exchange: how tensors are read and made; by default torch's, through its exchange API.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        kept: Sequence[Buffer] = (),
+        exchange: plans.Framework | plans.Capsules | None = None,
+    ) -> None:
+        self.executable = executable
+        parameters = [parameter.type for parameter in executable.signature.parameters]
+        given = len(parameters) - len(kept)
+        self.plan = executable.plan(
+            [
+                plans.Given(index if index < given else None, plans.Array.row_major(type))
+                for index, type in enumerate(parameters)
+            ],
+            [
+                plans.Made(array, array.shape, array.strides)
+                for array in map(plans.Array.row_major, executable.outputs)
+            ],
+            exchange or framework(),  # type: ignore[arg-type]
+        )
+        self.kept = plans.Kept([*[None] * given, *kept], [0] * len(parameters))
+
+    def start(self, *tensors: Any) -> Any:
+        """What `Plan.launch` gives."""
+        return self.plan.launch(list(tensors), self.kept.parts, None)
+
+    def call(self, *tensors: Any) -> Any:
+        """What `Plan.call` gives."""
+        return self.plan.call(tensors, self.kept.parts)
+
+    def __call__(self, *tensors: Any) -> Any:
+        """The tensors over the results."""
+        launch = self.start(*tensors)
+        launch.finish()
+        return launch.tensors()
+
+
+class Fault:
+    """A function of a plugin's table that fails while `active`, cleanly as plugins do.
+
+    Attributes:
+        entry: what stands for it in the table of a plan.
+        active: whether it fails now.
+
+    Args:
+        original: the entry of the plugin's own function.
+        function: its name.
+        spoil: changes the args struct.
+        late: when the plugin has filled it, not before.
+    """
+
+    def __init__(
+        self,
+        original: tuple[int, int],
+        function: str,
+        spoil: Callable[[Any], None],
+        *,
+        late: bool = False,
+    ) -> None:
+        prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+        struct = FUNCTIONS[function]
+        assert struct is not None
+        real = prototype(original[0])
+        self.active = False
+
+        def call(address: int) -> int | None:
+            args = struct.ctype.from_address(address)
+            if self.active and not late:
+                spoil(args)
+            error: int | None = real(address)
+            if self.active and late:
+                spoil(args)
+            return error
+
+        callback = prototype(call)
+        # What was made through it calls it when it ends, whenever that is.
+        _CALLBACKS.append(callback)
+        self.entry = ctypes.cast(callback, ctypes.c_void_p).value or 0, original[1]
+
+
+def too_small(args: Any) -> None:
+    """What every plugin refuses."""
+    args.struct_size = 1
