@@ -22,18 +22,18 @@ import pjrt_bridge
 from benchmarks import resident
 from benchmarks.figure import Figure
 from benchmarks.interleave import measure
+from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import partition
-from pjrt_bridge.mixed.program import Call
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, MixedGraph, run
-from pjrt_bridge.torch_interop.bind.segments import DeviceSegment, HostSegment
+from pjrt_bridge.torch_interop.bind.segments import HostSegment, device_segment
 from pjrt_bridge.torch_interop.emit.program import emit
 from pjrt_bridge.torch_interop.lowering.registry import find
 from pjrt_bridge.torch_interop.placement.split import operators, split
-from pjrt_bridge.torch_interop.tensors import put
 
 
 def figures(rounds: int) -> Iterator[Figure]:
@@ -151,26 +151,26 @@ def segment_figure(rounds: int) -> Figure:
     module = make_fx(lambda x, y: (x * y + x,), tracing_mode="fake")(x, y)
     emitted = emit(module, find, name="one_segment")
     executable = pjrt_bridge.client().compile(emitted.program)
-    segment = DeviceSegment(executable, emitted, frozenset(), HostSegment(module), _fail)
+    segment = device_segment(executable, emitted, frozenset(), HostSegment(module), _fail)
     whole = DeviceGraph(segment, _record(module))
     parts = split(module, {})
     mixed = MixedGraph(parts, [segment.start], _record(module))
-    (result,) = emitted.results
+    bindings = emitted.bindings
+    (result,) = bindings.results
 
     def by_hand() -> torch.Tensor:
-        call = Call(1)
         buffers = [
-            put(executable.client, form, tensor, call)[0]
-            for (_, form), tensor in zip(emitted.inputs, (x, y), strict=True)
+            executable.client.put_host(ADAPTER.host_array(tensor, parameter.spec))
+            for parameter, tensor in zip(bindings.parameters, (x, y), strict=True)
         ]
-        return result.tensor(executable.execute(buffers)[0])
+        return ADAPTER.adopt(executable.execute(buffers)[0], result)
 
     times = measure(
         "one segment",
         {
             "by hand": by_hand,
             # The same way into the executable as the program's, whatever way that is.
-            "direct": lambda: segment.run([x, y], Call(1)),
+            "direct": lambda: segment.run([x, y], CallRecord(1)),
             "whole": lambda: run(whole, [x, y]),
             "mixed": lambda: run(mixed, [x, y]),
         },

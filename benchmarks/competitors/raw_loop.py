@@ -54,8 +54,10 @@ class _Loop:
     def __init__(self, loop: ctypes.CDLL, traced: TorchProgram) -> None:
         self._loop = loop
         self._traced = traced
-        for position, form in traced.emitted.inputs:
-            array, tensor = form.dense, traced.tensors[position]
+        for parameter in traced.emitted.bindings.parameters:
+            position = parameter.position
+            assert position is not None
+            array, tensor = parameter.spec.memory, traced.tensors[position]
             _check(
                 loop.raw_argument(
                     ctypes.c_void_p(tensor.data_ptr()),

@@ -8,8 +8,9 @@ import pjrt_bridge
 from benchmarks.case import Case
 from benchmarks.competitors import Absent, Timer, timer
 from benchmarks.competitors.programs import program_of
-from pjrt_bridge.runtime.dispatch.plans import Given, Kept
-from pjrt_bridge.torch_interop.tensors import framework, view
+from pjrt_bridge.mixed.execution import CallRecord
+from pjrt_bridge.mixed.pinned import PinnedInputs
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 
 
 def prepare(case: Case, name: str) -> Timer:
@@ -21,24 +22,13 @@ def prepare(case: Case, name: str) -> Timer:
     traced = program_of(case)
     client = pjrt_bridge.client()
     executable = client.compile(traced.emitted.program)
-    forms = [(position, form) for position, form in traced.emitted.inputs]
-    torch_tensors = framework()
-    plan = torch_tensors and executable.plan(
-        [Given(position, form.array) for position, form in forms],
-        [result.made for result in traced.emitted.results],
-        torch_tensors,
-    )
+    bindings = traced.emitted.bindings
+    exchange = ADAPTER.exchange()
+    plan = exchange and executable.plan(bindings.parameters, bindings.results, exchange)
     if plan is None:
         raise Absent("there is no dispatcher for this plugin, or it was not built")
-    buffers = [
-        view(client, form, traced.tensors[position]) if position < traced.kept else None
-        for position, form in forms
-    ]
-    addresses = [
-        0 if buffer is None else traced.tensors[position].data_ptr()
-        for buffer, (position, _) in zip(buffers, forms, strict=True)
-    ]
-    kept = Kept(buffers, addresses)
+    pinned = PinnedInputs(ADAPTER, client, bindings.parameters, [], range(traced.kept))
+    kept = pinned.renew(traced.tensors, CallRecord(1))
     values = tuple(traced.tensors)
     assert plan.call(values, kept.parts) is not None, "the values lie as the program takes them"
     return _Calls(timer(partial(plan.call, values, kept.parts)), (executable, kept))

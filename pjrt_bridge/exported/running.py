@@ -9,9 +9,10 @@ from typing import Any, Protocol
 from pjrt_bridge.errors import OptionError, ProgramError, SavedModelError
 from pjrt_bridge.exported.ahead import CompiledProgram
 from pjrt_bridge.exported.parts import HostPart, SplitProgram
+from pjrt_bridge.mixed.execution import CallRecord, Runner
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import Segment
-from pjrt_bridge.mixed.program import Call, MixedProgram, Runner
+from pjrt_bridge.mixed.program import MixedProgram
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, Plugin
 from pjrt_bridge.stablehlo.bindings import parse_version
 from pjrt_bridge.stablehlo.program.program import Program
@@ -89,7 +90,7 @@ class _Parts:
         self._program = MixedProgram(graph_of(program), segments_of(program), runners)
 
     def run(self, arguments: Sequence[Buffer], consumed: Sequence[int]) -> Sequence[Any]:
-        values = self._program.run(list(arguments), Call(self._count))
+        values = self._program.run(list(arguments), CallRecord(self._count))
         return [self._put(value) for value in values]
 
     def close(self) -> None:
@@ -104,7 +105,7 @@ class _Parts:
         self._executables.append(executable)
         return partial(self._on_device, executable)
 
-    def _on_device(self, executable: Executable, values: list[Any], _: Call) -> Sequence[Any]:
+    def _on_device(self, executable: Executable, values: list[Any], _: CallRecord) -> Sequence[Any]:
         return executable.execute([self._put(value) for value in values])
 
     def _put(self, value: Any) -> Any:
@@ -112,7 +113,7 @@ class _Parts:
         return value if plain else self._client.put(value)
 
 
-def _on_host(part: HostPart, values: list[Any], _: Call) -> Sequence[Any]:
+def _on_host(part: HostPart, values: list[Any], _: CallRecord) -> Sequence[Any]:
     return part.run(values)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import HostFallbackWarning
-from pjrt_bridge.mixed.program import Call
+from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.report.report import GraphReport, SegmentReport
 
@@ -67,11 +67,11 @@ class GraphRecord:
     within: GraphRecord | None = None
     segments: list[SegmentRecord] = field(default_factory=list)
     lowering_seconds: float = 0.0
-    last: Call | None = None
-    recent: Callable[[], Call | None] | None = None
+    last: CallRecord | None = None
+    recent: Callable[[], CallRecord | None] | None = None
     code: tuple[int, int] | None = None
 
-    def follow(self, last: Callable[[], Call | None]) -> None:
+    def follow(self, last: Callable[[], CallRecord | None]) -> None:
         """Ask a method for later calls that went past all this, for as long as its object lives.
 
         Ledgers keep records for longer than functions live.
@@ -80,11 +80,11 @@ class GraphRecord:
         self.recent = lambda: found() if (found := method()) else None
 
     def report(
-        self, call: Call | None = None, trigger: str | None = None, *, ran: bool = True
+        self, call: CallRecord | None = None, trigger: str | None = None, *, ran: bool = True
     ) -> GraphReport:
         """What is known now; bytes and times are those of a call, by default of the last."""
         recent = None if self.recent is None else self.recent()
-        call = call or recent or self.last or Call(len(self.segments))
+        call = call or recent or self.last or CallRecord(len(self.segments))
         return GraphReport(
             name=self.name,
             kind=self.kind,
@@ -148,7 +148,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self.calls: dict[GraphRecord, Call] = {}
+        self.calls: dict[GraphRecord, CallRecord] = {}
 
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -166,13 +166,13 @@ def watching() -> Iterator[Watch]:
         _watch.reset(token)
 
 
-def begin(record: GraphRecord, outer: Call | None) -> Call:
+def begin(record: GraphRecord, outer: CallRecord | None) -> CallRecord:
     """A call of a graph, which may be a segment of a graph that is being called."""
     timed = _watch.get() is not None or timeline.current is not None
-    return Call(len(record.segments), timed=timed, outer=outer)
+    return CallRecord(len(record.segments), timed=timed, outer=outer)
 
 
-def end(record: GraphRecord, call: Call) -> None:
+def end(record: GraphRecord, call: CallRecord) -> None:
     """Keep a call that ended well."""
     record.last = call
     if timeline.current is not None:
@@ -182,7 +182,7 @@ def end(record: GraphRecord, call: Call) -> None:
         watch.calls[record] = call
 
 
-def _tell(recorded: timeline.Timeline, record: GraphRecord, call: Call) -> None:
+def _tell(recorded: timeline.Timeline, record: GraphRecord, call: CallRecord) -> None:
     """Put the segments of a call on the timeline."""
     for at, (segment, seconds) in enumerate(zip(record.segments, call.seconds or (), strict=False)):
         name = record.name if len(record.segments) == 1 else f"{record.name} segment {at}"

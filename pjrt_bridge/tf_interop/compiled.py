@@ -11,19 +11,19 @@ from typing import Any, Literal
 
 from pjrt_bridge import registry
 from pjrt_bridge.errors import DEVICE_FAILURES, FallbackForbidden
-from pjrt_bridge.mixed.launch import tensor_of
-from pjrt_bridge.mixed.program import MixedProgram, Runner
+from pjrt_bridge.mixed.execution import Runner, tensor_of
+from pjrt_bridge.mixed.launchers import DispatchLauncher
+from pjrt_bridge.mixed.program import MixedProgram
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord, begin, end
 from pjrt_bridge.report.fallback_reason import Obstacle, Unasked
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.capture import Captured, capture
 from pjrt_bridge.tf_interop.constants import Needs, needs
+from pjrt_bridge.tf_interop.fast_path import FunctionPath
 from pjrt_bridge.tf_interop.ledger import LEDGER
-from pjrt_bridge.tf_interop.paths import Dispatched
 from pjrt_bridge.tf_interop.placement import Placement
-from pjrt_bridge.tf_interop.segments import COMPILE_FAILURES, DeviceSegment, HostSegment
-from pjrt_bridge.tf_interop.shortcut import Shortcut
+from pjrt_bridge.tf_interop.segments import COMPILE_FAILURES, HostSegment, SizedSegment
 from pjrt_bridge.tf_interop.split import Part, Split, operators, split
 
 _ATTEMPTS = 8
@@ -78,8 +78,8 @@ class Compiled:
         self.record = GraphRecord("function", self._captured.name, self._plugin)
         self._failed: dict[str, Obstacle] = {}
         self._slower = settings.slower()
-        self._whole: DeviceSegment | None = None
-        self._devices: list[DeviceSegment] = []
+        self._whole: SizedSegment | None = None
+        self._devices: list[SizedSegment] = []
         self._program, self._outputs = self._divide()
         self._held = list(self._captured.captures.values())
         self.held = function.captured_inputs
@@ -92,8 +92,8 @@ class Compiled:
         found = self._program.run([*arguments, *self._held], call)
         values = [tensor_of(value) for value in found]
         end(self.record, call)
-        if self._whole is not None and self.shortcut is not None:
-            self.shortcut.forget()
+        if self._whole is not None and self.fast_path is not None:
+            self.fast_path.went_well(call)
         return [values[index] for index in self._outputs]
 
     @property
@@ -102,19 +102,19 @@ class Compiled:
         return sum(segment.variants for segment in self._devices)
 
     @cached_property
-    def shortcut(self) -> Shortcut | None:
+    def fast_path(self) -> FunctionPath | None:
         """A way for calls that bring the flat tensors; None where there is none."""
-        variant = None if self._whole is None else self._whole.only
-        if variant is None or not isinstance(variant.path, Dispatched):
+        segment = None if self._whole is None else self._whole.only
+        if segment is None or not isinstance(segment.launcher, DispatchLauncher):
             return None
         assert self._whole is not None
         part, arguments = self._whole.part, self._captured.arguments
         if len(part.inputs) != len(arguments):
-            # Of an argument that nothing reads, the shortcut would not see another shape.
+            # Of an argument that nothing reads, the fast path would not see another shape.
             return None
         takes = [arguments.index(value) for value in part.inputs]
         order = [part.outputs.index(value) for value in self._captured.outputs]
-        made = Shortcut(variant, variant.path, takes, order, self.pack)
+        made = FunctionPath(segment, takes, order, self.pack)
         self.record.follow(made.last)
         return made
 
@@ -168,7 +168,7 @@ class Compiled:
             if not part.on_device:
                 runners.append(HostSegment(self._captured, part).start)
                 continue
-            device = DeviceSegment(
+            device = SizedSegment(
                 self._captured,
                 part,
                 wanted[index],
@@ -176,6 +176,7 @@ class Compiled:
                 f"{self.record.name}_{index}",
                 segment,
                 self._failure,
+                host_allowed=self._settings.fallback == "host",
             )
             try:
                 if device.is_static:

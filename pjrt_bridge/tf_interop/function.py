@@ -14,8 +14,8 @@ from pjrt_bridge.errors import OptionError
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.compiled import Compiled, Settings
+from pjrt_bridge.tf_interop.fast_path import MISSED, FunctionPath
 from pjrt_bridge.tf_interop.ledger import LEDGER
-from pjrt_bridge.tf_interop.shortcut import MISSED, Shortcut
 
 
 def function(
@@ -91,7 +91,7 @@ class Function:
         # By what tells calls apart; of those in `_plain` the arguments are the flat tensors.
         self._known: dict[Any, Compiled] = {}
         self._plain: set[Any] = set()
-        self._shortcut: Shortcut | None = None
+        self._fast_path: FunctionPath | None = None
         self.python_function = fn
         self.__name__ = str(getattr(fn, "__name__", None) or getattr(fn, "name", "function"))
         self.__doc__ = getattr(fn, "__doc__", None)
@@ -121,8 +121,8 @@ class Function:
         """
         if not compat.executing_eagerly() or compat.runs_eagerly():
             return self._function(*args, **kwargs)
-        if self._shortcut is not None and not kwargs and not compat.is_recording():
-            found = self._shortcut.call(args)
+        if self._fast_path is not None and not kwargs and not compat.is_recording():
+            found = self._fast_path.call(args)
             if found is not MISSED:
                 return found
         key = _key(args, kwargs)
@@ -143,7 +143,7 @@ class Function:
         if not plain and key is not None and not kwargs and _are(args, tensors):
             self._plain.add(key)
             plain = True
-        self._shortcut = compiled.shortcut if plain else None
+        self._fast_path = compiled.fast_path if plain else None
         return results
 
     def is_compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -7,15 +7,13 @@ of strings is exported: both are looked at before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from pjrt_bridge.errors import DataError, UnsupportedDtype
-from pjrt_bridge.mixed.program import Call
-from pjrt_bridge.runtime import Buffer, Client
+from pjrt_bridge.errors import UnsupportedDtype
+from pjrt_bridge.runtime import Buffer
 from pjrt_bridge.runtime.transfers import dlpack
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT, HostArray, describe
 from pjrt_bridge.stablehlo.types import TensorType
@@ -40,23 +38,6 @@ def memory_of(tensor: Any) -> HostArray:
     """
     dtypes.of(tensor.dtype, "a tensor")
     return describe(tensor)
-
-
-def put(client: Client, tensor: Any, type: TensorType, call: Call) -> Buffer:
-    """A buffer of a tensor's elements, over its memory where possible; the call counts.
-
-    Raises:
-        DataError: another shape or element type than promised.
-        UnsupportedDtype: a tensor that no device takes.
-    """
-    host = memory_of(tensor)
-    if (host.shape, host.dtype) != (type.shape, type.dtype):
-        raise DataError(
-            f"found a tensor of shape {host.shape} and type {host.dtype}, expected {type}"
-        )
-    shared = client.shares_host_memory and host.shareable
-    call.crossed(call.at, type.nbytes, shared=shared)
-    return client.put_host(host)
 
 
 def tensor_over(buffer: Buffer) -> Any:
@@ -98,8 +79,3 @@ def as_tensor(array: Any) -> Any:
     if wanted.is_bool:
         return tf.constant(words.view(np.bool_))
     return tf.constant(words.view(wanted.as_numpy_dtype))
-
-
-def total_bytes(types: Sequence[TensorType]) -> int:
-    """Bytes of arrays together."""
-    return sum(type.nbytes for type in types)

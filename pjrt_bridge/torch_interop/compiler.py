@@ -23,40 +23,36 @@ from pjrt_bridge.errors import (
     ProgramError,
     UnsupportedDtype,
 )
-from pjrt_bridge.mixed.program import Runner
+from pjrt_bridge.mixed.execution import Runner
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
+from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.report.fallback_reason import Obstacle, Unasked
 from pjrt_bridge.runtime import Client, Executable
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.graphs import (
-    CheckedGraph,
     CompiledGraph,
     DeviceGraph,
     HostGraph,
     MixedGraph,
-    StridedGraph,
+    RewrittenGraph,
     SymbolicGraph,
     run,
 )
-from pjrt_bridge.torch_interop.bind.segments import DeviceSegment, HostSegment
-from pjrt_bridge.torch_interop.bind.shortcut import Shortcut
-from pjrt_bridge.torch_interop.bind.specialize import Specializer, is_symbolic
+from pjrt_bridge.torch_interop.bind.segments import HostSegment, device_segment
+from pjrt_bridge.torch_interop.bind.sizes import is_symbolic
 from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
-from pjrt_bridge.torch_interop.nodes import is_mutation, is_size_computation, split_products
+from pjrt_bridge.torch_interop.nodes import is_mutation, is_size_computation
 from pjrt_bridge.torch_interop.options import BackendOptions
-from pjrt_bridge.torch_interop.passes.aliases import gaps, resolve_aliases, resolved
 from pjrt_bridge.torch_interop.passes.concrete import concrete
-from pjrt_bridge.torch_interop.passes.data_checks import with_data_checks
-from pjrt_bridge.torch_interop.passes.defer_assertions import take_checks
-from pjrt_bridge.torch_interop.passes.lift_scalars import numbered, take_numbers
 from pjrt_bridge.torch_interop.passes.padding import Padding
+from pjrt_bridge.torch_interop.passes.pipeline import Context, rewrite
 from pjrt_bridge.torch_interop.placement.calibration import slower_operators
 from pjrt_bridge.torch_interop.placement.predicate import Placement
 from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators, split
-from pjrt_bridge.torch_interop.randomness import drawing, take_keys, use_keys
 
 _FAILURES = (NotLowerable, *DEVICE_FAILURES, ProgramError, UnsupportedDtype)
 _COMPILING = 4
@@ -82,11 +78,11 @@ class Compiler:
         weighed = options.placement == "auto" and options.fallback == "host"
         self._slower = slower_operators(client) if weighed else {}
         self._static: frozenset[int] = frozenset()
-        self._shortcut: Shortcut | None = None
+        self._entrance: Entrance | None = None
 
-    def entrance(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """What Dynamo's code is to call: what AOTAutograd made, or a shortcut before it."""
-        return compiled if self._shortcut is None else self._shortcut.before(compiled)
+    def entered(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """What Dynamo's code is to call: what AOTAutograd made, or a fast path before it."""
+        return compiled if self._entrance is None else self._entrance.before(compiled)
 
     def compile(
         self, kind: str, graph: fx.GraphModule, example_inputs: Sequence[Any]
@@ -106,36 +102,29 @@ class Compiler:
         else:
             static = self._static = compat.static_inputs()
             compat.donate_nothing()
-            self._orders.lay_out_results(graph.graph)
-        if kind == "inference":
-            use_keys(graph.graph, self._options.wants_on_host)
-        keys = take_keys(graph.graph)
-        split_products(graph.graph)
+        context = Context(
+            kind,
+            returned=compat.returned(kind),
+            orders=self._orders,
+            keeps=self._options.wants_on_host,
+            check_indices=self._options.check_indices,
+        )
+        rewritten = rewrite(graph, context, sized=False)
         record = GraphRecord(kind, kind, self._plugin, code=compat.compile_id())
-        numbers = take_numbers(graph)
-        if numbers is not None:
-            graph = numbers.module
-        aliases = resolve_aliases(graph, compat.returned(kind))
-        if aliases is not None:
-            graph = aliases.module
         start: Callable[[list[Any]], Any]
-        if is_symbolic(graph.graph):
-            start = self._symbolic(graph, record, static).run
+        if is_symbolic(rewritten.module.graph):
+            start = self._symbolic(rewritten.module, record, static).run
         else:
-            compiled = self._compile(graph, record, static)
+            compiled = self._compile(rewritten.module, record, static)
             start = partial(run, compiled)
             if (
                 kind == "inference"
                 and isinstance(compiled, DeviceGraph)
-                and not (numbers or keys or aliases)
+                and not rewritten.steps
                 and compat.passes_through(len(graph.graph.find_nodes(op="placeholder")))
             ):
-                self._shortcut = compiled.shortcut()
-        if aliases is not None:
-            start = resolved(start, aliases)
-        if numbers is not None:
-            start = numbered(start, numbers)
-        return compat.boxed(drawing(start, keys) if keys else start)
+                self._entrance = compiled.fast_path()
+        return compat.boxed(partial(rewritten.call, start) if rewritten.steps else start)
 
     # -- one graph ---------------------------------------------------------------------------------
 
@@ -143,21 +132,15 @@ class Compiler:
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
     ) -> CompiledGraph:
         """Compile a graph whose inputs have concrete sizes."""
-        if record.kind != "backward":
-            graph = with_data_checks(graph, indices=self._options.check_indices)
-        apart = gaps(graph.graph)
-        checked = take_checks(graph)
-        if checked is None:
-            compiled = self._compile_unchecked(graph, record, static)
-        else:
-            compiled = self._compile_unchecked(checked.module, record, static)
-            compiled = CheckedGraph(compiled, HostSegment(checked.checks), checked.results)
-        return StridedGraph(compiled, apart) if apart else compiled
+        context = Context(record.kind, check_indices=self._options.check_indices)
+        rewritten = rewrite(graph, context, sized=True)
+        compiled = self._compile_rewritten(rewritten.module, record, static)
+        return RewrittenGraph(compiled, rewritten) if rewritten.steps else compiled
 
-    def _compile_unchecked(
+    def _compile_rewritten(
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
     ) -> CompiledGraph:
-        """Compile a graph that raises nothing of its own."""
+        """Compile a graph that all passes were applied to."""
         if all(map(_only_hands_on, graph.graph.nodes)):
             record.segments.append(SegmentRecord("host", operators(graph.graph)))
             return self._on_host(HostSegment(graph), record)
@@ -241,7 +224,8 @@ class Compiler:
         def ready() -> Runner:
             try:
                 executable = compiling.result()
-                return self._segment(executable, emitted, record, segment, inputs, host).start
+                device = self._segment(executable, emitted, record, segment, inputs, host)
+                return device.start
             except _FAILURES as error:
                 self._failed(record, segment, error)
                 return host.start
@@ -257,7 +241,7 @@ class Compiler:
                 self._lookup,
                 name=name,
                 in_place=self._client.shares_host_memory,
-                forms=dict.fromkeys(static, self._orders.parameter),
+                argument_specs=dict.fromkeys(static, self._orders.parameter),
                 kernels=self._kernels,
                 excess_precision=self._options.excess_precision,
             )
@@ -280,7 +264,7 @@ class Compiler:
         host: HostSegment,
     ) -> DeviceSegment:
         failed = partial(self._failed_in_a_call, record, segment)
-        return DeviceSegment(executable, emitted, static, host, failed)
+        return device_segment(executable, emitted, static, host, failed)
 
     def _on_host(self, segment: HostSegment, record: GraphRecord) -> HostGraph:
         LEDGER.add(record)
@@ -305,7 +289,7 @@ class Compiler:
             host.segments.append(SegmentRecord("host", operators(graph.graph), names))
             uncompiled = HostGraph(HostSegment(graph), host)
         compiler = partial(self._specialized, graph, record, static, padding)
-        return SymbolicGraph(Specializer(compiler, uncompiled), padding)
+        return SymbolicGraph(compiler, uncompiled, padding)
 
     def _specialized(
         self,

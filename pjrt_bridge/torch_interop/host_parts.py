@@ -24,13 +24,15 @@ from torch.export.graph_signature import (
 
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.runtime import Buffer
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.stablehlo.types import TensorType
 
 # Parts may call its operators, which exist once it is imported.
 from pjrt_bridge.torch_interop import (
     compat,
     randomness,  # noqa: F401
 )
-from pjrt_bridge.torch_interop.tensors import Result, torch_dtype
+from pjrt_bridge.torch_interop.tensors import adopt
 
 
 class TorchPart:
@@ -164,8 +166,7 @@ def _argument(value: Any) -> ArgumentSpec:
 
 def _tensor(buffer: Buffer) -> torch.Tensor:
     """A tensor over a buffer's memory where that is the host's, else over a copy."""
-    promise = torch.empty(buffer.shape, dtype=torch_dtype(buffer.dtype), device="meta")
-    return Result.row_major(promise).tensor(buffer)
+    return adopt(buffer, ValueSpec.row_major(TensorType(buffer.shape, buffer.dtype)))
 
 
 def _memory(value: Any) -> int | None:

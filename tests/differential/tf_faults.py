@@ -27,10 +27,10 @@ def _each(change: Callable[[Any], Any]) -> Iterator[None]:
     def changed(self: Compiled, arguments: Any) -> list[Any]:
         return [change(item) if tf.is_tensor(item) else item for item in run(self, arguments)]
 
-    # The shortcut goes past what is called here.
+    # The fast path goes past what is called here.
     with (
         mock.patch.object(Compiled, "run", changed),
-        mock.patch.object(Compiled, "shortcut", None),
+        mock.patch.object(Compiled, "fast_path", None),
     ):
         yield
 

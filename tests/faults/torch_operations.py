@@ -5,7 +5,7 @@ PyTorch take over, `error` forbids it. Each is run in C and in Python. The numbe
 PyTorch and the device compute the same ones to the last bit, or are rounded.
 
 The first calls of a function are unlike later ones: one compiles, and the two after it find out
-which arguments stay where they are and keep buffers of these (`torch_interop/bind/shortcut.py`).
+which arguments stay where they are and keep buffers of these (`torch_interop/bind/entrance.py`).
 `warm` operations are past that, `moving` has arguments that do not stay, `learning` is the call
 that begins to keep them.
 """

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pjrt_bridge.errors import Internal, ResourceExhausted
-from pjrt_bridge.mixed.launch import Path, Started
-from pjrt_bridge.tf_interop import paths
+from pjrt_bridge.mixed import launchers
+from pjrt_bridge.mixed.execution import Launched
+from pjrt_bridge.mixed.launchers import Launcher
 
 When = Literal["start", "end"]
 
@@ -23,26 +24,26 @@ class Faults:
         self.starts = 0
         self.failing: When | None = None
 
-    def path_of(self, *arguments: Any) -> Path:
-        """`paths.path_of`, with faults."""
-        return _Path(self, paths.path_of(*arguments))
+    def launcher_of(self, *arguments: Any, **named: Any) -> Launcher:
+        """`launcher_of`, with faults."""
+        return _Launcher(self, launchers.launcher_of(*arguments, **named))
 
 
-class _Path:
-    def __init__(self, faults: Faults, path: Path) -> None:
+class _Launcher:
+    def __init__(self, faults: Faults, launcher: Launcher) -> None:
         self._faults = faults
-        self._path = path
+        self._launcher = launcher
 
-    def launch(self, values: Any, call: Any) -> Started:
+    def launch(self, values: Any, call: Any) -> Launched:
         self._faults.starts += 1
         if self._faults.failing == "start":
             function = "LoadedExecutable_Execute"
             raise ResourceExhausted("the sky fell", code=8, plugin="cpu", function=function)
-        return _Started(self._faults, self._path.launch(values, call))
+        return _Started(self._faults, self._launcher.launch(values, call))
 
 
 class _Started:
-    def __init__(self, faults: Faults, started: Started) -> None:
+    def __init__(self, faults: Faults, started: Launched) -> None:
         self._started = started
         self._doomed = faults.failing == "end"
         self.outputs = started.outputs

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from pjrt_bridge import tf_interop
 from pjrt_bridge.errors import FallbackForbidden, HostFallbackWarning
-from pjrt_bridge.tf_interop.segments import VARIANTS
 from tests.tf_interop.helpers import divided, on_host, spec
 
 INT = spec(dtype=tf.int32)
@@ -133,8 +132,7 @@ def test_a_size_from_the_host_divides_but_compiles() -> None:
 
 
 def test_values_that_keep_coming_go_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pjrt_bridge.tf_interop.segments.VARIANTS", 3)
-    assert VARIANTS > 3
+    monkeypatch.setattr("pjrt_bridge.mixed.variants.EAGER", 3)
     fast = tf_interop.function(lambda x, n: tf.tile(x, n) * 2)
     x = tf.range(12.0)
 
@@ -147,7 +145,7 @@ def test_values_that_keep_coming_go_to_the_host(monkeypatch: pytest.MonkeyPatch)
         warnings.simplefilter("error")
         for repeats in (0, 1, 2):
             call(repeats)
-    with pytest.warns(HostFallbackWarning, match="others keep coming"):
+    with pytest.warns(HostFallbackWarning, match="new ones keep coming"):
         call(3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

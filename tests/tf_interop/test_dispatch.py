@@ -152,7 +152,7 @@ def test_a_kept_value(no_leaks: Census, client: Client, capsules: plans.Capsules
     with client.compile(programs.ADD) as executable:
         plan = Launcher(executable, (), capsules).plan
         weight = tf.constant(np.arange(64, dtype=np.float32))
-        kept = plans.Kept([None, client.put(weight)], [0, address(weight)])
+        kept = plans.PinnedBuffers([None, client.put(weight)], [0, address(weight)])
         for _ in range(3):
             launch = plan.launch([tf.ones(64), weight], kept.parts, None)
             assert launch.shared == 256

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from pjrt_bridge import tf_interop
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
-from pjrt_bridge.mixed.launch import PATIENCE
+from pjrt_bridge.mixed.segment import PATIENCE
 from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.tf_interop import segments
 from tests.counting import settled
@@ -26,7 +26,7 @@ WHENS: tuple[When, ...] = ("start", "end")
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     made = Faults()
-    monkeypatch.setattr(segments, "path_of", made.path_of)
+    monkeypatch.setattr(segments, "launcher_of", made.launcher_of)
     return made
 
 

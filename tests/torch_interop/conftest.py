@@ -43,5 +43,5 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     """Faults of the segments that are compiled in the test."""
     made = Faults()
-    monkeypatch.setattr(segments, "path_of", made.path_of)
+    monkeypatch.setattr(segments, "launcher_of", made.launcher_of)
     return made

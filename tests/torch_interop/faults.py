@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pjrt_bridge.errors import Internal, ResourceExhausted
-from pjrt_bridge.mixed.launch import Path
-from pjrt_bridge.torch_interop.bind import paths
+from pjrt_bridge.mixed import launchers
+from pjrt_bridge.mixed.execution import Launched
+from pjrt_bridge.mixed.launchers import Launcher
 
 When = Literal["put", "start", "end"]
 
@@ -32,32 +33,34 @@ class Faults:
         self.ends = 0
         self.failing: tuple[str | None, When] | None = None
 
-    def path_of(self, executable: Any, *arguments: Any) -> Path:
-        """`paths.path_of`, with faults."""
-        return _Path(self, executable.name, paths.path_of(executable, *arguments))
+    def launcher_of(self, executable: Any, *arguments: Any, **named: Any) -> Launcher:
+        """`launcher_of`, with faults."""
+        return _Launcher(
+            self, executable.name, launchers.launcher_of(executable, *arguments, **named)
+        )
 
     def fails(self, name: str, when: When) -> bool:
         """Whether an execution of a program is to fail now."""
         return self.failing in ((name, when), (None, when))
 
 
-class _Path:
-    def __init__(self, faults: Faults, name: str, path: Path) -> None:
+class _Launcher:
+    def __init__(self, faults: Faults, name: str, launcher: Launcher) -> None:
         self._faults = faults
         self._name = name
-        self._path = path
+        self._launcher = launcher
 
-    def launch(self, values: Any, call: Any) -> paths.Started:
+    def launch(self, values: Any, call: Any) -> Launched:
         self._faults.starts.append(self._name)
         for when, function in _FUNCTIONS:
             if self._faults.fails(self._name, when):
                 raise ResourceExhausted("the sky fell", code=8, plugin="cpu", function=function)
         doomed = self._faults.fails(self._name, "end")
-        return _Started(self._faults, self._path.launch(values, call), doomed)
+        return _Started(self._faults, self._launcher.launch(values, call), doomed)
 
 
 class _Started:
-    def __init__(self, faults: Faults, started: paths.Started, doomed: bool) -> None:
+    def __init__(self, faults: Faults, started: Launched, doomed: bool) -> None:
         self._faults = faults
         self._started = started
         self._doomed = doomed

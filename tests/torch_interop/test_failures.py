@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
-from pjrt_bridge.mixed.launch import PATIENCE
+from pjrt_bridge.mixed.segment import PATIENCE
 from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from tests.counting import settled

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
+from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
-from pjrt_bridge.torch_interop.bind import graphs
-from pjrt_bridge.torch_interop.bind.segments import DeviceSegment
+from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter
 from tests.torch_interop.faults import Faults
 from tests.torch_interop.helpers import (
     TRAINING,
@@ -247,7 +247,7 @@ def test_parameters_are_not_saved_for_backward(monkeypatch: pytest.MonkeyPatch) 
     run = DeviceSegment.run
 
     def spy(self: DeviceSegment, *arguments: Any) -> Any:
-        saved.extend(result.type.nbytes for result in self.emitted.results)
+        saved.extend(result.type.nbytes for result in self.bindings.results)
         return run(self, *arguments)
 
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
@@ -372,12 +372,12 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each argument that was updated, whether its new value had to be copied."""
     found: list[bool] = []
 
-    def update(argument: torch.Tensor, value: torch.Tensor) -> None:
-        found.append(argument.data_ptr() != value.data_ptr())
-        original(argument, value)
+    def assign(self: TorchAdapter, target: torch.Tensor, value: torch.Tensor) -> None:
+        found.append(target.data_ptr() != value.data_ptr())
+        original(self, target, value)
 
-    original = graphs.update
-    monkeypatch.setattr(graphs, "update", update)
+    original = TorchAdapter.assign
+    monkeypatch.setattr(TorchAdapter, "assign", assign)
     return found
 
 

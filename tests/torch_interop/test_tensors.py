@@ -1,6 +1,7 @@
 """The border by itself: forms, results, kept buffers, and plugins with memory of their own."""
 
 import gc
+import time
 from collections.abc import Callable
 
 import pytest
@@ -9,13 +10,16 @@ from torch import nn
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import Closed
-from pjrt_bridge.mixed.program import Call
+from pjrt_bridge.mixed.execution import CallRecord
+from pjrt_bridge.mixed.pinned import PinnedInputs
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.registry import load
 from pjrt_bridge.runtime import Client, Plugin
+from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import backend
-from pjrt_bridge.torch_interop.tensors import Form, Result, StaticInputs
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
+from pjrt_bridge.torch_interop.tensors import argument_spec, result_spec
 from tests.torch_interop.helpers import TRAINING, assert_compiled, assert_same, compiled, twins
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -37,11 +41,14 @@ FLOAT32 = dtypes.of("float32")
     ],
     ids=["dense", "transposed", "permuted", "one", "gaps", "expanded", "number", "empty"],
 )
-def test_forms(tensor: torch.Tensor, order: tuple[int, ...] | None, dense: tuple[int, ...]) -> None:
-    form = Form.of(tensor)
-    assert form == Form(TensorType(tuple(tensor.shape), FLOAT32), order)
-    assert form.dense == TensorType(dense, FLOAT32)
-    assert tuple(dense[dim] for dim in form.inverse) == tuple(tensor.shape)
+def test_arguments(
+    tensor: torch.Tensor, order: tuple[int, ...] | None, dense: tuple[int, ...]
+) -> None:
+    spec = argument_spec(tensor)
+    assert spec.type == spec.once == TensorType(tuple(tensor.shape), FLOAT32)
+    assert spec.order == order
+    assert spec.memory == TensorType(dense, FLOAT32)
+    assert tuple(dense[dim] for dim in spec.inverse or range(len(dense))) == tuple(tensor.shape)
 
 
 @pytest.mark.parametrize(
@@ -62,31 +69,32 @@ def test_results(
     computed: tuple[int, ...],
     order: tuple[int, ...] | None,
 ) -> None:
-    result = Result.of(tensor)
-    assert result.type.shape == tuple(tensor.shape)
-    assert result.strides == strides
-    assert result.form == Form(TensorType(computed, FLOAT32), order)
+    spec = result_spec(tensor)
+    assert spec.type.shape == tuple(tensor.shape)
+    assert spec.strides == strides
+    assert spec.once == TensorType(computed, FLOAT32)
+    assert spec.order == order
 
 
-def static(tensor: torch.Tensor) -> tuple[Client, StaticInputs]:
-    client = select_client("cpu")
-    return client, StaticInputs(client, [Form.of(tensor)])
+def pinned(tensor: torch.Tensor) -> PinnedInputs:
+    parameters = [BoundParameter(0, argument_spec(tensor))]
+    return PinnedInputs(ADAPTER, select_client("cpu"), parameters, [], {0})
 
 
 def test_a_kept_buffer_is_the_tensor_and_stays() -> None:
     weight = torch.randn(4, 4).t()
-    _, kept = static(weight)
-    (first,) = kept.buffers([weight], Call(1))
+    kept = pinned(weight)
+    (first,) = kept.buffers([weight], CallRecord(1))
     weight.mul_(2)
-    (second,) = kept.buffers([weight], Call(1))
+    (second,) = kept.buffers([weight], CallRecord(1))
     assert first is second is not None
     assert first.address == weight.data_ptr()
 
 
 def test_a_kept_buffer_holds_memory_that_its_tensor_gave_up() -> None:
     weight = torch.ones(4096)
-    _, kept = static(weight)
-    (buffer,) = kept.buffers([weight], Call(1))
+    kept = pinned(weight)
+    (buffer,) = kept.buffers([weight], CallRecord(1))
     weight.data = torch.zeros(4096)
     scratch = [torch.full((4096,), float(value)) for value in range(20)]
     assert buffer is not None
@@ -106,10 +114,10 @@ def test_a_kept_buffer_is_renewed_when_the_memory_is_another(
     change: Callable[[torch.Tensor], None],
 ) -> None:
     weight = torch.ones(8)
-    _, kept = static(weight)
-    kept.buffers([weight], Call(1))
+    kept = pinned(weight)
+    kept.buffers([weight], CallRecord(1))
     change(weight)
-    (buffer,) = kept.buffers([weight], Call(1))
+    (buffer,) = kept.buffers([weight], CallRecord(1))
     assert buffer is not None
     assert buffer.to_numpy().tolist() == [7.0] * 8
 
@@ -117,14 +125,40 @@ def test_a_kept_buffer_is_renewed_when_the_memory_is_another(
 @pytest.mark.parametrize(
     "weight", [torch.ones(9)[1:], torch.ones(8, 2)[:, 0]], ids=["unaligned", "gaps"]
 )
-def test_what_cannot_be_shared_is_copied_in_each_call(weight: torch.Tensor) -> None:
-    _, kept = static(weight)
-    for value in (2.0, 3.0):
-        weight.fill_(value)
-        (buffer,) = kept.buffers([weight], Call(1))
+def test_what_cannot_be_shared_goes_in_with_each_call(weight: torch.Tensor) -> None:
+    assert list(pinned(weight).buffers([weight], CallRecord(1))) == [None]
+
+
+def test_what_moves_in_quick_succession_goes_in_with_each_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    weights = [torch.ones(8) for _ in range(2)]
+    kept = pinned(weights[0])
+    found = [kept.buffers([weights[call % 2]], CallRecord(1))[0] for call in range(20)]
+    assert found[0] is not None
+    assert found[-1] is None
+    # Where it moves now and then it is pinned again.
+    for call in range(20):
+        now[0] += 2
+        kept.renew([weights[call % 2]], CallRecord(1))
+        (buffer,) = kept.buffers([weights[call % 2]], CallRecord(1))
         assert buffer is not None
-        assert buffer.address != weight.data_ptr()
-        assert buffer.to_numpy().tolist() == [value] * 8
+        assert buffer.address == weights[call % 2].data_ptr()
+
+
+def test_extra_inputs_are_pinned_until_one_moves() -> None:
+    weight, more = torch.ones(8), torch.ones(8)
+    parameters = [BoundParameter(at, argument_spec(weight)) for at in range(2)]
+    kept = PinnedInputs(ADAPTER, select_client("cpu"), parameters, [], {0})
+    kept.renew([weight, more], CallRecord(1))
+    assert kept.add({0, 1}, [weight, more]) == more.nbytes
+    assert None not in kept.buffers([weight, more], CallRecord(1))
+    kept.moved([weight, torch.ones(8)], CallRecord(1))
+    first, second = kept.buffers([weight, more], CallRecord(1))
+    assert first is not None
+    assert second is None
 
 
 # -- a plugin that does not use host memory in place -----------------------------------------------

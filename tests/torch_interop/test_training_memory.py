@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn, optim
 
-from pjrt_bridge.mixed.program import Call
+from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind import graphs
@@ -39,7 +39,7 @@ def test_gradients_and_new_parameters_are_not_copied(monkeypatch: pytest.MonkeyP
     given: dict[str, list[int]] = {}
     run = graphs.DeviceGraph.run
 
-    def watched(graph: graphs.DeviceGraph, arguments: list[Any], call: Call) -> Sequence[Any]:
+    def watched(graph: graphs.DeviceGraph, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         results = run(graph, arguments, call)
         tensors = [item for item in results if isinstance(item, torch.Tensor)]
         given[graph.record.kind] = [item.data_ptr() for item in tensors]

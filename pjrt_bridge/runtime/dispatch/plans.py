@@ -20,6 +20,7 @@ from pjrt_bridge.abi.functions import FUNCTIONS, offset_of
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import Closed, PjrtBridgeError, PluginIncompatible
 from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.ownership import pending
 from pjrt_bridge.runtime.ownership.handles import (
     BUNDLE,
@@ -29,8 +30,6 @@ from pjrt_bridge.runtime.ownership.handles import (
     release_soon,
     unpin_all,
 )
-from pjrt_bridge.runtime.transfers.layout import Layout
-from pjrt_bridge.stablehlo.types import TensorType
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime.objects.buffer import Buffer
@@ -41,50 +40,18 @@ enabled = True
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
-    """How the elements of an argument or a result lie in host memory: densely, in some order.
+class BoundParameter:
+    """A parameter of a program, and what it is given.
 
     Attributes:
-        type: shape and type of the row-major array in memory, which is what the program knows.
-        shape: elements per dimension as the framework's graph sees them.
-        strides: of these dimensions, in elements.
-    """
-
-    type: TensorType
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @staticmethod
-    def row_major(type: TensorType) -> Array:
-        """The array as the program knows it."""
-        return Array(type, type.shape, Layout.default(type.rank).strides(type.shape))
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A parameter of the program.
-
-    Attributes:
-        position: of its value among those that a call gives; None where it is kept once for all.
-        array: what it is in memory.
+        position: of its value among those that a call gives; None for a constant.
+        spec: what the value is in memory.
         written: the program writes its new value into this memory, where it can be used in place.
     """
 
     position: int | None
-    array: Array
+    spec: ValueSpec
     written: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A result of the program, as an array in memory, and shape and strides of the tensor over it.
-
-    The tensor may repeat elements (stride 0).
-    """
-
-    array: Array
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +89,7 @@ class Capsules:
     """How a framework without it exchanges tensors: as DLPack's capsules named "dltensor".
 
     Such a capsule holds a DLManagedTensor, as DLPack had it before its version 1.0. What `adopt`
-    gets is aligned to 64 bytes, and dense as its `Made` says.
+    gets is aligned to 64 bytes, and dense as its `ValueSpec` says.
 
     Attributes:
         tensor: the class of its tensors.
@@ -146,16 +113,16 @@ class Capsules:
         return dtype.dlpack is not None and not (dtype.is_float and dtype.bits == 8)
 
 
-class Kept:
-    """Arguments that stay from call to call: one thing for the dispatcher to look at.
+class PinnedBuffers:
+    """Buffers of arguments that stay from call to call, as the dispatcher takes them.
 
     Args:
         buffers: for each parameter its buffer, None where the value of a call is taken.
-        addresses: for each parameter the memory that its value has to be in still.
+        addresses: for each parameter the address that its value has to have still.
 
     Attributes:
         parts: what `Plan.launch` takes. They may outlive this object, in a thread that calls while
-            another one replaces what is kept.
+            another one pins other buffers.
 
     Raises:
         Closed: one of the buffers was deleted, with its client say.
@@ -167,22 +134,22 @@ class Kept:
         self._buffers = buffers
         self._addresses = addresses
         handles = [buffer.handle for buffer in buffers if buffer is not None]
-        bundle = _Bundle(handles) if handles else None
+        bundle = _PinnedHandles(handles) if handles else None
         pointers = [0 if buffer is None else buffer.handle.pointer for buffer in buffers]
         layout = f"{len(pointers)}P"
         self.parts = (
             bundle,
             struct.pack(layout, *pointers),
             struct.pack(layout, *addresses),
-            _Owner(bundle),
+            _Release(bundle),
         )
 
     def find(self, parameter: int, address: int) -> Buffer | None:
-        """The buffer of a parameter, if its value is in this memory still."""
+        """The buffer of a parameter, if it is over the memory at this address."""
         return self._buffers[parameter] if self._addresses[parameter] == address else None
 
 
-class _Owner:
+class _Release:
     """Releases a handle when nobody has this object any more."""
 
     __slots__ = ("_handle",)
@@ -194,7 +161,7 @@ class _Owner:
         release_soon(self._handle)
 
 
-class _Bundle(Handle):
+class _PinnedHandles(Handle):
     """Buffers of one client that are kept from being destroyed as one."""
 
     __slots__ = ("_members",)
@@ -215,8 +182,8 @@ def plan(
     executable: Executable,
     loaded: Handle,
     options: Any,
-    given: Sequence[Given],
-    made: Sequence[Made],
+    parameters: Sequence[BoundParameter],
+    results: Sequence[ValueSpec],
     framework: Framework | Capsules,
 ) -> Any:
     """A `_dispatch.Plan` for an executable, or None where it takes the general path.
@@ -225,12 +192,12 @@ def plan(
         executable: what to launch.
         loaded: its handle.
         options: its PJRT_ExecuteOptions.
-        given: its parameters.
-        made: its results.
+        parameters: of the program.
+        results: of the program.
         framework: where the tensors come from.
     """
     client = executable.client
-    arrays = [*(item.array for item in given), *(item.array for item in made)]
+    specs = [*(item.spec for item in parameters), *results]
     found = native.module
     if (
         found is None
@@ -238,22 +205,22 @@ def plan(
         or not client.shares_host_memory
         or executable.portable
         or len(executable.devices) != 1
-        or [item.written for item in given]
+        or [item.written for item in parameters]
         != [parameter.donation != "kept" for parameter in executable.signature.parameters]
         or any(parameter.layout is not None for parameter in executable.signature.parameters)
         or any(result.layout is not None for result in executable.signature.results)
         or any(result.dynamic for result in executable.signature.results)
-        or not all(framework.takes(array.type.dtype) for array in arrays)
-        or [item.array.type for item in given]
+        or not all(framework.takes(spec.type.dtype) for spec in specs)
+        or [item.spec.memory for item in parameters]
         != [parameter.type for parameter in executable.signature.parameters]
-        or [item.array.type for item in made] != list(executable.outputs)
+        or [spec.memory for spec in results] != list(executable.outputs)
         or not all(map(client.api.has, found.FUNCTIONS))
     ):
         return None
     loaded.offer_lease()
     client.handle.offer_lease()
-    numbers = [_numbers(item.array, item.position, written=item.written) for item in given]
-    numbers += [_numbers(item.array, None, item.shape, item.strides) for item in made]
+    numbers = [_numbers(item.spec, item.position, written=item.written) for item in parameters]
+    numbers += [_numbers(spec, None) for spec in results]
     flat = [number for form in numbers for number in form]
     return found.Plan(
         tuple(_entry(client.api, name) for name in found.FUNCTIONS),
@@ -268,8 +235,8 @@ def plan(
         partial(_refusal, client.api, executable.name),
         pending.queue.append,
         framework.parts,
-        len(given),
-        len(made),
+        len(parameters),
+        len(results),
         struct.pack(f"{len(flat)}q", *flat),
     )
 
@@ -280,28 +247,21 @@ def _entry(api: Api, function: str) -> tuple[int, int]:
     return ctypes.c_size_t.from_address(api.address + offset_of(function)).value, declared.size
 
 
-def _numbers(
-    array: Array,
-    position: int | None,
-    shape: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-    *,
-    written: bool = False,
-) -> list[int]:
-    dtype = array.type.dtype
+def _numbers(spec: ValueSpec, position: int | None, *, written: bool = False) -> list[int]:
+    dtype = spec.type.dtype
     assert dtype.dlpack is not None
     return [
         dtype.code,
         *dtype.dlpack,
-        array.type.nbytes,
+        spec.nbytes,
         -1 if position is None else position,
         int(written),
-        len(array.shape),
-        *array.shape,
-        *array.strides,
-        *array.type.shape,
-        *(array.shape if shape is None else shape),
-        *(array.strides if strides is None else strides),
+        spec.type.rank,
+        *spec.once.shape,
+        *spec.dense_strides,
+        *spec.memory.shape,
+        *spec.type.shape,
+        *spec.strides,
     ]
 
 

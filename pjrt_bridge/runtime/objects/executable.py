@@ -28,6 +28,7 @@ from pjrt_bridge.runtime.compile import quirks
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.dispatch.arguments import Arguments
 from pjrt_bridge.runtime.dispatch.results import Results
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects import description
 from pjrt_bridge.runtime.objects.buffer import Buffer
 from pjrt_bridge.runtime.objects.compiled import Compiled
@@ -166,15 +167,15 @@ class Executable(Compiled):
 
     def plan(
         self,
-        given: Sequence[plans.Given],
-        made: Sequence[plans.Made],
+        parameters: Sequence[plans.BoundParameter],
+        results: Sequence[ValueSpec],
         framework: plans.Framework | plans.Capsules,
     ) -> Any:
         """What launches this executable on tensors of a framework, see `runtime.dispatch`.
 
         None where there is no faster way than `submit`.
         """
-        return plans.plan(self, self._loaded, self._options, given, made, framework)
+        return plans.plan(self, self._loaded, self._options, parameters, results, framework)
 
     def _one_device(self, device: Device | None) -> Device:
         if device is not None and not self.portable:

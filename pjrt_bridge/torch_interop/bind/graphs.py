@@ -7,19 +7,21 @@ plugin and their owner may write to them next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import torch
 
-from pjrt_bridge.mixed.launch import tensor_of
-from pjrt_bridge.mixed.program import Call, MixedProgram, Runner
+from pjrt_bridge.mixed.execution import CallRecord, Runner, tensor_of
+from pjrt_bridge.mixed.program import MixedProgram
 from pjrt_bridge.mixed.records import GraphRecord, begin, end
-from pjrt_bridge.torch_interop.bind.segments import DeviceSegment, HostSegment
-from pjrt_bridge.torch_interop.bind.shortcut import Shortcut
-from pjrt_bridge.torch_interop.bind.specialize import Specializer
-from pjrt_bridge.torch_interop.passes.aliases import with_strides
+from pjrt_bridge.mixed.segment import DeviceSegment
+from pjrt_bridge.mixed.variants import VariantCache
+from pjrt_bridge.torch_interop.bind.entrance import Entrance
+from pjrt_bridge.torch_interop.bind.segments import HostSegment
+from pjrt_bridge.torch_interop.bind.sizes import changes, sizes_of
 from pjrt_bridge.torch_interop.passes.padding import Padding
+from pjrt_bridge.torch_interop.passes.pipeline import Rewritten
 from pjrt_bridge.torch_interop.placement.split import Split
 
 
@@ -30,11 +32,13 @@ class CompiledGraph(Protocol):
     def record(self) -> GraphRecord:
         """What is known of it."""
 
-    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
+    def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
 
 
-def run(graph: CompiledGraph, arguments: list[Any], outer: Call | None = None) -> Sequence[Any]:
+def run(
+    graph: CompiledGraph, arguments: list[Any], outer: CallRecord | None = None
+) -> Sequence[Any]:
     """Run a graph, and record the call: on its own, or as a segment of a graph that is called."""
     call = begin(graph.record, outer)
     outputs = graph.run(arguments, call)
@@ -49,7 +53,7 @@ class HostGraph:
         self._segment = segment
         self.record = record
 
-    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
+    def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
         return call.run(self._segment.start, arguments)
 
@@ -66,37 +70,19 @@ class DeviceGraph:
         self._segment = segment
         self.record = record
 
-    def shortcut(self) -> Shortcut | None:
+    def fast_path(self) -> Entrance | None:
         """A way for calls that go as the call before; None where there is none."""
-        shortcut = self._segment.shortcut()
-        if shortcut is not None:
-            self.record.follow(shortcut.last)
-        return shortcut
+        found = Entrance.of(self._segment)
+        if found is not None:
+            self._segment.fast_path = found
+            self.record.follow(found.last)
+        return found
 
-    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
+    def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
         given = list(arguments)
         arguments.clear()
-        return call.run(self._run, given)
-
-    def _run(self, given: list[Any], call: Call) -> Sequence[Any]:
-        results = self._segment.run(given, call)
-        if results is None:
-            return self._segment.instead(given, call)
-        for position, index in self._segment.emitted.mutations:
-            update(given[position], results[index])
-        return self._segment.outputs(given, results)
-
-
-def update(argument: torch.Tensor, value: torch.Tensor) -> None:
-    """Give an argument its new value, which the program may have written to its memory already."""
-    if argument.data_ptr() == value.data_ptr():
-        # Tensors of inference mode count no versions.
-        if not argument.is_inference():
-            torch.autograd.graph.increment_version(argument)
-    else:
-        with torch.no_grad():
-            argument.copy_(value)
+        return call.run(self._segment.run, given)
 
 
 class MixedGraph:
@@ -114,7 +100,7 @@ class MixedGraph:
         self._mutations = parts.mutations
         self.record = record
 
-    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
+    def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
         # The program drops arguments after their last use; those that are written into stay.
         written = [(arguments[position], index) for position, index in self._mutations]
@@ -126,78 +112,65 @@ class MixedGraph:
         return [values[item] if isinstance(item, int) else item[0] for item in self._outputs]
 
 
-class StridedGraph:
-    """A graph some of whose results are to lie in memory with gaps.
+class RewrittenGraph:
+    """A graph that passes rewrote: its arguments and results are those of the graph before.
 
     Args:
-        graph: gives them without gaps.
-        strides: of these results, by position.
+        graph: the rewritten graph, compiled.
+        rewritten: what the passes did.
     """
 
-    def __init__(self, graph: CompiledGraph, strides: Mapping[int, Sequence[int]]) -> None:
+    def __init__(self, graph: CompiledGraph, rewritten: Rewritten) -> None:
         self._graph = graph
-        self._strides = strides
+        self._rewritten = rewritten
         self.record = graph.record
 
-    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
+    def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
-        outputs = list(self._graph.run(arguments, call))
-        for position, strides in self._strides.items():
-            outputs[position] = with_strides(outputs[position], strides)
-        return outputs
-
-
-class CheckedGraph:
-    """A graph whose values are looked at when they are there.
-
-    Args:
-        graph: gives what the checks look at after its results.
-        checks: takes that, and raises what an assertion of the user's raises.
-        results: how many results there are.
-    """
-
-    def __init__(self, graph: CompiledGraph, checks: HostSegment, results: int) -> None:
-        self._graph = graph
-        self._checks = checks
-        self._results = results
-        self.record = graph.record
-
-    def run(self, arguments: list[Any], call: Call) -> Sequence[Any]:
-        """The outputs; empties the list of arguments."""
-        outputs = list(self._graph.run(arguments, call))
-        looked_at = outputs[self._results :]
-        del outputs[self._results :]
-        self._checks.start(looked_at, call)
-        return outputs
+        return self._rewritten.call(lambda given: self._graph.run(given, call), arguments)
 
 
 class SymbolicGraph:
     """A graph whose sizes are known when it runs: compiled for the sizes that come.
 
     Args:
-        specializer: compiles it.
+        compile: compiles it for the sizes of a list of arguments; it is told what differs from the
+            sizes that were compiled before, None for the first.
+        uncompiled: runs any sizes, without compiling; None where every size has to be compiled.
         padding: pads sizes, so that fewer come.
     """
 
     def __init__(
-        self, specializer: Specializer[CompiledGraph], padding: Padding | None = None
+        self,
+        compile: Callable[[list[Any], str | None], CompiledGraph],
+        uncompiled: CompiledGraph | None = None,
+        padding: Padding | None = None,
     ) -> None:
-        self._specializer = specializer
+        self._compile = compile
+        self._variants: VariantCache[CompiledGraph] = VariantCache(uncompiled)
         self._padding = padding
 
-    def run(self, arguments: list[Any], outer: Call | None = None) -> Sequence[Any]:
+    def _find(self, arguments: list[Any]) -> CompiledGraph:
+        sizes = sizes_of(arguments)
+
+        def compile(last: Hashable | None) -> CompiledGraph:
+            return self._compile(arguments, None if last is None else changes(last, sizes))
+
+        return self._variants.find(sizes, compile)
+
+    def run(self, arguments: list[Any], outer: CallRecord | None = None) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
         padded = None if self._padding is None else self._padding.pad(arguments)
         if padded is None:
-            return run(self._specializer.find(arguments), arguments, outer)
-        graph = self._specializer.find(padded.arguments)
+            return run(self._find(arguments), arguments, outer)
+        graph = self._find(padded.arguments)
         call = begin(graph.record, outer)
         call.crossed(call.at, padded.copied, shared=False)
         outputs = padded.restore(graph.run(padded.arguments, call), call)
         end(graph.record, call)
         return outputs
 
-    def start(self, values: list[Any], call: Call) -> Sequence[Any]:
+    def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs of a part of a graph; empties the list."""
         tensors = [tensor_of(value) for value in values]
         values.clear()

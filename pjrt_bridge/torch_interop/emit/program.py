@@ -12,6 +12,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import fx
 
+from pjrt_bridge.mixed.adapter import Argument, Bindings, Computed, Constant
+from pjrt_bridge.runtime.dispatch.plans import BoundParameter
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.program.program import Program
@@ -26,31 +29,10 @@ from pjrt_bridge.torch_interop.emit.node_lowering import (
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 from pjrt_bridge.torch_interop.nodes import COPY_INTO_INPUT, source_frame
-from pjrt_bridge.torch_interop.tensors import Form, Result
+from pjrt_bridge.torch_interop.tensors import argument_spec, result_spec
 
 _WORTH_DONATING = 1 << 16
 """Bytes. To copy less costs no more, and PyTorch can still take over where the device fails."""
-
-
-@dataclass(frozen=True)
-class Argument:
-    """A graph output that is one of the graph's arguments, handed back as it is."""
-
-    position: int
-
-
-@dataclass(frozen=True)
-class Computed:
-    """A graph output that is a result of the program, by index."""
-
-    result: int
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A graph output that the program does not compute: None or a number."""
-
-    value: Any
 
 
 @dataclass(frozen=True)
@@ -58,26 +40,28 @@ class Emitted:
     """A program and how a call of the graph maps to it.
 
     Attributes:
-        program: takes tensor arguments in graph order, then `captured`.
-        inputs: for each parameter that is an argument, its position and form; arguments that the
-            program does not read are no parameters.
-        captured: tensors that the graph holds itself, and their forms.
-        results: the tensors that the program's results become.
-        outputs: what each graph output is.
-        mutations: (position of an argument, index of the result that becomes its new value).
-        written: positions of those among them whose memory the program writes into, if the plugin
-            uses it in place.
-        operations: number of graph nodes that compute.
+        program: takes tensor arguments in graph order, then `captured`; arguments that it does not
+            read are no parameters.
+        bindings: what its parameters and results are; none is pinned.
+        captured: tensors that the graph holds itself: of the parameters without a position.
     """
 
     program: Program
-    inputs: tuple[tuple[int, Form], ...]
-    captured: tuple[tuple[torch.Tensor, Form], ...]
-    results: tuple[Result, ...]
-    outputs: tuple[Argument | Computed | Constant, ...]
-    mutations: tuple[tuple[int, int], ...]
-    written: frozenset[int]
-    operations: int
+    bindings: Bindings
+    captured: tuple[torch.Tensor, ...]
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Positions of the graph's arguments that are parameters of the program."""
+        found = (parameter.position for parameter in self.bindings.parameters)
+        return tuple(position for position in found if position is not None)
+
+    @property
+    def captured_specs(self) -> tuple[ValueSpec, ...]:
+        """How the captured tensors cross."""
+        return tuple(
+            parameter.spec for parameter in self.bindings.parameters if parameter.position is None
+        )
 
 
 def emit(
@@ -86,8 +70,8 @@ def emit(
     *,
     name: str,
     in_place: bool = False,
-    forms: Mapping[int, Callable[[Form], Form]] | None = None,
-    result_of: Callable[[torch.Tensor], Result] = Result.of,
+    argument_specs: Mapping[int, Callable[[torch.Tensor], ValueSpec]] | None = None,
+    result_spec: Callable[[torch.Tensor], ValueSpec] = result_spec,
     constants: Mapping[int, ArrayLike] | None = None,
     kernels: Kernels | None = None,
     excess_precision: bool = False,
@@ -99,8 +83,8 @@ def emit(
         lookup: finds lowerings.
         name: of the program.
         in_place: donate larger arguments that get new values to these.
-        forms: for positions of arguments, in what form these cross instead of their own.
-        result_of: in what form the promised results cross.
+        argument_specs: for positions of arguments, how these cross; others as they lie.
+        result_spec: how the promised results cross.
         constants: values of arguments, by position, that become part of the program.
         kernels: keep what several loops read; the portable ones by default.
         excess_precision: round half precision where a chain of operators ends.
@@ -114,8 +98,8 @@ def emit(
         lookup,
         name,
         in_place,
-        forms or {},
-        result_of,
+        argument_specs or {},
+        result_spec,
         constants or {},
         kernels or Kernels(),
         excess_precision,
@@ -129,8 +113,8 @@ class _Emission:
         lookup: Lookup,
         name: str,
         in_place: bool,
-        forms_of: Mapping[int, Callable[[Form], Form]],
-        result_of: Callable[[torch.Tensor], Result],
+        argument_specs: Mapping[int, Callable[[torch.Tensor], ValueSpec]],
+        result_spec: Callable[[torch.Tensor], ValueSpec],
         constants: Mapping[int, ArrayLike],
         kernels: Kernels,
         excess_precision: bool,
@@ -151,28 +135,29 @@ class _Emission:
         self._kernels = kernels
         self._positions = {node: position for position, node in enumerate(placeholders)}
         self._inputs = tuple(
-            (at, forms_of.get(at, _as_it_lies)(Form.of(compat.promise(node))))
+            (at, argument_specs.get(at, argument_spec)(compat.promise(node)))
             for at, node in tensors
         )
-        self._captured = tuple((held[node], Form.of(held[node])) for node in attributes)
-        forms = [form for _, form in (*self._inputs, *self._captured)]
+        self._captured = tuple(held[node] for node in attributes)
+        captured = [argument_spec(tensor) for tensor in self._captured]
+        self._captured_specs = captured
+        specs = [*(spec for _, spec in self._inputs), *captured]
         self._builder = Builder(
-            [form.dense for form in forms], name=name, excess_precision=excess_precision
+            [spec.memory for spec in specs], name=name, excess_precision=excess_precision
         )
         self._values: dict[fx.Node, Any] = {node: compat.promise(node) for node in placeholders}
         self._values |= held
         for position, constant in constants.items():
             self._values[placeholders[position]] = self._builder.constant(constant)
         sources = [*(node for _, node in tensors), *attributes]
-        for node, form, value in zip(sources, forms, self._builder.parameters, strict=True):
-            self._values[node] = self._permuted(value, form.order and form.inverse)
-        self._results: list[tuple[Value, Result]] = []
+        for node, spec, value in zip(sources, specs, self._builder.parameters, strict=True):
+            self._values[node] = self._permuted(value, spec.inverse)
+        self._results: list[tuple[Value, ValueSpec]] = []
         self._computed: dict[fx.Node, Computed] = {}
-        self._mutations: list[tuple[int, int]] = []
+        self._updates: list[tuple[Argument, int]] = []
         self._in_place = in_place
-        self._result_of = result_of
+        self._result_spec = result_spec
         self._written: set[int] = set()
-        self._operations = 0
 
     def run(self) -> Emitted:
         outputs: tuple[Argument | Computed | Constant, ...] = ()
@@ -182,15 +167,17 @@ class _Emission:
                     self._call(node)
             elif node.op == "output":
                 outputs = tuple(self._output(item) for item in node.args[0])
+        parameters = [BoundParameter(at, spec, at in self._written) for at, spec in self._inputs]
+        parameters += [BoundParameter(None, spec) for spec in self._captured_specs]
         return Emitted(
             program=self._builder.finish([value for value, _ in self._results]),
-            inputs=self._inputs,
+            bindings=Bindings(
+                parameters=parameters,
+                results=[spec for _, spec in self._results],
+                outputs=outputs,
+                updates=self._updates,
+            ),
             captured=self._captured,
-            results=tuple(result for _, result in self._results),
-            outputs=outputs,
-            mutations=tuple(self._mutations),
-            written=frozenset(self._written),
-            operations=self._operations,
         )
 
     def _call(self, node: fx.Node) -> None:
@@ -199,7 +186,6 @@ class _Emission:
             assert isinstance(source, fx.Node)
             self._values[node] = self._shared(node, self._values[source][index])
             return
-        self._operations += 1
         if compat.operator_name(node.target) == COPY_INTO_INPUT:
             self._mutate(node)
             return
@@ -230,10 +216,10 @@ class _Emission:
         assert isinstance(value, Value)
         position = self._positions[target]
         result = self._result(value, promise)
-        self._mutations.append((position, result))
-        for parameter, (at, form) in enumerate(self._inputs):
-            same = at == position and form == self._results[result][1].form
-            if self._in_place and same and form.type.nbytes >= _WORTH_DONATING:
+        self._updates.append((Argument(position), result))
+        for parameter, (at, spec) in enumerate(self._inputs):
+            same = at == position and spec.lies_as(self._results[result][1])
+            if self._in_place and same and spec.nbytes >= _WORTH_DONATING:
                 self._builder.donate(parameter, result)
                 self._written.add(position)
         # Who reads the operation itself reads the argument, after the mutation.
@@ -254,11 +240,11 @@ class _Emission:
 
     def _result(self, value: Value, promise: torch.Tensor) -> int:
         """Return a value from the program, as the memory of its tensor has it; the index."""
-        result = self._result_of(promise)
-        once = result.form.type.shape
+        spec = self._result_spec(promise)
+        once = spec.once.shape
         if once != value.shape:
             value = self._builder.slice(value, (0,) * len(once), once, (1,) * len(once))
-        self._results.append((self._permuted(value, result.form.order), result))
+        self._results.append((self._permuted(value, spec.order), spec))
         return len(self._results) - 1
 
     def _permuted(self, value: Value, order: tuple[int, ...] | None) -> Value:
@@ -272,10 +258,6 @@ class _Emission:
             return
         with self._builder.location(frame[0], frame[1], node.name):
             yield
-
-
-def _as_it_lies(form: Form) -> Form:
-    return form
 
 
 def _is_read(node: fx.Node) -> bool:

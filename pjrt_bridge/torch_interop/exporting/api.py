@@ -23,7 +23,6 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting import torch_xla
-from pjrt_bridge.torch_interop.exporting.assertions import take_assertions
 from pjrt_bridge.torch_interop.exporting.capture import Captured, capture
 from pjrt_bridge.torch_interop.exporting.emission import array_of
 from pjrt_bridge.torch_interop.exporting.lowering import lower, with_keys
@@ -122,7 +121,6 @@ def export(
         names = _positional(model)
         captured = capture(program, names)
         symbols = Symbols.of(program, captured, names, dynamic_shapes)
-    assertions = take_assertions(captured.module.graph)
     module, keys = with_keys(captured.module)
     lowered = [
         lower(
@@ -131,7 +129,6 @@ def export(
             keys,
             name=called if not chosen else "_".join([called, *map(str, chosen.values())]),
             sizes=chosen,
-            assertions=assertions,
             split=split,
         )
         for chosen in symbols.choices(sizes)

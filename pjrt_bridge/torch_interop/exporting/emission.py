@@ -12,12 +12,13 @@ from torch import fx
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.exported import Slot, SplitProgram
+from pjrt_bridge.mixed.adapter import Argument, Computed
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.emit.program import Argument, Computed, Emitted, emit
+from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.exporting.capture import COPY, Captured
 from pjrt_bridge.torch_interop.lowering import registry as portable
-from pjrt_bridge.torch_interop.tensors import Form, Result
+from pjrt_bridge.torch_interop.tensors import in_memory, row_major_spec
 
 INLINED = 1024
 """Bytes up to which a constant of the model's code becomes part of the program."""
@@ -86,11 +87,13 @@ def whole(module: fx.GraphModule, borders: Borders, name: str) -> Made:
     """One program, which writes new values of larger weights where these are."""
     emitted = emitted_row_major(module, name, borders.constants, in_place=True)
     held = held_by(emitted, "captured")
-    updates: list[Slot | None] = [None] * len(emitted.results)
-    for position, index in emitted.mutations:
-        updates[index] = borders.slot(position)
+    bindings = emitted.bindings
+    updates: list[Slot | None] = [None] * len(bindings.results)
+    for target, index in bindings.updates:
+        assert isinstance(target, Argument)
+        updates[index] = borders.slot(target.position)
     outputs = []
-    for output in emitted.outputs:
+    for output in bindings.outputs:
         if isinstance(output, Computed):
             outputs.append(Slot("result", output.result))
         elif isinstance(output, Argument):
@@ -100,7 +103,7 @@ def whole(module: fx.GraphModule, borders: Borders, name: str) -> Made:
     return Made(
         emitted.program,
         (
-            *(borders.slot(position) for position, _ in emitted.inputs),
+            *(borders.slot(position) for position in emitted.inputs),
             *(Slot("weight", name) for name in held),
         ),
         tuple(updates),
@@ -123,8 +126,8 @@ def emitted_row_major(
         portable.find,
         name=name,
         in_place=in_place,
-        forms=dict.fromkeys(range(count), _row_major),
-        result_of=Result.row_major,
+        argument_specs=dict.fromkeys(range(count), row_major_spec),
+        result_spec=row_major_spec,
         constants=constants,
     )
 
@@ -132,13 +135,11 @@ def emitted_row_major(
 def held_by(emitted: Emitted, name: str) -> dict[str, np.ndarray[Any, Any]]:
     """The tensors that a program takes after its arguments, by names of their own."""
     return {
-        f"{name}_{index}": array_of(form.arranged(tensor))
-        for index, (tensor, form) in enumerate(emitted.captured)
+        f"{name}_{index}": array_of(in_memory(tensor, spec))
+        for index, (tensor, spec) in enumerate(
+            zip(emitted.captured, emitted.captured_specs, strict=True)
+        )
     }
-
-
-def _row_major(form: Form) -> Form:
-    return form.row_major
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:

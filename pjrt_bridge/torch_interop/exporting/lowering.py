@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,16 @@ from torch import fx
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Check, Specialization
 from pjrt_bridge.report.fallback_reason import Obstacle
-from pjrt_bridge.torch_interop.exporting.assertions import Assertion
+from pjrt_bridge.torch_interop.exporting.assertions import take_assertions
 from pjrt_bridge.torch_interop.exporting.capture import Captured
 from pjrt_bridge.torch_interop.exporting.emission import Borders, whole
 from pjrt_bridge.torch_interop.exporting.splitting import in_parts
 from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.passes.functionalize_rng import DrawnKeys
+from pjrt_bridge.torch_interop.passes.pipeline import Context, rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
-from pjrt_bridge.torch_interop.randomness import take_keys, use_keys
+
+_CONTEXT = Context("exported")
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,8 @@ class Lowered:
 
 def with_keys(module: fx.GraphModule) -> tuple[fx.GraphModule, int]:
     """The graph with keys as last placeholders for what it draws, and how many there are."""
-    use_keys(module.graph)
-    count = take_keys(module.graph)
-    module.recompile()
-    return module, count
+    found = rewrite(module, _CONTEXT, sized=False)
+    return found.module, sum(step.count for step in found.steps if isinstance(step, DrawnKeys))
 
 
 def lower(
@@ -44,24 +45,22 @@ def lower(
     *,
     name: str,
     sizes: Mapping[str, int],
-    assertions: Sequence[Assertion] = (),
     split: bool = False,
 ) -> Lowered:
     """One program.
 
     Args:
         captured: what the placeholders stand for.
-        module: its graph, with keys, and with sizes that are numbers; its last results are what the
-            assertions look at.
+        module: its graph, with keys, and with sizes that are numbers.
         keys: how many placeholders at the end are keys.
         name: of the program.
         sizes: that were put in.
-        assertions: that were taken out of the graph.
         split: leave operators that do not lower to PyTorch.
 
     Raises:
         NotExportable: operators that do not lower; the text lists all of them.
     """
+    module, assertions = take_assertions(rewrite(module, _CONTEXT, sized=True).module)
     borders = Borders(captured, module, keys)
     obstacles = Placement(portable.find).obstacles(module.graph)
     if obstacles and split:
@@ -72,10 +71,10 @@ def lower(
         raise not_lowerable(told or list(obstacles.values()), name)
     else:
         made = whole(module, borders, name)
-    count = len(made.outputs) - len(assertions)
+    count = len(made.outputs) - len({found.looks_at for found in assertions})
     checks = (
-        Check(value, found.holds, found.message, found.source)
-        for found, value in zip(assertions, made.outputs[count:], strict=True)
+        Check(made.outputs[count + found.looks_at], found.holds, found.message, found.source)
+        for found in assertions
     )
     return Lowered(
         Specialization(

@@ -17,11 +17,11 @@ from torch import fx
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Part, Slot, SplitProgram
+from pjrt_bridge.mixed.adapter import Computed
 from pjrt_bridge.mixed.partition import Segment
 from pjrt_bridge.report.fallback_reason import Obstacle
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes
-from pjrt_bridge.torch_interop.emit.program import Computed
 from pjrt_bridge.torch_interop.exporting.emission import (
     Borders,
     Made,
@@ -31,7 +31,7 @@ from pjrt_bridge.torch_interop.exporting.emission import (
 from pjrt_bridge.torch_interop.host_parts import TorchPart
 from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
 from pjrt_bridge.torch_interop.placement import split
-from pjrt_bridge.torch_interop.tensors import Form
+from pjrt_bridge.torch_interop.tensors import type_of
 
 Obstacles = Mapping[str, Obstacle]
 _Held = dict[int, tuple[str, np.ndarray[Any, Any]]]
@@ -140,14 +140,14 @@ def _on_device(
     }
     emitted = emitted_row_major(part.module, name, constants, in_place=False)
     outputs = {}
-    for value, output in zip(segment.outputs, emitted.outputs, strict=True):
+    for value, output in zip(segment.outputs, emitted.bindings.outputs, strict=True):
         if not isinstance(output, Computed):
             raise NotExportable(
                 f"{name}: a part of the model on the device gives {output}, expected tensors"
             )
         outputs[output.result] = value
-    inputs = tuple(segment.inputs[at] for at, _ in emitted.inputs)
-    given = tuple(outputs[index] for index in range(len(emitted.results)))
+    inputs = tuple(segment.inputs[at] for at in emitted.inputs)
+    given = tuple(outputs[index] for index in range(len(emitted.bindings.results)))
     return Part(emitted.program, inputs, given), held_by(emitted, name)
 
 
@@ -155,7 +155,7 @@ def _type(node: fx.Node, name: str) -> TensorType:
     promise = compat.promise(node)
     if not isinstance(promise, torch.Tensor):
         raise NotExportable(f"{name}: argument {node.name!r} is a number in a part on the host")
-    return Form.of(promise).type
+    return type_of(promise)
 
 
 def _numbered(

@@ -65,8 +65,8 @@ torch.library.impl(_OF_PROBABILITIES, "cpu", _check_probabilities)
 torch.library.register_fake(_OF_PROBABILITIES, lambda *_: None)
 
 
-def with_data_checks(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule:
-    """The graph with checks of its data.
+def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | None:
+    """The graph with checks of its data; None where there is nothing to check.
 
     Args:
         module: a functional graph of sizes that are known.
@@ -78,7 +78,7 @@ def with_data_checks(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule
         return bool(asked_for) or _probabilities(node) is not None
 
     if not any(map(is_checked, module.graph.nodes)):
-        return module
+        return None
     graph = fx.Graph()
     end = graph.output(graph.graph_copy(module.graph, {}))
     extremes: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}

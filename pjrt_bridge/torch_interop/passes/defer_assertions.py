@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx
@@ -41,7 +42,7 @@ _NUMBER_OF = "aten._local_scalar_dense.default"
 
 
 @dataclass(frozen=True)
-class Checked:
+class DeferredAssertions:
     """A graph whose checks were taken out.
 
     Attributes:
@@ -54,15 +55,32 @@ class Checked:
     checks: fx.GraphModule
     results: int
 
+    def prologue(self, arguments: list[Any]) -> None:
+        """Nothing happens to the arguments."""
 
-def take_checks(module: fx.GraphModule) -> Checked | None:
+    def epilogue(self, state: None, outputs: list[Any]) -> list[Any]:
+        """Make the checks; the other results."""
+        with torch.no_grad():
+            self.checks.forward(*outputs[self.results :])
+        return outputs[: self.results]
+
+
+def defer_assertions(
+    module: fx.GraphModule, *, kinds: Set[str] | None = None
+) -> DeferredAssertions | None:
     """Take checks of values out of a graph; None where there are none that may wait.
 
     A check may not wait where the graph writes into an argument, which would hold the new value
     although eager would have raised before, or has other effects; those of `_MAY_ALWAYS_WAIT` may.
+
+    Args:
+        module: a functional graph.
+        kinds: names of the checks to take out, whatever the graph writes: for callers that drop
+            what it wrote when a check fails. By default all that may wait.
     """
     found = list(module.graph.nodes)
-    kinds = _MAY_ALWAYS_WAIT if any(map(_may_not_wait, found)) else _CHECKS
+    if kinds is None:
+        kinds = _MAY_ALWAYS_WAIT if any(map(_may_not_wait, found)) else _CHECKS
     if not any(_is_check(node, kinds) for node in found):
         return None
     graph = fx.Graph()
@@ -77,7 +95,9 @@ def take_checks(module: fx.GraphModule) -> Checked | None:
     end.args = ((*end.args[0], *looked_at),)
     for node in reversed(taken):
         graph.erase_node(node)
-    return Checked(fx.GraphModule(module, graph), fx.GraphModule(module, checks), len(outputs))
+    return DeferredAssertions(
+        fx.GraphModule(module, graph), fx.GraphModule(module, checks), len(outputs)
+    )
 
 
 def _checked_operator(node: fx.Node) -> object:

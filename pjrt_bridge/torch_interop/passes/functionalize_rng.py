@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from pjrt_bridge.torch_interop.randomness.host import raise_as_eager
 from pjrt_bridge.torch_interop.randomness.operators import KEY, counterpart, draw_keys, gives
 
 
-def use_keys(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> None:
+def functionalize_rng(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> None:
     """Replace the random operators of a graph; each has a key of its own, drawn at its begin.
 
     A joint graph has to be treated before it is divided: its backward part then gets the keys that
@@ -42,7 +43,7 @@ def use_keys(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> 
         graph.erase_node(node)
 
 
-def take_keys(graph: fx.Graph) -> int:
+def lift_keys(graph: fx.Graph) -> int:
     """Make arguments, behind the others, of the keys that a graph draws; how many there are.
 
     The graph is changed in place.
@@ -57,14 +58,25 @@ def take_keys(graph: fx.Graph) -> int:
     return len(keys)
 
 
-def drawing(run: Callable[[list[Any]], Any], count: int) -> Callable[[list[Any]], Any]:
-    """A function of a list of arguments that draws its last ones, so many keys, in each call."""
+@dataclass(frozen=True)
+class DrawnKeys:
+    """A graph that takes keys behind its other arguments.
 
-    def run_with_keys(arguments: list[Any]) -> Any:
-        arguments.extend(draw_keys(count))
-        return run(arguments)
+    Attributes:
+        module: the graph.
+        count: how many keys are drawn in each call.
+    """
 
-    return run_with_keys
+    module: fx.GraphModule
+    count: int
+
+    def prologue(self, arguments: list[Any]) -> None:
+        """Draw the keys of a call."""
+        arguments.extend(draw_keys(self.count))
+
+    def epilogue(self, state: None, outputs: list[Any]) -> list[Any]:
+        """The results as they are."""
+        return outputs
 
 
 def _refused(node: fx.Node) -> bool:

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
 from pjrt_bridge.errors import OptionError
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.stablehlo.builder.orders import inverse
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.tensors import Form
+from pjrt_bridge.torch_interop.tensors import argument_spec
 
 Rule = str | Mapping[int, Sequence[int]]
 """`"row-major"`, `"column-major"`, `"channels-last"`, or for a rank the dimensions from slowest to
@@ -58,12 +59,11 @@ class Orders:
             _check(what, rule)
         return Orders(**given)
 
-    def parameter(self, form: Form) -> Form:
-        """The form in which a parameter crosses."""
-        order = order_of(self.parameters, form.type.rank)
-        if order is None:
-            return form
-        return replace(form, order=None if order == tuple(range(form.type.rank)) else order)
+    def parameter(self, promise: torch.Tensor) -> ValueSpec:
+        """How a parameter crosses."""
+        spec = argument_spec(promise)
+        order = order_of(self.parameters, spec.type.rank)
+        return spec if order is None else ValueSpec.ordered(spec.type, order)
 
     def lay_out_results(self, graph: fx.Graph) -> None:
         """Lay out what a forward or inference graph returns to the user.

@@ -7,7 +7,7 @@ and goes into the program as a 0-d tensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ _ROUNDED = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
-class Numbers:
+class LiftedScalars:
     """A graph whose free numbers were taken out.
 
     Attributes:
@@ -58,8 +58,23 @@ class Numbers:
     dtypes: tuple[torch.dtype, ...]
     results: tuple[int, ...]
 
+    def prologue(self, arguments: list[Any]) -> Sequence[Any]:
+        """Put 0-d tensors behind the arguments; what the calculation gave."""
+        found: Sequence[Any] = self.calculation.forward(*(arguments[at] for at in self.positions))
+        for at in self.positions:
+            arguments[at] = None
+        held = zip(found, self.dtypes, strict=False)
+        arguments.extend(torch.tensor(value, dtype=dtype) for value, dtype in held)
+        return found
 
-def take_numbers(module: fx.GraphModule) -> Numbers | None:
+    def epilogue(self, state: Sequence[Any], outputs: list[Any]) -> list[Any]:
+        """Put the results that are numbers into their places."""
+        for at, value in zip(self.results, state[len(self.dtypes) :], strict=True):
+            outputs[at] = value
+        return outputs
+
+
+def lift_scalars(module: fx.GraphModule) -> LiftedScalars | None:
     """Take numbers that no size depends on out of a graph; None where there are none."""
     if not any(map(_is_given_number, module.graph.nodes)):
         return None
@@ -95,7 +110,7 @@ def take_numbers(module: fx.GraphModule) -> Numbers | None:
         else:
             graph.erase_node(node)
     made.recompile()
-    return Numbers(
+    return LiftedScalars(
         module=made,
         calculation=fx.GraphModule(module, calculation),
         positions=tuple(at for at, node in enumerate(placeholders) if node in free),
@@ -216,21 +231,3 @@ def _overload(name: str) -> OpOverload:
     found = compat.operator(name)
     assert found is not None
     return found
-
-
-def numbered(run: Callable[[list[Any]], Any], numbers: Numbers) -> Callable[[list[Any]], Any]:
-    """A function of the arguments and results that a graph had before its numbers were taken."""
-    calculate = numbers.calculation.forward
-
-    def run_with_numbers(arguments: list[Any]) -> Any:
-        found = calculate(*(arguments[at] for at in numbers.positions))
-        for at in numbers.positions:
-            arguments[at] = None
-        held = zip(found, numbers.dtypes, strict=False)
-        arguments.extend(torch.tensor(value, dtype=dtype) for value, dtype in held)
-        outputs = list(run(arguments))
-        for at, value in zip(numbers.results, found[len(numbers.dtypes) :], strict=True):
-            outputs[at] = value
-        return outputs
-
-    return run_with_numbers

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
-from pjrt_bridge.mixed.launch import PATIENCE
+from pjrt_bridge.mixed.segment import PATIENCE
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.bind.segments import HostSegment

@@ -10,7 +10,8 @@ from unittest import mock
 import torch
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.bind import graphs, specialize
+from pjrt_bridge.torch_interop.bind import sizes
+from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.passes import functionalize_rng as draws
 from tests.differential.faults.registry import fault, fault_of
@@ -219,11 +220,11 @@ def lost_element() -> Iterator[None]:
 def ignored_mutation() -> Iterator[None]:
     """Arguments of more than one dimension are not written into."""
 
-    def update(argument: torch.Tensor, value: torch.Tensor) -> None:
+    def update(self: TorchAdapter, argument: torch.Tensor, value: torch.Tensor) -> None:
         if argument.dim() < 2:
             argument.detach().copy_(value)
 
-    with mock.patch.object(graphs, "update", update):
+    with mock.patch.object(TorchAdapter, "assign", update):
         yield
 
 
@@ -231,23 +232,23 @@ def ignored_mutation() -> Iterator[None]:
 def mutation_of_dense_only() -> Iterator[None]:
     """Arguments that do not lie row-major are not written into."""
 
-    def update(argument: torch.Tensor, value: torch.Tensor) -> None:
+    def update(self: TorchAdapter, argument: torch.Tensor, value: torch.Tensor) -> None:
         if argument.is_contiguous():
             argument.detach().copy_(value)
 
-    with mock.patch.object(graphs, "update", update):
+    with mock.patch.object(TorchAdapter, "assign", update):
         yield
 
 
 @fault_of("scalars.computed_slice", "scalars.shape", "scalars.arithmetic", "scalars.position")
 def stale_number() -> Iterator[None]:
     """A program of other numbers runs: they are not told apart."""
-    size = specialize._size
+    size = sizes._size
 
     def stale(argument: Any) -> Any:
         return size(argument) if isinstance(argument, torch.Tensor) else type(argument)
 
-    with mock.patch.object(specialize, "_size", stale):
+    with mock.patch.object(sizes, "_size", stale):
         yield
 
 

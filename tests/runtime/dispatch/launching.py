@@ -12,7 +12,8 @@ from torch.utils.dlpack import to_dlpack
 from pjrt_bridge.abi.functions import FUNCTIONS
 from pjrt_bridge.runtime import Buffer, Executable
 from pjrt_bridge.runtime.dispatch import plans
-from pjrt_bridge.torch_interop.tensors import framework
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 
 
 def capsules(
@@ -47,16 +48,13 @@ class Launcher:
         given = len(parameters) - len(kept)
         self.plan = executable.plan(
             [
-                plans.Given(index if index < given else None, plans.Array.row_major(type))
+                plans.BoundParameter(index if index < given else None, ValueSpec.row_major(type))
                 for index, type in enumerate(parameters)
             ],
-            [
-                plans.Made(array, array.shape, array.strides)
-                for array in map(plans.Array.row_major, executable.outputs)
-            ],
-            exchange or framework(),  # type: ignore[arg-type]
+            list(map(ValueSpec.row_major, executable.outputs)),
+            exchange or ADAPTER.exchange(),  # type: ignore[arg-type]
         )
-        self.kept = plans.Kept([*[None] * given, *kept], [0] * len(parameters))
+        self.kept = plans.PinnedBuffers([*[None] * given, *kept], [0] * len(parameters))
 
     def start(self, *tensors: Any) -> Any:
         """What `Plan.launch` gives."""

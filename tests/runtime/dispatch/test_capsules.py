@@ -21,6 +21,8 @@ from torch.utils.dlpack import to_dlpack
 from pjrt_bridge.errors import PluginIncompatible
 from pjrt_bridge.runtime import Client, Executable, Plugin
 from pjrt_bridge.runtime.dispatch import plans
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.stablehlo.types import TensorType
 from tests import programs
 from tests.conftest import Census
 from tests.plugins import require_dispatcher
@@ -170,11 +172,11 @@ def test_without_strides_a_tensor_is_row_major(no_leaks: Census, client: Client)
         (result,) = launcher(executable, export=_Strideless())(matrix, matrix)
         assert torch.equal(result, matrix * 2)
         form = executable.outputs[0]
-        columns = plans.Array(form, (4, 3), (1, 4))
-        rows = plans.Made(plans.Array.row_major(form), (3, 4), (4, 1))
-        given = [plans.Given(index, columns) for index in range(2)]
+        columns = ValueSpec.ordered(TensorType((4, 3), form.dtype), (1, 0))
+        rows = ValueSpec.row_major(form)
+        given = [plans.BoundParameter(index, columns) for index in range(2)]
         plan = executable.plan(given, [rows], capsules(export=_Strideless()))
-        kept = plans.Kept([None, None], [0, 0])
+        kept = plans.PinnedBuffers([None, None], [0, 0])
         transposed = torch.ones(4, 3)
         assert plan.launch([transposed, transposed], kept.parts, None) == 0
 
@@ -255,7 +257,7 @@ NUMPY = capsules(np.ndarray.__dlpack__, tensor=np.ndarray)
 def test_a_value_that_moved_is_stale(no_leaks: Census, client: Client, add: Launcher) -> None:
     plan, variable = Launcher(add.executable, (), NUMPY).plan, Variable()
     buffer = client.put(variable.memory)
-    kept = plans.Kept([None, buffer], [0, variable.memory.ctypes.data])
+    kept = plans.PinnedBuffers([None, buffer], [0, variable.memory.ctypes.data])
     ones = aligned(64)
     for step in range(3):
         variable.memory[:] = step
@@ -277,14 +279,14 @@ def test_memory_is_lent_until_the_launch_has_ended(
     no_leaks: Census, client: Client, add: Launcher, kept: bool
 ) -> None:
     variable, value = Variable(), Pending(client, np.full(64, 5, np.float32))
-    form = plans.Array.row_major(add.executable.outputs[0])
+    form = ValueSpec.row_major(add.executable.outputs[0])
     plan = add.executable.plan(
-        [plans.Given(0, form), plans.Given(None, form)],
-        [plans.Made(form, form.shape, form.strides)],
+        [plans.BoundParameter(0, form), plans.BoundParameter(None, form)],
+        [form],
         NUMPY,
     )
     view = client.put(variable.memory) if kept else None
-    stays = plans.Kept([view, value.buffer], [variable.memory.ctypes.data, 0])
+    stays = plans.PinnedBuffers([view, value.buffer], [variable.memory.ctypes.data, 0])
     launch = plan.launch([variable.read()], stays.parts, None)
     gc.collect()
     assert variable.views[0]() is not None

@@ -22,9 +22,10 @@ from pjrt_bridge.abi.functions import FUNCTIONS
 from pjrt_bridge.errors import Closed
 from pjrt_bridge.runtime import Client, Executable, Plugin
 from pjrt_bridge.runtime.dispatch import native, plans
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.ownership import pending
 from pjrt_bridge.runtime.ownership.handles import live
-from pjrt_bridge.torch_interop.tensors import framework
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from tests import programs
 from tests.conftest import Census
 from tests.counting import settled
@@ -175,13 +176,13 @@ def test_memory_that_the_result_takes_over_is_lent_as_long(
 ) -> None:
     """Also where a call has ended, whose tensors may get other memory then."""
     with client.compile(programs.ALIASED_ADD) as executable:
-        form = plans.Array.row_major(executable.outputs[0])
+        form = ValueSpec.row_major(executable.outputs[0])
         plan = executable.plan(
-            [plans.Given(0, form, written=True), plans.Given(1, form)],
-            [plans.Made(form, form.shape, form.strides)],
-            framework(),  # type: ignore[arg-type]
+            [plans.BoundParameter(0, form, written=True), plans.BoundParameter(1, form)],
+            [form],
+            ADAPTER.exchange(),  # type: ignore[arg-type]
         )
-        kept = plans.Kept([None, None], [0, 0])
+        kept = plans.PinnedBuffers([None, None], [0, 0])
         for call in (True, False):
             argument = torch.full((64,), 4.0)
             address = argument.data_ptr()
@@ -225,7 +226,7 @@ def test_tensors_of_one_result_share_it(no_leaks: Census, add: Launcher) -> None
 
 def test_a_value_that_moved_is_stale(no_leaks: Census, client: Client, add: Launcher) -> None:
     weight = torch.ones(64)
-    kept = plans.Kept([None, client.put(weight)], [0, weight.data_ptr()])
+    kept = plans.PinnedBuffers([None, client.put(weight)], [0, weight.data_ptr()])
     launch = add.plan.launch([ONES, weight], kept.parts, None)
     assert launch.shared == 256
     launch.finish()
@@ -239,7 +240,7 @@ def test_a_call_may_come_with_what_was_replaced(
 ) -> None:
     """Another thread found a parameter elsewhere, while this one was about to call."""
     weight = torch.ones(64)
-    parts = plans.Kept([None, client.put(weight)], [0, weight.data_ptr()]).parts
+    parts = plans.PinnedBuffers([None, client.put(weight)], [0, weight.data_ptr()]).parts
     settled()
     assert add.plan.call((ONES, weight), parts)[0].tolist() == [2.0] * 64
     weight.data = torch.zeros(64)
@@ -362,10 +363,10 @@ def test_programs_that_take_the_general_path(
 def test_forms_that_the_program_does_not_have(client: Client) -> None:
     add = client.compile(programs.ADD)
     square = client.compile(programs.elementwise("tensor<8x8xf32>"))
-    form = plans.Array.row_major(square.outputs[0])
-    given = [plans.Given(index, form) for index in range(2)]
-    made = [plans.Made(form, form.shape, form.strides)]
-    found = framework()
+    form = ValueSpec.row_major(square.outputs[0])
+    given = [plans.BoundParameter(index, form) for index in range(2)]
+    made = [form]
+    found = ADAPTER.exchange()
     assert found is not None
     assert square.plan(given, made, found) is not None
     assert add.plan(given, made, found) is None

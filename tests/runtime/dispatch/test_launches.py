@@ -18,7 +18,7 @@ from pjrt_bridge.errors import Internal, PjrtError
 from pjrt_bridge.runtime import Client, Executable
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.ownership.handles import live
-from pjrt_bridge.torch_interop.tensors import framework
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from tests import programs
 from tests.conftest import Census
 from tests.counting import resident, settled
@@ -34,7 +34,7 @@ ONES = torch.ones(64)
 
 @pytest.fixture(params=["exchange", "capsules"])
 def exchange(request: pytest.FixtureRequest) -> plans.Framework | plans.Capsules | None:
-    return framework() if request.param == "exchange" else capsules()
+    return ADAPTER.exchange() if request.param == "exchange" else capsules()
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def keep(thing):
 """
 
 OBJECTS = """
-from pjrt_bridge.runtime.dispatch.plans import Kept
+from pjrt_bridge.runtime.dispatch.plans import PinnedBuffers
 ones = np.ones(64, np.float32)
 client = cpu_plugin().client({"cpu_device_count": 2})
 add = client.compile(programs.ADD)
@@ -100,7 +100,7 @@ def work():
         "buffer.ready_event()",
         "np.asarray(buffer)",
         "buffer.__dlpack__()",
-        "Kept([buffer], [0])",
+        "PinnedBuffers([buffer], [0])",
         "client.topology",
         "suspended(inside_blocks())",
         "(client, add, add.submit([buffer, buffer]), np.from_dlpack(buffer), cycle(), work())",

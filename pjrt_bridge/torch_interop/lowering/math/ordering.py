@@ -24,10 +24,11 @@ def fits_a_word(x: Value) -> bool:
     return x.dtype.bits <= 32
 
 
-def ranks(c: Context, x: Value) -> Value:
+def ranks(c: Context, x: Value, *, nan_first: bool = False) -> Value:
     """Unsigned integers, 32 or 64 bits wide, in the order of the elements.
 
-    Equal elements have equal ones, -0.0 and 0.0 too; NaN have the largest, which no number has.
+    Equal elements have equal ones, -0.0 and 0.0 too; NaN have the largest, or with `nan_first` the
+    smallest, which no number has.
     """
     b = c.b
     kind = UINT32 if fits_a_word(x) else UINT64
@@ -45,7 +46,7 @@ def ranks(c: Context, x: Value) -> Value:
     nan = b.compare(b.and_(bits, b.not_(sign)), infinity, "GT")
     bits = b.select(b.compare(bits, sign, "EQ"), zero, bits)
     ordered = b.select(b.compare(bits, sign, "GE"), b.not_(bits), b.xor(bits, sign))
-    return b.select(nan, b.not_(zero), ordered)
+    return b.select(nan, zero if nan_first else b.not_(zero), ordered)
 
 
 def sorted_places(c: Context, x: Value, dim: int, *, descending: bool = False) -> Value:

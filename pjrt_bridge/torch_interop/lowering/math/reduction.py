@@ -23,6 +23,8 @@ from pjrt_bridge.torch_interop.lowering.context import (
     axis,
     highest,
 )
+from pjrt_bridge.torch_interop.lowering.indexing.reading import gather_along
+from pjrt_bridge.torch_interop.lowering.math.ordering import ranks
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
@@ -121,17 +123,23 @@ Reducer = Callable[[Context, Value, Sequence[int]], Value]
 def _extreme(c: Context, x: Value, dim: int, reducer: Reducer) -> tuple[Value | None, ...]:
     at = axis(dim, x.rank)
     line = x if x.rank else c.reshape(x, (1,))
-    best = reducer(c, line, (at,))
-    return c.promised(best, _first_position(c, line, best, at))
+    place = _first_position(c, line, at, reducer)
+    if not place.size:
+        return c.promised(reducer(c, line, (at,)), place)
+    kept = c.reshape(place, tuple(1 if d == at else size for d, size in enumerate(line.shape)))
+    found = gather_along(c, line, at, kept)
+    return c.promised(c.reshape(found, place.shape), place)
 
 
-def _first_position(c: Context, x: Value, best: Value, dim: int) -> Value:
-    repeated = c.spread(best, x.shape, (dim,))
-    # A line that holds a NaN has NaN as its extreme, so NaN marks its own position.
-    found = c.b.or_(c.b.compare(x, repeated, "EQ"), c.b.compare(x, x, "NE"))
+def _first_position(c: Context, x: Value, dim: int, reducer: Reducer) -> Value:
+    # Floats by their bits: processors may take a subnormal number for 0.
+    key = x
+    if x.dtype.is_float:
+        key = ranks(c, x, nan_first=reducer is smallest_over)
+    best = c.spread(reducer(c, key, (dim,)), x.shape, (dim,))
     counter = c.b.iota(x.shape, dim, INT32)
     beyond = c.full(x.shape, highest(INT32), INT32)
-    return c.reduce("min", c.b.select(found, counter, beyond), (dim,))
+    return c.reduce("min", c.b.select(c.b.compare(key, best, "EQ"), counter, beyond), (dim,))
 
 
 @lowering("aten.argmax.default")
@@ -149,7 +157,7 @@ def argmin(c: Context, x: Value, dim: int | None = None, keepdim: bool = False) 
 def _position(c: Context, x: Value, dim: int | None, reducer: Reducer) -> Value:
     line = c.reshape(x, (x.size,)) if dim is None or x.rank == 0 else x
     at = 0 if dim is None else axis(dim, x.rank)
-    return _finish(c, _first_position(c, line, reducer(c, line, (at,)), at))
+    return _finish(c, _first_position(c, line, at, reducer))
 
 
 @lowering("aten.aminmax.default")

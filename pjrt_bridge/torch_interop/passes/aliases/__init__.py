@@ -13,9 +13,3 @@ arguments and on these tensors.
 A view of an argument that the graph writes into is a view of the old value, which is copied first;
 where AOTAutograd says that a result is a view of the new value, it is one of the argument.
 """
-
-from pjrt_bridge.torch_interop.passes.aliases.epilogue import Resolved as Resolved
-from pjrt_bridge.torch_interop.passes.aliases.epilogue import resolved as resolved
-from pjrt_bridge.torch_interop.passes.aliases.gaps import gaps as gaps
-from pjrt_bridge.torch_interop.passes.aliases.gaps import with_strides as with_strides
-from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases as resolve_aliases

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +20,8 @@ class Resolved:
 
     Attributes:
         module: the graph; it returns what owns memory, and numbers that the epilogue reads.
-        epilogue: takes some arguments of the graph and then its results; gives the results of the
-            original graph.
+        epilogue_graph: takes some arguments of the graph and then its results; gives the
+            results of the original graph.
         positions: of these arguments.
         detached: indices of the epilogue's results that PyTorch must not know to be views, so that
             the user may write into them as into those of eager; each with that of the first result
@@ -29,28 +29,25 @@ class Resolved:
     """
 
     module: fx.GraphModule
-    epilogue: fx.GraphModule
+    epilogue_graph: fx.GraphModule
     positions: tuple[int, ...]
     detached: tuple[tuple[int, int], ...]
 
+    def prologue(self, arguments: list[Any]) -> list[Any]:
+        """The arguments that results are views of."""
+        return [arguments[position] for position in self.positions]
 
-def resolved(run: Callable[[list[Any]], Any], found: Resolved) -> Callable[[list[Any]], Any]:
-    """A function that gives the results which a graph had before its views were taken out."""
-    view = found.epilogue.forward
-
-    def run_with_views(arguments: list[Any]) -> list[Any]:
-        viewed = [arguments[position] for position in found.positions]
-        results = run(arguments)
+    def epilogue(self, state: list[Any], outputs: list[Any]) -> list[Any]:
+        """The results that the graph had before its views were taken out."""
+        # To turn off what is off already takes as long as a small operator.
         if torch.is_grad_enabled():
             with torch.no_grad():
-                outputs = list(view(*viewed, *results))
+                made = list(self.epilogue_graph.forward(*state, *outputs))
         else:
-            outputs = list(view(*viewed, *results))
-        for index, first in found.detached:
-            outputs[index] = _detached(outputs[index]) if index == first else outputs[first]
-        return outputs
-
-    return run_with_views
+            made = list(self.epilogue_graph.forward(*state, *outputs))
+        for index, first in self.detached:
+            made[index] = _detached(made[index]) if index == first else made[first]
+        return made
 
 
 def _placed(
@@ -180,7 +177,7 @@ class Epilogue:
         body.output(body.graph_copy(self._body, placed))
         return Resolved(
             module=fx.GraphModule(module, self._graph),
-            epilogue=fx.GraphModule(module, body),
+            epilogue_graph=fx.GraphModule(module, body),
             positions=tuple(self._positions[copy] for copy in self._arguments),
             detached=detached,
         )

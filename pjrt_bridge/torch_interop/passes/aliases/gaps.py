@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx
 
+from pjrt_bridge.runtime.dispatch.value_spec import has_gaps
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.tensors import has_gaps
 
 _SEEN = "pjrt_bridge_seen_by_the_user"
 
@@ -18,13 +20,35 @@ def mark_seen(node: fx.Node) -> None:
     node.meta[_SEEN] = True
 
 
-def gaps(graph: fx.Graph) -> dict[int, tuple[int, ...]]:
-    """Strides of the results that are to lie in memory with gaps, by position.
+@dataclass(frozen=True)
+class Gaps:
+    """A graph some of whose results are to lie in memory with gaps between their elements.
+
+    Attributes:
+        module: the graph; it gives them without gaps.
+        strides: of these results, by position.
+    """
+
+    module: fx.GraphModule
+    strides: Mapping[int, Sequence[int]]
+
+    def prologue(self, arguments: list[Any]) -> None:
+        """Nothing happens to the arguments."""
+
+    def epilogue(self, state: None, outputs: list[Any]) -> list[Any]:
+        """Put the gaps back."""
+        for position, strides in self.strides.items():
+            outputs[position] = with_strides(outputs[position], strides)
+        return outputs
+
+
+def find_gaps(module: fx.GraphModule) -> Gaps | None:
+    """The results that are to lie in memory with gaps; None where there are none.
 
     Only of tensors that own their memory and that the user sees, in a graph of concrete sizes: what
     is copied into `torch.empty_strided((4, 2), (4, 1))`.
     """
-    (end,) = graph.find_nodes(op="output")
+    (end,) = module.graph.find_nodes(op="output")
     found = {}
     for position, node in enumerate(end.args[0]):
         promise = compat.promise(node) if isinstance(node, fx.Node) else None
@@ -36,7 +60,7 @@ def gaps(graph: fx.Graph) -> dict[int, tuple[int, ...]]:
             and has_gaps(promise.shape, promise.stride())
         ):
             found[position] = promise.stride()
-    return found
+    return Gaps(module, found) if found else None
 
 
 def with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:

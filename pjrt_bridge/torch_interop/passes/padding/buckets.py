@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from pjrt_bridge.mixed.program import Call
+from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.paddable import Layout, Paddable, Sizes, find
 
@@ -124,7 +124,7 @@ class Padded:
         for position, symbol in found.numbers.items():
             self.arguments[position] = padded[symbol]
 
-    def restore(self, results: Sequence[Any], call: Call) -> list[Any]:
+    def restore(self, results: Sequence[Any], call: CallRecord) -> list[Any]:
         """The results of the graph for the sizes of the call, which counts what is copied."""
         restored = list(results)
         cut: dict[int, torch.Tensor] = {}
@@ -162,7 +162,9 @@ def _grown(
     return made
 
 
-def _cut(tensor: torch.Tensor, layout: Layout, shape: tuple[int, ...], call: Call) -> torch.Tensor:
+def _cut(
+    tensor: torch.Tensor, layout: Layout, shape: tuple[int, ...], call: CallRecord
+) -> torch.Tensor:
     """The first rows of a tensor, in the strides that torch promises."""
     own = tensor.stride()
     strides = own if layout.is_outermost(own) else layout.strides(shape)

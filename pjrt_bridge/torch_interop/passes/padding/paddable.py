@@ -28,7 +28,7 @@ from pjrt_bridge.torch_interop.passes.padding.rows import (
     keeps_apart,
 )
 from pjrt_bridge.torch_interop.passes.padding.rules import rule_of
-from pjrt_bridge.torch_interop.tensors import Result
+from pjrt_bridge.torch_interop.tensors import result_spec
 
 Symbol = Any
 """Of sympy."""
@@ -362,13 +362,13 @@ def _strides(node: fx.Node) -> tuple[int, ...]:
 
 def _layout(node: fx.Node, dims: Mapping[int, Symbol], *, dense: bool = False) -> Layout:
     """How the bridge lays out a tensor; `dense`: with every element in a place of its own."""
-    result = Result.of(compat.stand_in(compat.promise(node)))
-    slowest = tuple(range(len(result.strides)))
-    repeated = frozenset(dim for dim in slowest if result.strides[dim] == 0)
+    spec = result_spec(compat.stand_in(compat.promise(node)))
+    slowest = tuple(range(len(spec.strides)))
+    repeated = frozenset(dim for dim in slowest if spec.strides[dim] == 0)
     if repeated and dense:
         # Also views that torch allows of it are allowed of the row-major tensor.
         return Layout(dims, slowest)
-    return Layout(dims, result.form.order or slowest, repeated)
+    return Layout(dims, spec.order or slowest, repeated)
 
 
 def _without(module: fx.GraphModule, dropped: Iterable[fx.Node]) -> fx.GraphModule:

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.nn import functional as F  # noqa: N812
 
-from pjrt_bridge.mixed.program import Call
+from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
 from tests.torch_interop.helpers import leaves
@@ -51,7 +51,7 @@ def padded(graph: fx.GraphModule, args: Sequence[Any], *, garbage: bool = True) 
     Floating arguments have NaN and infinity in their padding, others the zeros that are promised.
     """
     padding = Padding(graph, [BUCKET])
-    call = Call(1)
+    call = CallRecord(1)
     ready = padding.pad(list(args))
     assert ready is not None, padding.refusals(args)
     for given, value in zip(args, ready.arguments, strict=True):

@@ -13,16 +13,16 @@ import tensorflow as tf
 import pjrt_bridge
 from pjrt_bridge import tf_interop
 from pjrt_bridge.errors import DataError
-from pjrt_bridge.mixed.launch import Path
-from pjrt_bridge.mixed.program import Call
+from pjrt_bridge.mixed.execution import CallRecord
+from pjrt_bridge.mixed.launchers import BufferLauncher, DispatchLauncher, Launcher, launcher_of
 from pjrt_bridge.runtime.dispatch import plans
+from pjrt_bridge.tf_interop.adapter import ADAPTER
 from pjrt_bridge.tf_interop.emit import emit, traced
-from pjrt_bridge.tf_interop.paths import Dispatched, General, path_of
-from pjrt_bridge.tf_interop.segments import static_types
+from pjrt_bridge.tf_interop.segments import bindings_of, static_types
 from tests.plugins import require_dispatcher
 from tests.tf_interop.helpers import address, divided, numbers, on_host, spec
 
-WAYS: dict[str, type[Path]] = {"c": Dispatched, "python": General}
+WAYS: dict[str, type[Launcher]] = {"c": DispatchLauncher, "python": BufferLauncher}
 
 
 @pytest.fixture(params=list(WAYS))
@@ -34,7 +34,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return found
 
 
-def started(function: Callable[..., Any], *specs: Any) -> Path:
+def started(function: Callable[..., Any], *specs: Any) -> Launcher:
     """What starts the only part of a function, on the CPU plugin."""
     found = divided(function, *specs)
     (part,) = found.parts
@@ -42,11 +42,12 @@ def started(function: Callable[..., Any], *specs: Any) -> Path:
     assert types is not None
     made = emit(traced(found.captured, part), types, len(part.outputs))
     executable = pjrt_bridge.client().compile(made.program)
-    return path_of(executable, made, range(len(types)))
+    bindings = bindings_of(executable, made, len(part.outputs), range(len(types)))
+    return launcher_of(executable, bindings, ADAPTER)
 
 
-def run(path: Path, *tensors: Any) -> tuple[list[Any], Call]:
-    call = Call(1)
+def run(path: Launcher, *tensors: Any) -> tuple[list[Any], CallRecord]:
+    call = CallRecord(1)
     launch = path.launch(tensors, call)
     launch.finish()
     return launch.tensors(), call
@@ -93,7 +94,7 @@ def test_a_variable_that_was_read_does_not_change_what_is_held(way: str) -> None
 
 def test_results_lie_where_the_plugin_wrote_them(way: str) -> None:
     path = started(lambda x: tf.exp(x), spec(64))
-    launch = path.launch([tf.ones(64)], Call(1))
+    launch = path.launch([tf.ones(64)], CallRecord(1))
     launch.finish()
     (one,), (two,) = launch.tensors(), launch.tensors()
     assert address(one) == address(two)
@@ -110,7 +111,7 @@ def test_another_tensor_is_an_error_and_the_path_goes_on(
 ) -> None:
     path = started(lambda x: x + 1, spec(64))
     with pytest.raises(DataError, match=r"found a tensor of shape .* expected"):
-        path.launch([given()], Call(1))
+        path.launch([given()], CallRecord(1))
     assert set(run(path, tf.ones(64))[0][0].numpy()) == {2.0}
 
 

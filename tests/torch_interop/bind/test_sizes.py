@@ -1,15 +1,14 @@
 """Sizes that differ from call to call: compiled once each, in a bounded cache, correct always."""
 
-import threading
 from typing import Any
 
 import pytest
 import torch
 from torch._dynamo import config as dynamo_config
 
+from pjrt_bridge.mixed import variants
 from pjrt_bridge.torch_interop import compiled_graphs
-from pjrt_bridge.torch_interop.bind import specialize
-from pjrt_bridge.torch_interop.bind.specialize import EAGER, LIMIT, Specializer
+from pjrt_bridge.torch_interop.bind.sizes import changes, sizes_of
 from tests.torch_interop.helpers import assert_same, compiled
 
 pytestmark = [
@@ -18,79 +17,24 @@ pytestmark = [
 ]
 
 
-def specializer(uncompiled: str | None = None) -> tuple[Specializer[str], list[str | None]]:
-    triggers: list[str | None] = []
-
-    def compile(arguments: list[Any], trigger: str | None) -> str:
-        triggers.append(trigger)
-        return f"compiled for {list(arguments[0].shape)}"
-
-    return Specializer(compile, uncompiled), triggers
-
-
-def test_each_size_is_compiled_once() -> None:
-    found, triggers = specializer()
-    for size in (2, 3, 2, 2, 3):
-        assert found.find([torch.ones(size)]) == f"compiled for [{size}]"
-    assert (found.compilations, found.hits) == (2, 3)
-    assert triggers == [None, "argument 0 became [3] (strides [1]), was [2] (strides [1])"]
-
-
 def test_strides_and_kinds_of_numbers_are_sizes_too() -> None:
-    found, triggers = specializer()
     x = torch.ones(2, 3)
-    for arguments in ([x, 1], [x.t().contiguous().t(), 1], [x, 1.0], [x, True], [x, 1]):
-        found.find(arguments)
-    assert (found.compilations, found.hits) == (4, 1)
-    assert triggers[1] == "argument 0 became [2, 3] (strides [1, 2]), was [2, 3] (strides [3, 1])"
+    calls = ([x, 1], [x.t().contiguous().t(), 1], [x, 1.0], [x, True])
+    found = {sizes_of(arguments) for arguments in calls}
+    assert len(found) == 4
+    assert sizes_of([torch.zeros(2, 3), 1]) in found
 
 
-def test_the_size_that_was_not_used_longest_goes_first() -> None:
-    found, _ = specializer()
-    for size in (*range(1, LIMIT + 1), 1, LIMIT + 1):
-        found.find([torch.ones(size)])
-    assert (found.compilations, found.hits) == (LIMIT + 1, 1)
-    found.find([torch.ones(1)])
-    assert found.hits == 2
-    found.find([torch.ones(2)])
-    assert found.compilations == LIMIT + 2
+def test_changes_in_words() -> None:
+    def sizes(*tensors: torch.Tensor) -> tuple[Any, ...]:
+        return sizes_of([*tensors, 5])
 
-
-def test_after_many_sizes_a_new_one_is_compiled_when_it_comes_again() -> None:
-    found, _ = specializer("PyTorch")
-    for size in range(1, EAGER + 1):
-        assert found.find([torch.ones(size)]).startswith("compiled")
-    assert found.find([torch.ones(100)]) == "PyTorch"
-    assert found.find([torch.ones(101)]) == "PyTorch"
-    assert found.find([torch.ones(100)]) == "compiled for [100]"
-    assert found.find([torch.ones(1)]) == "compiled for [1]"
-    assert (found.compilations, found.hits, found.uncompiled_calls) == (EAGER + 1, 1, 2)
-
-
-def test_threads_that_come_with_the_same_new_size_compile_once() -> None:
-    found, triggers = specializer()
-    threads = [threading.Thread(target=found.find, args=([torch.ones(7)],)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(triggers) == 1
-    assert found.hits == 7
-
-
-def test_a_failed_compilation_is_tried_again() -> None:
-    fails = [True]
-
-    def compile(arguments: list[Any], trigger: str | None) -> str:
-        if fails.pop():
-            raise ZeroDivisionError
-        return "compiled"
-
-    found = Specializer(compile)
-    with pytest.raises(ZeroDivisionError):
-        found.find([torch.ones(2)])
-    fails.append(False)
-    assert found.find([torch.ones(2)]) == "compiled"
+    x = torch.ones(2, 3)
+    assert changes(sizes(x), sizes(x.t().contiguous().t())) == (
+        "argument 0 became [2, 3] (strides [1, 2]), was [2, 3] (strides [3, 1])"
+    )
+    assert changes(sizes_of([1]), sizes_of([2])) == "argument 0 became 2, was 1"
+    assert changes(sizes(*[x] * 5), sizes(*[x[:1]] * 5)).endswith(" and 2 more")
 
 
 def data_dependent(x: torch.Tensor, k: int) -> Any:
@@ -125,7 +69,7 @@ def test_sizes_that_depend_on_data_in_one_graph(dynamic: bool) -> None:
 
 
 def test_many_data_dependent_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specialize, "EAGER", 3)
+    monkeypatch.setattr(variants, "EAGER", 3)
     run: Any
     with dynamo_config.patch(capture_dynamic_output_shape_ops=True):
         run = torch.compile(data_dependent, backend="pjrt", fullgraph=True)
@@ -139,7 +83,7 @@ def test_many_data_dependent_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_the_host_is_forbidden_every_size_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(specialize, "EAGER", 1)
+    monkeypatch.setattr(variants, "EAGER", 1)
     run = compiled(lambda x: x.sin() + x.shape[0])
     for size in range(3, 9):
         x = torch.randn(size)

@@ -23,7 +23,7 @@ from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.handles import defer
 from pjrt_bridge.torch_interop import compiled_graphs
-from pjrt_bridge.torch_interop.bind.shortcut import Shortcut
+from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from tests.plugins import require_dispatcher
 from tests.runtime.dispatch.launching import Fault, too_small
 from tests.torch_interop.helpers import assert_same, compiled
@@ -35,12 +35,12 @@ class Ways:
     """How calls went.
 
     Attributes:
-        shortcuts: made so far.
+        entrances: made so far.
         long: calls that did not take one of them.
     """
 
     def __init__(self) -> None:
-        self.shortcuts: list[Shortcut] = []
+        self.entrances: list[Entrance] = []
         self.long = 0
 
 
@@ -48,10 +48,10 @@ class Ways:
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
     require_dispatcher()
     found = Ways()
-    before = Shortcut.before
+    before = Entrance.before
 
-    def counting(self: Shortcut, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-        found.shortcuts.append(self)
+    def counting(self: Entrance, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        found.entrances.append(self)
 
         def counted(*values: Any) -> Any:
             found.long += 1
@@ -59,7 +59,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
 
         return before(self, counted)
 
-    monkeypatch.setattr(Shortcut, "before", counting)
+    monkeypatch.setattr(Entrance, "before", counting)
     return found
 
 
@@ -78,7 +78,7 @@ def test_all_calls_but_the_first_take_it(ways: Ways) -> None:
     for _ in range(6):
         x, y = torch.randn(5, 3), torch.randn(5, 3)
         assert_same(function(x, y), add(x, y))
-    assert len(ways.shortcuts) == 1
+    assert len(ways.entrances) == 1
     assert ways.long == 1
 
 
@@ -139,11 +139,11 @@ def test_what_needs_more_is_right_as_well(ways: Ways, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["writes", "views", "draws", "checks", "trained"])
-def test_what_needs_more_takes_no_shortcut(ways: Ways, name: str) -> None:
+def test_what_needs_more_takes_no_fast_path(ways: Ways, name: str) -> None:
     function, trained = not_taken()[name]
     with torch.set_grad_enabled(trained):
         compiled(function)(torch.randn(4, 4, requires_grad=trained))
-    assert ways.shortcuts == []
+    assert ways.entrances == []
 
 
 def test_sizes_that_a_call_brings_take_none(ways: Ways) -> None:
@@ -152,7 +152,7 @@ def test_sizes_that_a_call_brings_take_none(ways: Ways) -> None:
         x, y = torch.randn(size), torch.randn(size)
         assert_same(function(x, y), add(x, y))
     # Of the first size alone.
-    assert len(ways.shortcuts) == 1
+    assert len(ways.entrances) == 1
 
 
 def test_parameters_may_be_written_into_and_replaced(ways: Ways) -> None:
@@ -323,8 +323,8 @@ def test_other_errors_reach_the_user(ways: Ways, monkeypatch: pytest.MonkeyPatch
     x, y = torch.randn(64), torch.randn(64)
     for _ in range(5):
         function(x, y)
-    (shortcut,) = ways.shortcuts
-    entrance = shortcut._entrance
+    (fast_path,) = ways.entrances
+    entrance = fast_path._native
     with pytest.raises(IndexError):
         entrance(x)
     with pytest.raises(TypeError):

@@ -1,0 +1,101 @@
+"""What the execution core asks of a framework, and how a program's ends map to a graph's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pjrt_bridge.runtime import Buffer, Executable
+from pjrt_bridge.runtime.dispatch.plans import BoundParameter, Capsules, Framework
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.transfers.host import HostArray
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One of the values that a segment is given, handed back or updated."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A result of the program, by index."""
+
+    result: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """What is the same in every call: a number, None, a variable of the framework."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """How the parameters and results of a program map to a segment's values.
+
+    Attributes:
+        parameters: of the program; positions count the values that the program is given: those of
+            the segment that `takes` names, then those that `reads` gives.
+        results: of the program.
+        outputs: what each output of the segment is.
+        updates: what gets a new value, with the index of the result that it is.
+        takes: positions of the segment's values that the program is given; None: all of them.
+        reads: gives further values, read anew in each call.
+        pinned: positions of values that are expected to stay in the same memory between calls.
+    """
+
+    parameters: Sequence[BoundParameter]
+    results: Sequence[ValueSpec]
+    outputs: Sequence[Argument | Computed | Constant]
+    updates: Sequence[tuple[Argument | Constant, int]] = ()
+    takes: Sequence[int] | None = None
+    reads: Callable[[], list[Any]] | None = None
+    pinned: frozenset[int] = frozenset()
+
+    @property
+    def writes(self) -> bool:
+        """Whether the program writes into memory of its arguments."""
+        return any(parameter.written for parameter in self.parameters)
+
+
+class FrameworkAdapter(Protocol):
+    """A framework's tensors, as the execution core uses them."""
+
+    def exchange(self) -> Framework | Capsules | None:
+        """How the dispatcher in C reads and makes tensors; None: it cannot."""
+
+    def before_launch(self, executable: Executable) -> Callable[[], None] | None:
+        """What has to happen before each launch of a program; None: nothing."""
+
+    def snapshot(self, value: Any) -> Any:
+        """The same elements, in the memory in which they are now whatever becomes of the value."""
+
+    def address(self, value: Any) -> int:
+        """Where the first element lies in host memory."""
+
+    def version(self, value: Any) -> object:
+        """What changes when elements of a value change, for copies of it; None: that is unknown."""
+
+    def arranged(self, value: Any, spec: ValueSpec) -> Any:
+        """The value, lying in memory as the program takes it; copied where it lies differently.
+
+        Raises:
+            DataError: a value of another shape or element type.
+        """
+
+    def host_array(self, value: Any, spec: ValueSpec) -> HostArray:
+        """The memory of `arranged`, as the row-major array that the program takes.
+
+        Raises:
+            DataError: a value of another shape or element type.
+        """
+
+    def adopt(self, buffer: Buffer, spec: ValueSpec) -> Any:
+        """A tensor over a buffer's memory, or over a copy; waits for the values."""
+
+    def assign(self, target: Any, value: Any) -> None:
+        """Give a target of an update its new value, which the program may have written there."""

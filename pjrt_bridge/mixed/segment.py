@@ -1,0 +1,170 @@
+"""DeviceSegment: a part of a graph as one program, for any framework.
+
+Values cross as they are: a device segment hands on what the plugin gave, a host segment tensors,
+and each takes what it gets as its own kind, over the same memory where the plugin uses host memory.
+What the device fails to do in a call, the framework does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError, PjrtError
+from pjrt_bridge.mixed.adapter import Argument, Bindings, Computed, Constant, FrameworkAdapter
+from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, Execution, Runner
+from pjrt_bridge.mixed.fast_path import FastPath
+from pjrt_bridge.mixed.launchers import Launcher
+
+PATIENCE = 3
+"""Failures in a row after which a segment is not tried on the device again."""
+
+
+class DeviceSegment:
+    """A segment, or a whole graph, as one program.
+
+    Args:
+        launcher: starts the program.
+        bindings: what the program takes and gives.
+        adapter: of the values' framework.
+        host: the same in the framework, for when the device fails.
+        on_failure: told each failure of the device; raises it where the host is forbidden.
+        shares: results are read where they lie.
+
+    Attributes:
+        launcher: see above.
+        bindings: see above.
+        shares: see above.
+        result_bytes: of all results of the program.
+        is_plain: the outputs are the results of the program, and nothing else.
+        fast_path: told of calls that went well, and of those that failed; None: there is none.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        bindings: Bindings,
+        adapter: FrameworkAdapter,
+        host: Runner,
+        on_failure: Callable[[PjrtBridgeError], None],
+        *,
+        shares: bool,
+    ) -> None:
+        self.launcher = launcher
+        self.bindings = bindings
+        self.shares = shares
+        self.fast_path: FastPath | None = None
+        self._adapter = adapter
+        self._host = host
+        self._on_failure = on_failure
+        self._failures = 0
+        self._types = [spec.type for spec in bindings.results]
+        self._bytes = [spec.nbytes for spec in bindings.results]
+        self.result_bytes = sum(self._bytes)
+        self.is_plain = list(bindings.outputs) == [Computed(at) for at in range(len(self._bytes))]
+
+    def run(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
+        """The outputs, there, and all updates made.
+
+        Raises:
+            PjrtError: a program that writes into its arguments failed on the way.
+        """
+        if self._failures >= PATIENCE:
+            return self._host(values, call)
+        try:
+            launched = self.launcher.launch(values, call)
+            launched.finish()
+            results = launched.tensors()
+        except DEVICE_FAILURES as error:
+            self._failed(error)
+            if self.bindings.writes and not _came_before(error):
+                error.add_note(
+                    "The program may have begun to write into its arguments, so the host cannot "
+                    "compute it instead: tensors that it updates may hold old, new or partial "
+                    "values."
+                )
+                raise
+            return self._instead(values, call)
+        self._failures = 0
+        call.crossed(call.at, self.result_bytes, shared=self.shares)
+        if self.fast_path is not None:
+            self.fast_path.went_well(call)
+        for target, index in self.bindings.updates:
+            place = values[target.position] if isinstance(target, Argument) else target.value
+            self._adapter.assign(place, results[index])
+        return self._outputs(values, results)
+
+    def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
+        """The outputs, deferred; waits for nothing but updates.
+
+        Takes tensors, and what other segments have started.
+        """
+        if self.bindings.updates:
+            return self.run(values, call)
+        if self._failures >= PATIENCE:
+            return self._host(values, call)
+        try:
+            launched = self.launcher.launch(values, call)
+        except DEVICE_FAILURES as error:
+            self._failed(error)
+            return self._instead(values, call)
+        execution = Execution(self, values, launched, call)
+        call.began(execution)
+        results = [
+            DeferredValue(execution, index, output, type)
+            for index, (output, type) in enumerate(zip(launched.outputs, self._types, strict=True))
+        ]
+        return self._outputs(values, results)
+
+    def _outputs(self, values: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
+        if self.is_plain:
+            return results
+        return [_output(item, values, results) for item in self.bindings.outputs]
+
+    def count(self, index: int, at: int, call: CallRecord) -> None:
+        """Count a result that crosses to the host."""
+        call.crossed(at, self._bytes[index], shared=self.shares)
+
+    def succeeded(self) -> None:
+        """Note an execution that went well."""
+        self._failures = 0
+
+    def recover(
+        self, values: list[Any], call: CallRecord, error: PjrtBridgeError
+    ) -> Mapping[int, Any]:
+        """The program's results by index, from the framework, after the device failed."""
+        self._failed(error)
+        outputs = self._instead(values, call)
+        return {
+            item.result: value
+            for item, value in zip(self.bindings.outputs, outputs, strict=True)
+            if isinstance(item, Computed)
+        }
+
+    def _instead(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
+        # What the framework refuses too, such as a place out of range, is no fault of the device.
+        outputs = self._host(values, call)
+        self._failures += 1
+        return outputs
+
+    def _failed(self, error: PjrtBridgeError) -> None:
+        if self.fast_path is not None:
+            self.fast_path.close()
+        self._on_failure(error)
+
+
+def _came_before(error: PjrtBridgeError) -> bool:
+    """Whether a failure is that of a step before the execution.
+
+    An execution may fail after it has written: plugins run small programs inside the call.
+    """
+    return isinstance(error, PjrtError) and error.function == "Client_BufferFromHostBuffer"
+
+
+def _output(
+    item: Argument | Computed | Constant, values: Sequence[Any], results: Sequence[Any]
+) -> Any:
+    """An output of a segment, from its values and the results of its program."""
+    if isinstance(item, Computed):
+        return results[item.result]
+    return values[item.position] if isinstance(item, Argument) else item.value

@@ -1,0 +1,86 @@
+"""PyTorch's tensors, as the execution core uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from pjrt_bridge.runtime import Buffer, Executable
+from pjrt_bridge.runtime.dispatch.plans import Framework
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.transfers.host import HostArray
+from pjrt_bridge.torch_interop.bind import threads
+from pjrt_bridge.torch_interop.compat import resizing
+from pjrt_bridge.torch_interop.tensors import adopt, in_memory
+
+
+class TorchAdapter:
+    """See `pjrt_bridge.mixed.adapter.FrameworkAdapter`."""
+
+    def exchange(self) -> Framework | None:
+        """How torch's tensors are read and made in C; None for a torch that does not offer it."""
+        found = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+        if found is None:
+            return None
+        places = resizing.places()
+        # A storage stays when its tensor is given other memory.
+        return Framework(
+            found,
+            torch.Tensor,
+            torch.Tensor.is_neg,
+            torch.Tensor.untyped_storage,
+            None if places is None else places.numbers,
+        )
+
+    def before_launch(self, executable: Executable) -> Callable[[], None] | None:
+        """Programs of a millisecond or more get the cores that PyTorch's threads wait on."""
+        return threads.send_away if threads.are_in_the_way(executable) else None
+
+    def snapshot(self, value: torch.Tensor) -> torch.Tensor:
+        """A tensor over the memory in which the value is now."""
+        return value.detach()
+
+    def address(self, value: torch.Tensor) -> int:
+        """Where the first element lies."""
+        return value.data_ptr()
+
+    def version(self, value: torch.Tensor) -> object:
+        """What every in-place operation moves, except those on `tensor.data`.
+
+        None for tensors of inference mode, which count no versions.
+        """
+        return None if value.is_inference() else (value.data_ptr(), value._version)
+
+    def arranged(self, value: torch.Tensor, spec: ValueSpec) -> torch.Tensor:
+        """The tensor, lying in memory as the program takes it; copied where it lies differently.
+
+        Raises:
+            DataError: a tensor of another shape.
+        """
+        dense = in_memory(value, spec)
+        return dense if spec.inverse is None else dense.permute(spec.inverse)
+
+    def host_array(self, value: torch.Tensor, spec: ValueSpec) -> HostArray:
+        """The memory of `arranged`, as the row-major array that the program takes.
+
+        Raises:
+            DataError: a tensor of another shape.
+        """
+        dense, type = in_memory(value, spec), spec.memory
+        return HostArray(dense.data_ptr(), type.dtype, type.shape, None, dense)
+
+    def adopt(self, buffer: Buffer, spec: ValueSpec) -> torch.Tensor:
+        """A tensor over a buffer's memory, or over a copy; waits for the values."""
+        return adopt(buffer, spec)
+
+    def assign(self, target: torch.Tensor, value: torch.Tensor) -> None:
+        """Give an argument its new value, which the program may have written there already."""
+        if target.data_ptr() != value.data_ptr():
+            with torch.no_grad():
+                target.copy_(value)
+        elif not target.is_inference():
+            torch.autograd.graph.increment_version(target)
+
+
+ADAPTER = TorchAdapter()

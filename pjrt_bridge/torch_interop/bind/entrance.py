@@ -1,0 +1,129 @@
+"""The fast path of a compiled graph: from Dynamo's code into the dispatcher.
+
+It goes past AOTAutograd's wrapper and the bridge's own bookkeeping. The first calls find out which
+arguments stay in the same memory; these are pinned as parameters are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pjrt_bridge import timeline
+from pjrt_bridge.errors import DEVICE_FAILURES
+from pjrt_bridge.mixed.execution import CallRecord
+from pjrt_bridge.mixed.fast_path import FastPath
+from pjrt_bridge.mixed.launchers import DispatchLauncher
+from pjrt_bridge.mixed.segment import DeviceSegment
+from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime.ownership import callbacks
+from pjrt_bridge.runtime.ownership.handles import left_behind, tidy
+
+_QUIET = (timeline.lookers, callbacks.threads, *left_behind)
+"""While all of these are empty, a call concerns nobody but the dispatcher."""
+
+_SMALL = 1 << 16
+"""Bytes of an argument that may be pinned though it is no parameter; a view keeps its memory."""
+
+
+class Entrance(FastPath):
+    """The fast path that Dynamo's code calls.
+
+    Args:
+        launcher: of the program.
+        result_bytes: of all its results.
+    """
+
+    def __init__(self, launcher: DispatchLauncher, result_bytes: int) -> None:
+        super().__init__(launcher, result_bytes)
+        self._parts: Any = None
+        self._watches = True
+        self._addresses: Mapping[int, int] | None = None
+        self._native: Any = None
+
+    @staticmethod
+    def of(segment: DeviceSegment) -> Entrance | None:
+        """The fast path of a program that gives new tensors; None of any other."""
+        launcher = segment.launcher
+        if not segment.is_plain or not isinstance(launcher, DispatchLauncher):
+            return None
+        return Entrance(launcher, segment.result_bytes)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next call may come this way."""
+        return self._parts is not None
+
+    def went_well(self, call: CallRecord) -> None:
+        """A call on the usual path went well: the next one may come this way.
+
+        Values that had to be rearranged may hold other numbers than their memory does (PyTorch
+        negates lazily), which the dispatcher does not look at.
+        """
+        pinned = self._launcher.pinned.dispatched
+        if pinned is not None and not call.rearranged:
+            self._parts = pinned.parts
+        self._update(taken=False)
+
+    def close(self) -> None:
+        """The next call takes the usual path."""
+        self._parts = None
+        self._update()
+
+    def _update(self, *, taken: bool | None = None) -> None:
+        if self._native is not None:
+            self._native.kept = None if self._watches else self._parts
+            if taken is not None:
+                self._native.taken = taken
+
+    def last(self) -> CallRecord | None:
+        """The last call, if it came this way."""
+        self.taken = self._native is not None and bool(self._native.taken)
+        return super().last()
+
+    def before(self, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """What Dynamo's code calls: the fast path, and where it is closed the usual path."""
+        plan = self._launcher.plan
+
+        def attentive(*values: Any) -> Any:
+            parts = self._parts
+            if parts is not None and not timeline.lookers and not callbacks.threads:
+                tidy()
+                try:
+                    results = plan.call(values, parts)
+                except DEVICE_FAILURES:
+                    results = None
+                if results is None:
+                    return refused(*values)
+                self._native.taken = True
+                if self._watches:
+                    self._watch(values)
+                return results
+            return otherwise(*values)
+
+        def refused(*values: Any) -> Any:
+            # Nothing was written: the usual path meets a failure again, and knows what to do.
+            self.close()
+            return otherwise(*values)
+
+        assert native.module is not None
+        self._native = native.module.Entrance(plan, _QUIET, DEVICE_FAILURES, attentive, refused)
+        self._update()
+        return self._native  # type: ignore[no-any-return]
+
+    def _watch(self, values: Sequence[Any]) -> None:
+        """Find out, in two calls, which arguments stay in the same memory."""
+        before = self._addresses
+        self._addresses = {
+            parameter.position: values[parameter.position].data_ptr()
+            for parameter in self._launcher.parameters
+            if parameter.position is not None and parameter.spec.nbytes <= _SMALL
+        }
+        if before is None:
+            return
+        self._watches = False
+        staying = dict(before.items() & self._addresses.items())
+        if staying:
+            self.pinned_bytes = self._launcher.pinned.add(staying, values)
+            self.went_well(CallRecord(1))
+        self._update()

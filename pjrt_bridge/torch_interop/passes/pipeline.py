@@ -1,0 +1,179 @@
+"""The passes over ATen graphs, in one ordered list, for the backend and for exported models.
+
+A pass changes a graph in place, or gives another graph of the same arguments and results, or a
+`Step`: another graph, with what happens to the arguments of each call before it (the prologue) and
+to its results after it (the epilogue).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.nodes import split_products
+from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
+from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases
+from pjrt_bridge.torch_interop.passes.data_checks import check_data
+from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
+from pjrt_bridge.torch_interop.passes.functionalize_rng import (
+    DrawnKeys,
+    functionalize_rng,
+    lift_keys,
+)
+from pjrt_bridge.torch_interop.passes.layouts import Orders
+from pjrt_bridge.torch_interop.passes.lift_scalars import lift_scalars
+
+
+class Step(Protocol):
+    """A graph that a pass made of another, and what leads from calls of that to calls of it."""
+
+    @property
+    def module(self) -> fx.GraphModule:
+        """The graph."""
+
+    def prologue(self, arguments: list[Any]) -> Any:
+        """Change the arguments of a call, in place; what the epilogue needs to know."""
+
+    def epilogue(self, state: Any, outputs: list[Any]) -> list[Any]:
+        """The results of the graph before, from those of this graph."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the passes are told.
+
+    Attributes:
+        kind: of the graph: `"inference"`, `"forward"`, `"backward"` or `"exported"`.
+        returned: what AOTAutograd promises of the results; None of an exported model.
+        orders: the layouts that the user asks for, if any.
+        keeps: says of a random operator's name that PyTorch runs it.
+        check_indices: check positions and integer divisors.
+    """
+
+    kind: str
+    returned: compat.Returned | None = None
+    orders: Orders | None = None
+    keeps: Callable[[str], bool] = lambda name: False
+    check_indices: bool = False
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A graph that passes rewrote.
+
+    Attributes:
+        module: the graph.
+        steps: what leads from calls of the original graph to calls of it, in order.
+    """
+
+    module: fx.GraphModule
+    steps: tuple[Step, ...] = ()
+
+    def call(self, run: Callable[[list[Any]], Sequence[Any]], arguments: list[Any]) -> list[Any]:
+        """The results of the original graph; `run` is given the arguments of the rewritten one."""
+        states = [step.prologue(arguments) for step in self.steps]
+        outputs = list(run(arguments))
+        for step, state in zip(reversed(self.steps), reversed(states), strict=True):
+            outputs = step.epilogue(state, outputs)
+        return outputs
+
+
+# -- the list --------------------------------------------------------------------------------------
+
+
+def _lay_out_results(module: fx.GraphModule, context: Context) -> None:
+    if context.orders is not None and context.kind != "backward":
+        context.orders.lay_out_results(module.graph)
+
+
+def _functionalize_rng(module: fx.GraphModule, context: Context) -> Step | None:
+    # The joint graph of a training step got its keys before it was divided.
+    if context.kind in ("inference", "exported"):
+        functionalize_rng(module.graph, context.keeps)
+    count = lift_keys(module.graph)
+    if not count:
+        return None
+    module.recompile()
+    return DrawnKeys(module, count)
+
+
+def _split_products(module: fx.GraphModule, context: Context) -> None:
+    split_products(module.graph)
+
+
+def _lift_scalars(module: fx.GraphModule, context: Context) -> Step | None:
+    return lift_scalars(module)
+
+
+def _resolve_aliases(module: fx.GraphModule, context: Context) -> Step | None:
+    assert context.returned is not None
+    return resolve_aliases(module, context.returned)
+
+
+def _check_data(module: fx.GraphModule, context: Context) -> fx.GraphModule | None:
+    # A backward graph computes with the positions of its forward graph.
+    if context.kind == "backward":
+        return None
+    return check_data(module, indices=context.check_indices)
+
+
+def _find_gaps(module: fx.GraphModule, context: Context) -> Step | None:
+    return find_gaps(module)
+
+
+def _defer_assertions(module: fx.GraphModule, context: Context) -> Step | None:
+    return defer_assertions(module)
+
+
+class Pass(NamedTuple):
+    """A pass, and where it is applied.
+
+    Attributes:
+        apply: changes a graph in place and gives None, or gives another graph of the same
+            arguments and results, or a step.
+        sized: to graphs of known sizes; others come before sizes are put in.
+        exports: also to graphs of exported models. Those have no numbers that change, and their
+            results share no memory; `exporting/assertions.py` makes assertions part of the model.
+    """
+
+    apply: Callable[[fx.GraphModule, Context], Step | fx.GraphModule | None]
+    sized: bool
+    exports: bool
+
+
+PASSES = (
+    Pass(_lay_out_results, sized=False, exports=False),
+    Pass(_functionalize_rng, sized=False, exports=True),
+    Pass(_split_products, sized=False, exports=True),
+    Pass(_lift_scalars, sized=False, exports=False),
+    Pass(_resolve_aliases, sized=False, exports=False),
+    # Here the sizes of a call are padded (`padding/`) and put in (`concrete.py`).
+    Pass(_check_data, sized=True, exports=True),
+    Pass(_find_gaps, sized=True, exports=False),
+    Pass(_defer_assertions, sized=True, exports=False),
+)
+"""In this order."""
+
+
+def rewrite(module: fx.GraphModule, context: Context, *, sized: bool) -> Rewritten:
+    """Apply the passes.
+
+    Args:
+        module: a functional graph; may be changed in place.
+        context: what the passes are told.
+        sized: apply those for graphs of known sizes; otherwise those that come before.
+    """
+    steps: list[Step] = []
+    for one in PASSES:
+        if one.sized == sized and (one.exports or context.kind != "exported"):
+            made = one.apply(module, context)
+            if isinstance(made, fx.GraphModule):
+                module = made
+            elif made is not None:
+                module = made.module
+                steps.append(made)
+    return Rewritten(module, tuple(steps))

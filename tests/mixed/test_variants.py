@@ -1,0 +1,127 @@
+"""Variants are compiled once each, in a bounded cache, and nothing waits without need."""
+
+import threading
+from collections.abc import Hashable
+
+import pytest
+
+from pjrt_bridge.mixed.variants import EAGER, LIMIT, VariantCache
+
+
+class Compiler:
+    """Compiles keys, and notes what for."""
+
+    def __init__(self, uncompiled: str | None = None) -> None:
+        self.cache: VariantCache[str] = VariantCache(uncompiled)
+        self.compiled: list[tuple[Hashable, Hashable | None]] = []
+
+    def find(self, key: Hashable) -> str:
+        def compile(last: Hashable | None) -> str:
+            self.compiled.append((key, last))
+            return f"compiled for {key}"
+
+        return self.cache.find(key, compile)
+
+
+def test_each_is_compiled_once_and_told_what_came_before() -> None:
+    compiler = Compiler()
+    for key in (2, 3, 2, 2, 3):
+        assert compiler.find(key) == f"compiled for {key}"
+    assert compiler.compiled == [(2, None), (3, 2)]
+    assert len(compiler.cache) == 2
+
+
+def test_the_one_that_was_not_used_longest_goes_first() -> None:
+    compiler = Compiler()
+    for key in (*range(LIMIT), 0, LIMIT):
+        compiler.find(key)
+    assert len(compiler.compiled) == LIMIT + 1
+    assert len(compiler.cache) == LIMIT
+    compiler.find(0)
+    assert len(compiler.compiled) == LIMIT + 1
+    compiler.find(1)
+    assert compiler.compiled[-1] == (1, LIMIT)
+
+
+def test_after_many_a_new_one_is_compiled_when_it_comes_again() -> None:
+    compiler = Compiler("host")
+    for key in range(EAGER):
+        assert compiler.find(key) == f"compiled for {key}"
+    assert compiler.find(100) == compiler.find(101) == "host"
+    assert compiler.find(100) == "compiled for 100"
+    assert compiler.find(0) == "compiled for 0"
+    assert len(compiler.compiled) == EAGER + 1
+
+
+def test_threads_that_need_the_same_compile_once() -> None:
+    compiler = Compiler()
+    threads = [threading.Thread(target=compiler.find, args=(7,)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert compiler.compiled == [(7, None)]
+
+
+def test_nothing_waits_while_something_else_compiles() -> None:
+    cache: VariantCache[str] = VariantCache()
+    cache.find("known", lambda _: "known")
+    compiling, done = threading.Event(), threading.Event()
+
+    def slow(_: Hashable | None) -> str:
+        compiling.set()
+        assert done.wait(30)
+        return "slow"
+
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(cache.find("slow", slow)))
+    thread.start()
+    assert compiling.wait(30)
+    # Both while the other one compiles.
+    assert cache.find("known", lambda _: pytest.fail("it is compiled")) == "known"
+    assert cache.find("new", lambda _: "new") == "new"
+    assert found == []
+    done.set()
+    thread.join()
+    assert found == ["slow"]
+
+
+def test_a_failed_compilation_is_tried_again() -> None:
+    cache: VariantCache[str] = VariantCache()
+
+    def fails(_: Hashable | None) -> str:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        cache.find(2, fails)
+    assert len(cache) == 0
+    assert cache.find(2, lambda _: "compiled") == "compiled"
+    assert cache.find(2, fails) == "compiled"
+
+
+def test_who_waited_for_a_compilation_that_failed_compiles() -> None:
+    cache: VariantCache[str] = VariantCache()
+    compiling, fail = threading.Event(), threading.Event()
+
+    def fails(_: Hashable | None) -> str:
+        compiling.set()
+        assert fail.wait(30)
+        raise ZeroDivisionError
+
+    def first() -> None:
+        with pytest.raises(ZeroDivisionError):
+            cache.find(2, fails)
+
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=first),
+        threading.Thread(target=lambda: found.append(cache.find(2, lambda _: "second"))),
+    ]
+    threads[0].start()
+    assert compiling.wait(30)
+    threads[1].start()
+    fail.set()
+    for thread in threads:
+        thread.join()
+    assert found == ["second"]
+    assert cache.find(2, lambda _: pytest.fail("it is compiled")) == "second"
