@@ -29,7 +29,7 @@ def _segments(one: Specialization) -> tuple[SegmentReport, ...]:
         SegmentReport(
             placement="device" if part.on_device else "host",
             operators=part.operators,
-            obstacles=part.obstacles,
+            fallback_reasons=part.fallback_reasons,
             reads=tuple(sorted({maker[value] for value in part.inputs if value in maker})),
             takes_arguments=any(value in arguments for value in part.inputs),
             gives_results=not set(one.program.results).isdisjoint(part.outputs),

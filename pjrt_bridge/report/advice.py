@@ -46,7 +46,7 @@ def advise(report: Report) -> list[str]:
     graphs = [graph for graph in ran if graph.within is None]
     found = [
         *_failures(ran),
-        *_obstacles(graphs, _SENTENCES[report.framework]),
+        *_fallback_reasons(graphs, _SENTENCES[report.framework]),
         *_copies(graphs),
         *_recompilations(report),
         *(_tiny_segments(graphs) if report.framework == "torch" else ()),
@@ -56,7 +56,7 @@ def advise(report: Report) -> list[str]:
 
 
 _Sentences = Mapping[Kind, Callable[[str], str]]
-"""For each kind of obstacle what to do about operators that are described."""
+"""For each kind of fallback_reason what to do about operators that are described."""
 _Advice = Iterator[tuple[float, str]]
 """Sentences, each with the seconds of a call that it is about."""
 
@@ -64,7 +64,7 @@ _Advice = Iterator[tuple[float, str]]
 def _failures(graphs: Iterable[GraphReport]) -> _Advice:
     reasons: Counter[tuple[str, str]] = Counter()
     for graph in graphs:
-        for found in graph.obstacles:
+        for found in graph.fallback_reasons:
             if found.kind == "failed":
                 about = f"{found.operator}: {found.reason}" if found.operator else found.reason
                 reasons[wording.printable(graph.plugin), wording.clip(about, _LONGEST)] += 1
@@ -85,14 +85,14 @@ def _failures(graphs: Iterable[GraphReport]) -> _Advice:
 
 @dataclass
 class _Culprit:
-    """An operator with obstacles of one kind."""
+    """An operator with fallback_reasons of one kind."""
 
     count: int = 0
     reasons: dict[str, None] = field(default_factory=dict)
     source: str | None = None
 
 
-def _obstacles(graphs: Collection[GraphReport], sentences: _Sentences) -> _Advice:
+def _fallback_reasons(graphs: Collection[GraphReport], sentences: _Sentences) -> _Advice:
     before = _segments_without(graphs)
     for kind, say in sentences.items():
         culprits = _culprits(graphs, kind)
@@ -113,7 +113,7 @@ def _culprits(graphs: Iterable[GraphReport], kind: Kind) -> dict[str, _Culprit]:
     culprits: dict[str, _Culprit] = {}
     for segment in (part for graph in graphs for part in graph.segments):
         if segment.placement == "host":
-            here = [found for found in segment.obstacles if found.kind == kind]
+            here = [found for found in segment.fallback_reasons if found.kind == kind]
             for found in here:
                 culprit = culprits.setdefault(found.operator, _Culprit())
                 culprit.reasons[found.reason] = None
@@ -126,14 +126,16 @@ def _culprits(graphs: Iterable[GraphReport], kind: Kind) -> dict[str, _Culprit]:
 def _segments_without(
     graphs: Iterable[GraphReport], kind: Kind | None = None, operators: Collection[str] = ()
 ) -> int:
-    """How many segments there were if the obstacles of one kind to these operators were gone.
+    """How many segments there were if the fallback_reasons of one kind to these operators were gone.
 
     At most: neighbours in running order can always be joined, others perhaps as well. Only a
-    segment in which other obstacles stay may itself divide, which cannot be known from here.
+    segment in which other fallback_reasons stay may itself divide, which cannot be known from here.
     """
 
     def on_device(segment: SegmentReport) -> bool:
-        gone = [found.kind == kind and found.operator in operators for found in segment.obstacles]
+        gone = [
+            found.kind == kind and found.operator in operators for found in segment.fallback_reasons
+        ]
         return segment.placement == "device" or (len(gone) > 0 and all(gone))
 
     return sum(_changes(map(on_device, graph.segments)) for graph in graphs)

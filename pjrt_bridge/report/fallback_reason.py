@@ -18,7 +18,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class FallbackReason:
     """Why an operator, or a whole segment, runs on the host.
 
     Attributes:
@@ -39,8 +39,8 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
-class Unasked:
-    """Obstacles that nobody asked for: what a warning or an error tells of them.
+class UnintendedFallback:
+    """FallbackReasons that nobody asked for: what a warning or an error tells of them.
 
     Attributes:
         operators: how many of them concern an operator.
@@ -51,16 +51,22 @@ class Unasked:
     shown: str
 
     @staticmethod
-    def among(obstacles: Iterable[Obstacle]) -> Unasked | None:
+    def among(fallback_reasons: Iterable[FallbackReason]) -> UnintendedFallback | None:
         """Those that are neither the user's wish nor a measured choice; None where none is."""
-        unasked = [obstacle for obstacle in obstacles if obstacle.kind not in _INTENDED]
-        if not unasked:
+        unintended = [
+            fallback_reason
+            for fallback_reason in fallback_reasons
+            if fallback_reason.kind not in _INTENDED
+        ]
+        if not unintended:
             return None
-        distinct = list(dict.fromkeys(map(str, unasked)))
+        distinct = list(dict.fromkeys(map(str, unintended)))
         shown = "; ".join(distinct[:_SHOWN])
         if distinct[_SHOWN:]:
             shown += f"; and {len(distinct) - _SHOWN} more"
-        return Unasked(sum(bool(obstacle.operator) for obstacle in unasked), shown)
+        return UnintendedFallback(
+            sum(bool(fallback_reason.operator) for fallback_reason in unintended), shown
+        )
 
     def of(self, whole: str, noun: str) -> str:
         """What they concern: so many operators (`noun`) of a whole, or the whole."""

@@ -221,7 +221,7 @@ def _drawn(segment: SegmentReport, number: int, box: _Box, anchor: str) -> str:
     title = [
         f"Segment {number} on the {segment.placement}",
         *operators,
-        *(f"- {wording.clip(str(found), 300)}" for found in segment.obstacles),
+        *(f"- {wording.clip(str(found), 300)}" for found in segment.fallback_reasons),
     ]
     time = "" if segment.run_seconds is None else wording.duration(segment.run_seconds)
     total = wording.plural(sum(segment.operators.values()), "operator")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pjrt_bridge.report.advice import Framework, advise
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +26,7 @@ class SegmentReport:
     Attributes:
         placement: where.
         operators: how often each operator occurs.
-        obstacles: why it is on the host; for a device segment what failed and was recovered.
+        fallback_reasons: why it is on the host; for a device segment what failed and was recovered.
         reads: indices of segments of this graph whose results it takes.
         takes_arguments: whether it reads arguments of the graph.
         gives_results: whether the caller gets results of it.
@@ -39,7 +39,7 @@ class SegmentReport:
 
     placement: Literal["device", "host"]
     operators: Mapping[str, int]
-    obstacles: tuple[Obstacle, ...] = ()
+    fallback_reasons: tuple[FallbackReason, ...] = ()
     reads: tuple[int, ...] = ()
     takes_arguments: bool = False
     gives_results: bool = False
@@ -87,9 +87,9 @@ class GraphReport:
         return sum(sum(segment.operators.values()) for segment in self.segments)
 
     @property
-    def obstacles(self) -> tuple[Obstacle, ...]:
+    def fallback_reasons(self) -> tuple[FallbackReason, ...]:
         """Why parts of it run on the host."""
-        return tuple(found for segment in self.segments for found in segment.obstacles)
+        return tuple(found for segment in self.segments for found in segment.fallback_reasons)
 
     @property
     def compile_seconds(self) -> float:

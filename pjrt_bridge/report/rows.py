@@ -78,7 +78,7 @@ def short_rows(graph: GraphReport) -> list[Row]:
         return single_rows(graph)
     groups: dict[object, list[int]] = {}
     for number, segment in enumerate(graph.segments):
-        reasons = frozenset((found.operator, found.reason) for found in segment.obstacles)
+        reasons = frozenset((found.operator, found.reason) for found in segment.fallback_reasons)
         groups.setdefault((segment.placement, reasons), []).append(number)
     ordered = sorted(groups.values(), key=len, reverse=True)
     rest: dict[str, list[int]] = {}
@@ -113,7 +113,7 @@ def _reasons(segments: Iterable[SegmentReport], operators: Mapping[str, int]) ->
     sources: dict[tuple[str, str, Kind], dict[str, None]] = {}
     seen: Counter[tuple[str, str, Kind]] = Counter()
     for segment in segments:
-        for found in segment.obstacles:
+        for found in segment.fallback_reasons:
             key = (found.operator, found.reason, found.kind)
             seen[key] += 1
             places = sources.setdefault(key, {})

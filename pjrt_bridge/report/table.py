@@ -62,9 +62,9 @@ def renderable(report: Report) -> RenderableType:
 
 
 def _graphs(report: Report) -> list[RenderableType]:
-    """The graphs that ran, each with its table; where there are many, those with obstacles."""
+    """The graphs that ran, each with its table; where there are many, those with fallback_reasons."""
     ran = [graph for graph in report.graphs if graph.ran]
-    ordered = sorted(range(len(ran)), key=lambda number: not ran[number].obstacles)
+    ordered = sorted(range(len(ran)), key=lambda number: not ran[number].fallback_reasons)
     parts: list[RenderableType] = []
     for number in sorted(ordered[:_GRAPHS]):
         graph = ran[number]
@@ -92,7 +92,9 @@ def _summary(what: str, graphs: Sequence[GraphReport]) -> Text:
     segments = sum(len(graph.segments) for graph in graphs)
     on_device = sum(graph.on_device for graph in graphs)
     operators = {name for graph in graphs for part in graph.segments for name in part.operators}
-    reasons = {(found.operator, found.reason) for graph in graphs for found in graph.obstacles}
+    reasons = {
+        (found.operator, found.reason) for graph in graphs for found in graph.fallback_reasons
+    }
     seconds = wording.duration(sum(graph.compile_seconds for graph in graphs))
     return Text(
         f"+{wording.plural(len(graphs), 'more graph')}{what}, compiled in"

@@ -121,8 +121,8 @@ def test_a_page_shows_everything(report: Report) -> None:
         lines += [graph.name, graph.kind, graph.plugin, graph.trigger or ""]
     for part in segments(report):
         lines += part.operators
-        for obstacle in part.obstacles:
-            lines += [obstacle.operator, obstacle.reason, obstacle.source or ""]
+        for reason in part.fallback_reasons:
+            lines += [reason.operator, reason.reason, reason.source or ""]
     for line in lines:
         assert wording.printable(line) in shown
 

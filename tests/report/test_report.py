@@ -20,7 +20,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from pjrt_bridge.report import wording
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
 from pjrt_bridge.report.rows import short_rows, single_rows
 from pjrt_bridge.report.table import text
@@ -38,8 +38,8 @@ SAMPLES: list[Callable[[], Report]] = [
 
 def from_json(content: dict[str, Any]) -> Report:
     def segment(data: dict[str, Any]) -> SegmentReport:
-        obstacles = tuple(Obstacle(**found) for found in data["obstacles"])
-        return SegmentReport(**{**data, "obstacles": obstacles, "reads": tuple(data["reads"])})
+        reasons = tuple(FallbackReason(**found) for found in data["fallback_reasons"])
+        return SegmentReport(**{**data, "fallback_reasons": reasons, "reads": tuple(data["reads"])})
 
     graphs = tuple(
         GraphReport(**{**data, "segments": tuple(map(segment, data["segments"]))})
@@ -166,11 +166,11 @@ def test_what_is_not_shown_is_counted(report: Report) -> None:
 
 
 def test_what_is_too_much_for_a_row() -> None:
-    obstacles = tuple(
-        Obstacle(f"op{index % 7}", f"because {index}", "refused", f"m.py:{index % 5}")
+    reasons = tuple(
+        FallbackReason(f"op{index % 7}", f"because {index}", "refused", f"m.py:{index % 5}")
         for index in range(9)
     )
-    host = SegmentReport("host", {f"op{index}": 1 for index in range(7)}, obstacles)
+    host = SegmentReport("host", {f"op{index}": 1 for index in range(7)}, reasons)
     device = SegmentReport("device", {f"on{index}": 1 for index in range(9)})
     report = Report("model", (GraphReport("g", "inference", "cpu", (device, host)),))
     shown = str(report)
@@ -180,7 +180,7 @@ def test_what_is_too_much_for_a_row() -> None:
     assert "+6 more reasons, of 6 operators in 5 lines" in shown
 
 
-def test_of_many_graphs_those_with_obstacles_are_shown() -> None:
+def test_of_many_graphs_those_with_fallback_reasons_are_shown() -> None:
     (graph,) = reports.joined().graphs
     (fine,) = reports.happy().graphs
     report = Report("model", (*[fine] * 9, graph, *[fine] * 2))
@@ -196,11 +196,11 @@ def operators(graph: GraphReport) -> set[str]:
 
 
 def reasons(graph: GraphReport) -> set[str]:
-    return {wording.printable(found.reason) for found in graph.obstacles}
+    return {wording.printable(found.reason) for found in graph.fallback_reasons}
 
 
 def sources(graph: GraphReport) -> set[str]:
-    return {wording.printable(found.source) for found in graph.obstacles if found.source}
+    return {wording.printable(found.source) for found in graph.fallback_reasons if found.source}
 
 
 @settings(max_examples=50)
@@ -220,7 +220,7 @@ def test_rows_hold_every_segment_once(graph: GraphReport) -> None:
         assert +counts == sum((Counter(s.operators) for s in graph.segments), Counter())
         kept = {(r.operator, r.text, r.kind, s) for row in rows for r in row.reasons
                 for s in r.sources or [None]}  # fmt: skip
-        for found in graph.obstacles:
+        for found in graph.fallback_reasons:
             key = (found.operator, found.reason, found.kind)
             assert (*key, found.source or None) in kept or any(other[:3] == key for other in kept)
             assert not found.source or (*key, found.source) in kept

@@ -106,7 +106,7 @@ def test_the_report_tells_where_and_why(tmp_path: Path) -> None:
     (graph,) = report.graphs
     assert [segment.reads for segment in graph.segments] == [(), (0,), (1,), (2,)]
     assert graph.segments[0].operators["aten.addmm.default"] == 1
-    (found,) = {obstacle for obstacle in graph.obstacles if "nonzero" in obstacle.operator}
+    (found,) = {reason for reason in graph.fallback_reasons if "nonzero" in reason.operator}
     assert found.kind == "data"
     assert found.source is not None
     assert found.source.startswith(f"{__file__}:")
