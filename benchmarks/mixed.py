@@ -306,8 +306,8 @@ def model_figure(rounds: int) -> Figure:
         )
     milli = {name: seconds * 1e3 for name, seconds in times.medians.items()}
     return Figure(
-        f"a GPT-2 of 12 layers with {len(report.fallback_reasons)} of {report.operations} operators on "
-        "the host, in units of its parts",
+        f"a GPT-2 of 12 layers with {len(report.fallback_reasons)} of {report.operations} "
+        "operators on the host, in units of its parts",
         milli["mixed"] / (milli["device"] + milli["host"]),
         1.15,
         "x",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pjrt_bridge.exported.parts import SplitProgram
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
-from pjrt_bridge.report.wording import EXPORTED
+from pjrt_bridge.report.data import EXPORTED, GraphReport, SegmentReport
+from pjrt_bridge.report.report import Report
 
 PLUGIN = "the device"
 """What stands for a plugin's name: an exported model is for any."""

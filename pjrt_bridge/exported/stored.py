@@ -148,10 +148,11 @@ def _part(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> Part:
                 f"{folder / FILE}: part {runs.name!r}: found {counts[0]} inputs and {counts[1]} "
                 f"outputs, needed {needed[0]} and {needed[1]}"
             )
+    reasons = data["fallback_reasons" if manifest.format > 2 else "obstacles"]
     return Part(
         runs,
         tuple(data["inputs"]),
         tuple(data["outputs"]),
         data["operators"],
-        tuple(FallbackReason(**reason) for reason in data["fallback_reasons"]),
+        tuple(FallbackReason(**reason) for reason in reasons),
     )

@@ -14,8 +14,8 @@ from typing import Literal
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.mixed.program import Call
+from pjrt_bridge.report.data import GraphReport, SegmentReport
 from pjrt_bridge.report.fallback_reason import FallbackReason
-from pjrt_bridge.report.report import GraphReport, SegmentReport
 
 
 @dataclass(eq=False)

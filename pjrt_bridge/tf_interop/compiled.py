@@ -220,19 +220,19 @@ class Compiled:
         self._object("a segment of the function", segment.fallback_reasons[-1:])
 
     def _object(self, what: str, reasons: Iterable[FallbackReason]) -> None:
-        """Raise where the host is forbidden, else warn once of each thing nobody asked for."""
-        unintended = UnintendedFallback.among(reasons)
-        if unintended is None:
+        """Raise where the host is forbidden, else warn once of each unintended fallback."""
+        found = UnintendedFallback.among(reasons)
+        if found is None:
             return
         name = self._captured.name
         if self._settings.fallback == "error":
             raise FallbackForbidden(
-                f"function {name!r} cannot run on plugin {self._plugin!r}: {unintended.shown}. Change "
+                f"function {name!r} cannot run on plugin {self._plugin!r}: {found.shown}. Change "
                 'the function there, or allow the host with fallback="host"'
             )
         LEDGER.warn_once(
-            f"plugin {self._plugin!r} does not run {unintended.of(what, 'operation')} {name!r}, "
-            f"TensorFlow does: {unintended.shown}"
+            f"plugin {self._plugin!r} does not run {found.affected(what, 'operation')} {name!r}, "
+            f"TensorFlow does: {found.shown}"
         )
 
 

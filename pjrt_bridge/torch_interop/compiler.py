@@ -335,18 +335,18 @@ class Compiler:
     # -- what the host has to do -------------------------------------------------------------------
 
     def _object(self, record: GraphRecord, what: str, reasons: Iterable[FallbackReason]) -> None:
-        """Raise where the host is forbidden, else warn once of each thing nobody asked for."""
-        unintended = UnintendedFallback.among(reasons)
-        if unintended is None:
+        """Raise where the host is forbidden, else warn once of each unintended fallback."""
+        found = UnintendedFallback.among(reasons)
+        if found is None:
             return
         if self._options.fallback == "error":
             raise FallbackForbidden(
-                f"the {record.kind} graph cannot run on plugin {self._plugin!r}: {unintended.shown}. "
+                f"the {record.kind} graph cannot run on plugin {self._plugin!r}: {found.shown}. "
                 "Change the model there, or allow the host with options={'fallback': 'host'}"
             )
         LEDGER.warn_once(
-            f"plugin {self._plugin!r} does not run {unintended.of(what, 'operator')}, PyTorch does: "
-            f"{unintended.shown}"
+            f"plugin {self._plugin!r} does not run {found.affected(what, 'operator')}, PyTorch "
+            f"does: {found.shown}"
         )
 
     def _failed(self, record: GraphRecord, segment: SegmentRecord, error: Exception) -> None:

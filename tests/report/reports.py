@@ -6,8 +6,9 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
+from pjrt_bridge.report.data import GraphReport, SegmentReport
 from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
-from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
+from pjrt_bridge.report.report import Report
 
 HOSTILE = "<script>alert(1)</script>&\"'`[red]\x1b[31m\u202e\ud800"
 

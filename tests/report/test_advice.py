@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import partition
-from pjrt_bridge.report.advice import place
+from pjrt_bridge.report.advice import file_and_line
+from pjrt_bridge.report.data import GraphReport, SegmentReport
 from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
-from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
+from pjrt_bridge.report.report import Report
 from tests.report import reports
 
 
@@ -277,4 +278,4 @@ def test_min_segment_does_what_is_told(chain: bool, data: st.DataObject) -> None
     ],
 )
 def test_the_place_of_a_source_line(source: str, where: str) -> None:
-    assert place(source) == where
+    assert file_and_line(source) == where

@@ -26,7 +26,7 @@ def test_a_few_that_differ_are_shown() -> None:
     found = UnintendedFallback.among([fallback_reason(name) for name in "aabcaed"])
     assert found is not None
     assert found.shown == "a: no lowering; b: no lowering; c: no lowering; and 2 more"
-    assert found.of("the graph", "operator") == "7 operators of the graph"
+    assert found.affected("the graph", "operator") == "7 operators of the graph"
 
 
 def test_what_they_concern() -> None:
@@ -34,6 +34,6 @@ def test_what_they_concern() -> None:
     whole = UnintendedFallback.among([fallback_reason("", "it failed on the device", "failed")])
     assert one is not None
     assert whole is not None
-    assert one.of("the graph", "operation") == "1 operation of the graph"
-    assert whole.of("the graph", "operation") == "the graph"
+    assert one.affected("the graph", "operation") == "1 operation of the graph"
+    assert whole.affected("the graph", "operation") == "the graph"
     assert whole.shown == "it failed on the device"

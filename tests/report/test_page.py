@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 
 from pjrt_bridge.report import wording
+from pjrt_bridge.report.data import GraphReport, SegmentReport
 from pjrt_bridge.report.page import page
-from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
+from pjrt_bridge.report.report import Report
 from tests.report import reports
 from tests.report.browser import Browser, Page
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pjrt_bridge.errors import FallbackForbidden, HostFallbackWarning
-from pjrt_bridge.report.report import GraphReport
+from pjrt_bridge.report.data import GraphReport
 from pjrt_bridge.torch_interop import compiled_graphs
 from tests.torch_interop.helpers import assert_same, compiled
 
