@@ -26,7 +26,7 @@ from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import partition
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, MixedGraph, run
@@ -81,7 +81,7 @@ def partition_figures(rounds: int) -> Iterator[Figure]:
 
 
 _Drawn = tuple[Sequence[int], list[Node], Sequence[int]]
-_ELSEWHERE = Obstacle("host", "it was drawn so", "requested")
+_ELSEWHERE = FallbackReason("host", "it was drawn so", "requested")
 
 
 def _drawn(
@@ -103,7 +103,7 @@ def _drawn(
                 name=f"n{index}",
                 inputs=inputs,
                 outputs=(index + 1,),
-                obstacle=_ELSEWHERE if host else None,
+                fallback_reason=_ELSEWHERE if host else None,
                 cheap=rng.random() < cheap,
             )
         )
@@ -306,8 +306,8 @@ def model_figure(rounds: int) -> Figure:
         )
     milli = {name: seconds * 1e3 for name, seconds in times.medians.items()}
     return Figure(
-        f"a GPT-2 of 12 layers with {len(report.obstacles)} of {report.operations} operators on "
-        "the host, in units of its parts",
+        f"a GPT-2 of 12 layers with {len(report.fallback_reasons)} of {report.operations} "
+        "operators on the host, in units of its parts",
         milli["mixed"] / (milli["device"] + milli["host"]),
         1.15,
         "x",

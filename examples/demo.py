@@ -28,7 +28,7 @@ from rich.table import Table
 from transformers import GPT2Config, GPT2LMHeadModel, ResNetConfig, ResNetForImageClassification
 
 import pjrt_bridge
-from pjrt_bridge.report.report import GraphReport
+from pjrt_bridge.report.data import GraphReport
 from pjrt_bridge.torch_interop import compiled_graphs
 
 README = Path(__file__).parent.parent / "README.md"

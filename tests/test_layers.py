@@ -1,18 +1,25 @@
-"""Rules of imports: none runs upwards, none in a circle, frameworks stay in their rooms."""
+"""Rules for the packages' imports and sizes.
 
-import ast
-import graphlib
+No import leads to a higher layer, none closes a circle, frameworks are imported in their own
+packages only, and no module is longer than 400 lines. Every import counts: at top level, in
+functions and under TYPE_CHECKING.
+"""
+
+from __future__ import annotations
+
 import re
-from collections.abc import Set
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "pjrt_bridge"
+from tests.imports import find_circles, find_modules, import_graph, read_imports
 
-FLOORS = [
+ROOT = Path(__file__).parent.parent
+PLUGINS = sorted(path.relative_to(ROOT) for path in ROOT.glob("plugins/*/pjrt_bridge_*/"))
+LONGEST = 400
+
+LAYERS = [
     {"errors", "dtypes", "timeline", "wire", "example_inputs", "child_processes"},
     {"abi"},
     {"stablehlo"},
@@ -21,8 +28,11 @@ FLOORS = [
     {"profiling", "exported"},
     {"torch_interop", "jax_interop", "tf_interop", "conformance"},
     {"cli", "__main__"},
+    {path.name for path in PLUGINS},
 ]
-ROOMS = {
+"""The lowest first: modules and packages of pjrt_bridge, then the packages of plugins."""
+
+FRAMEWORKS = {
     "jaxlib": {"pjrt_bridge.stablehlo.bindings"},
     "torch": {"pjrt_bridge.torch_interop"},
     "pluggy": {"pjrt_bridge.registry"},
@@ -31,84 +41,55 @@ ROOMS = {
     "jax": {"pjrt_bridge.jax_interop"},
     "torch_xla": {"pjrt_bridge.torch_interop.exporting.torch_xla"},
 }
+"""By library the packages and modules of pjrt_bridge that may import it."""
 
-
-def modules() -> dict[str, Path]:
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-MODULES = modules()
-
-
-def type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+MODULES = find_modules(ROOT, [Path("pjrt_bridge"), *PLUGINS])
+CORE = {name: path for name, path in MODULES.items() if name.partition(".")[0] == "pjrt_bridge"}
+GRAPH = import_graph({name: path.read_text() for name, path in MODULES.items()})
 
 
 @cache
-def imports(path: Path, *, top_level_only: bool = False) -> Set[str]:
-    """Dotted names that a module imports, `if TYPE_CHECKING` left out."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = list(ast.parse(path.read_text()).body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif type_checking(node):
-            continue
-        elif not top_level_only or not isinstance(node, ast.FunctionDef):
-            waiting.extend(ast.iter_child_nodes(node))
-    return found
+def imports(path: Path) -> frozenset[str]:
+    """Dotted names that a module imports."""
+    return frozenset(item.name for item in read_imports(path.read_text()))
 
 
-def own(names: Set[str]) -> set[str]:
-    """The modules of the bridge among imported names."""
-    found = set()
-    for name in names:
-        while name and name not in MODULES:
-            name = name.rpartition(".")[0]
-        if name.startswith("pjrt_bridge."):
-            found.add(name)
-    return found
+def layer(module: str) -> int:
+    package = module.removeprefix("pjrt_bridge.").partition(".")[0]
+    return next(level for level, packages in enumerate(LAYERS) if package in packages)
 
 
-def floor(module: str) -> int:
-    room = module.split(".")[1]
-    return next(level for level, rooms in enumerate(FLOORS) if room in rooms)
-
-
-@pytest.mark.parametrize("module", [name for name in MODULES if "." in name])
-def test_no_import_runs_upwards(module: str) -> None:
-    above = {other for other in own(imports(MODULES[module])) if floor(other) > floor(module)}
-    assert not above
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "pjrt_bridge"])
+def test_no_import_leads_to_a_higher_layer(module: str) -> None:
+    others = [item for item in GRAPH[module] if item.name != "pjrt_bridge"]
+    above = [
+        f"line {item.line}: {item.name}" for item in others if layer(item.name) > layer(module)
+    ]
+    assert not above, f"{module} imports of higher layers {above}"
 
 
 def test_no_circles() -> None:
-    graph = {
-        name: own(imports(path, top_level_only=True)) - {name} for name, path in MODULES.items()
-    }
-    # A package's face imports its modules; that they find each other through it is no circle.
-    order = graphlib.TopologicalSorter(graph)
-    order.prepare()
+    circles = find_circles(GRAPH)
+    assert not circles, "\n\n".join(["", *circles])
 
 
-@pytest.mark.parametrize("framework", ROOMS)
-def test_frameworks_stay_in_their_rooms(framework: str) -> None:
-    for name, path in MODULES.items():
+def test_no_module_is_too_long() -> None:
+    lengths = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    long = [f"{name} has {length} lines" for name, length in lengths.items() if length > LONGEST]
+    assert not long, f"expected {LONGEST} or fewer: {', '.join(long)}"
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_frameworks_are_imported_in_their_packages(framework: str) -> None:
+    for name, path in CORE.items():
         used = {imported.split(".")[0] for imported in imports(path)}
-        allowed = any(name == room or name.startswith(room + ".") for room in ROOMS[framework])
+        allowed = any(f"{name}.".startswith(f"{own}.") for own in FRAMEWORKS[framework])
         assert framework not in used or allowed, f"{name} imports {framework}"
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
 def test_private_names_are_imported_in_one_module(framework: str) -> None:
-    for name, path in MODULES.items():
+    for name, path in CORE.items():
         if not f"{name}.".startswith(f"pjrt_bridge.{framework}_interop.compat."):
             private = {
                 imported
@@ -120,15 +101,15 @@ def test_private_names_are_imported_in_one_module(framework: str) -> None:
 
 
 def test_private_names_of_tensorflow_are_imported_in_one_module() -> None:
-    for name, path in MODULES.items():
+    for name, path in CORE.items():
         if name != "pjrt_bridge.tf_interop.compat":
             private = {item for item in imports(path) if item.startswith("tensorflow.python")}
             assert not private, f"{name} imports {private}"
 
 
 def test_exported_models_find_frameworks_by_name_alone() -> None:
-    """What runs parts on the host is imported when a saved model asks for it."""
-    for name, path in MODULES.items():
+    """The module that runs parts on the host is imported when a saved model asks for it."""
+    for name, path in CORE.items():
         if name.startswith("pjrt_bridge.exported"):
             assert not re.search("(torch|tf|jax)_interop", path.read_text()), name
     assert "pjrt_bridge.torch_interop.host_parts" in MODULES

@@ -5,7 +5,7 @@
 version at run time: its struct size is the only signal of which functions it has. Args structs of
 extensions have changed more often than those of PJRT_Api; a plugin of another age may refuse them.
 
-The declarations are text in `pjrt_bridge.abi.extension_tables`.
+The declarations are text in `pjrt_bridge.abi.extension_tables` and `tpu_extension_tables`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pjrt_bridge.abi import extension_tables as tables
+from pjrt_bridge.abi import tpu_extension_tables as tpu
 from pjrt_bridge.abi.structs import Struct, declare, statements
 
 _BASE = "size struct_size, enum type, ptr next"
@@ -72,7 +73,7 @@ class ExtensionTable(FunctionTable):
 
 def _declared_structs() -> dict[str, Struct]:
     found = {}
-    for line in statements(tables.STRUCTS):
+    for line in (*statements(tables.STRUCTS), *statements(tpu.STRUCTS)):
         name, _, fields = line.partition(":")
         found[name] = declare(name, fields)
     return found
@@ -136,9 +137,11 @@ def extension(text: str) -> ExtensionTable:
     )
 
 
-_DECLARED = map(extension, tables.EXTENSIONS.strip().split("\n\n"))
-
-EXTENSIONS: dict[int, ExtensionTable] = {table.type: table for table in _DECLARED}
+EXTENSIONS: dict[int, ExtensionTable] = {
+    table.type: table
+    for texts in (tables.EXTENSIONS, tpu.EXTENSIONS)
+    for table in map(extension, texts.strip().split("\n\n"))
+}
 """PJRT_Extension_Type to declaration."""
 
 PROFILER_API: FunctionTable = parse(

@@ -18,7 +18,7 @@ from rich.console import Console
 from pjrt_bridge.cli.console import out
 from pjrt_bridge.cli.frameworks import need_tensorflow
 from pjrt_bridge.errors import HostFallbackWarning, OptionError
-from pjrt_bridge.report.advice import Framework
+from pjrt_bridge.report.data import Framework
 from pjrt_bridge.report.report import Report
 
 

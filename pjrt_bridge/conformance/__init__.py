@@ -4,8 +4,9 @@
 hangs is a finding and not the end. `pjrt-bridge conformance` is the command over it.
 """
 
-from pjrt_bridge.conformance.check import AbsentDevice, Check, Fail, Group, Needs, Unsupported
+from pjrt_bridge.conformance.check import Check, Group, Needs
 from pjrt_bridge.conformance.context import Context
+from pjrt_bridge.conformance.outcomes import AbsentDevice, Fail, Unsupported
 from pjrt_bridge.conformance.report import Difference, Report, Result, Status, compare
 from pjrt_bridge.conformance.runner import run
 from pjrt_bridge.conformance.suite import suite

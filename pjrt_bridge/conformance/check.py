@@ -1,10 +1,10 @@
-"""Checks: what they are called, what must hold, what they need, and how they end.
+"""Checks: their names, their requirements, and what they need.
 
-A check is a function of a `Context`. It returns where what its docstring says holds; it raises
-`Fail` where it does not, `Unsupported` where the plugin says in a clean way that it lacks the
-feature, and `AbsentDevice` where hardware is missing. An `Unimplemented` that a plugin returns
-counts as `Unsupported`, and so do the bridge's `UnsupportedDtype` for an element type that is newer
-than the plugin, and `ExtensionUnavailable`; any other exception is a failure.
+A check is a function of a `Context`. It returns if the requirement that its docstring states holds;
+it raises `Fail` if not, `Unsupported` if the plugin reports with a proper error that it lacks the
+feature, and `AbsentDevice` if hardware is missing. An `Unimplemented` that a plugin returns counts
+as `Unsupported`, and so do the bridge's `UnsupportedDtype` for an element type that is newer than
+the plugin, and `ExtensionUnavailable`; any other exception is a failure.
 """
 
 from __future__ import annotations
@@ -13,28 +13,15 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    from pjrt_bridge.conformance.context import Context
+from pjrt_bridge.conformance.context import Context
 
 Item = TypeVar("Item")
 
 
-class Fail(Exception):
-    """What has to hold does not; the text says what was found and what was expected."""
-
-
-class Unsupported(Exception):
-    """The plugin does not have the feature, and says so in a clean way."""
-
-
-class AbsentDevice(Exception):
-    """The plugin works, but the device (or a second one) is not in this machine."""
-
-
 class Needs(IntEnum):
-    """What has to be there before a check can run; each includes the ones before it."""
+    """What a check needs before it can run; each includes the ones before it."""
 
     NOTHING = 0
     LIBRARY = 1
@@ -49,8 +36,8 @@ class Check:
         name: `group.what`, or `group.what.case` for one of a family.
         group: the part of the interface that it belongs to.
         sentence: what must hold.
-        needs: what has to be there.
-        function: does it.
+        needs: what it needs before it can run.
+        function: performs the check.
     """
 
     name: str

@@ -12,7 +12,7 @@ from typing import Any
 
 from pjrt_bridge import child_processes, registry
 from pjrt_bridge.abi.values import NamedValue
-from pjrt_bridge.conformance.check import AbsentDevice, Fail, Unsupported
+from pjrt_bridge.conformance.outcomes import AbsentDevice, Fail, Unsupported
 from pjrt_bridge.errors import (
     FailedPrecondition,
     NotFound,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.conformance.check import Fail
+from pjrt_bridge.conformance.outcomes import Fail
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.constants import Array

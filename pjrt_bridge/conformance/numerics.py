@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.conformance.check import Fail
+from pjrt_bridge.conformance.outcomes import Fail
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.runtime import Client

@@ -15,7 +15,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.functions import FUNCTIONS, offset_of
 from pjrt_bridge.abi.structs import STRUCTS
-from pjrt_bridge.conformance.check import Unsupported
+from pjrt_bridge.conformance.outcomes import Unsupported
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions
 from pjrt_bridge.stablehlo import Program, TensorType
 from pjrt_bridge.stablehlo.builder.constants import Array

@@ -13,8 +13,9 @@ import time
 import traceback
 from typing import Any, TextIO
 
-from pjrt_bridge.conformance.check import AbsentDevice, Check, Fail, Unsupported
+from pjrt_bridge.conformance.check import Check
 from pjrt_bridge.conformance.context import Context, Subject
+from pjrt_bridge.conformance.outcomes import AbsentDevice, Fail, Unsupported
 from pjrt_bridge.conformance.report import Status
 from pjrt_bridge.conformance.suite import CLIENT, LOAD, suite
 from pjrt_bridge.errors import (

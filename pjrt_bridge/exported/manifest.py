@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from pjrt_bridge.errors import SavedModelError
 
 FILE = "manifest.json"
-FORMAT = 2
+FORMAT = 3
 """The newest that is read; raised when older bridges would misread a folder.
 
-1: programs; 2: programs in parts, and checks.
+1: programs; 2: programs in parts, and checks; 3: parts whose `obstacles` are `fallback_reasons`.
 """
 
 KIND = "pjrt_bridge.exported_model"

@@ -189,7 +189,7 @@ class ExportedModel:
         path = Path(folder)
         stored = [store(one, index, self.target) for index, one in enumerate(self.specializations)]
         model = self._to_json([fields for fields, _ in stored])
-        plain = all(one.is_plain for one in self.specializations)
+        format = max((one.format for one in self.specializations), default=1)
         try:
             _make_room(path)
             contents = {name: content for _, made in stored for name, content in made.items()}
@@ -199,7 +199,7 @@ class ExportedModel:
             if self.tensors:
                 sha256 = files.write(path / WEIGHTS, self.tensors)
                 found[WEIGHTS] = FileRecord((path / WEIGHTS).stat().st_size, sha256)
-            Manifest(_versions(), self.exporter, found, model, 1 if plain else 2).write(path)
+            Manifest(_versions(), self.exporter, found, model, format).write(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error.strerror}") from error
 

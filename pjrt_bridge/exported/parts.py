@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pjrt_bridge.errors import SavedModelError
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -51,14 +51,14 @@ class Part:
         inputs: values that it takes, one for each parameter.
         outputs: values that it gives, one for each result.
         operators: how often each operator of the framework occurs.
-        obstacles: why it is on the host.
+        fallback_reasons: why it is on the host.
     """
 
     runs: Program | HostPart
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     operators: Mapping[str, int] = field(default_factory=dict)
-    obstacles: tuple[Obstacle, ...] = ()
+    fallback_reasons: tuple[FallbackReason, ...] = ()
 
     @property
     def on_device(self) -> bool:

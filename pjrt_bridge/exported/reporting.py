@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pjrt_bridge.exported.parts import SplitProgram
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
-from pjrt_bridge.report.wording import EXPORTED
+from pjrt_bridge.report.data import EXPORTED, GraphReport, SegmentReport
+from pjrt_bridge.report.report import Report
 
 PLUGIN = "the device"
 """What stands for a plugin's name: an exported model is for any."""
@@ -29,7 +29,7 @@ def _segments(one: Specialization) -> tuple[SegmentReport, ...]:
         SegmentReport(
             placement="device" if part.on_device else "host",
             operators=part.operators,
-            obstacles=part.obstacles,
+            fallback_reasons=part.fallback_reasons,
             reads=tuple(sorted({maker[value] for value in part.inputs if value in maker})),
             takes_arguments=any(value in arguments for value in part.inputs),
             gives_results=not set(one.program.results).isdisjoint(part.outputs),

@@ -47,9 +47,11 @@ class Specialization:
         return len(self.program.signature.results)
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the program is all there is to run: in one part, and without checks."""
-        return isinstance(self.program, Program) and not self.checks
+    def format(self) -> int:
+        """The oldest format of a manifest that can hold it; see `manifest.FORMAT`."""
+        if isinstance(self.program, SplitProgram):
+            return 3
+        return 2 if self.checks else 1
 
     @property
     def device_programs(self) -> tuple[Program, ...]:

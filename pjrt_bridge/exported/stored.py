@@ -16,7 +16,7 @@ from pjrt_bridge.exported.manifest import FILE, Manifest
 from pjrt_bridge.exported.parts import HostPart, Part, SplitProgram, read_host_part
 from pjrt_bridge.exported.running import graph_of
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.program.saved import SavedProgram
 from pjrt_bridge.stablehlo.types import Signature, TensorType
@@ -74,7 +74,7 @@ def _store_part(part: Part, name: str, target: str | None) -> tuple[dict[str, An
         "inputs": part.inputs,
         "outputs": part.outputs,
         "operators": dict(part.operators),
-        "obstacles": [asdict(obstacle) for obstacle in part.obstacles],
+        "fallback_reasons": [asdict(reason) for reason in part.fallback_reasons],
     }
     if isinstance(part.runs, Program):
         stored, files = _store_program(part.runs, name, target)
@@ -148,10 +148,11 @@ def _part(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> Part:
                 f"{folder / FILE}: part {runs.name!r}: found {counts[0]} inputs and {counts[1]} "
                 f"outputs, needed {needed[0]} and {needed[1]}"
             )
+    reasons = data["fallback_reasons" if manifest.format > 2 else "obstacles"]
     return Part(
         runs,
         tuple(data["inputs"]),
         tuple(data["outputs"]),
         data["operators"],
-        tuple(Obstacle(**obstacle) for obstacle in data["obstacles"]),
+        tuple(FallbackReason(**reason) for reason in reasons),
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pjrt_bridge.errors import PjrtBridgeError
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Node:
         name: for messages and reports.
         inputs: values that it reads.
         outputs: values that it makes.
-        obstacle: why it has to run on the host; None where the device can run it.
+        fallback_reason: why it has to run on the host; None where the device can run it.
         after: indices of nodes that have to run before it although it reads nothing of theirs:
             side effects, mutation, randomness.
         cheap: a constant, a view or a creator that costs less than moving its result: each segment
@@ -32,7 +32,7 @@ class Node:
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    obstacle: Obstacle | None = None
+    fallback_reason: FallbackReason | None = None
     after: tuple[int, ...] = ()
     cheap: bool = False
     work: int = 1
@@ -40,7 +40,7 @@ class Node:
     @property
     def on_device(self) -> bool:
         """Whether the device can run it."""
-        return self.obstacle is None
+        return self.fallback_reason is None
 
 
 @dataclass(frozen=True, slots=True)

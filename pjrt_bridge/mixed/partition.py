@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pjrt_bridge.mixed.graph import Graph, Node
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Partition:
     """A graph in segments.
 
     Attributes:
-        graph: as it was given, with an obstacle at each node that was moved to the host.
+        graph: as it was given, with a fallback reason at each node that was moved to the host.
         segments: in running order, device and host alternating.
     """
 
@@ -81,7 +81,7 @@ def partition(graph: Graph, *, min_segment: int = 1) -> Partition:
     for group in reversed(groups):
         indices = _with_cheap(graph, maker, cheap, group) if some_cheap else group
         segments.append(_segment(graph, on_device[group[0]], group, indices, needed))
-    return Partition(_with_obstacles(graph, moved, min_segment), segments[::-1])
+    return Partition(_with_fallback_reasons(graph, moved, min_segment), segments[::-1])
 
 
 def _before(node: Node, maker: Mapping[int, int]) -> Sequence[int]:
@@ -161,7 +161,7 @@ def _with_cheap(
     return sorted(chosen)
 
 
-def _with_obstacles(graph: Graph, moved: Mapping[int, int], min_segment: int) -> Graph:
+def _with_fallback_reasons(graph: Graph, moved: Mapping[int, int], min_segment: int) -> Graph:
     if not moved:
         return graph
     nodes = list(graph.nodes)
@@ -172,7 +172,8 @@ def _with_obstacles(graph: Graph, moved: Mapping[int, int], min_segment: int) ->
             )
         else:
             reason = "views and scalars alone are not worth a launch"
-        nodes[index] = replace(nodes[index], obstacle=Obstacle(nodes[index].name, reason, "small"))
+        small = FallbackReason(nodes[index].name, reason, "small")
+        nodes[index] = replace(nodes[index], fallback_reason=small)
     return Graph(graph.inputs, nodes, graph.outputs)
 
 

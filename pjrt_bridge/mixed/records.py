@@ -14,8 +14,8 @@ from typing import Literal
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.mixed.execution import CallRecord
-from pjrt_bridge.report.fallback_reason import Obstacle
-from pjrt_bridge.report.report import GraphReport, SegmentReport
+from pjrt_bridge.report.data import GraphReport, SegmentReport
+from pjrt_bridge.report.fallback_reason import FallbackReason
 
 
 @dataclass(eq=False)
@@ -29,7 +29,7 @@ class SegmentRecord:
     placement: Literal["device", "host"]
     operators: Counter[str]
     nodes: tuple[str, ...] = ()
-    obstacles: list[Obstacle] = field(default_factory=list)
+    fallback_reasons: list[FallbackReason] = field(default_factory=list)
     reads: tuple[int, ...] = ()
     takes_arguments: bool = True
     gives_results: bool = True
@@ -38,9 +38,9 @@ class SegmentRecord:
 
     def failed(self, reason: str) -> None:
         """Note why the device could not do it after all."""
-        obstacle = Obstacle("", reason, "failed")
-        if obstacle not in self.obstacles:
-            self.obstacles.append(obstacle)
+        failure = FallbackReason("", reason, "failed")
+        if failure not in self.fallback_reasons:
+            self.fallback_reasons.append(failure)
 
 
 @dataclass(eq=False)
@@ -97,7 +97,7 @@ class GraphRecord:
                 SegmentReport(
                     placement=segment.placement,
                     operators=dict(segment.operators.most_common()),
-                    obstacles=tuple(segment.obstacles),
+                    fallback_reasons=tuple(segment.fallback_reasons),
                     reads=segment.reads,
                     takes_arguments=segment.takes_arguments,
                     gives_results=segment.gives_results,

@@ -1,4 +1,4 @@
-"""What a user can do about what a report found: few sentences, the most valuable first."""
+"""Advice: sentences on what the user can improve, ordered by the time that it may save."""
 
 from __future__ import annotations
 
@@ -7,46 +7,42 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
 
 from pjrt_bridge.report import wording
+from pjrt_bridge.report.data import EXPORTED, Framework, GraphReport, ReportData, SegmentReport
 from pjrt_bridge.report.fallback_reason import Kind
 
-Framework = Literal["tensorflow", "torch"]
-
-if TYPE_CHECKING:
-    from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
-
-# Rough costs in seconds of a call, which serve to order the advice and for nothing else.
+# Rough costs in seconds of a call, used only to order the advice.
 _PER_SEGMENT = 100e-6
 _PER_HOST_OPERATOR = 10e-6
 _PER_COPIED_BYTE = 0.3e-9
 _PER_GRAPH = 50e-6
 _CALLS_PER_COMPILATION = 100
 
-_COPIED = 64 * 1024
-"""Fewer copied bytes than this in a call are not worth a sentence."""
-_RECOMPILED = 2
-"""Fewer graphs that were compiled again than this are how programs warm up."""
+_LEAST_COPIED = 64 * 1024
+"""Bytes copied in a call below which copies are not mentioned."""
+_LEAST_RECOMPILED = 2
+"""Number of recompiled graphs below which they are taken for warming up."""
 _TINY = 4
-"""A device segment of so few operators may cost more than it saves."""
-_MANY_TINY = 3
+"""Number of operators up to which a device segment may cost more than it saves."""
+_LEAST_TINY = 3
+"""Number of such segments below which they are not mentioned."""
 
 _SHOWN = 3
 _LONGEST = 160
 
 
-def advise(report: Report) -> list[str]:
+def advise(report: ReportData) -> list[str]:
     """Sentences about what can be improved; empty where there is nothing to do.
 
-    What the user asked for and what is not worth a launch is as it should be. An exported program
-    is past all options.
+    Fallbacks that the user requested or that are not worth a launch get no advice, and neither
+    does an exported program, which no option changes any more.
     """
-    ran = [graph for graph in report.graphs if graph.ran and graph.kind != wording.EXPORTED]
+    ran = [graph for graph in report.graphs if graph.ran and graph.kind != EXPORTED]
     graphs = [graph for graph in ran if graph.within is None]
     found = [
         *_failures(ran),
-        *_obstacles(graphs, _SENTENCES[report.framework]),
+        *_fallbacks(graphs, _SENTENCES[report.framework]),
         *_copies(graphs),
         *_recompilations(report),
         *(_tiny_segments(graphs) if report.framework == "torch" else ()),
@@ -56,15 +52,15 @@ def advise(report: Report) -> list[str]:
 
 
 _Sentences = Mapping[Kind, Callable[[str], str]]
-"""For each kind of obstacle what to do about operators that are described."""
+"""For each kind of fallback reason a sentence about operators, given their description."""
 _Advice = Iterator[tuple[float, str]]
-"""Sentences, each with the seconds of a call that it is about."""
+"""Sentences, each with the seconds of a call that it may save."""
 
 
 def _failures(graphs: Iterable[GraphReport]) -> _Advice:
     reasons: Counter[tuple[str, str]] = Counter()
     for graph in graphs:
-        for found in graph.obstacles:
+        for found in graph.fallback_reasons:
             if found.kind == "failed":
                 about = f"{found.operator}: {found.reason}" if found.operator else found.reason
                 reasons[wording.printable(graph.plugin), wording.clip(about, _LONGEST)] += 1
@@ -74,7 +70,7 @@ def _failures(graphs: Iterable[GraphReport]) -> _Advice:
         f"{plugin} failed {wording.times(number)} with: {about}"
         for (plugin, about), number in reasons.most_common()
     ]
-    # What is broken comes before all that is merely slow.
+    # Failures come before everything that is merely slow.
     yield (
         float("inf"),
         f"{wording.listed(described, _SHOWN, 'failure', '; ')}. Results are not affected. Show the"
@@ -84,56 +80,59 @@ def _failures(graphs: Iterable[GraphReport]) -> _Advice:
 
 
 @dataclass
-class _Culprit:
-    """An operator with obstacles of one kind."""
+class _HostOperator:
+    """An operator on the host, with its fallback reasons of one kind."""
 
     count: int = 0
     reasons: dict[str, None] = field(default_factory=dict)
     source: str | None = None
 
 
-def _obstacles(graphs: Collection[GraphReport], sentences: _Sentences) -> _Advice:
+def _fallbacks(graphs: Collection[GraphReport], sentences: _Sentences) -> _Advice:
     before = _segments_without(graphs)
-    for kind, say in sentences.items():
-        culprits = _culprits(graphs, kind)
-        if not culprits:
+    for kind, sentence_about in sentences.items():
+        operators = _host_operators(graphs, kind)
+        if not operators:
             continue
-        extra = {name: before - _segments_without(graphs, kind, [name]) for name in culprits}
-        names = sorted(culprits, key=lambda name: (-extra[name], -culprits[name].count, name))
-        described = [_described(kind, name, culprits[name], extra[name]) for name in names]
-        sentence = say(wording.listed(described, _SHOWN, "operator", "; "))
-        left = _segments_without(graphs, kind, culprits)
+        extra = {name: before - _segments_without(graphs, kind, [name]) for name in operators}
+        names = sorted(operators, key=lambda name: (-extra[name], -operators[name].count, name))
+        described = [_described(kind, name, operators[name], extra[name]) for name in names]
+        sentence = sentence_about(wording.listed(described, _SHOWN, "operator", "; "))
+        left = _segments_without(graphs, kind, operators)
         if left < before and len(names) > 1:
             sentence += f" Without all of them {wording.plural(left, 'segment')} would do."
-        count = sum(culprit.count for culprit in culprits.values())
+        count = sum(operator.count for operator in operators.values())
         yield (before - left) * _PER_SEGMENT + count * _PER_HOST_OPERATOR, sentence
 
 
-def _culprits(graphs: Iterable[GraphReport], kind: Kind) -> dict[str, _Culprit]:
-    culprits: dict[str, _Culprit] = {}
+def _host_operators(graphs: Iterable[GraphReport], kind: Kind) -> dict[str, _HostOperator]:
+    operators: dict[str, _HostOperator] = {}
     for segment in (part for graph in graphs for part in graph.segments):
         if segment.placement == "host":
-            here = [found for found in segment.obstacles if found.kind == kind]
+            here = [found for found in segment.fallback_reasons if found.kind == kind]
             for found in here:
-                culprit = culprits.setdefault(found.operator, _Culprit())
-                culprit.reasons[found.reason] = None
-                culprit.source = culprit.source or found.source
+                operator = operators.setdefault(found.operator, _HostOperator())
+                operator.reasons[found.reason] = None
+                operator.source = operator.source or found.source
             for name in {found.operator for found in here}:
-                culprits[name].count += segment.operators.get(name, 1)
-    return culprits
+                operators[name].count += segment.operators.get(name, 1)
+    return operators
 
 
 def _segments_without(
     graphs: Iterable[GraphReport], kind: Kind | None = None, operators: Collection[str] = ()
 ) -> int:
-    """How many segments there were if the obstacles of one kind to these operators were gone.
+    """How many segments would be left if these operators had no fallback reasons of one kind.
 
-    At most: neighbours in running order can always be joined, others perhaps as well. Only a
-    segment in which other obstacles stay may itself divide, which cannot be known from here.
+    An upper bound: neighbours in running order can always be joined, others perhaps as well. Except
+    that a segment in which other fallback reasons stay may itself divide, which a report cannot
+    tell.
     """
 
     def on_device(segment: SegmentReport) -> bool:
-        gone = [found.kind == kind and found.operator in operators for found in segment.obstacles]
+        gone = [
+            found.kind == kind and found.operator in operators for found in segment.fallback_reasons
+        ]
         return segment.placement == "device" or (len(gone) > 0 and all(gone))
 
     return sum(_changes(map(on_device, graph.segments)) for graph in graphs)
@@ -144,20 +143,20 @@ def _changes(places: Iterable[bool]) -> int:
     return sum(1 for _ in itertools.groupby(places))
 
 
-def _described(kind: Kind, name: str, culprit: _Culprit, extra: int) -> str:
-    details = [wording.times(culprit.count)]
+def _described(kind: Kind, name: str, operator: _HostOperator, extra: int) -> str:
+    details = [wording.times(operator.count)]
     if extra:
         details.append(wording.plural(extra, "extra segment"))
-    if culprit.source:
-        details.append(place(culprit.source))
+    if operator.source:
+        details.append(file_and_line(operator.source))
     about = wording.clip(name, _LONGEST) if name else "a whole segment"
     if kind == "refused":
-        reasons = [wording.clip(reason, _LONGEST) for reason in culprit.reasons]
+        reasons = [wording.clip(reason, _LONGEST) for reason in operator.reasons]
         about += f": {wording.listed(reasons, 1, 'reason')}"
     return f"{about} ({', '.join(details)})"
 
 
-def place(source: str) -> str:
+def file_and_line(source: str) -> str:
     """`file:line` of a source line."""
     found = re.match(r".+?:\d+(?=:|$)", wording.printable(source))
     return found.group() if found else wording.clip(source, 60)
@@ -202,7 +201,7 @@ _SENTENCES: Mapping[Framework, _Sentences] = {"tensorflow": _TENSORFLOW, "torch"
 
 def _copies(graphs: Collection[GraphReport]) -> _Advice:
     copied = sum(segment.bytes_copied for graph in graphs for segment in graph.segments)
-    if copied < _COPIED:
+    if copied < _LEAST_COPIED:
         return
     most, graph, number = max(
         (
@@ -226,9 +225,9 @@ def _copies(graphs: Collection[GraphReport]) -> _Advice:
     )
 
 
-def _recompilations(report: Report) -> _Advice:
+def _recompilations(report: ReportData) -> _Advice:
     again = report.recompilations
-    if len(again) < _RECOMPILED:
+    if len(again) < _LEAST_RECOMPILED:
         return
     triggers = list(dict.fromkeys(wording.clip(graph.trigger or "", 80) for graph in again))
     seconds = sum(graph.compile_seconds + graph.lowering_seconds for graph in again)
@@ -248,7 +247,7 @@ def _tiny_segments(graphs: Iterable[GraphReport]) -> _Advice:
         for segment in graph.segments
         if segment.placement == "device" and _size(segment) <= _TINY
     )
-    if len(sizes) < _MANY_TINY:
+    if len(sizes) < _LEAST_TINY:
         return
     least = sizes[-1] + 1
     places = [
@@ -271,7 +270,7 @@ def _size(segment: SegmentReport) -> int:
     return sum(segment.operators.values())
 
 
-def _breaks(report: Report) -> _Advice:
+def _breaks(report: ReportData) -> _Advice:
     breaks = list(dict.fromkeys(wording.clip(found, _LONGEST) for found in report.breaks))
     if not breaks:
         return

@@ -1,4 +1,4 @@
-"""Why something runs on the host."""
+"""Why an operator or a segment runs on the host."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ from typing import Literal
 from pjrt_bridge.report.wording import plural
 
 Kind = Literal["unsupported", "refused", "data", "requested", "small", "slow", "failed"]
-"""Why something runs on the host: nobody wrote a lowering for the operator; its lowering does not
-do this use of it; a size or a number depends on data; the user asked; it is not worth a launch;
-the host was measured to be faster; the device failed."""
+"""Why something runs on the host:
+
+- unsupported: the operator has no lowering;
+- refused: its lowering does not cover this use of it;
+- data: a size or a number depends on data;
+- requested: the user's options keep it on the host;
+- small: the segment is not worth a launch;
+- slow: the host was measured to be faster;
+- failed: the device failed.
+"""
 
 _INTENDED: frozenset[Kind] = frozenset({"requested", "small", "slow"})
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class FallbackReason:
     """Why an operator, or a whole segment, runs on the host.
 
     Attributes:
-        operator: in the framework's spelling; empty where it concerns the whole segment.
+        operator: in the framework's spelling; empty where the reason concerns the whole segment.
         reason: in the user's terms.
-        kind: what sort of reason.
+        kind: see `Kind`.
         source: the user's line, `file:line: code`, where the framework knows it.
     """
 
@@ -39,29 +46,29 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
-class Unasked:
-    """Obstacles that nobody asked for: what a warning or an error tells of them.
+class UnintendedFallback:
+    """Summary, for warnings and errors, of fallbacks that neither user nor bridge chose.
 
     Attributes:
-        operators: how many of them concern an operator.
-        shown: the first few that differ, and how many more there are.
+        operators: how many of the reasons concern an operator.
+        shown: the first few distinct reasons, and how many more there are.
     """
 
     operators: int
     shown: str
 
     @staticmethod
-    def among(obstacles: Iterable[Obstacle]) -> Unasked | None:
-        """Those that are neither the user's wish nor a measured choice; None where none is."""
-        unasked = [obstacle for obstacle in obstacles if obstacle.kind not in _INTENDED]
-        if not unasked:
+    def among(reasons: Iterable[FallbackReason]) -> UnintendedFallback | None:
+        """Summarize the reasons of unintended kinds; None where there are none."""
+        unintended = [reason for reason in reasons if reason.kind not in _INTENDED]
+        if not unintended:
             return None
-        distinct = list(dict.fromkeys(map(str, unasked)))
+        distinct = list(dict.fromkeys(map(str, unintended)))
         shown = "; ".join(distinct[:_SHOWN])
         if distinct[_SHOWN:]:
             shown += f"; and {len(distinct) - _SHOWN} more"
-        return Unasked(sum(bool(obstacle.operator) for obstacle in unasked), shown)
+        return UnintendedFallback(sum(bool(reason.operator) for reason in unintended), shown)
 
-    def of(self, whole: str, noun: str) -> str:
-        """What they concern: so many operators (`noun`) of a whole, or the whole."""
+    def affected(self, whole: str, noun: str) -> str:
+        """What falls back: a number of operators (`noun`) of a whole, or the whole."""
         return f"{plural(self.operators, noun)} of {whole}" if self.operators else whole

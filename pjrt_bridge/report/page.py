@@ -1,26 +1,24 @@
-"""A report as one HTML page that needs nothing else: no script, no font, no file, no network."""
+"""A report as one self-contained HTML page: no script, no font, no other file, no network."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from pjrt_bridge.report import wording
+from pjrt_bridge.report import summary, wording
+from pjrt_bridge.report.advice import advise
+from pjrt_bridge.report.data import GraphReport, ReportData
 from pjrt_bridge.report.picture import picture
-from pjrt_bridge.report.rows import Reason, Row, single_rows
+from pjrt_bridge.report.rows import MergedReason, Row, single_rows
 from pjrt_bridge.report.style import STYLE
 
-if TYPE_CHECKING:
-    from pjrt_bridge.report.report import GraphReport, Report
-
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Content security policy: should a name ever escape its quotes, a browser runs nothing of it."""
+"""Content security policy: a browser runs no script, should a name ever escape its quotes."""
 
 _SHOWN = 6
 
 
-def page(report: Report) -> str:
+def page(report: ReportData) -> str:
     """The report as HTML."""
     return "".join(
         [
@@ -29,9 +27,9 @@ def page(report: Report) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{_safe(report.program)}</title><style>{STYLE}</style></head><body><main>",
             f"<h1>{_safe(report.program)}</h1>",
-            f'<p class="verdict">{_safe(_sentence(wording.verdict(report)))}</p>',
-            _numbers(report) if report.graphs else f"<p>{_safe(wording.NOTHING_COMPILED)}</p>",
-            _list("What to do", report.advice, "advice"),
+            f'<p class="summary">{_safe(_sentence(summary.placement_sentence(report)))}</p>',
+            _numbers(report) if report.graphs else f"<p>{_safe(summary.NOTHING_COMPILED)}</p>",
+            _list("What to do", advise(report), "advice"),
             *(_graph(graph, number) for number, graph in enumerate(report.graphs)),
             _recompilations(report),
             _list("Where the framework divided the program", report.breaks),
@@ -48,8 +46,8 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _numbers(report: Report) -> str:
-    part, whole = wording.device_operators(report)
+def _numbers(report: ReportData) -> str:
+    part, whole = summary.device_operators(report)
     bar = ""
     if whole:
         bar = (
@@ -58,7 +56,7 @@ def _numbers(report: Report) -> str:
         )
     tiles = "".join(
         f"<div><dt>{_safe(name)}</dt><dd><b>{_safe(value)}</b><span>{_safe(detail)}</span></dd></div>"
-        for name, (value, detail) in wording.headline(report).items()
+        for name, (value, detail) in summary.key_figures(report).items()
     )
     return f'{bar}<dl class="numbers">{tiles}</dl>'
 
@@ -68,15 +66,15 @@ def _list(title: str, lines: Iterable[str], kind: str = "plain") -> str:
     return f'<section class="{kind}"><h2>{title}</h2><ul>{items}</ul></section>' if items else ""
 
 
-def _recompilations(report: Report) -> str:
+def _recompilations(report: ReportData) -> str:
     lines = [f"{graph.name}: {graph.trigger}" for graph in report.recompilations]
     return _list("Compiled again", lines)
 
 
 def _graph(graph: GraphReport, number: int) -> str:
-    facts = wording.graph_facts(graph)
+    facts = summary.graph_times(graph)
     title = (
-        f"{_safe(graph.name)} <small>{_safe(wording.graph_origin(graph))}"
+        f"{_safe(graph.name)} <small>{_safe(summary.graph_origin(graph))}"
         f"{', ' + _safe(facts) if facts else ''}</small>"
     )
     anchor = f"g{number}s"
@@ -116,7 +114,7 @@ def _row(row: Row, anchor: str) -> str:
         f"<td>{_operators(wording.counted(counts))}</td><td>{_reasons(row)}</td>"
         f"<td>{wording.byte_size(row.bytes_shared) if row.bytes_shared else ''}</td>"
         f'<td class="{copied}">{wording.byte_size(row.bytes_copied) if copied else ""}</td>'
-        f"<td>{wording.compilation(row)}</td>"
+        f"<td>{row.compilation}</td>"
         f"<td>{'' if row.run_seconds is None else wording.duration(row.run_seconds)}</td></tr>"
     )
 
@@ -137,11 +135,11 @@ def _reasons(row: Row) -> str:
     return f"<ul>{items}</ul>" if items else ""
 
 
-def _kind(row: Row, reason: Reason) -> str:
+def _kind(row: Row, reason: MergedReason) -> str:
     return "recovered" if row.placement == "device" else reason.kind
 
 
-def _reason(reason: Reason) -> str:
+def _reason(reason: MergedReason) -> str:
     operator = f"<code>{_safe(reason.operator)}</code>: " if reason.operator else ""
     sources = "".join(f'<code class="source">{_safe(source)}</code>' for source in reason.sources)
     return f"{operator}{_safe(reason.text)}{sources}"

@@ -1,9 +1,10 @@
-"""A graph's segments as a picture: boxes in two lanes, arrows from who makes to who reads.
+"""A graph's segments as an SVG diagram: boxes in two lanes, arrows from producer to consumer.
 
-Time runs from left to right, and on in further rows where a row is full. A box stands in the lane
-of where its segment runs, so an arrow that changes lanes is a border that values cross. Arrows stay
-between and outside of the lanes: none runs through a box. One that would lead to another row ends
-where it begins and begins where it ends, with the numbers of the boxes on the other side.
+Time runs from left to right, and continues in a further row where one is full. There is a lane for
+the device and one for the host, so an arrow between lanes is a transfer. Arrows are drawn between
+and outside of the lanes, never through a box. An arrow to another row is drawn as two short ones,
+out of its producer and into its consumer, each labelled with the numbers of the boxes at the other
+end.
 """
 
 from __future__ import annotations
@@ -11,12 +12,9 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pjrt_bridge.report import wording
-
-if TYPE_CHECKING:
-    from pjrt_bridge.report.report import GraphReport, SegmentReport
+from pjrt_bridge.report.data import GraphReport, SegmentReport
 
 # Lengths in CSS pixels.
 _WIDTH = 1132
@@ -29,17 +27,17 @@ _SPACE = 34
 _BETWEEN = 58
 """Between the lanes."""
 _OUTSIDE = 62
-"""Above the upper lane and below the lower one, for what passes by boxes."""
+"""Above the upper lane and below the lower one, for arrows that pass boxes."""
 _LEFT = 76
 _RIGHT = 30
 _CHARACTERS = 20
 """Characters of an operator's name that fit into a box."""
 _NOTE = 38
-"""From a box to what is written where an arrow comes from or leads to another row."""
+"""From a box to the label of an arrow from or to another row."""
 
 
 _Readers = Sequence[Sequence[int]]
-"""For each segment those that read from it."""
+"""For each segment the segments that read from it."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ def _readers(graph: GraphReport) -> _Readers:
 
 
 def _leaving(boxes: Sequence[_Box], readers: _Readers) -> Iterator[tuple[str, str]]:
-    """One arrow out of each box that others in other rows read from."""
+    """One arrow out of each box that segments in other rows read from."""
     for number, box in enumerate(boxes):
         if any(boxes[reader].row != box.row for reader in readers[number]):
             x = box.right - 46
@@ -221,7 +219,7 @@ def _drawn(segment: SegmentReport, number: int, box: _Box, anchor: str) -> str:
     title = [
         f"Segment {number} on the {segment.placement}",
         *operators,
-        *(f"- {wording.clip(str(found), 300)}" for found in segment.obstacles),
+        *(f"- {wording.clip(str(found), 300)}" for found in segment.fallback_reasons),
     ]
     time = "" if segment.run_seconds is None else wording.duration(segment.run_seconds)
     total = wording.plural(sum(segment.operators.values()), "operator")
@@ -244,7 +242,7 @@ def _drawn(segment: SegmentReport, number: int, box: _Box, anchor: str) -> str:
 def _notes(
     segment: SegmentReport, number: int, boxes: Sequence[_Box], readers: Sequence[int]
 ) -> Iterator[str]:
-    """What is written beside arrows that have one end only."""
+    """Labels of the arrows that touch one box only."""
     box = boxes[number]
     near, far = (-26, -_NOTE - 5) if box.upper else (34, _NOTE + 13)
     if segment.takes_arguments:

@@ -1,31 +1,30 @@
-"""The rows of a graph's table: a segment each, or alike segments together where there are many."""
+"""The rows of a graph's table: one for each segment, or for similar segments together."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
+from pjrt_bridge.report.data import GraphReport, SegmentReport, total_seconds
 from pjrt_bridge.report.fallback_reason import Kind
-
-if TYPE_CHECKING:
-    from pjrt_bridge.report.report import GraphReport, SegmentReport
+from pjrt_bridge.report.wording import duration
 
 SEVERAL = 10
-"""More segments than this are shown together with those that are alike."""
+"""With more segments than this, similar ones share a row."""
 GROUPS = 6
-"""So many groups of alike segments have a row of their own; the rest are one row a placement."""
+"""Number of groups of similar segments with a row each; the rest get one row per placement."""
 
 
 @dataclass(frozen=True)
-class Reason:
-    """Why something runs on the host, once however often it holds.
+class MergedReason:
+    """Equal fallback reasons of a row's segments, differing in their source lines only.
 
     Attributes:
         operator: what it concerns; empty where it concerns whole segments.
         text: in the user's terms.
-        kind: what sort of reason.
+        kind: of the fallback reasons.
         count: how often the operator occurs; 0 where an earlier reason has counted it.
         sources: the user's lines, each once.
     """
@@ -39,29 +38,40 @@ class Reason:
 
 @dataclass(frozen=True)
 class Row:
-    """One segment, or several that are alike.
+    """One segment, or several similar ones.
 
     Attributes:
         numbers: of the segments, in running order.
-        placement: `"device"` or `"host"`.
-        operators: how often each operator occurs, those that a reason names left out.
+        placement: where they run.
+        operators: how often each operator occurs, except those that a reason names.
         reasons: the most frequent first.
-        bytes_shared: of all these segments.
-        bytes_copied: of all these segments.
-        compile_seconds: of all these segments.
+        bytes_shared: of all segments of the row.
+        bytes_copied: of all segments of the row.
+        compile_seconds: of all segments of the row.
         cached: how many of them were loaded from the compile cache.
-        run_seconds: of all these segments; None where one was not measured.
+        run_seconds: of all segments of the row; None where one was not measured.
     """
 
     numbers: tuple[int, ...]
-    placement: str
+    placement: Literal["device", "host"]
     operators: Mapping[str, int]
-    reasons: tuple[Reason, ...]
+    reasons: tuple[MergedReason, ...]
     bytes_shared: int
     bytes_copied: int
     compile_seconds: float
     cached: int
     run_seconds: float | None
+
+    @property
+    def compilation(self) -> str:
+        """Time of compiling, and how many executables came from the cache; may be empty."""
+        if not self.compile_seconds:
+            return ""
+        time = duration(self.compile_seconds)
+        if not self.cached:
+            return time
+        some = "" if self.cached == len(self.numbers) else f"{self.cached} "
+        return f"{time}, {some}from the cache"
 
 
 def single_rows(graph: GraphReport) -> list[Row]:
@@ -70,15 +80,15 @@ def single_rows(graph: GraphReport) -> list[Row]:
 
 
 def short_rows(graph: GraphReport) -> list[Row]:
-    """A row for each segment, or few rows in which alike segments are together.
+    """A row for each segment, or few rows, each of several similar segments.
 
-    Segments are alike that run in the same place for the same reasons.
+    Similar segments run in the same place for the same reasons.
     """
     if len(graph.segments) <= SEVERAL:
         return single_rows(graph)
     groups: dict[object, list[int]] = {}
     for number, segment in enumerate(graph.segments):
-        reasons = frozenset((found.operator, found.reason) for found in segment.obstacles)
+        reasons = frozenset((found.operator, found.reason) for found in segment.fallback_reasons)
         groups.setdefault((segment.placement, reasons), []).append(number)
     ordered = sorted(groups.values(), key=len, reverse=True)
     rest: dict[str, list[int]] = {}
@@ -95,7 +105,6 @@ def _row(graph: GraphReport, numbers: Sequence[int]) -> Row:
         operators.update(segment.operators)
     reasons = _reasons(segments, operators)
     named = {reason.operator for reason in reasons}
-    times = [segment.run_seconds for segment in segments]
     return Row(
         numbers=tuple(numbers),
         placement=segments[0].placement,
@@ -105,15 +114,17 @@ def _row(graph: GraphReport, numbers: Sequence[int]) -> Row:
         bytes_copied=sum(segment.bytes_copied for segment in segments),
         compile_seconds=sum(segment.compile_seconds for segment in segments),
         cached=sum(segment.cached for segment in segments),
-        run_seconds=None if None in times else sum(time for time in times if time is not None),
+        run_seconds=total_seconds(segment.run_seconds for segment in segments),
     )
 
 
-def _reasons(segments: Iterable[SegmentReport], operators: Mapping[str, int]) -> tuple[Reason, ...]:
+def _reasons(
+    segments: Iterable[SegmentReport], operators: Mapping[str, int]
+) -> tuple[MergedReason, ...]:
     sources: dict[tuple[str, str, Kind], dict[str, None]] = {}
     seen: Counter[tuple[str, str, Kind]] = Counter()
     for segment in segments:
-        for found in segment.obstacles:
+        for found in segment.fallback_reasons:
             key = (found.operator, found.reason, found.kind)
             seen[key] += 1
             places = sources.setdefault(key, {})
@@ -125,5 +136,5 @@ def _reasons(segments: Iterable[SegmentReport], operators: Mapping[str, int]) ->
         count = 0 if operator in counted else operators.get(operator, 0)
         counted.add(operator)
         places = sources[operator, text, kind]
-        reasons.append(Reason(operator, text, kind, count, tuple(places)))
+        reasons.append(MergedReason(operator, text, kind, count, tuple(places)))
     return tuple(reasons)

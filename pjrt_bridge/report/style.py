@@ -1,4 +1,4 @@
-"""How a report's page looks, in light and in dark."""
+"""The style sheet of a report's page, in light and dark colours."""
 
 STYLE = """
 :root{color-scheme:light dark;--paper:#fff;--ink:#1b2330;--dim:#56606f;--line:#dbe1ea;
@@ -16,7 +16,7 @@ main{max-width:1180px;margin:0 auto;padding:28px 24px 64px}
 h1{margin:0;font-size:26px;overflow-wrap:anywhere}
 h2{margin:0 0 10px;font-size:18px;overflow-wrap:anywhere}
 h2 small{font-weight:400;font-size:14px;color:var(--dim);margin-left:6px}
-.verdict{margin:4px 0 18px;font-size:17px;color:var(--dim);overflow-wrap:anywhere}
+.summary{margin:4px 0 18px;font-size:17px;color:var(--dim);overflow-wrap:anywhere}
 section{margin-top:30px}
 code,.name{font-family:ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace}
 code{font-size:12.5px;overflow-wrap:anywhere}

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pjrt_bridge.report import wording
-from pjrt_bridge.report.rows import Reason, Row, short_rows
-
-if TYPE_CHECKING:
-    from pjrt_bridge.report.report import GraphReport, Report
+from pjrt_bridge.report import summary, wording
+from pjrt_bridge.report.advice import advise
+from pjrt_bridge.report.data import GraphReport, ReportData
+from pjrt_bridge.report.rows import MergedReason, Row, short_rows
 
 WIDTH = 100
 """Characters in a line of the string."""
@@ -32,9 +30,9 @@ _LONGEST = 240
 _COLORS = {"device": "green", "host": "yellow"}
 
 
-def text(report: Report, width: int = WIDTH) -> str:
+def text(report: ReportData, width: int = WIDTH) -> str:
     """The report as plain text: no colours, no blanks at the ends of lines."""
-    # All is said that Console would find out: a string is the same in a notebook and in a log.
+    # Nothing is left for Console to detect: the string is the same in a notebook and in a log.
     console = Console(
         file=io.StringIO(),
         width=width,
@@ -48,23 +46,23 @@ def text(report: Report, width: int = WIDTH) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def renderable(report: Report) -> RenderableType:
+def renderable(report: ReportData) -> RenderableType:
     """The report for a console of rich, as wide as that is."""
     title = Text.assemble(
-        (wording.clip(report.program, _LONGEST), "bold"), ": ", wording.verdict(report)
+        (wording.clip(report.program, _LONGEST), "bold"), ": ", summary.placement_sentence(report)
     )
     if not report.graphs:
-        return Group(title, Padding(Text(wording.NOTHING_COMPILED), (0, 0, 0, 2)), *_ends(report))
+        return Group(title, Padding(Text(summary.NOTHING_COMPILED), (0, 0, 0, 2)), *_ends(report))
     facts = Table.grid(padding=(0, 2, 0, 0))
-    for name, (value, detail) in wording.headline(report).items():
+    for name, (value, detail) in summary.key_figures(report).items():
         facts.add_row(Text(name, "dim"), Text(value), Text(detail, "dim"))
     return Group(title, Padding(facts, (0, 0, 0, 2)), *_graphs(report), *_ends(report))
 
 
-def _graphs(report: Report) -> list[RenderableType]:
-    """The graphs that ran, each with its table; where there are many, those with obstacles."""
+def _graphs(report: ReportData) -> list[RenderableType]:
+    """The graphs that ran, each with its table; where there are many, those with fallbacks."""
     ran = [graph for graph in report.graphs if graph.ran]
-    ordered = sorted(range(len(ran)), key=lambda number: not ran[number].obstacles)
+    ordered = sorted(range(len(ran)), key=lambda number: not ran[number].fallback_reasons)
     parts: list[RenderableType] = []
     for number in sorted(ordered[:_GRAPHS]):
         graph = ran[number]
@@ -79,10 +77,10 @@ def _graphs(report: Report) -> list[RenderableType]:
 
 
 def _graph_title(graph: GraphReport) -> Text:
-    facts = wording.graph_facts(graph)
+    facts = summary.graph_times(graph)
     return Text.assemble(
         (wording.clip(graph.name, _LONGEST), "bold"),
-        f" ({wording.printable(wording.graph_origin(graph))})",
+        f" ({wording.printable(summary.graph_origin(graph))})",
         (f": {facts}" if facts else "", "dim"),
     )
 
@@ -92,7 +90,9 @@ def _summary(what: str, graphs: Sequence[GraphReport]) -> Text:
     segments = sum(len(graph.segments) for graph in graphs)
     on_device = sum(graph.on_device for graph in graphs)
     operators = {name for graph in graphs for part in graph.segments for name in part.operators}
-    reasons = {(found.operator, found.reason) for graph in graphs for found in graph.obstacles}
+    reasons = {
+        (found.operator, found.reason) for graph in graphs for found in graph.fallback_reasons
+    }
     seconds = wording.duration(sum(graph.compile_seconds for graph in graphs))
     return Text(
         f"+{wording.plural(len(graphs), 'more graph')}{what}, compiled in"
@@ -134,7 +134,7 @@ def _bytes(count: int) -> str:
 _QUANTITIES: Sequence[tuple[str, Callable[[Row], str]]] = (
     ("in place", lambda row: _bytes(row.bytes_shared)),
     ("copied", lambda row: _bytes(row.bytes_copied)),
-    ("compile", lambda row: wording.compilation(row) or "-"),
+    ("compile", lambda row: row.compilation or "-"),
     ("run", lambda row: "-" if row.run_seconds is None else wording.duration(row.run_seconds)),
 )
 
@@ -165,7 +165,7 @@ def _content(row: Row) -> RenderableType:
     return Group(*parts) if parts else Text("-")
 
 
-def _reason(row: Row, reason: Reason) -> Text:
+def _reason(row: Row, reason: MergedReason) -> Text:
     explained = wording.clip(reason.text, _LONGEST)
     if row.placement == "device":
         explained = f"recovered from: {explained}"
@@ -175,7 +175,7 @@ def _reason(row: Row, reason: Reason) -> Text:
     return Text.assemble((operator, "bold"), f": {explained}")
 
 
-def _ends(report: Report) -> list[RenderableType]:
+def _ends(report: ReportData) -> list[RenderableType]:
     again = [
         f"{wording.printable(graph.name)}: {wording.clip(graph.trigger or '', _LONGEST)}"
         for graph in report.recompilations
@@ -185,7 +185,7 @@ def _ends(report: Report) -> list[RenderableType]:
     for title, lines in (
         ("Compiled again", again),
         ("Where the framework divided the program", breaks),
-        ("What to do", list(report.advice)),
+        ("What to do", advise(report)),
     ):
         if lines:
             parts += [Text(), Text(title, "bold"), _bullets(lines)]

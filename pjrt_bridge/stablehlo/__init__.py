@@ -5,7 +5,7 @@ parameters and results. Importing this package does not import jaxlib.
 """
 
 from pjrt_bridge.stablehlo.builder.builder import Builder
-from pjrt_bridge.stablehlo.builder.emitter import Value
+from pjrt_bridge.stablehlo.builder.values import Value
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Parameter, Result, Signature, TensorType
 

@@ -1,4 +1,4 @@
-"""The one door to jaxlib: MLIR contexts, parsing, passes, serialization, diagnostics.
+"""The only importer of jaxlib: MLIR contexts, parsing, passes, serialization, diagnostics.
 
 jaxlib ships the MLIR and StableHLO Python bindings. They are imported at the first call, so
 programs that came serialized (or no program at all) cost no import. Every function that can meet
@@ -19,9 +19,6 @@ from functools import cache
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
-
-PRODUCER = b"StableHLO_v"
-"""Start of a portable artifact's producer string, after `MAGIC` and a one-byte format version."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What is in an MLIR module: its functions, their values and attributes, its operations.
+"""Reading and changing MLIR modules: functions, their values and attributes, operations.
 
 Modules and what they hold are objects of jaxlib, as `pjrt_bridge.stablehlo.bindings` gives them.
 """

@@ -15,7 +15,7 @@ from pjrt_bridge.mixed.execution import Runner, tensor_of
 from pjrt_bridge.mixed.launchers import DispatchLauncher
 from pjrt_bridge.mixed.program import MixedProgram
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord, begin, end
-from pjrt_bridge.report.fallback_reason import Obstacle, Unasked
+from pjrt_bridge.report.fallback_reason import FallbackReason, UnintendedFallback
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.capture import Captured, capture
@@ -76,7 +76,7 @@ class Compiled:
         self.function = function
         self._captured = capture(function)
         self.record = GraphRecord("function", self._captured.name, self._plugin)
-        self._failed: dict[str, Obstacle] = {}
+        self._failed: dict[str, FallbackReason] = {}
         self._slower = settings.slower()
         self._whole: SizedSegment | None = None
         self._devices: list[SizedSegment] = []
@@ -124,18 +124,18 @@ class Compiled:
         """Divide it so that all that can be known before a call is compiled."""
         for attempt in range(_ATTEMPTS):
             started = time.perf_counter()
-            placed = Placement(self._captured, self._failed, self._slower).obstacles()
+            placed = Placement(self._captured, self._failed, self._slower).fallback_reasons()
             parts = split(self._captured, placed)
             wanted = {
                 index: needs(self._captured, part)
                 for index, part in enumerate(parts.parts)
                 if part.on_device
             }
-            found = [item for need in wanted.values() for item in need.obstacles.items()]
+            found = [item for need in wanted.values() for item in need.fallback_reasons.items()]
             self.record.lowering_seconds += time.perf_counter() - started
             if found:
-                for index, obstacle in found:
-                    self._failed[self._captured.operations[index].name] = obstacle
+                for index, reason in found:
+                    self._failed[self._captured.operations[index].name] = reason
                 continue
             if self._settings.fallback == "error":
                 self._object("the function", placed.values())
@@ -206,7 +206,7 @@ class Compiled:
             operation = self._captured.operations[index]
             if operation.name in names and operation.name not in self._failed:
                 reason = f"{_short(error)} (node {operation.name})"
-                self._failed[operation.name] = Obstacle(
+                self._failed[operation.name] = FallbackReason(
                     operation.type, reason, "refused", operation.source
                 )
                 return True
@@ -218,22 +218,22 @@ class Compiled:
         if self._settings.fallback == "error" and isinstance(error, DEVICE_FAILURES):
             raise error
         segment.failed(f"it {how}: {_short(error)}")
-        self._object("a segment of the function", segment.obstacles[-1:])
+        self._object("a segment of the function", segment.fallback_reasons[-1:])
 
-    def _object(self, what: str, obstacles: Iterable[Obstacle]) -> None:
-        """Raise where the host is forbidden, else warn once of each thing nobody asked for."""
-        unasked = Unasked.among(obstacles)
-        if unasked is None:
+    def _object(self, what: str, reasons: Iterable[FallbackReason]) -> None:
+        """Raise where the host is forbidden, else warn once of each unintended fallback."""
+        found = UnintendedFallback.among(reasons)
+        if found is None:
             return
         name = self._captured.name
         if self._settings.fallback == "error":
             raise FallbackForbidden(
-                f"function {name!r} cannot run on plugin {self._plugin!r}: {unasked.shown}. Change "
+                f"function {name!r} cannot run on plugin {self._plugin!r}: {found.shown}. Change "
                 'the function there, or allow the host with fallback="host"'
             )
         LEDGER.warn_once(
-            f"plugin {self._plugin!r} does not run {unasked.of(what, 'operation')} {name!r}, "
-            f"TensorFlow does: {unasked.shown}"
+            f"plugin {self._plugin!r} does not run {found.affected(what, 'operation')} {name!r}, "
+            f"TensorFlow does: {found.shown}"
         )
 
 
@@ -246,7 +246,7 @@ def _record(captured: Captured, part: Part) -> SegmentRecord:
             for index in part.operations
             if captured.operations[index].type != "Const"
         ),
-        obstacles=list(part.obstacles),
+        fallback_reasons=list(part.fallback_reasons),
         reads=part.reads,
         takes_arguments=part.takes_arguments,
         gives_results=part.gives_results,

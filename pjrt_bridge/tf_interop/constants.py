@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.capture import Captured, Operation
 from pjrt_bridge.tf_interop.split import Part
@@ -39,11 +39,12 @@ class Needs:
 
     Attributes:
         values: inputs whose values are needed.
-        obstacles: operations that need to know what only running the program would tell, by index.
+        fallback_reasons: for operations that need to know what only running the program would
+            tell, by index.
     """
 
     values: tuple[int, ...]
-    obstacles: Mapping[int, Obstacle]
+    fallback_reasons: Mapping[int, FallbackReason]
 
 
 def needs(captured: Captured, part: Part) -> Needs:
@@ -54,7 +55,7 @@ def needs(captured: Captured, part: Part) -> Needs:
         for value in captured.operations[index].outputs
     }
     found: set[int] = set()
-    obstacles: dict[int, Obstacle] = {}
+    reasons: dict[int, FallbackReason] = {}
     for index in part.operations:
         operation = captured.operations[index]
         sources = _sources(_constant_inputs(operation), maker)
@@ -62,8 +63,8 @@ def needs(captured: Captured, part: Part) -> Needs:
             found |= sources
         else:
             reason = f"a size or an axis in it depends on data (node {operation.name})"
-            obstacles[index] = Obstacle(operation.type, reason, "data", operation.source)
-    return Needs(tuple(value for value in part.inputs if value in found), obstacles)
+            reasons[index] = FallbackReason(operation.type, reason, "data", operation.source)
+    return Needs(tuple(value for value in part.inputs if value in found), reasons)
 
 
 def _sources(values: Iterable[int], maker: Mapping[int, Operation]) -> set[int]:

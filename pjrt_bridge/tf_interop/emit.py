@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.stablehlo import Program
-from pjrt_bridge.stablehlo.program import foreign
+from pjrt_bridge.stablehlo.program import mhlo
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes, randomness
 from pjrt_bridge.tf_interop.capture import Captured
@@ -99,7 +99,7 @@ def emit(function: Any, types: Sequence[TensorType], outputs: int) -> Emitted:
         for type, given in zip(types, function.inputs, strict=False)
     ]
     held = list(function.captured_inputs)
-    program, aliases = foreign.from_tensorflow(compat.stablehlo(function, specs))
+    program, aliases = mhlo.from_tensorflow(compat.stablehlo(function, specs))
     parameters, results = program.signature.parameters, program.signature.results
     updates = [(parameter - len(types), result) for parameter, result in aliases]
     if len(parameters) != len(types) + len(held) or sorted(result for _, result in updates) != list(

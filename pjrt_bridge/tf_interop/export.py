@@ -43,10 +43,10 @@ def export(
     concrete = polymorphic(fn).get_concrete_function(*specs, **named)
     captured = capture(concrete)
     types = [_type(captured, value) for value in captured.arguments]
-    placed = Placement(captured, {}).obstacles()
+    placed = Placement(captured, {}).fallback_reasons()
     part = _whole(captured)
     wanted = needs(captured, part)
-    found = placed or wanted.obstacles
+    found = placed or wanted.fallback_reasons
     if found:
         raise _refusal(captured, list(map(str, found.values())))
     if wanted.values:
@@ -88,7 +88,7 @@ def _whole(captured: Captured) -> Part:
         places=(),
         held=tuple(captured.captures),
         outputs=tuple(captured.outputs),
-        obstacles=(),
+        fallback_reasons=(),
         reads=(),
         takes_arguments=True,
         gives_results=True,

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from pjrt_bridge.errors import NotExportable
-from pjrt_bridge.report.fallback_reason import Kind, Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
 from pjrt_bridge.tf_interop import compat, randomness
 from pjrt_bridge.tf_interop.capture import Captured, Operation
 from pjrt_bridge.tf_interop.dtypes import crosses
@@ -64,7 +64,7 @@ class Placement:
 
     Args:
         captured: the function.
-        failed: obstacles that trial exports found, by name of the operation.
+        failed: why operations stay on the host after trial exports found, by name of the operation.
         slower: by type of an operation, as `tf.Cumsum`, the number of elements of its largest
             tensor from which on TensorFlow is faster.
     """
@@ -72,7 +72,7 @@ class Placement:
     def __init__(
         self,
         captured: Captured,
-        failed: Mapping[str, Obstacle],
+        failed: Mapping[str, FallbackReason],
         slower: Mapping[str, int] | None = None,
     ) -> None:
         self._captured = captured
@@ -80,16 +80,16 @@ class Placement:
         self._slower = slower or {}
         self._kernels = compat.xla_kernels()
 
-    def obstacles(self) -> dict[int, Obstacle]:
+    def fallback_reasons(self) -> dict[int, FallbackReason]:
         """For each operation that has to run on the host, by index, the reason."""
-        found: dict[int, Obstacle] = {}
+        found: dict[int, FallbackReason] = {}
         for index, operation in enumerate(self._captured.operations):
-            obstacle = self._failed.get(operation.name) or self._obstacle(operation)
-            if obstacle is not None:
-                found[index] = obstacle
+            reason = self._failed.get(operation.name) or self._fallback_reason(operation)
+            if reason is not None:
+                found[index] = reason
         return found
 
-    def _obstacle(self, operation: Operation) -> Obstacle | None:
+    def _fallback_reason(self, operation: Operation) -> FallbackReason | None:
         reason = (
             _refusal(operation.made, self._kernels)
             or _type_refusal(operation.made)
@@ -99,7 +99,9 @@ class Placement:
         if reason is None:
             return None
         text, kind = reason
-        return Obstacle(operation.type, f"{text} (node {operation.name})", kind, operation.source)
+        return FallbackReason(
+            operation.type, f"{text} (node {operation.name})", kind, operation.source
+        )
 
     def _border(self, operation: Operation) -> tuple[str, Kind] | None:
         """Why a resource that it uses cannot be an argument of a program."""

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import Segment, partition
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.tf_interop.capture import Captured, Operation
 
 _VIEWS = frozenset(
@@ -47,7 +47,7 @@ class Part:
         places: of these among the inputs of the neutral segment.
         held: values that the function holds: variables, tables, constants.
         outputs: values that later segments or the caller need.
-        obstacles: why it is on the host, once for each operation that cannot leave it.
+        fallback_reasons: why it is on the host, once for each operation that cannot leave it.
         reads: indices of the segments whose results it takes.
         takes_arguments: whether it reads what the call brings.
         gives_results: whether the caller gets results of it.
@@ -59,7 +59,7 @@ class Part:
     places: tuple[int, ...]
     held: tuple[int, ...]
     outputs: tuple[int, ...]
-    obstacles: tuple[Obstacle, ...]
+    fallback_reasons: tuple[FallbackReason, ...]
     reads: tuple[int, ...]
     takes_arguments: bool
     gives_results: bool
@@ -86,14 +86,14 @@ def operators(captured: Captured, part: Sequence[int]) -> Counter[str]:
     return Counter(type for type in types if type != "Const")
 
 
-def split(captured: Captured, obstacles: Mapping[int, Obstacle]) -> Split:
+def split(captured: Captured, reasons: Mapping[int, FallbackReason]) -> Split:
     """Split a function by where its operations can run.
 
     Args:
         captured: the function.
-        obstacles: for operations that cannot run on the device, by index, the reason.
+        reasons: for operations that cannot run on the device, by index, the reason.
     """
-    found = dict(obstacles)
+    found = dict(reasons)
     if found:
         found.update(_host_variables(captured, found))
     while True:
@@ -105,7 +105,7 @@ def split(captured: Captured, obstacles: Mapping[int, Obstacle]) -> Split:
 
 
 def _divided(
-    captured: Captured, obstacles: Mapping[int, Obstacle]
+    captured: Captured, reasons: Mapping[int, FallbackReason]
 ) -> tuple[Graph, Sequence[Segment]]:
     written = {
         value
@@ -118,7 +118,7 @@ def _divided(
             name=operation.name,
             inputs=operation.inputs,
             outputs=operation.outputs,
-            obstacle=obstacles.get(index),
+            fallback_reason=reasons.get(index),
             after=operation.after,
             cheap=_is_cheap(operation, written),
             work=0 if _is_light(operation) else 1,
@@ -126,7 +126,7 @@ def _divided(
         for index, operation in enumerate(captured.operations)
     ]
     graph = Graph((*captured.arguments, *captured.captures), nodes, _distinct(captured.outputs))
-    found = partition(graph, min_segment=1 if obstacles else 0)
+    found = partition(graph, min_segment=1 if reasons else 0)
     return found.graph, found.segments
 
 
@@ -169,9 +169,11 @@ def _elements(tensor: Any) -> float:
     return float("inf") if count is None else count
 
 
-def _host_variables(captured: Captured, obstacles: Mapping[int, Obstacle]) -> dict[int, Obstacle]:
+def _host_variables(
+    captured: Captured, reasons: Mapping[int, FallbackReason]
+) -> dict[int, FallbackReason]:
     """Reads and updates of variables that have to do with the host alone."""
-    found: dict[int, Obstacle] = {}
+    found: dict[int, FallbackReason] = {}
     readers: dict[int, list[int]] = {}
     maker: dict[int, int] = {}
     for index, operation in enumerate(captured.operations):
@@ -180,26 +182,26 @@ def _host_variables(captured: Captured, obstacles: Mapping[int, Obstacle]) -> di
         maker.update(dict.fromkeys(operation.outputs, index))
     results = set(captured.outputs)
     for index, operation in enumerate(captured.operations):
-        if index in obstacles:
+        if index in reasons:
             continue
         if operation.type == "ReadVariableOp":
             value = operation.outputs[0]
             users = readers.get(value, [])
-            alone = value not in results and users and all(user in obstacles for user in users)
+            alone = value not in results and users and all(user in reasons for user in users)
             reason = "only the host reads it"
         elif operation.type == "AssignVariableOp":
-            alone = maker.get(operation.inputs[1], -1) in obstacles
+            alone = maker.get(operation.inputs[1], -1) in reasons
             reason = "the host made the value"
         else:
             continue
         if alone:
-            found[index] = Obstacle(operation.type, reason, "small", operation.source)
+            found[index] = FallbackReason(operation.type, reason, "small", operation.source)
     return found
 
 
 def _torn_lists(
     captured: Captured, graph: Graph, segments: Sequence[Segment]
-) -> dict[int, Obstacle]:
+) -> dict[int, FallbackReason]:
     """Operations on lists of tensors that would cross between a device and something else."""
     torn = {
         value
@@ -209,7 +211,7 @@ def _torn_lists(
         if captured.values[value].dtype == tf.variant
     }
     return {
-        index: Obstacle(
+        index: FallbackReason(
             operation.type,
             f"a list of tensors would cross to another segment (node {operation.name})",
             "refused",
@@ -235,7 +237,7 @@ def _parts(captured: Captured, graph: Graph, segments: Sequence[Segment]) -> Spl
                 places=tuple(map(segment.inputs.index, inputs)),
                 held=tuple(value for value in segment.inputs if value in captured.captures),
                 outputs=segment.outputs,
-                obstacles=() if segment.on_device else _reasons(captured, graph, segment),
+                fallback_reasons=() if segment.on_device else _reasons(captured, graph, segment),
                 reads=tuple(sorted({maker[value] for value in inputs if value in maker})),
                 takes_arguments=not arguments.isdisjoint(inputs),
                 gives_results=not set(graph.outputs).isdisjoint(segment.outputs),
@@ -244,14 +246,14 @@ def _parts(captured: Captured, graph: Graph, segments: Sequence[Segment]) -> Spl
     return Split(graph, segments, parts)
 
 
-def _reasons(captured: Captured, graph: Graph, segment: Segment) -> tuple[Obstacle, ...]:
+def _reasons(captured: Captured, graph: Graph, segment: Segment) -> tuple[FallbackReason, ...]:
     found = []
     for index in segment.nodes:
-        obstacle = graph.nodes[index].obstacle
+        reason = graph.nodes[index].fallback_reason
         operation = captured.operations[index]
-        if obstacle is not None and obstacle.kind == "small" and obstacle.source is None:
+        if reason is not None and reason.kind == "small" and reason.source is None:
             # The partition knows the node's name only.
-            obstacle = Obstacle(operation.type, obstacle.reason, "small", operation.source)
-        if obstacle is not None:
-            found.append(obstacle)
+            reason = FallbackReason(operation.type, reason.reason, "small", operation.source)
+        if reason is not None:
+            found.append(reason)
     return tuple(found)

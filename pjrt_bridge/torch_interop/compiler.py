@@ -26,7 +26,7 @@ from pjrt_bridge.errors import (
 from pjrt_bridge.mixed.execution import Runner
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.mixed.segment import DeviceSegment
-from pjrt_bridge.report.fallback_reason import Obstacle, Unasked
+from pjrt_bridge.report.fallback_reason import FallbackReason, UnintendedFallback
 from pjrt_bridge.runtime import Client, Executable
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
@@ -146,10 +146,10 @@ class Compiler:
             return self._on_host(HostSegment(graph), record)
         with _counting(record, "lowering_seconds"), timeline.span(f"place {record.name}"):
             placement = Placement(self._lookup, self._options.wants_on_host, self._slower)
-            obstacles = placement.obstacles(graph.graph)
-        self._object(record, f"the {record.kind} graph", obstacles.values())
-        if obstacles or self._options.min_segment > 1:
-            return self._compile_parts(graph, record, static, obstacles)
+            reasons = placement.fallback_reasons(graph.graph)
+        self._object(record, f"the {record.kind} graph", reasons.values())
+        if reasons or self._options.min_segment > 1:
+            return self._compile_parts(graph, record, static, reasons)
         host = HostSegment(graph)
         segment = SegmentRecord("device", operators(graph.graph), node_names(graph.graph))
         record.segments.append(segment)
@@ -168,20 +168,20 @@ class Compiler:
         graph: fx.GraphModule,
         record: GraphRecord,
         static: frozenset[int],
-        obstacles: Mapping[str, Obstacle],
+        reasons: Mapping[str, FallbackReason],
     ) -> CompiledGraph:
         """Compile what can run on the device, and leave the rest to PyTorch."""
-        if any(node.name in obstacles and is_mutation(node) for node in graph.graph.nodes):
+        if any(node.name in reasons and is_mutation(node) for node in graph.graph.nodes):
             record.segments.append(
                 SegmentRecord(
                     "host",
                     operators(graph.graph),
                     node_names(graph.graph),
-                    list(obstacles.values()),
+                    list(reasons.values()),
                 )
             )
             return self._on_host(HostSegment(graph), record)
-        parts = split(graph, obstacles, min_segment=self._options.min_segment)
+        parts = split(graph, reasons, min_segment=self._options.min_segment)
         record.segments += map(_segment_record, parts.parts)
         # Segments depend on each other's values, not on each other's programs.
         with ThreadPoolExecutor(_COMPILING, "pjrt-bridge compiles") as pool:
@@ -309,35 +309,35 @@ class Compiler:
         try:
             specialized = concrete(graph, arguments)
         except compat.DATA_DEPENDENT as error:
-            obstacle = Obstacle("", f"a size in it depends on data: {error}", "data")
-            self._object(record, f"the {record.kind} graph", [obstacle])
+            reason = FallbackReason("", f"a size in it depends on data: {error}", "data")
+            self._object(record, f"the {record.kind} graph", [reason])
             names = node_names(graph.graph)
-            record.segments.append(SegmentRecord("host", operators(graph.graph), names, [obstacle]))
+            record.segments.append(SegmentRecord("host", operators(graph.graph), names, [reason]))
             return self._on_host(HostSegment(graph), record)
         return self._compile(specialized, record, static)
 
     # -- what the host has to do -------------------------------------------------------------------
 
-    def _object(self, record: GraphRecord, what: str, obstacles: Iterable[Obstacle]) -> None:
-        """Raise where the host is forbidden, else warn once of each thing nobody asked for."""
-        unasked = Unasked.among(obstacles)
-        if unasked is None:
+    def _object(self, record: GraphRecord, what: str, reasons: Iterable[FallbackReason]) -> None:
+        """Raise where the host is forbidden, else warn once of each unintended fallback."""
+        found = UnintendedFallback.among(reasons)
+        if found is None:
             return
         if self._options.fallback == "error":
             raise FallbackForbidden(
-                f"the {record.kind} graph cannot run on plugin {self._plugin!r}: {unasked.shown}. "
+                f"the {record.kind} graph cannot run on plugin {self._plugin!r}: {found.shown}. "
                 "Change the model there, or allow the host with options={'fallback': 'host'}"
             )
         LEDGER.warn_once(
-            f"plugin {self._plugin!r} does not run {unasked.of(what, 'operator')}, PyTorch does: "
-            f"{unasked.shown}"
+            f"plugin {self._plugin!r} does not run {found.affected(what, 'operator')}, PyTorch "
+            f"does: {found.shown}"
         )
 
     def _failed(self, record: GraphRecord, segment: SegmentRecord, error: Exception) -> None:
         """Note that a segment cannot be compiled: it runs on the host."""
         segment.placement = "host"
         segment.failed(f"it could not be compiled: {error}")
-        self._object(record, _segment_of(record), segment.obstacles[-1:])
+        self._object(record, _segment_of(record), segment.fallback_reasons[-1:])
 
     def _failed_in_a_call(
         self, record: GraphRecord, segment: SegmentRecord, error: PjrtBridgeError
@@ -345,7 +345,7 @@ class Compiler:
         if self._options.fallback == "error":
             raise error
         segment.failed(f"it failed on the device: {error}")
-        self._object(record, _segment_of(record), segment.obstacles[-1:])
+        self._object(record, _segment_of(record), segment.fallback_reasons[-1:])
 
 
 def _only_hands_on(node: fx.Node) -> bool:
@@ -358,7 +358,7 @@ def _segment_record(part: Part) -> SegmentRecord:
         placement="device" if part.on_device else "host",
         operators=operators(part.module.graph),
         nodes=node_names(part.module.graph),
-        obstacles=list(part.obstacles),
+        fallback_reasons=list(part.fallback_reasons),
         reads=part.reads,
         takes_arguments=any(at is not None for at in part.arguments),
         gives_results=part.gives_results,

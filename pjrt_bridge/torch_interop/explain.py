@@ -13,7 +13,8 @@ import torch
 
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.mixed.records import GraphRecord, Watch, watching
-from pjrt_bridge.report.report import GraphReport, Report
+from pjrt_bridge.report.data import GraphReport
+from pjrt_bridge.report.report import Report
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.ledger import LEDGER
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pjrt_bridge.mixed.records import Ledger
-from pjrt_bridge.report.report import GraphReport
+from pjrt_bridge.report.data import GraphReport
 
 LEDGER = Ledger()
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from pjrt_bridge.conformance import Check, Group, Needs, Status, suite
-from pjrt_bridge.conformance.check import Unsupported
+from pjrt_bridge.conformance.outcomes import Unsupported
 from pjrt_bridge.conformance.suite import CLIENT, LOAD, selected
 from pjrt_bridge.conformance.worker import judge
 from pjrt_bridge.errors import OptionError

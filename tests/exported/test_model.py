@@ -197,8 +197,8 @@ def flipped(data: bytes) -> bytes:
         ),
         (spoil("manifest.json", lambda d: b"[]"), r"field 'kind': found None, needed 'pjrt"),
         (
-            rewrite(lambda m: m.update(format=3)),
-            r"field 'format': found 3, needed 2 or less; it was written by",
+            rewrite(lambda m: m.update(format=4)),
+            r"field 'format': found 4, needed 3 or less; it was written by",
         ),
         (rewrite(lambda m: m.pop("files")), r"manifest.json: .*'files' is missing"),
         (rewrite(lambda m: m["files"].clear()), r"field 'files': 'program_0.stablehlo' is missing"),

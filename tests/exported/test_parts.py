@@ -24,14 +24,16 @@ from pjrt_bridge.exported import (
     Weight,
 )
 from pjrt_bridge.exported.parts import read_host_part
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.runtime import Buffer, Client
 from pjrt_bridge.stablehlo import Builder, TensorType
 from tests.exported.models import F32, LEAF
 
 TYPE = TensorType((4,), F32)
 X = np.array([1, 2, 2, 3], np.float32)
-OBSTACLE = Obstacle("unique", "its size depends on data", "data", "here.py:1: unique(x)")
+FALLBACK_REASON = FallbackReason(
+    "unique", "its size depends on data", "data", "here.py:1: unique(x)"
+)
 
 
 class Unique:
@@ -63,7 +65,7 @@ def model(host: Unique) -> ExportedModel:
     """`unique(x + total)`, how many, and `resize(unique(...), 4) + total`, the new total."""
     parts = (
         Part(program("first"), (0, 1), (2,), {"add": 1}),
-        Part(host, (2,), (3, 4, 5), {"unique": 1, "resize": 1}, (OBSTACLE,)),
+        Part(host, (2,), (3, 4, 5), {"unique": 1, "resize": 1}, (FALLBACK_REASON,)),
         Part(program("last"), (5, 1), (6,), {"add": 1}),
     )
     split = SplitProgram("model", (TYPE, TYPE), parts, (3, 4, 6))
@@ -123,7 +125,7 @@ def test_a_report_of_it() -> None:
     assert [segment.placement for segment in graph.segments] == ["device", "host", "device"]
     assert [segment.reads for segment in graph.segments] == [(), (0,), (1,)]
     assert [segment.gives_results for segment in graph.segments] == [False, True, True]
-    assert graph.obstacles == (OBSTACLE,)
+    assert graph.fallback_reasons == (FALLBACK_REASON,)
     text = str(report)
     assert "50 % of the operators run on the device" in text
     assert "its size depends on data" in text

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import Partition, Segment, partition
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 
-HOST = Obstacle("op", "no lowering", "unsupported")
+HOST = FallbackReason("op", "no lowering", "unsupported")
 
 
 @st.composite
@@ -90,11 +90,14 @@ def test_device_segments_are_worth_a_launch(graph: Graph, least: int) -> None:
     for before, after in zip(graph.nodes, found.graph.nodes, strict=True):
         if before != after:
             # Only what the device could run was moved, and it says why.
-            assert before.obstacle is None
-            assert after.obstacle is not None
-            assert (after.obstacle.operator, after.obstacle.kind) == (after.name, "small")
-            assert ("not worth a launch" in after.obstacle.reason) == (
-                "min_segment" not in after.obstacle.reason
+            assert before.fallback_reason is None
+            assert after.fallback_reason is not None
+            assert (after.fallback_reason.operator, after.fallback_reason.kind) == (
+                after.name,
+                "small",
+            )
+            assert ("not worth a launch" in after.fallback_reason.reason) == (
+                "min_segment" not in after.fallback_reason.reason
             )
 
 
@@ -130,7 +133,7 @@ def alternations(graph: Graph) -> int:
 def test_there_are_no_more_segments_than_needed(graph: Graph) -> None:
     plain = Graph(
         graph.inputs,
-        [Node(n.name, n.inputs, n.outputs, n.obstacle, n.after) for n in graph.nodes],
+        [Node(n.name, n.inputs, n.outputs, n.fallback_reason, n.after) for n in graph.nodes],
         graph.outputs,
     )
     needed = alternations(plain)
@@ -170,7 +173,7 @@ def test_a_view_of_a_host_result_stays_there() -> None:
     found = partition(Graph((0,), nodes, (3, 4)))
     assert [segment.nodes for segment in found.segments] == [(0,), (1, 2, 3)]
     assert [segment.on_device for segment in found.segments] == [True, False]
-    assert found.graph.nodes[3].obstacle == Obstacle(
+    assert found.graph.nodes[3].fallback_reason == FallbackReason(
         "scalar", "views and scalars alone are not worth a launch", "small"
     )
 

@@ -397,7 +397,7 @@ def test_collectives(pair: Client, options: dict[str, int]) -> None:
         )
     chosen = CompileOptions(use_spmd_partitioning=False, **options)
     if interpretable.threads() < 2:
-        with pytest.raises(Unimplemented, match="2 processes meet"):
+        with pytest.raises(Unimplemented, match="connects 2 processes"):
             pair.compile(source, options=chosen)
         return
     program = pair.compile(source, options=chosen)

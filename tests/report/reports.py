@@ -6,8 +6,9 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
-from pjrt_bridge.report.fallback_reason import Kind, Obstacle
-from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
+from pjrt_bridge.report.data import GraphReport, SegmentReport
+from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
+from pjrt_bridge.report.report import Report
 
 HOSTILE = "<script>alert(1)</script>&\"'`[red]\x1b[31m\u202e\ud800"
 
@@ -33,13 +34,13 @@ def happy() -> Report:
 
 def joined() -> Report:
     """Five segments; the last device segment reads from two."""
-    nonzero = Obstacle(
+    nonzero = FallbackReason(
         "aten.nonzero.default",
         "the size of its result depends on data",
         "data",
         "model.py:31: kept = (scores > 0.5).nonzero()",
     )
-    custom = Obstacle(
+    custom = FallbackReason(
         "mylib.roi_align.default",
         "no lowering to StableHLO exists for this operator",
         "unsupported",
@@ -79,7 +80,7 @@ def alternating(number: int = 50) -> Report:
     segments = []
     for index in range(number):
         on_device = index % 2 == 0
-        obstacle = Obstacle(
+        reason = FallbackReason(
             "mylib.scan.default",
             "no lowering to StableHLO exists for this operator",
             "unsupported",
@@ -90,8 +91,8 @@ def alternating(number: int = 50) -> Report:
                 "device" if on_device else "host",
                 {"aten.mm.default": 1, "aten.tanh.default": 1}
                 if on_device
-                else {obstacle.operator: 1},
-                () if on_device else (obstacle,),
+                else {reason.operator: 1},
+                () if on_device else (reason,),
                 tuple({max(index - 1, 0), max(index - 3, 0)}) if index else (),
                 takes_arguments=on_device,
                 gives_results=index == number - 1,
@@ -107,8 +108,8 @@ def alternating(number: int = 50) -> Report:
 
 def several() -> Report:
     """Training with recompilations and requests: five graphs, of which three ran."""
-    asked = Obstacle("aten.dropout.default", "the user asked for it", "requested", None)
-    failed = Obstacle("", "INTERNAL: no register left for fusion.7", "failed", None)
+    asked = FallbackReason("aten.dropout.default", "the user asked for it", "requested", None)
+    failed = FallbackReason("", "INTERNAL: no register left for fusion.7", "failed", None)
     forward = SegmentReport(
         "device", {"aten.mm.default": 12}, (failed,), takes_arguments=True, gives_results=True,
         bytes_shared=2_000_000, compile_seconds=0.4, run_seconds=0.002,
@@ -135,10 +136,10 @@ def several() -> Report:
 
 def hostile() -> Report:
     """Names that would be markup, code or terminal commands if they were not escaped."""
-    obstacle = Obstacle(HOSTILE, HOSTILE, "refused", HOSTILE)
+    reason = FallbackReason(HOSTILE, HOSTILE, "refused", HOSTILE)
     segments = (
         SegmentReport("device", {HOSTILE: 3, "\n\t" + HOSTILE: 1}, takes_arguments=True),
-        SegmentReport("host", {HOSTILE: 1}, (obstacle,), (0,), gives_results=True),
+        SegmentReport("host", {HOSTILE: 1}, (reason,), (0,), gives_results=True),
     )
     graph = GraphReport(HOSTILE, HOSTILE, HOSTILE, segments, 0.1, HOSTILE)
     return Report(HOSTILE, (graph, graph), (HOSTILE,), 1.0, 1.0)
@@ -154,8 +155,8 @@ BYTES = st.integers(0, 10**13)
 @st.composite
 def segments(draw: st.DrawFn, index: int) -> SegmentReport:
     operators = draw(st.dictionaries(NAMES, st.integers(1, 1000), max_size=6))
-    obstacles = st.builds(
-        Obstacle,
+    reasons = st.builds(
+        FallbackReason,
         st.sampled_from([*operators, ""]),
         NAMES,
         st.sampled_from(get_args(Kind)),
@@ -165,7 +166,7 @@ def segments(draw: st.DrawFn, index: int) -> SegmentReport:
     return SegmentReport(
         placement=draw(st.sampled_from(["device", "host"])),
         operators=operators,
-        obstacles=tuple(draw(st.lists(obstacles, max_size=5))),
+        fallback_reasons=tuple(draw(st.lists(reasons, max_size=5))),
         reads=tuple(reads),
         takes_arguments=draw(st.booleans()),
         gives_results=draw(st.booleans()),

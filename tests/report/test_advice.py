@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import partition
-from pjrt_bridge.report.advice import place
-from pjrt_bridge.report.fallback_reason import Kind, Obstacle
-from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
+from pjrt_bridge.report.advice import file_and_line
+from pjrt_bridge.report.data import GraphReport, SegmentReport
+from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
+from pjrt_bridge.report.report import Report
 from tests.report import reports
 
 
@@ -31,8 +32,8 @@ def device(*, bytes_shared: int = 0, bytes_copied: int = 0) -> SegmentReport:
 
 def host(kind: Kind, operator: str = "lib.op", source: str | None = "m.py:7: y = op(x)",
          count: int = 1, reason: str = "the reason") -> SegmentReport:  # fmt: skip
-    obstacle = Obstacle(operator, reason, kind, source)
-    return SegmentReport("host", {operator: count} if operator else {}, (obstacle,), (0,))
+    found = FallbackReason(operator, reason, kind, source)
+    return SegmentReport("host", {operator: count} if operator else {}, (found,), (0,))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,10 @@ def test_operators_that_share_a_segment_divide_only_together() -> None:
     both = SegmentReport(
         "host",
         {"lib.a": 1, "lib.b": 1},
-        (Obstacle("lib.a", "none", "unsupported"), Obstacle("lib.b", "none", "unsupported")),
+        (
+            FallbackReason("lib.a", "none", "unsupported"),
+            FallbackReason("lib.b", "none", "unsupported"),
+        ),
     )
     (sentence,) = report_of(device(), both, device()).advice
     assert "No lowering: lib.a (once); lib.b (once). " in sentence
@@ -97,7 +101,9 @@ def test_sizes_that_depend_on_data() -> None:
 
 
 def test_failures_come_first_and_name_the_plugin() -> None:
-    failed = SegmentReport("device", {"a": 30}, (Obstacle("", "INTERNAL: no registers", "failed"),))
+    failed = SegmentReport(
+        "device", {"a": 30}, (FallbackReason("", "INTERNAL: no registers", "failed"),)
+    )
     parts = [failed, *[host("unsupported"), device()] * 30]
     first, second = report_of(*parts).advice
     assert first.startswith("cpu failed once with: INTERNAL: no registers. Results are not")
@@ -164,7 +170,7 @@ def test_one_sentence_for_each_thing_that_can_be_improved() -> None:
 
 
 SENTENCES = 9
-"""Failures, four kinds of obstacles, copies, recompilations, tiny segments, breaks."""
+"""Failures, four kinds of fallback reasons, copies, recompilations, tiny segments, breaks."""
 
 
 @settings(max_examples=30)
@@ -187,9 +193,9 @@ def reported(graph: Graph) -> Report:
     """As a frontend reports it."""
     parts = []
     for on_device, nodes in segments_of(graph):
-        obstacles = tuple(node.obstacle for node in nodes if node.obstacle is not None)
+        reasons = tuple(node.fallback_reason for node in nodes if node.fallback_reason is not None)
         names = Counter(node.name for node in nodes)
-        parts.append(SegmentReport("device" if on_device else "host", names, obstacles))
+        parts.append(SegmentReport("device" if on_device else "host", names, reasons))
     return report_of(*parts)
 
 
@@ -198,19 +204,21 @@ def graphs(draw: st.DrawFn, chain: bool) -> Graph:
     nodes = []
     for index in range(draw(st.integers(1, 20))):
         name = draw(st.sampled_from(["mm", "mm", "mm", "lib.a", "lib.b"]))
-        obstacle = None if name == "mm" else Obstacle(name, "no lowering", "unsupported")
+        reason = None if name == "mm" else FallbackReason(name, "no lowering", "unsupported")
         reads = (index,) if chain else tuple(draw(st.sets(st.integers(0, index), max_size=2)))
-        nodes.append(Node(name, reads, (index + 1,), obstacle))
+        nodes.append(Node(name, reads, (index + 1,), reason))
     return Graph((0,), nodes, (len(nodes),))
 
 
 def without(graph: Graph, *names: str) -> Graph:
-    nodes = [replace(node, obstacle=None) if node.name in names else node for node in graph.nodes]
+    nodes = [
+        replace(node, fallback_reason=None) if node.name in names else node for node in graph.nodes
+    ]
     return Graph(graph.inputs, nodes, graph.outputs)
 
 
 def shares_a_segment(graph: Graph, name: str) -> bool:
-    """Whether another operator's obstacle would remain where this one's is."""
+    """Whether another operator's fallback reason would remain where this one's is."""
     parts = [{node.name for node in nodes} for _, nodes in segments_of(graph)]
     return any(name in names and len(names - {"mm"}) > 1 for names in parts)
 
@@ -270,4 +278,4 @@ def test_min_segment_does_what_is_told(chain: bool, data: st.DataObject) -> None
     ],
 )
 def test_the_place_of_a_source_line(source: str, where: str) -> None:
-    assert place(source) == where
+    assert file_and_line(source) == where

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 
 from pjrt_bridge.report import wording
+from pjrt_bridge.report.data import GraphReport, SegmentReport
 from pjrt_bridge.report.page import page
-from pjrt_bridge.report.report import GraphReport, Report, SegmentReport
+from pjrt_bridge.report.report import Report
 from tests.report import reports
 from tests.report.browser import Browser, Page
 
@@ -121,8 +122,8 @@ def test_a_page_shows_everything(report: Report) -> None:
         lines += [graph.name, graph.kind, graph.plugin, graph.trigger or ""]
     for part in segments(report):
         lines += part.operators
-        for obstacle in part.obstacles:
-            lines += [obstacle.operator, obstacle.reason, obstacle.source or ""]
+        for reason in part.fallback_reasons:
+            lines += [reason.operator, reason.reason, reason.source or ""]
     for line in lines:
         assert wording.printable(line) in shown
 

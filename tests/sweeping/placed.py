@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch._dynamo.exc import BackendCompilerFailed
 
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop.ledger import LEDGER, compiled_graphs
 
 _ARGUMENT = re.compile(r"(arg|primals|tangents)\w*_\d+")
@@ -36,7 +36,7 @@ def take() -> list[Placed]:
     found = [
         Placed(
             graph.on_device,
-            tuple(sorted({_name(obstacle) for obstacle in graph.obstacles})),
+            tuple(sorted({_name(reason) for reason in graph.fallback_reasons})),
             graph.within is not None,
         )
         for graph in compiled_graphs()
@@ -45,13 +45,13 @@ def take() -> list[Placed]:
     return found
 
 
-def _name(obstacle: Obstacle) -> str:
+def _name(reason: FallbackReason) -> str:
     """The operator in the way, else the kind of reason."""
-    if obstacle.kind == "small":
+    if reason.kind == "small":
         return "views"
-    if _ARGUMENT.fullmatch(obstacle.operator):
+    if _ARGUMENT.fullmatch(reason.operator):
         return "an-argument"
-    return obstacle.operator.replace(" ", "-") or obstacle.kind
+    return reason.operator.replace(" ", "-") or reason.kind
 
 
 def placement(placed: list[Placed]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.tf_interop.capture import Captured, Operation, capture
 from pjrt_bridge.tf_interop.constants import Needs, needs
 from pjrt_bridge.tf_interop.placement import Placement
@@ -42,10 +42,12 @@ def before(found: Captured, operation: Operation) -> list[str]:
     return [found.operations[index].name for index in operation.after]
 
 
-def obstacles(found: Captured) -> Mapping[str, Obstacle]:
+def fallback_reasons(found: Captured) -> Mapping[str, FallbackReason]:
     """Why operations are on the host, by their names."""
-    placed = Placement(found, {}).obstacles()
-    return {found.operations[index].name: obstacle for index, obstacle in placed.items()}
+    placed = Placement(found, {}).fallback_reasons()
+    return {
+        found.operations[index].name: fallback_reason for index, fallback_reason in placed.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Divided:
 def divided(fn: Callable[..., Any], *given: Any) -> Divided:
     """A function, captured, placed and split."""
     found = captured(fn, *given)
-    return Divided(found, split(found, Placement(found, {}).obstacles()).parts)
+    return Divided(found, split(found, Placement(found, {}).fallback_reasons()).parts)
 
 
 def on_host(value: Any) -> Any:

@@ -22,7 +22,7 @@ def needed(function: Callable[..., Any], *specs: Any) -> tuple[list[str], list[s
     found = divided(function, *specs)
     (need,) = found.needs()
     names = [found.captured.values[value].name for value in need.values]
-    return names, [item.operator for item in need.obstacles.values()]
+    return names, [item.operator for item in need.fallback_reasons.values()]
 
 
 @pytest.mark.parametrize(

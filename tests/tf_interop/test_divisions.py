@@ -160,8 +160,8 @@ def test_results_and_state_are_those_of_tensorflow(program: list[Step], results:
             )
             report = fast.compiled((a, b), {}).record.report()
             note(str([(item.placement, dict(item.operators)) for item in report.segments]))
-            note(str([str(item) for item in report.obstacles if item.kind == "failed"]))
-            assert not [item for item in report.obstacles if item.kind == "failed"]
+            note(str([str(item) for item in report.fallback_reasons if item.kind == "failed"]))
+            assert not [item for item in report.fallback_reasons if item.kind == "failed"]
             for one, other in zip(*left, strict=True):
                 np.testing.assert_allclose(
                     np.sort(one) if one.shape == (2,) else one,

@@ -29,9 +29,9 @@ def test_segments_and_reasons() -> None:
     assert first.operators == {"MatMul": 1, "Tanh": 1}
     assert set(report.on_host) == {"SerializeTensor", "ParseTensor"}
     assert {"Exp", "MatMul"} <= set(last.operators)
-    for obstacle in host.obstacles:
-        assert f"(node {obstacle.operator}" in obstacle.reason
-        assert obstacle.source is not None
+    for reason in host.fallback_reasons:
+        assert f"(node {reason.operator}" in reason.reason
+        assert reason.source is not None
     assert (host.reads, last.reads) == ((0,), (1,))
 
 

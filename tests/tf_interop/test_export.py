@@ -12,7 +12,7 @@ from pjrt_bridge import tf_interop
 from pjrt_bridge.errors import NotExportable, ProgramError, UnsupportedDtype
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Program, bindings
-from pjrt_bridge.stablehlo.program.program import is_artifact
+from pjrt_bridge.stablehlo.program.bytecode import is_artifact
 from tests.tf_interop.helpers import numbers, spec
 
 VERSIONS = ["0.9.0", "1.0.0", "1.8.0", bindings.current_version()]

@@ -192,8 +192,8 @@ def test_what_tensorflow_is_faster_at_stays_with_it_unless_the_device_is_asked_f
         same(fast(x), resized(x))
     report = tf_interop.explain(fast, x)
     assert [segment.placement for segment in report.segments] == ["device", "host", "device"]
-    ((obstacle,),) = [item.obstacles for item in report.segments if item.placement == "host"]
-    assert (obstacle.operator, obstacle.kind) == ("ResizeBilinear", "slow")
+    ((reason,),) = [item.fallback_reasons for item in report.segments if item.placement == "host"]
+    assert (reason.operator, reason.kind) == ("ResizeBilinear", "slow")
     assert on_device(tf_interop.function(resized, placement="device"), x)
     assert on_device(tf_interop.function(resized, fallback="error"), x)
     small = tf_interop.function(lambda x: tf.image.resize(tf.tanh(x), [8, 8]))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from pjrt_bridge.report.fallback_reason import Kind, Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
 from pjrt_bridge.tf_interop.placement import Placement
-from tests.tf_interop.helpers import captured, obstacles, spec
+from tests.tf_interop.helpers import captured, fallback_reasons, spec
 
 
 def string_lookup() -> Callable[..., Any]:
@@ -98,30 +98,30 @@ REASONS: list[tuple[str, Callable[..., Any], str, Kind, str]] = [
 )
 def test_reasons(function: Callable[..., Any], type: str, kind: Kind, reason: str) -> None:
     found = captured(function, spec(4))
-    placed = Placement(found, {}).obstacles()
-    ((index, obstacle),) = [
+    placed = Placement(found, {}).fallback_reasons()
+    ((index, fallback_reason),) = [
         item for item in placed.items() if found.operations[item[0]].type == type
     ] or pytest.fail(f"{type} is not among {[str(item) for item in placed.values()]}")
-    assert obstacle.operator == type
-    assert obstacle.kind == kind
-    assert reason in obstacle.reason
+    assert fallback_reason.operator == type
+    assert fallback_reason.kind == kind
+    assert reason in fallback_reason.reason
     # Whoever reads it finds the node, and the line.
-    assert f"(node {found.operations[index].name})" in obstacle.reason
-    assert obstacle.source is not None
-    assert obstacle.source.startswith(__file__)
+    assert f"(node {found.operations[index].name})" in fallback_reason.reason
+    assert fallback_reason.source is not None
+    assert fallback_reason.source.startswith(__file__)
 
 
 def test_everything_on_the_host_has_a_reason_with_its_node() -> None:
-    placed = obstacles(captured(string_lookup(), spec(4)))
+    placed = fallback_reasons(captured(string_lookup(), spec(4)))
     assert placed
-    for name, obstacle in placed.items():
-        assert f"(node {name})" in obstacle.reason
-        assert obstacle.operator
+    for name, fallback_reason in placed.items():
+        assert f"(node {name})" in fallback_reason.reason
+        assert fallback_reason.operator
 
 
 def test_the_rest_is_for_the_device() -> None:
     found = captured(string_lookup(), spec(4))
-    names = obstacles(found)
+    names = fallback_reasons(found)
     (exp,) = [item.name for item in found.operations if item.type == "Exp"]
     assert exp not in names
     (lookup,) = [item.name for item in found.operations if "LookupTableFind" in item.type]
@@ -130,22 +130,26 @@ def test_the_rest_is_for_the_device() -> None:
 
 def test_types_that_a_kernel_has_not() -> None:
     # XLA has multiplications, but none of these.
-    placed = obstacles(captured(lambda x: tf.cast(x, tf.quint8), spec(4)))
-    ((_, obstacle),) = placed.items()
-    assert obstacle.operator == "Cast"
-    assert "quint8" in obstacle.reason
+    placed = fallback_reasons(captured(lambda x: tf.cast(x, tf.quint8), spec(4)))
+    ((_, fallback_reason),) = placed.items()
+    assert fallback_reason.operator == "Cast"
+    assert "quint8" in fallback_reason.reason
 
 
 def test_a_table_is_no_variable() -> None:
     table = tf.lookup.experimental.DenseHashTable(tf.int32, tf.int32, 0, -1, -2)
-    (obstacle,) = obstacles(captured(lambda x: table.lookup(x), spec(2, dtype=tf.int32))).values()
-    assert "LookupTableFind" in obstacle.operator
+    (fallback_reason,) = fallback_reasons(
+        captured(lambda x: table.lookup(x), spec(2, dtype=tf.int32))
+    ).values()
+    assert "LookupTableFind" in fallback_reason.operator
 
 
 def test_a_variable_of_strings_stays() -> None:
     variable = tf.Variable(["a", "b"])
-    placed = obstacles(captured(lambda x: (tf.exp(x), variable + "c"), spec(2)))
-    kinds = {obstacle.operator: obstacle.reason for obstacle in placed.values()}
+    placed = fallback_reasons(captured(lambda x: (tf.exp(x), variable + "c"), spec(2)))
+    kinds = {
+        fallback_reason.operator: fallback_reason.reason for fallback_reason in placed.values()
+    }
     assert "ReadVariableOp" in kinds
     assert "string" in kinds["ReadVariableOp"]
 
@@ -157,7 +161,7 @@ def test_variables_and_sums_are_for_the_device() -> None:
         variable.assign_add(x)
         return tf.reduce_sum(variable * x)
 
-    assert obstacles(captured(function, spec(2))) == {}
+    assert fallback_reasons(captured(function, spec(2))) == {}
 
 
 def test_a_variable_that_is_an_argument_stays() -> None:
@@ -170,7 +174,7 @@ def test_a_variable_that_is_an_argument_stays() -> None:
             + x
         )
 
-    placed = obstacles(captured(function, spec(2)))
+    placed = fallback_reasons(captured(function, spec(2)))
     reads = [item for item in placed.values() if item.operator == "ReadVariableOp"]
     assert [item.kind for item in reads] == ["refused"]
     assert "no variable that the function holds" in reads[0].reason
@@ -179,20 +183,20 @@ def test_a_variable_that_is_an_argument_stays() -> None:
 def test_what_a_trial_export_found_comes_first() -> None:
     found = captured(lambda x: tf.exp(x), spec(2))
     (operation,) = found.operations
-    failed = Obstacle("Exp", "it failed", "refused")
-    assert Placement(found, {operation.name: failed}).obstacles() == {0: failed}
+    failed = FallbackReason("Exp", "it failed", "refused")
+    assert Placement(found, {operation.name: failed}).fallback_reasons() == {0: failed}
 
 
 def test_what_is_slower_from_a_size_on_stays_with_tensorflow() -> None:
     slower = {"tf.Exp": 6, "aten.exp": 1, "tf.Log": 7}
     for size, slow in ((5, False), (6, True), (None, False)):
         found = captured(lambda x: tf.math.log(tf.exp(x)), spec(size))
-        placed = Placement(found, {}, slower).obstacles()
+        placed = Placement(found, {}, slower).fallback_reasons()
         assert [(item.operator, item.kind) for item in placed.values()] == [("Exp", "slow")] * slow
         assert not slow or "from 6 elements on" in str(*placed.values())
 
 
 def test_results_count_as_arguments_do() -> None:
     found = captured(lambda x: tf.tile(x, [100]), spec(4))
-    assert Placement(found, {}, {"tf.Tile": 400}).obstacles()
-    assert not Placement(found, {}, {"tf.Tile": 401}).obstacles()
+    assert Placement(found, {}, {"tf.Tile": 400}).fallback_reasons()
+    assert not Placement(found, {}, {"tf.Tile": 401}).fallback_reasons()

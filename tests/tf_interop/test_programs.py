@@ -97,7 +97,7 @@ def test_the_program_is_divided_as_expected(contenders: Contenders) -> None:
     assert count >= case.segments, report
     if not case.on_host:
         assert len(report.segments) == 1, report
-    reasons = [str(found) for graph in report.graphs for found in graph.obstacles]
+    reasons = [str(found) for graph in report.graphs for found in graph.fallback_reasons]
     for operator in case.on_host:
         assert any(operator in reason for reason in reasons), report
     assert report.bytes_copied == 0, report

@@ -69,7 +69,7 @@ def test_tensorflow_takes_over(faults: Faults, when: When, parts: bool) -> None:
     failures = [
         found
         for graph in tf_interop.explain(fast, x).graphs
-        for found in graph.obstacles
+        for found in graph.fallback_reasons
         if found.kind == "failed"
     ]
     assert failures

@@ -16,7 +16,7 @@ def test_a_function_that_compiles_is_one_part() -> None:
     assert found.shown == [("device", ["Exp", "MatMul"])]
     (part,) = found.parts
     assert (part.takes_arguments, part.gives_results, part.reads) == (True, True, ())
-    assert part.obstacles == ()
+    assert part.fallback_reasons == ()
 
 
 def test_even_one_that_is_hardly_worth_a_launch() -> None:
@@ -31,7 +31,7 @@ def test_parts_read_from_parts_before() -> None:
     assert three.reads == (1,)
     assert (one.gives_results, three.gives_results) == (False, True)
     assert (two.takes_arguments, three.takes_arguments) == (False, True)
-    assert {item.operator for item in two.obstacles} >= set(HOST)
+    assert {item.operator for item in two.fallback_reasons} >= set(HOST)
     assert set(one.outputs) == set(two.inputs)
 
 
@@ -63,7 +63,7 @@ def test_reads_for_the_host_alone_are_there() -> None:
     (host,) = [shown for place, shown in found.shown if place == "host"]
     assert host == ["ReadVariableOp", "AsString"]
     (part,) = [part for part in found.parts if not part.on_device]
-    assert "only the host reads it" in {item.reason for item in part.obstacles}
+    assert "only the host reads it" in {item.reason for item in part.fallback_reasons}
 
 
 def test_what_the_host_made_the_host_assigns() -> None:
@@ -77,7 +77,7 @@ def test_what_the_host_made_the_host_assigns() -> None:
     (host,) = [shown for place, shown in found.shown if place == "host"]
     assert "AssignVariableOp" in host
     (part,) = [part for part in found.parts if not part.on_device]
-    assert "the host made the value" in {item.reason for item in part.obstacles}
+    assert "the host made the value" in {item.reason for item in part.fallback_reasons}
 
 
 def test_a_list_of_tensors_does_not_cross() -> None:
@@ -91,7 +91,7 @@ def test_a_list_of_tensors_does_not_cross() -> None:
         if part.on_device:
             crossing = [*part.inputs, *part.outputs]
             assert tf.variant not in [found.captured.values[value].dtype for value in crossing]
-    reasons = {item.reason for part in found.parts for item in part.obstacles}
+    reasons = {item.reason for part in found.parts for item in part.fallback_reasons}
     assert any("a list of tensors would cross" in reason for reason in reasons)
 
 
@@ -119,7 +119,7 @@ def test_calculations_with_sizes_are_no_launch_of_their_own() -> None:
     (host,) = [part for part in found.parts if not part.on_device]
     (shown,) = [types for place, types in found.shown if place == "host"]
     assert {"StringSplitV2", "Size", "Mul", "AddV2"} <= set(shown)
-    small = [item for item in host.obstacles if item.kind == "small"]
+    small = [item for item in host.fallback_reasons if item.kind == "small"]
     assert {item.operator for item in small} >= {"Mul", "AddV2"}
     assert all(item.source is not None and item.source.startswith(__file__) for item in small)
 

@@ -25,7 +25,7 @@ def host_part(function: Callable[..., Any], *specs: Any) -> tuple[Divided, Part]
         places=tuple(range(len(found.arguments))),
         held=tuple(found.captures),
         outputs=tuple(found.outputs),
-        obstacles=(),
+        fallback_reasons=(),
         reads=(),
         takes_arguments=True,
         gives_results=True,

@@ -18,7 +18,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
 def assert_compiled(*kinds: str) -> None:
     """These graphs were compiled since the last reset, in this order, each of one segment."""
     graphs = compiled_graphs()
-    assert [(graph.kind, graph.on_device, graph.obstacles) for graph in graphs] == [
+    assert [(graph.kind, graph.on_device, graph.fallback_reasons) for graph in graphs] == [
         (kind, 1, ()) for kind in kinds
     ]
     assert all(graph.plugin == "cpu" and graph.operations > 0 for graph in graphs)

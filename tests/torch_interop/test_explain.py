@@ -58,10 +58,10 @@ def test_a_program_in_parts() -> None:
     first, host, last = graph.segments
     assert first.operators["aten.mm.default"] == 1
     assert dict(host.operators) == {"pjrt_explain.twice.default": 1}
-    (obstacle,) = host.obstacles
-    assert obstacle.kind == "unsupported"
-    assert obstacle.source is not None
-    assert obstacle.source.startswith(f"{__file__}:{in_the_middle.__code__.co_firstlineno + 2}: ")
+    (reason,) = host.fallback_reasons
+    assert reason.kind == "unsupported"
+    assert reason.source is not None
+    assert reason.source.startswith(f"{__file__}:{in_the_middle.__code__.co_firstlineno + 2}: ")
     assert (first.reads, host.reads, last.reads) == ((), (0,), (1,))
     assert first.takes_arguments
     assert not host.takes_arguments
@@ -161,7 +161,7 @@ def test_what_is_compiled_is_explained_as_it_is() -> None:
     report = explain(function, x)
     assert report.program == "tanh"
     assert placements(report) == [["host"]]
-    assert report.graphs[0].segments[0].obstacles[0].kind == "requested"
+    assert report.graphs[0].segments[0].fallback_reasons[0].kind == "requested"
     # Nothing was compiled for the report.
     assert report.first_seconds is None
     assert len(compiled_graphs()) == 1
@@ -203,7 +203,7 @@ def test_sizes_that_depend_on_data() -> None:
         report = explain(torch.compile(function, backend="pjrt", fullgraph=True), torch.randn(64))
     graph, inner = report.graphs
     assert [segment.placement for segment in graph.segments] == ["device", "host", "device"]
-    assert graph.segments[1].obstacles[0].kind == "data"
+    assert graph.segments[1].fallback_reasons[0].kind == "data"
     assert (inner.within, inner.name) == (graph.name, "inference_2")
     # The bytes of the inner graph are those of the segment that it is.
     assert graph.segments[2].bytes_shared == inner.segments[0].bytes_shared > 0

@@ -79,7 +79,7 @@ def test_pytorch_takes_over(faults: Faults, function: Any, name: str, when: str)
     # Said once, recorded once, and nothing is held.
     assert len(caught) == 1
     (graph,) = compiled_graphs()
-    (failure,) = [found for found in graph.obstacles if found.kind == "failed"]
+    (failure,) = [found for found in graph.fallback_reasons if found.kind == "failed"]
     assert "it failed on the device" in failure.reason
     gc.collect()
     assert live() == before

@@ -89,8 +89,8 @@ def test_the_host_runs_it_and_says_why_once(function: Callable[..., Any]) -> Non
         assert_same(found, expected)
     (graph,) = compiled_graphs()
     assert graph.on_device == SEGMENTS[function]
-    assert len(graph.obstacles) == 1
-    assert_explained(str(graph.obstacles[0]), function)
+    assert len(graph.fallback_reasons) == 1
+    assert_explained(str(graph.fallback_reasons[0]), function)
 
 
 @pytest.mark.parametrize("function", REFUSED)
@@ -123,7 +123,7 @@ def test_each_reason_is_named_once_and_three_are_shown() -> None:
     assert len(caught) == 1
     assert str(caught[0].message).count("pjrt_test.half") == 4
     (graph,) = compiled_graphs()
-    assert len(graph.obstacles) == 2
+    assert len(graph.fallback_reasons) == 2
 
 
 @pytest.mark.filterwarnings("ignore:.*of the backward graph:pjrt_bridge.errors.HostFallbackWarning")

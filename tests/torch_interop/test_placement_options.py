@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from pjrt_bridge.errors import FallbackForbidden, HostFallbackWarning
-from pjrt_bridge.report.report import GraphReport
+from pjrt_bridge.report.data import GraphReport
 from pjrt_bridge.torch_interop import compiled_graphs
 from tests.torch_interop.helpers import assert_same, compiled
 
@@ -32,8 +32,8 @@ def test_an_operator_is_kept_on_the_host_without_a_word(name: str) -> None:
         assert_same(compiled(chain, host_ops=[name])(x), chain(x))
     (graph,) = compiled_graphs()
     assert shape_of(graph) == "dhd"
-    (obstacle,) = graph.obstacles
-    assert (obstacle.operator, obstacle.kind) == ("aten.tanh.default", "requested")
+    (reason,) = graph.fallback_reasons
+    assert (reason.operator, reason.kind) == ("aten.tanh.default", "requested")
 
 
 def test_an_operator_that_torch_would_decompose_is_kept_whole() -> None:
@@ -72,8 +72,8 @@ def test_small_parts_stay_on_the_host() -> None:
         assert_same(run(x), chain(x))
         (graph,) = compiled_graphs()
         assert shape_of(graph) == expected
-    assert {obstacle.kind for obstacle in graph.obstacles} == {"requested", "small"}
-    assert any("fewer than min_segment=4" in found.reason for found in graph.obstacles)
+    assert {reason.kind for reason in graph.fallback_reasons} == {"requested", "small"}
+    assert any("fewer than min_segment=4" in found.reason for found in graph.fallback_reasons)
 
 
 def test_a_whole_graph_that_is_small() -> None:

@@ -257,8 +257,8 @@ def test_what_the_host_is_asked_to_draw_is_eagers() -> None:
     draw_keys(1)
     assert_same(first, torch.rand(5))
     (graph,) = compiled_graphs()
-    (obstacle,) = graph.obstacles
-    assert (obstacle.operator, obstacle.kind) == ("aten.rand.default", "requested")
+    (reason,) = graph.fallback_reasons
+    assert (reason.operator, reason.kind) == ("aten.rand.default", "requested")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ import ctypes
 from pjrt_bridge.abi.functions import FIRST_OFFSET, FUNCTIONS, SLOTS_0_81, offset_of
 from pjrt_bridge.abi.values import decode_named_values
 from pjrt_bridge.conformance import raw
-from pjrt_bridge.conformance.check import Fail, Group, Needs, Unsupported
+from pjrt_bridge.conformance.check import Group, Needs
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import equal, refused, require
+from pjrt_bridge.conformance.outcomes import Fail, Unsupported
 from pjrt_bridge.errors import ErrorCode
 
 LOADING = Group("abi", needs=Needs.NOTHING)

@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.conformance.check import Group, Unsupported
+from pjrt_bridge.conformance.check import Group
 from pjrt_bridge.conformance.checks.conversions import every
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import equal, require, same
 from pjrt_bridge.conformance.numerics import build, run
+from pjrt_bridge.conformance.outcomes import Unsupported
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT

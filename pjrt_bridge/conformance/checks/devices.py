@@ -9,9 +9,10 @@ import numpy as np
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import free, read_pointers, text
 from pjrt_bridge.conformance import raw
-from pjrt_bridge.conformance.check import Group, Unsupported
+from pjrt_bridge.conformance.check import Group
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import ADD, distinct, equal, refused, require, same, works
+from pjrt_bridge.conformance.outcomes import Unsupported
 from pjrt_bridge.errors import NotFound, Unimplemented
 from pjrt_bridge.runtime import CompileOptions
 from pjrt_bridge.stablehlo import Program

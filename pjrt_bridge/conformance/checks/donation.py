@@ -6,9 +6,10 @@ import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.conformance import raw
-from pjrt_bridge.conformance.check import Fail, Group, Unsupported
+from pjrt_bridge.conformance.check import Group
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import equal, require, same, works
+from pjrt_bridge.conformance.outcomes import Fail, Unsupported
 from pjrt_bridge.errors import BufferUnavailable, PjrtBridgeError
 from pjrt_bridge.runtime import BufferState, Client, Executable
 from pjrt_bridge.stablehlo import Builder, TensorType

@@ -14,9 +14,10 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import int64s, pointers
 from pjrt_bridge.conformance import raw
-from pjrt_bridge.conformance.check import Fail, Group, Unsupported
+from pjrt_bridge.conformance.check import Group
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import ADD, equal, refused, same, works
+from pjrt_bridge.conformance.outcomes import Fail, Unsupported
 from pjrt_bridge.errors import ErrorCode, PjrtError, SignatureMismatch
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions
 from pjrt_bridge.stablehlo import Program, bindings

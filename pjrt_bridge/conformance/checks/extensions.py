@@ -6,9 +6,10 @@ from pjrt_bridge.abi import chain
 from pjrt_bridge.abi.extension_structs import EXTENSIONS, ExtensionTable
 from pjrt_bridge.abi.memory import MemoryMap
 from pjrt_bridge.abi.structs import STRUCTS
-from pjrt_bridge.conformance.check import Fail, Group, Needs, Unsupported
+from pjrt_bridge.conformance.check import Group, Needs
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import distinct, equal, require
+from pjrt_bridge.conformance.outcomes import Fail, Unsupported
 
 CHAIN = Group("extensions", needs=Needs.LIBRARY)
 

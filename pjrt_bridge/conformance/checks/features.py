@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.conformance.check import Fail, Group, Unsupported
+from pjrt_bridge.conformance.check import Group
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import distinct, equal, require, same, works
+from pjrt_bridge.conformance.outcomes import Fail, Unsupported
 from pjrt_bridge.conformance.programs import main
 from pjrt_bridge.errors import ExtensionUnavailable, PjrtError, UnsupportedDtype
 from pjrt_bridge.extensions import (

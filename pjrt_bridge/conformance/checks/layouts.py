@@ -11,9 +11,10 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import int64s
 from pjrt_bridge.conformance import raw
-from pjrt_bridge.conformance.check import Group, Unsupported
+from pjrt_bridge.conformance.check import Group
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import equal, require, same
+from pjrt_bridge.conformance.outcomes import Unsupported
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.constants import Array

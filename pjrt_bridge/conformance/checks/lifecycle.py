@@ -8,9 +8,10 @@ from itertools import permutations
 import numpy as np
 
 from pjrt_bridge.conformance import raw
-from pjrt_bridge.conformance.check import Fail, Group, Needs
+from pjrt_bridge.conformance.check import Group, Needs
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import ADD, equal, refused, require, same, works
+from pjrt_bridge.conformance.outcomes import Fail
 from pjrt_bridge.errors import BufferUnavailable, Closed, PjrtBridgeError
 from pjrt_bridge.runtime import Client, live_handles
 

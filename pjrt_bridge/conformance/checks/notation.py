@@ -11,7 +11,6 @@ from collections.abc import Callable
 import numpy as np
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.conformance.check import Unsupported
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import equal, same
 from pjrt_bridge.conformance.numerics import (
@@ -19,6 +18,7 @@ from pjrt_bridge.conformance.numerics import (
     numbers,
     whole,
 )
+from pjrt_bridge.conformance.outcomes import Unsupported
 from pjrt_bridge.conformance.programs import ProgramGroup, main
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.stablehlo import Program

@@ -6,10 +6,11 @@ import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.conformance import raw
-from pjrt_bridge.conformance.check import Group, Unsupported
+from pjrt_bridge.conformance.check import Group
 from pjrt_bridge.conformance.checks.data import patterns
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import equal, require, same
+from pjrt_bridge.conformance.outcomes import Unsupported
 from pjrt_bridge.dtypes import DType
 
 PLACEMENT = Group("data")

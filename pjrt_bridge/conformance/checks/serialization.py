@@ -9,9 +9,10 @@ import numpy as np
 
 from pjrt_bridge.abi.values import free
 from pjrt_bridge.conformance import raw
-from pjrt_bridge.conformance.check import Group, Unsupported
+from pjrt_bridge.conformance.check import Group
 from pjrt_bridge.conformance.context import Context
 from pjrt_bridge.conformance.expect import ADD, equal, refused, require, same, works
+from pjrt_bridge.conformance.outcomes import Unsupported
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime import Client, CompileOptions
 from pjrt_bridge.runtime.compile.serialized import pack, unpack

@@ -4,8 +4,7 @@
     (x,) = builder.parameters
     program = builder.finish([builder.tanh(x)])
 
-The op methods are in the modules beside this one; here are the program's frame: parameters,
-donation and the finish.
+The op methods are in the modules beside this one; this one has parameters, donation and `finish`.
 """
 
 from __future__ import annotations
@@ -16,22 +15,23 @@ from typing import Any
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings
-from pjrt_bridge.stablehlo.builder.emitter import Value
+from pjrt_bridge.stablehlo.builder.chlo import ChloOps
 from pjrt_bridge.stablehlo.builder.numerical import NumericalOps
 from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
 from pjrt_bridge.stablehlo.builder.structured import StructuredOps
+from pjrt_bridge.stablehlo.builder.values import Value
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Parameter, TensorType
 
 __all__ = ["Builder", "Value"]
 
 
-class Builder(StructuredOps, ShapeOps, NumericalOps):
+class Builder(StructuredOps, ChloOps, ShapeOps, NumericalOps):
     """Emits a StableHLO module with one public function `main`.
 
     Operations have exact StableHLO semantics: no implicit broadcasting, no promotion. A malformed
     operation raises `ProgramError` at the call and leaves nothing behind. Each builder has an MLIR
-    context of its own, so builders of several threads do not meet; one builder belongs to one
+    context of its own, so builders of several threads are independent; one builder belongs to one
     thread at a time.
 
     Args:

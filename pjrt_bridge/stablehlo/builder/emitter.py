@@ -1,6 +1,6 @@
-"""The machinery under the Builder: SSA values, scopes, and the one place that creates operations.
+"""The base of the Builder: creates all operations, regions and functions, and tracks scopes.
 
-The op methods live in the modules beside this one (elementwise, shaping, indexing, structured,
+The op methods are in the modules beside this one (elementwise, chlo, shaping, structured,
 numerical); each is a class over `Emitter`, and `Builder` joins them. An operation is verified when
 it is created, so an error surfaces at the call that caused it.
 
@@ -10,9 +10,8 @@ return decides its type, and moved into it; a body that raises leaves nothing be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,79 +22,11 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError, UnsupportedDtype
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder import constants
+from pjrt_bridge.stablehlo.builder.values import Body, Region, Value, as_tuple
 from pjrt_bridge.stablehlo.types import TensorType
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Value:
-    """One SSA value of a Builder; it can be used inside the scope that made it and deeper ones.
-
-    Attributes:
-        type: its shape and element type.
-        origin: what it has the elements of, in another order or shape; None where it was computed.
-        exact: what it was rounded from, which readers may take in its place; None: they may not.
-        known: it follows from constants, so that a compiler may compute it.
-    """
-
-    type: TensorType
-    _handle: Any = field(repr=False)
-    _scope: object = field(repr=False)
-    origin: Origin | None = field(default=None, repr=False)
-    exact: Value | None = field(default=None, repr=False)
-    known: bool = field(default=False, repr=False)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Elements per dimension."""
-        return self.type.shape
-
-    @property
-    def dtype(self) -> DType:
-        """Element type."""
-        return self.type.dtype
-
-    @property
-    def rank(self) -> int:
-        """Number of dimensions."""
-        return self.type.rank
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self.type.size
-
-    @property
-    def rounded(self) -> Value:
-        """The same value, which all read as it was rounded."""
-        return self if self.exact is None else replace(self, exact=None)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Origin:
-    """A value whose elements another value has: transposed, or in another shape.
-
-    Attributes:
-        value: where the elements are from.
-        permutation: of the transposition; None for a reshape.
-    """
-
-    value: Value
-    permutation: tuple[int, ...] | None
-
-
-Body = Callable[[tuple[Value, ...]], "Value | Sequence[Value]"]
-"""A region's content: from the block's arguments to what the region returns."""
-
-PairBody = Callable[[tuple[Value, ...], tuple[Value, ...]], "Value | Sequence[Value]"]
-"""A region over pairs, as in reduce: first all left (accumulated) values, then all right ones."""
-
-
-Region = tuple[Sequence[TensorType], Body]
-"""Types of a region's arguments, and its body."""
-
-
 _READING_FROM_OUTSIDE = frozenset(f"stablehlo.{name}" for name in ("case", "if", "while"))
-"""Operations whose regions use values that are no operands of theirs."""
+"""Operations whose regions use values that are not among their operands."""
 
 
 def _is_known(op: str, operands: Sequence[Value]) -> bool:
@@ -106,45 +37,6 @@ def _is_known(op: str, operands: Sequence[Value]) -> bool:
     if op == "stablehlo.select":
         return known[0] and (known[1] or known[2])
     return all(known)
-
-
-def paired(types: Sequence[TensorType], body: PairBody) -> Region:
-    """A region over two of each type: all left values, then all right ones."""
-    count = len(types)
-    return [*types, *types], lambda args: body(args[:count], args[count:])
-
-
-def as_tuple(values: Value | Sequence[Value]) -> tuple[Value, ...]:
-    """What a body returned, as a tuple."""
-    return (values,) if isinstance(values, Value) else tuple(values)
-
-
-def scalars(values: Sequence[Value]) -> list[TensorType]:
-    """The 0-d types of the values' elements: what most regions work on."""
-    return [TensorType((), value.dtype) for value in values]
-
-
-def check_dims(op: str, what: str, dims: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The dimensions, if they are distinct and within the rank.
-
-    Raises:
-        ProgramError: otherwise; negative dimensions do not count from the end.
-    """
-    if len(set(dims)) != len(dims) or any(not 0 <= dim < rank for dim in dims):
-        raise ProgramError(
-            f"{op}: {what} must be distinct dimensions of a rank {rank} tensor, found {list(dims)}"
-        )
-    return tuple(dims)
-
-
-def check_length(op: str, what: str, items: Sequence[Any], expected: int) -> None:
-    """Check that there is one item per dimension (or operand).
-
-    Raises:
-        ProgramError: another number of items.
-    """
-    if len(items) != expected:
-        raise ProgramError(f"{op}: {what} needs {expected} entries, found {len(items)}")
 
 
 class Emitter:
@@ -369,21 +261,21 @@ class Emitter:
         Raises:
             ProgramError: the operation is malformed; nothing was emitted.
         """
-        # The bodies are written under a stand-in just before the operation, so that values from
+        # The bodies are written under a placeholder just before the operation, so that values from
         # outside dominate them; it is never verified, and a body that raises goes away with it.
-        stand_in = self._ir.Operation.create(
+        placeholder = self._ir.Operation.create(
             "stablehlo.case", regions=len(regions), loc=self._loc, ip=self._ip
         )
         try:
             returned = [
                 self._write(op, region, types, body)
-                for region, (types, body) in zip(stand_in.regions, regions, strict=True)
+                for region, (types, body) in zip(placeholder.regions, regions, strict=True)
             ]
-            blocks = [region.blocks[0] for region in stand_in.regions]
+            blocks = [region.blocks[0] for region in placeholder.regions]
             types = returned[0] if results is None else results
             return self._emit(op, operands, attributes, types, blocks)
         finally:
-            stand_in.erase()
+            placeholder.erase()
 
     def _write(
         self, op: str, region: Any, types: Sequence[TensorType], body: Body

@@ -11,8 +11,9 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings
-from pjrt_bridge.stablehlo.builder.emitter import Emitter, Value, check_dims, check_length
+from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.structured import Padding, window_count
+from pjrt_bridge.stablehlo.builder.values import Value, check_dims, check_length
 from pjrt_bridge.stablehlo.types import TensorType
 
 Precision = Literal["DEFAULT", "HIGH", "HIGHEST"]

@@ -1,8 +1,8 @@
-"""How a value lies in memory where the program leaves that to the compiler.
+"""Memory order of a value's dimensions, where the program leaves the layout to the compiler.
 
 A compiler keeps the order of a transposition or of a call with stated layouts through elementwise
-operations. Who needs an order of his own, such as a function that is not inlined, asks for it here,
-so that nothing is copied into another order and back.
+operations. Calls that have to state an order, such as of functions that are not inlined, take it
+from here, so that nothing is copied into another order and back.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.stablehlo.builder.emitter import Value
+from pjrt_bridge.stablehlo.builder.values import Value
 
-_FAR = 64
-"""Operations that are looked at; farther back the order is taken for row-major."""
+_MAX_VISITED = 64
+"""Operations that are visited; beyond these the order is taken for row-major."""
 
 _NOT_ELEMENTWISE = frozenset(
     ("cholesky", "convolution", "dot_general", "fft", "gather", "triangular_solve")
 )
-"""Operations whose result may have the shape of an operand and lie otherwise."""
+"""Operations whose result may have the shape of an operand, but not its order."""
 
 Order = tuple[int, ...]
 """Dimensions from the outermost in memory to the innermost."""
@@ -49,7 +49,7 @@ def _order(handle: Any, known: dict[Any, Order]) -> Order:
         return row_major
     if operation.name == "stablehlo.custom_call":
         return _stated(operation, handle.result_number) or row_major
-    if operation not in known and len(known) < _FAR:
+    if operation not in known and len(known) < _MAX_VISITED:
         known[operation] = row_major
         known[operation] = _computed(operation, handle.type.shape, known) or row_major
     return known.get(operation, row_major)

@@ -8,8 +8,8 @@ from typing import Any
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings
-from pjrt_bridge.stablehlo.builder.emitter import (
-    Emitter,
+from pjrt_bridge.stablehlo.builder.emitter import Emitter
+from pjrt_bridge.stablehlo.builder.values import (
     Origin,
     PairBody,
     Value,

@@ -15,7 +15,7 @@ import numpy as np
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo.builder.elementwise import ElementwiseOps
-from pjrt_bridge.stablehlo.builder.emitter import (
+from pjrt_bridge.stablehlo.builder.values import (
     Body,
     PairBody,
     Value,

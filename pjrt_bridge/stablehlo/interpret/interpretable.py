@@ -1,4 +1,4 @@
-"""What the reference interpreter can run: it ends the process, or is wrong, at anything else.
+"""Which operations the reference interpreter can run; any other ends the process or is wrong.
 
 Collective operations are known to it in programs of several processes only, see
 `pjrt_bridge.stablehlo.interpret.interpreter.evaluate_parallel`.
@@ -64,7 +64,7 @@ def threads() -> int:
 
 
 def has_collectives(operations: Iterable[Any]) -> bool:
-    """Whether a module speaks to, or asks about, other processes."""
+    """Whether a module communicates with other processes, or asks for its own number."""
     names = {f"stablehlo.{name}" for name in _COLLECTIVES.split()}
     return any(operation.name in names for operation in operations)
 
@@ -76,14 +76,14 @@ def _named(operation: Any) -> str:
 
 
 def _group_defect(operation: Any, processes: int) -> str | None:
-    """What makes processes wait for others until the interpreter gives up and ends everything."""
+    """Why processes would wait for others until the interpreter ends the whole process."""
     op = operation.name.removeprefix("stablehlo.")
     if op not in _COLLECTIVES.split() or op in ("partition_id", "replica_id"):
         return None
     if processes > threads():
-        return f"makes {processes} processes meet, the interpreter has {threads()} threads"
+        return f"connects {processes} processes, the interpreter has {threads()} threads"
     if not _runs_once(operation):
-        return "is not in main itself: run more than once, it mixes up its meetings"
+        return "is not in main itself: if it runs more than once, the interpreter mixes up its data"
     name = "source_target_pairs"
     if name not in operation.attributes:
         name = "replica_groups"

@@ -19,7 +19,7 @@ from pjrt_bridge.errors import SignatureMismatch
 from pjrt_bridge.stablehlo import bindings, modules
 from pjrt_bridge.stablehlo.builder import constants
 from pjrt_bridge.stablehlo.builder.constants import Array
-from pjrt_bridge.stablehlo.interpret import interpretable, meetings
+from pjrt_bridge.stablehlo.interpret import channels, interpretable
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Signature, TensorType
 
@@ -100,7 +100,7 @@ def _evaluate(
     operations = modules.operations(module)
     interpretable.check(operations, processes=len(processes) if parallel else None)
     if parallel:
-        meetings.keep_apart(operations)
+        channels.assign_channels(operations)
     wrapper = _Wrapper(module, signature)
     for operation in operations:
         if operation.name == "stablehlo.scatter":

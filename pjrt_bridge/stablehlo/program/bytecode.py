@@ -1,4 +1,4 @@
-"""The envelope of MLIR bytecode, read as far as it takes to know that the bindings survive it.
+"""The header and sections of MLIR bytecode, checked before the bindings read them.
 
 Altered bytecode ends the process in two ways, found by fuzzing jaxlib 0.10.2:
 
@@ -7,8 +7,7 @@ Altered bytecode ends the process in two ways, found by fuzzing jaxlib 0.10.2:
 * MLIR makes a table as long as the section of offsets announces, and writes to it as often as the
   groups in that section say, also beyond its end.
 
-So both are looked at first. What else may be wrong in bytecode MLIR finds by itself, as far as is
-known.
+So both are checked first. MLIR is known to report other errors in bytecode by itself.
 
 Source: MLIR's documentation, "MLIR Bytecode Format": the header and the sections.
 """
@@ -19,6 +18,8 @@ from pjrt_bridge.errors import ProgramError
 
 MAGIC = b"ML\xefR"
 """First bytes of MLIR bytecode, and so of portable artifacts."""
+PRODUCER = b"StableHLO_v"
+"""Start of a portable artifact's producer string, after `MAGIC` and a one-byte format version."""
 
 _STRINGS, _DIALECTS, _OFFSETS = 0, 1, 3
 _ALIGNED = 0x80
@@ -71,8 +72,14 @@ class _Reader:
         return kind & ~_ALIGNED, self.take(length)
 
 
+def is_artifact(data: bytes) -> bool:
+    """Whether bytes start as a portable artifact does."""
+    producer = data[len(MAGIC) + 1 :]
+    return data.startswith(MAGIC) and producer.startswith(PRODUCER)
+
+
 def check(data: bytes, what: str) -> None:
-    """See that MLIR can be given bytecode.
+    """Check those parts of bytecode that MLIR reads without checks of its own.
 
     Args:
         data: starts with `MAGIC`.

@@ -1,9 +1,9 @@
-"""Reads bytecode of unknown origin in another process first.
+"""A trial read of bytecode of unknown origin, in another process.
 
 MLIR's reader trusts what it reads: of altered bytecode it may follow counts and offsets beyond its
-memory, or for ever (found by fuzzing jaxlib 0.10.2). A process of its own, started with the first
-bytecode that comes from elsewhere, reads it before this one does; that costs about a second once,
-and then as much as reading does.
+memory, or never end (found by fuzzing jaxlib 0.10.2). A process of its own, started with the first
+bytecode of unknown origin, reads it before this one does; that costs about a second once, and then
+as much as reading does.
 
 `python -m pjrt_bridge.stablehlo.program.probe` is that process: on standard input a size (8 bytes,
 little endian) and so many bytes; one byte back for each that was read, well or not.
@@ -21,6 +21,8 @@ import threading
 
 from pjrt_bridge import child_processes
 from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo.program.bytecode import is_artifact
 
 LIMIT = 10.0
 """Seconds that reading may take, and one more for each MiB."""
@@ -34,17 +36,17 @@ _impossible = False
 
 
 def check(data: bytes, what: str) -> None:
-    """See that reading bytecode does not end the process; what else is wrong with it is not told.
+    """Check that reading bytecode does not end the process; other errors are not reported.
 
     Args:
         data: MLIR bytecode or a portable artifact.
         what: name of the input in error messages.
 
     Raises:
-        ProgramError: MLIR's reader dies of it, or does not come to an end.
+        ProgramError: MLIR's reader ends its process, or does not end within the time.
     """
     with _lock:
-        # What the bytes before have broken shows late: the second process has seen no others.
+        # Damage by bytes read before may show late: the second process has read no others.
         for _ in range(_ATTEMPTS):
             failure = _try(data)
             if failure is None:
@@ -53,7 +55,7 @@ def check(data: bytes, what: str) -> None:
 
 
 def _try(data: bytes) -> str | None:
-    """How the process took it; None for well, and where there can be no such process."""
+    """How the trial read failed; None where it did not, or where no process can be started."""
     process = _started()
     if process is None:
         return None
@@ -104,16 +106,13 @@ def _stop() -> None:
 
 
 def _start_again_in_child() -> None:
-    # It answers to the parent.
+    # The process belongs to the parent.
     global _lock, _process
     _lock = threading.Lock()
     _process = None
 
 
 def _serve() -> None:
-    from pjrt_bridge.stablehlo import bindings
-    from pjrt_bridge.stablehlo.program.program import is_artifact
-
     bindings.load()
     answers = os.fdopen(os.dup(1), "wb")
     while True:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings, modules
 from pjrt_bridge.stablehlo.program import bytecode, probe
-from pjrt_bridge.stablehlo.program.bytecode import MAGIC
+from pjrt_bridge.stablehlo.program.bytecode import MAGIC, PRODUCER, is_artifact
 from pjrt_bridge.stablehlo.program.signature import read_signature
 from pjrt_bridge.stablehlo.types import Signature
 
@@ -83,7 +83,7 @@ class Program:
         if not is_artifact(data):
             raise ProgramError(
                 f"portable artifact: must start with {MAGIC!r} and name "
-                f"{bindings.PRODUCER.decode()!r} as its producer, found {data[:24]!r}"
+                f"{PRODUCER.decode()!r} as its producer, found {data[:24]!r}"
             )
         _check(data, "portable artifact")
         return cls.from_module(bindings.deserialize(data, "portable artifact"))
@@ -289,16 +289,10 @@ def _layout_mode(order: Sequence[int] | str | None) -> str | None:
 
 
 def _check(data: bytes, what: str) -> None:
-    """See that the bindings survive bytecode that comes from elsewhere.
+    """Check that the bindings can read bytecode of unknown origin without ending the process.
 
     Raises:
-        ProgramError: they would not.
+        ProgramError: they cannot.
     """
     bytecode.check(data, what)
     probe.check(data, what)
-
-
-def is_artifact(data: bytes) -> bool:
-    """Whether bytes start as a portable artifact does."""
-    producer = data[len(MAGIC) + 1 :]
-    return data.startswith(MAGIC) and producer.startswith(bindings.PRODUCER)

@@ -58,16 +58,16 @@ def refine(
         f"stablehlo-refine-arguments{{types={','.join(types)}}}" if types else "",
         "stablehlo-refine-shapes",
         "func.func(stablehlo-canonicalize-dynamism)",
-        # Choices that are made by now, with what is computed for them alone.
+        # Branches on values that are constants by now, and what only they use.
         "canonicalize",
         "symbol-dce",
     )
     for operation in modules.operations(module):
         if operation.name == "stablehlo.custom_call" and _target(operation) == _ASSERTION:
-            _settle(program, operation)
+            _remove_assertion(program, operation)
     bindings.run_passes(module, "canonicalize")
     refined = Program.from_module(module)
-    # What is dynamic still says so here.
+    # Raises for parameters or results that are still dynamic.
     _ = refined.signature
     return refined
 
@@ -105,7 +105,7 @@ def _target(operation: Any) -> str:
     return str(operation.attributes["call_target_name"].value)
 
 
-def _settle(program: Program, assertion: Any) -> None:
+def _remove_assertion(program: Program, assertion: Any) -> None:
     """Remove an assertion that holds.
 
     Raises:

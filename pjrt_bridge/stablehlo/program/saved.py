@@ -1,4 +1,4 @@
-"""A program that was written before: its artifact goes to a plugin as it is.
+"""A program that was saved: its artifact goes to a plugin unchanged.
 
 Reading an artifact takes jaxlib, a second of start-up and another process that reads it first. None
 of that is needed to run a program whose signature was kept with it.
@@ -10,14 +10,15 @@ from functools import cached_property
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings
-from pjrt_bridge.stablehlo.program.program import Program, is_artifact
+from pjrt_bridge.stablehlo.program.bytecode import PRODUCER, is_artifact
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Signature
 
 
 class SavedProgram(Program):
-    """A program known by its portable artifact and its signature; parsed only to be looked at.
+    """A program known by its portable artifact and its signature; parsed only when needed.
 
-    Whoever makes one answers for both: the bytes are those that were written, and the signature is
+    The caller guarantees that the bytes are those that were written, and that the signature is
     theirs.
 
     Args:
@@ -75,7 +76,7 @@ def artifact_version(artifact: bytes) -> str:
     """
     if not is_artifact(artifact):
         raise ProgramError(f"no portable artifact of StableHLO: starts with {artifact[:24]!r}")
-    start = artifact.index(bindings.PRODUCER) + len(bindings.PRODUCER)
+    start = artifact.index(PRODUCER) + len(PRODUCER)
     text = artifact[start : artifact.index(b"\0", start)].decode("ascii", "replace")
     _parts(text)
     return text

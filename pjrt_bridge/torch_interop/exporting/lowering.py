@@ -11,7 +11,7 @@ from torch import fx
 
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Check, Specialization
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop.exporting.assertions import take_assertions
 from pjrt_bridge.torch_interop.exporting.capture import Captured
 from pjrt_bridge.torch_interop.exporting.emission import Borders, whole
@@ -62,13 +62,13 @@ def lower(
     """
     module, assertions = take_assertions(rewrite(module, _CONTEXT, sized=True).module)
     borders = Borders(captured, module, keys)
-    obstacles = Placement(portable.find).obstacles(module.graph)
-    if obstacles and split:
-        made = in_parts(module, borders, obstacles, name)
-    elif obstacles:
+    reasons = Placement(portable.find).fallback_reasons(module.graph)
+    if reasons and split:
+        made = in_parts(module, borders, reasons, name)
+    elif reasons:
         # Checks of numbers come after what made the numbers.
-        told = [obstacle for obstacle in obstacles.values() if obstacle.kind != "small"]
-        raise not_lowerable(told or list(obstacles.values()), name)
+        told = [reason for reason in reasons.values() if reason.kind != "small"]
+        raise not_lowerable(told or list(reasons.values()), name)
     else:
         made = whole(module, borders, name)
     count = len(made.outputs) - len({found.looks_at for found in assertions})
@@ -89,9 +89,9 @@ def lower(
     )
 
 
-def not_lowerable(obstacles: list[Obstacle], name: str) -> NotExportable:
+def not_lowerable(found: list[FallbackReason], name: str) -> NotExportable:
     """The error that lists what does not lower."""
-    reasons = list(dict.fromkeys(map(str, obstacles)))
+    reasons = list(dict.fromkeys(map(str, found)))
     lines = "".join(f"\n  {reason}" for reason in reasons)
     return NotExportable(
         f"{name}: {len(reasons)} thing{'s' if len(reasons) > 1 else ''} in the model cannot become "

@@ -19,7 +19,7 @@ from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Part, Slot, SplitProgram
 from pjrt_bridge.mixed.adapter import Computed
 from pjrt_bridge.mixed.partition import Segment
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.exporting.emission import (
@@ -33,28 +33,28 @@ from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
 from pjrt_bridge.torch_interop.placement import split
 from pjrt_bridge.torch_interop.tensors import type_of
 
-Obstacles = Mapping[str, Obstacle]
+FallbackReasons = Mapping[str, FallbackReason]
 _Held = dict[int, tuple[str, np.ndarray[Any, Any]]]
 """Tensors that a graph holds itself, by the number of the value that they are, with their names."""
 
 
-def in_parts(module: fx.GraphModule, borders: Borders, obstacles: Obstacles, name: str) -> Made:
+def in_parts(module: fx.GraphModule, borders: Borders, reasons: FallbackReasons, name: str) -> Made:
     """A program in parts.
 
     Args:
         module: the graph; new values of arguments become values of their own in it.
         borders: what its arguments are.
-        obstacles: for nodes that do not lower, by name, the reason.
+        reasons: for nodes that do not lower, by name, the reason.
         name: of the program.
 
     Raises:
         NotExportable: an argument that no plugin can have, or a part that cannot be saved.
     """
     for node in module.graph.nodes:
-        if node.name in obstacles and (node.op == "placeholder" or is_mutation(node)):
-            raise NotExportable(f"{name}: {node.name}: {obstacles[node.name]}")
+        if node.name in reasons and (node.op == "placeholder" or is_mutation(node)):
+            raise NotExportable(f"{name}: {node.name}: {reasons[node.name]}")
     _own_new_values(module.graph)
-    found = split.split(module, {**_of_unknown_sizes(module.graph), **obstacles})
+    found = split.split(module, {**_of_unknown_sizes(module.graph), **reasons})
     placeholders = module.graph.find_nodes(op="placeholder")
     parts, held = _parts(found, borders, name)
     read = {value for part in parts for value in part.inputs}
@@ -96,7 +96,7 @@ def _own_new_values(graph: fx.Graph) -> None:
         taken.add(source)
 
 
-def _of_unknown_sizes(graph: fx.Graph) -> dict[str, Obstacle]:
+def _of_unknown_sizes(graph: fx.Graph) -> dict[str, FallbackReason]:
     """Nodes with sizes that only a call knows."""
     found = {}
     for node in graph.nodes:
@@ -106,7 +106,7 @@ def _of_unknown_sizes(graph: fx.Graph) -> dict[str, Obstacle]:
             if nodes.is_size_computation(node):
                 reason = "it computes with a number that depends on data"
             label = compat.label(node.target)
-            found[node.name] = Obstacle(label, reason, "data", source_line(node))
+            found[node.name] = FallbackReason(label, reason, "data", source_line(node))
     return found
 
 
@@ -125,7 +125,7 @@ def _parts(found: split.Split, borders: Borders, name: str) -> tuple[list[Part],
         else:
             one = Part(TorchPart.of(part.module), segment.inputs, segment.outputs)
         operators = split.operators(part.module.graph)
-        parts.append(replace(one, operators=operators, obstacles=part.obstacles))
+        parts.append(replace(one, operators=operators, fallback_reasons=part.fallback_reasons))
     return parts, held
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.errors import UnsupportedDtype
-from pjrt_bridge.report.fallback_reason import Kind, Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes
@@ -53,14 +53,14 @@ class Placement:
         self._tried: dict[object, _Refused | None] = {}
         self._builder = Builder()
 
-    def obstacles(self, graph: fx.Graph) -> dict[str, Obstacle]:
+    def fallback_reasons(self, graph: fx.Graph) -> dict[str, FallbackReason]:
         """For the names of nodes that cannot run on the device, in graph order, the reason."""
         found = {}
         for node in graph.nodes:
             refused = self._refused(node)
             if refused is not None:
                 label = compat.label(node.target)
-                found[node.name] = Obstacle(label, *refused, source=nodes.source_line(node))
+                found[node.name] = FallbackReason(label, *refused, source=nodes.source_line(node))
         return found
 
     def _refused(self, node: fx.Node) -> _Refused | None:

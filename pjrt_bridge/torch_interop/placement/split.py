@@ -12,7 +12,7 @@ from torch import fx
 
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import Segment, partition
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
 
@@ -27,7 +27,7 @@ class Part:
         on_device: where it runs.
         arguments: for each placeholder its position among the whole graph's arguments, or None
             where it comes from another segment.
-        obstacles: why it is on the host, once for each node that cannot leave it.
+        fallback_reasons: why it is on the host, once for each node that cannot leave it.
         reads: indices of the parts whose results it takes.
         gives_results: whether the whole graph returns results of it.
     """
@@ -35,7 +35,7 @@ class Part:
     module: fx.GraphModule
     on_device: bool
     arguments: tuple[int | None, ...]
-    obstacles: tuple[Obstacle, ...]
+    fallback_reasons: tuple[FallbackReason, ...]
     reads: tuple[int, ...]
     gives_results: bool
 
@@ -83,16 +83,16 @@ class Split:
 
 
 def split(
-    module: fx.GraphModule, obstacles: Mapping[str, Obstacle], *, min_segment: int = 1
+    module: fx.GraphModule, reasons: Mapping[str, FallbackReason], *, min_segment: int = 1
 ) -> Split:
     """Split a functional graph by where its nodes can run.
 
     Args:
         module: functional but for the new values of arguments at its end.
-        obstacles: for nodes that cannot run on the device, by name, the reason.
+        reasons: for nodes that cannot run on the device, by name, the reason.
         min_segment: the least number of operators for which the device is used.
     """
-    return _Splitter(module, obstacles).run(min_segment)
+    return _Splitter(module, reasons).run(min_segment)
 
 
 _TAKE = operator.getitem
@@ -115,9 +115,9 @@ def _results(node: fx.Node) -> list[fx.Node]:
 
 
 class _Splitter:
-    def __init__(self, module: fx.GraphModule, obstacles: Mapping[str, Obstacle]) -> None:
+    def __init__(self, module: fx.GraphModule, reasons: Mapping[str, FallbackReason]) -> None:
         self._module = module
-        self._obstacles = obstacles
+        self._fallback_reasons = reasons
         # Each value is a node of torch's graph; a tuple is known by the nodes that take it apart.
         self._values: list[fx.Node] = []
         self._number: dict[fx.Node, int] = {}
@@ -184,7 +184,7 @@ class _Splitter:
                 name=node.name,
                 inputs=inputs,
                 outputs=tuple(self._add_value(made) for made in _results(node)),
-                obstacle=self._obstacles.get(node.name),
+                fallback_reason=self._fallback_reasons.get(node.name),
                 after=after,
                 cheap=nodes.is_cheap(node),
                 work=0 if nodes.is_light(node) else 1,
@@ -209,19 +209,19 @@ class _Splitter:
             module=fx.GraphModule(self._module, graph),
             on_device=segment.on_device,
             arguments=tuple(value if value < count else None for value in segment.inputs),
-            obstacles=() if segment.on_device else self._host_reasons(neutral, segment),
+            fallback_reasons=() if segment.on_device else self._host_reasons(neutral, segment),
             reads=tuple(sorted({maker[value] for value in segment.inputs if value >= count})),
             gives_results=not set(neutral.outputs).isdisjoint(segment.outputs),
         )
 
-    def _host_reasons(self, neutral: Graph, segment: Segment) -> tuple[Obstacle, ...]:
+    def _host_reasons(self, neutral: Graph, segment: Segment) -> tuple[FallbackReason, ...]:
         found = []
         for index in segment.nodes:
-            obstacle, source = neutral.nodes[index].obstacle, self._sources[index]
-            if obstacle is not None and obstacle.kind == "small":
+            reason, source = neutral.nodes[index].fallback_reason, self._sources[index]
+            if reason is not None and reason.kind == "small":
                 # The partition knows the node's name only.
                 label = compat.label(source.target)
-                found.append(Obstacle(label, obstacle.reason, "small", source_line(source)))
-            elif obstacle is not None:
-                found.append(obstacle)
+                found.append(FallbackReason(label, reason.reason, "small", source_line(source)))
+            elif reason is not None:
+                found.append(reason)
         return tuple(found)

@@ -211,7 +211,7 @@ def _on_device_size_in_bytes(args: Any) -> None:
 
 @SLOTS.implements("Buffer_Device")
 def _device(args: Any) -> None:
-    args.device = _buffer(args).memory.device.pointer
+    args.device = _buffer(args).memory.device_pointer
 
 
 @SLOTS.implements("Buffer_Memory")

@@ -87,7 +87,7 @@ class Client:
             Status: INVALID_ARGUMENT.
         """
         memory = OBJECTS.get(pointer, Memory)
-        if memory.device not in self.devices:
+        if not any(memory in device.memories for device in self.devices):
             raise invalid(f"memory {memory.id} belongs to another client")
         return memory
 

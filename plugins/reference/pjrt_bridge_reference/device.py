@@ -1,15 +1,13 @@
-"""PJRT_DeviceDescription and PJRT_Device: what a device is, and the thread that does its work."""
+"""PJRT_DeviceDescription and PJRT_Device."""
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable
 from typing import Any
 
 from pjrt_bridge.abi.implement import Keep
 from pjrt_bridge_reference.memory import DEVICE, PINNED_HOST, Memory
 from pjrt_bridge_reference.slots import OBJECTS, Slots
+from pjrt_bridge_reference.worker import Worker
 
 SLOTS = Slots()
 
@@ -34,48 +32,6 @@ class Description:
         self.pointer = OBJECTS.add(self)
 
 
-class Worker:
-    """A thread that does jobs in the order in which they come.
-
-    A job must neither raise nor wait for other jobs.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self._lock = threading.Lock()
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Do a job when those before it are done; what comes after `close` is done at once."""
-        with self._lock:
-            closed = self._closed
-            if not closed:
-                if self._thread is None:
-                    # A daemon: a client that nobody destroys must not keep the process alive.
-                    self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-                    self._thread.start()
-                self._jobs.put(job)
-        if closed:
-            job()
-
-    def close(self) -> None:
-        """Do what was submitted, and end the thread."""
-        with self._lock:
-            self._closed = True
-            self._jobs.put(None)
-        # A callback of an event may destroy the client on this very thread.
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-            # Or the last job, with the buffers in it, would live until the next one comes.
-            del job
-
-
 class Device:
     """A device of a client: one worker and two memory spaces.
 
@@ -92,11 +48,14 @@ class Device:
         self.pointer = OBJECTS.add(self)
         self.worker = Worker(f"reference device {self.id}")
         self.memories = (
-            Memory(2 * self.id, DEVICE, self, on_host=host_memory, limit=limit),
-            Memory(2 * self.id + 1, PINNED_HOST, self, on_host=True, limit=None),
+            self._memory(2 * self.id, DEVICE, on_host=host_memory, limit=limit),
+            self._memory(2 * self.id + 1, PINNED_HOST, on_host=True, limit=None),
         )
         self.keep = Keep()
         self.memory_pointers = self.keep.pointers([memory.pointer for memory in self.memories])
+
+    def _memory(self, id: int, kind: str, *, on_host: bool, limit: int | None) -> Memory:
+        return Memory(id, kind, self.id, self.pointer, self.worker, on_host=on_host, limit=limit)
 
     def forget(self) -> None:
         """Make the pointers to the device and its memories invalid."""

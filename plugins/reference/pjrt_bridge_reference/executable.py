@@ -32,8 +32,8 @@ SLOTS = Slots()
 _MAGIC = b"PJRTREFX"
 
 _MOST_WORK = 1_000_000
-"""Operations on elements, of a program whose devices meet: about three seconds of the interpreter,
-which ends the process where one device waits for another for longer."""
+"""Operations on elements of a program with collectives: about three seconds of the interpreter,
+which ends the process if one device waits longer than that for another."""
 
 
 class Executable:

@@ -22,7 +22,7 @@ from pjrt_bridge_reference.event import Event, when_all
 from pjrt_bridge_reference.executable import Executable, layout_of
 from pjrt_bridge_reference.given import address, int64s, invalid, pointers, struct, unimplemented
 from pjrt_bridge_reference.loaded import LoadedExecutable
-from pjrt_bridge_reference.memory import Block, Storage
+from pjrt_bridge_reference.memory import DEVICE, Block, Storage
 from pjrt_bridge_reference.slots import OBJECTS, Slots
 from pjrt_bridge_reference.timeline import span
 
@@ -130,9 +130,9 @@ def _arguments(args: Any, executable: Executable, devices: Sequence[Device]) -> 
                 raise invalid(
                     f"{where} has the layout {buffer.order}, expected {layout_of(parameter)}"
                 )
-            if buffer.memory.device is not device:
+            if buffer.memory not in device.memories:
                 raise invalid(
-                    f"{where} is on device {buffer.memory.device.id}, expected {device.id}"
+                    f"{where} is on device {buffer.memory.device_id}, expected {device.id}"
                 )
         lists.append(buffers)
     return lists
@@ -206,7 +206,7 @@ def _reuses(
         return False
     buffer = buffers[alias]
     fits = buffer.order == layout_of(executable.signature.results[result])
-    return fits and buffer.writable and buffer.memory is buffer.memory.device.memories[0]
+    return fits and buffer.writable and buffer.memory.kind == DEVICE
 
 
 def _part(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from pjrt_bridge.abi.implement import Keep, Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference.event import Event
 from pjrt_bridge_reference.slots import OBJECTS, Slots
-
-if TYPE_CHECKING:
-    from pjrt_bridge_reference.device import Device
+from pjrt_bridge_reference.worker import Worker
 
 SLOTS = Slots()
 
@@ -89,15 +87,29 @@ class Memory:
         id: unique within the client.
         kind: `DEVICE` or `PINNED_HOST`.
         on_host: callers may read and write it in place.
-        device: that reaches it.
+        device_id: global id of the device that reaches it.
+        device_pointer: to that device.
+        worker: runs that device's work.
         limit: bytes that it has, or None.
         in_use, peak, allocations, largest: statistics, in bytes but for the number of allocations.
     """
 
-    def __init__(self, id: int, kind: str, device: Device, *, on_host: bool, limit: int | None):
+    def __init__(
+        self,
+        id: int,
+        kind: str,
+        device_id: int,
+        device_pointer: int,
+        worker: Worker,
+        *,
+        on_host: bool,
+        limit: int | None,
+    ) -> None:
         self.id = id
         self.kind = kind
-        self.device = device
+        self.device_id = device_id
+        self.device_pointer = device_pointer
+        self.worker = worker
         self.on_host = on_host
         self.limit = limit
         self.in_use = self.peak = self.allocations = self.largest = 0
@@ -106,7 +118,7 @@ class Memory:
         self.kind_text = self.keep.text(kind)
         self.text = self.keep.text(f"ReferenceMemory(id={id}, kind={kind})")
         self.pointer = OBJECTS.add(self)
-        self.devices = self.keep.pointers([device.pointer])
+        self.devices = self.keep.pointers([device_pointer])
 
     def allocate(self, size: int) -> Block:
         """A block of this memory, with whatever was in it before.
@@ -137,7 +149,7 @@ class Memory:
         limit = "the host's" if self.limit is None else self.limit
         return Status(
             ErrorCode.RESOURCE_EXHAUSTED,
-            f"out of memory: {size} bytes in {self.kind} memory of device {self.device.id}, "
+            f"out of memory: {size} bytes in {self.kind} memory of device {self.device_id}, "
             f"where {self.in_use} of {limit} bytes are in use",
         )
 

@@ -129,7 +129,7 @@ def _retrieve_buffer(args: Any) -> None:
 
 @SLOTS.implements("AsyncHostToDeviceTransferManager_Device")
 def _device(args: Any) -> None:
-    args.device_out = _manager(args).memory.device.pointer
+    args.device_out = _manager(args).memory.device_pointer
 
 
 @SLOTS.implements("AsyncHostToDeviceTransferManager_BufferCount")

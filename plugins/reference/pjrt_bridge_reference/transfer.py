@@ -47,7 +47,7 @@ def read_later(buffer: Buffer, what: str, work: Callable[[], None]) -> Event:
         Status: the buffer cannot be used.
     """
     storage, ended = buffer.use(), Event()
-    worker = buffer.memory.device.worker
+    worker = buffer.memory.worker
 
     def job() -> None:
         failure = buffer.ready.failure
@@ -115,7 +115,7 @@ def _fill(buffer: Buffer, source: Array, done: Event, semantics: int) -> None:
         done.end()
 
     if semantics == _UNTIL_TRANSFER_COMPLETES:
-        buffer.memory.device.worker.submit(job)
+        buffer.memory.worker.submit(job)
     else:
         job()
 

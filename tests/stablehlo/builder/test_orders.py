@@ -108,7 +108,7 @@ def test_a_value_that_several_paths_reach_has_one_order() -> None:
 
 @pytest.mark.parametrize(("between", "order"), [(1, (1, 0)), (200, (0, 1))])
 def test_it_is_looked_for_within_reach(between: int, order: tuple[int, ...]) -> None:
-    assert between == 1 or between > orders._FAR
+    assert between == 1 or between > orders._MAX_VISITED
     b = builder((4, 4))
     value = b.transpose(b.parameters[0], (1, 0))
     for _ in range(between):

@@ -138,16 +138,16 @@ def test_processes_reduce_what_all_of_them_have():
     rows = [[[np.full(2, 10.0**i, np.float32)]] for i in range(2)]
     # One core would not do: the interpreter's processes are the threads of a pool.
     if interpretable.threads() < 2:
-        with pytest.raises(ProgramError, match="2 processes meet"):
+        with pytest.raises(ProgramError, match="connects 2 processes"):
             evaluate_parallel(program, rows)
         return
     found = evaluate_parallel(program, rows)
     assert [row[0][0].tolist() for row in found] == [[11, 11]] * 2
 
 
-@pytest.mark.skipif(interpretable.threads() < 2, reason="processes need threads to meet")
+@pytest.mark.skipif(interpretable.threads() < 2, reason="each process needs a thread")
 @pytest.mark.parametrize("loop", [False, True])
-def test_meetings_are_kept_apart_or_refused(loop):
+def test_collectives_get_distinct_channels_or_are_refused(loop):
     swap = (
         '"stablehlo.collective_permute"(%{}) '
         "{{source_target_pairs = dense<[[0, 1], [1, 0]]> : tensor<2x2xi64>}} "
@@ -183,7 +183,7 @@ def test_meetings_are_kept_apart_or_refused(loop):
         assert [row[0][0].tolist() for row in evaluate_parallel(program, rows)] == [[11, 11]] * 2
 
 
-@pytest.mark.skipif(interpretable.threads() < 2, reason="processes need threads to meet")
+@pytest.mark.skipif(interpretable.threads() < 2, reason="each process needs a thread")
 def test_processes_that_make_types_at_a_time():
     # Without locks in their context one call of some ten ended the process.
     run_python("""
@@ -205,11 +205,11 @@ def test_processes_that_make_types_at_a_time():
     """)
 
 
-def test_more_processes_than_threads_cannot_meet():
+def test_more_processes_than_threads_are_refused():
     count = interpretable.threads() + 1
     groups = str([list(range(count))])
     program = collective("all_reduce", SUM.format(groups=groups, rows=1, columns=count))
-    with pytest.raises(ProgramError, match=f"makes {count} processes meet"):
+    with pytest.raises(ProgramError, match=f"connects {count} processes"):
         evaluate_parallel(program, [[[np.ones(2, np.float32)]]] * count)
 
 

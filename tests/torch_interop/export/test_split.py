@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_the_report_tells_where_and_why(tmp_path: Path) -> None:
     (graph,) = report.graphs
     assert [segment.reads for segment in graph.segments] == [(), (0,), (1,), (2,)]
     assert graph.segments[0].operators["aten.addmm.default"] == 1
-    (found,) = {obstacle for obstacle in graph.obstacles if "nonzero" in obstacle.operator}
+    (found,) = {reason for reason in graph.fallback_reasons if "nonzero" in reason.operator}
     assert found.kind == "data"
     assert found.source is not None
     assert found.source.startswith(f"{__file__}:")
@@ -115,7 +116,7 @@ def test_the_report_tells_where_and_why(tmp_path: Path) -> None:
     assert not report.advice
     with pytest.raises(ProgramError, match=r"'Middle': its program is in 4 parts, some of"):
         _ = model.program
-    assert Manifest.read(tmp_path).format == 2
+    assert Manifest.read(tmp_path).format == 3
     assert {path.name for path in tmp_path.glob("program_0_1*")} == {"program_0_1.pt2"}
 
 
@@ -389,6 +390,19 @@ class TestDamage:
         (last,) = done.stderr.strip().splitlines()[-1:]
         assert last.startswith("pjrt_bridge.errors.SavedModelError")
         assert "program_0_1.pt2: this part of the model runs in 'torch' on the host, and it" in last
+
+
+def test_fallback_reasons_of_format_2_are_read(saved: Path, tmp_path: Path) -> None:
+    def older(manifest: Any) -> None:
+        manifest.update(format=2)
+        for part in manifest["model"]["programs"][0]["parts"]:
+            part["obstacles"] = part.pop("fallback_reasons")
+
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    rewrite(older)(tmp_path)
+    found = ExportedModel.load(tmp_path).report().graphs
+    assert found == ExportedModel.load(saved).report().graphs
+    assert found[0].fallback_reasons
 
 
 def test_a_loaded_model_can_be_saved_again(saved: Path, tmp_path: Path, client: Client) -> None:

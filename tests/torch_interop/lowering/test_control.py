@@ -147,7 +147,9 @@ def test_sizes_that_differ_from_call_to_call() -> None:
 def reasons(function: Callable[..., Any], x: torch.Tensor, **options: Any) -> dict[str, str]:
     run = torch.compile(function, backend="pjrt", fullgraph=True, options=options)
     assert_same(run(x), function(x))
-    return {item.operator: item.reason for graph in compiled_graphs() for item in graph.obstacles}
+    return {
+        item.operator: item.reason for graph in compiled_graphs() for item in graph.fallback_reasons
+    }
 
 
 def test_an_operator_within_that_does_not_lower_is_named() -> None:

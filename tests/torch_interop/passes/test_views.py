@@ -199,7 +199,7 @@ def test_views_of_arguments_alone_start_no_program() -> None:
     assert same is x
     assert part.data_ptr() == x.data_ptr() + 4
     (graph,) = compiled_graphs()
-    assert (graph.on_device, graph.operations, graph.obstacles) == (0, 0, ())
+    assert (graph.on_device, graph.operations, graph.fallback_reasons) == (0, 0, ())
 
 
 def test_the_same_view_twice_is_one_tensor() -> None:

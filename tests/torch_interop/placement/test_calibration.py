@@ -48,7 +48,7 @@ def placements(size: int, **options: Any) -> list[str]:
 @pytest.mark.filterwarnings("error")
 def test_large_tensors_go_to_the_host_without_a_warning(measured: Path) -> None:
     assert placements(100) == ["device", "host", "device"]
-    reasons = [found.reason for graph in compiled_graphs() for found in graph.obstacles]
+    reasons = [found.reason for graph in compiled_graphs() for found in graph.fallback_reasons]
     assert reasons == ["PyTorch was measured to be faster from 100 elements on"]
 
 

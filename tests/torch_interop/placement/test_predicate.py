@@ -42,7 +42,10 @@ def graph_of(*calls: Sequence[Any], **inputs: Any) -> fx.Graph:
 
 
 def reasons(graph: fx.Graph, lookup: Any = registry.find) -> list[tuple[str, str]]:
-    return [(found.operator, found.reason) for found in Placement(lookup).obstacles(graph).values()]
+    return [
+        (found.operator, found.reason)
+        for found in Placement(lookup).fallback_reasons(graph).values()
+    ]
 
 
 def symbolic_number() -> torch.SymFloat:

@@ -47,7 +47,7 @@ def _exp2(b: Builder, x: Value) -> Value:
     return b.power(b.full(x.shape, 2, x.dtype), x)
 
 
-for _name, _emit in {
+_UNARY: dict[str, Unary] = {
     "acos": Builder.acos,
     "acosh": Builder.acosh,
     "asin": Builder.asin,
@@ -76,7 +76,8 @@ for _name, _emit in {
     "sqrt": Builder.sqrt,
     "tan": Builder.tan,
     "tanh": Builder.tanh,
-}.items():
+}
+for _name, _emit in _UNARY.items():
     _function(_name, _emit)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.errors import UnsupportedDtype
-from pjrt_bridge.report.fallback_reason import Obstacle
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
 from pjrt_bridge.torch_interop.passes.padding.rows import (
@@ -237,7 +237,7 @@ class _Search:
 
     def _refuse(self, symbols: Iterable[Symbol], reason: str, node: fx.Node) -> None:
         name = compat.label(node.target) if node.op == "call_function" else ""
-        why = str(Obstacle(name, reason, "refused", source_line(node)))
+        why = str(FallbackReason(name, reason, "refused", source_line(node)))
         for symbol in symbols:
             if symbol in self._places:
                 self._refused.setdefault(symbol, why)

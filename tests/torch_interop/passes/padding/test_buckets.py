@@ -11,7 +11,7 @@ from torch._dynamo.decorators import mark_unbacked
 from torch.nn import functional as F  # noqa: N812
 
 from pjrt_bridge.errors import OptionError, ResourceExhausted
-from pjrt_bridge.report.report import GraphReport
+from pjrt_bridge.report.data import GraphReport
 from pjrt_bridge.runtime import Executable
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.options import BackendOptions

@@ -1,8 +1,9 @@
-"""Collective operations kept apart, which the reference interpreter mixes up.
+"""A channel of its own for each collective operation, which the reference interpreter needs.
 
-Processes meet at a channel. One that leaves a meeting and comes to the next at the same channel,
-before the others have left the first, takes what belongs there. So each operation gets a channel of
-its own; one that runs more than once has to be refused (`stablehlo.interpret.interpretable`).
+The interpreter matches processes by channel. A process that finishes one collective operation and
+reaches the next one of the same channel, before the others have finished the first, gets the data
+of the first. Distinct channels prevent that; an operation that runs more than once has to be
+refused (`pjrt_bridge.stablehlo.interpret.interpretable`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from pjrt_bridge.stablehlo import bindings
 
-_MEETING = frozenset(
+_COLLECTIVES = frozenset(
     f"stablehlo.{name}"
     for name in (
         "all_gather",
@@ -25,10 +26,10 @@ _MEETING = frozenset(
 )
 
 
-def keep_apart(operations: Iterable[Any]) -> None:
+def assign_channels(operations: Iterable[Any]) -> None:
     """Give each collective operation of a module a channel of its own."""
-    meeting = (operation for operation in operations if operation.name in _MEETING)
-    for channel, operation in enumerate(meeting, 1):
+    collectives = (operation for operation in operations if operation.name in _COLLECTIVES)
+    for channel, operation in enumerate(collectives, 1):
         _set_channel(operation, channel)
 
 
@@ -39,7 +40,7 @@ def _set_channel(operation: Any, number: int) -> None:
     if name in attributes:
         found = b.stablehlo.ChannelHandle(attributes[name])
         kind = found.channel_type
-        # The sign says whether replicas meet, or partitions, too.
+        # A positive handle: groups name replicas and partitions, otherwise replicas alone.
         sign = 1 if found.handle > 0 else -1
     text = f"#stablehlo.channel_handle<handle = {sign * number}, type = {kind}>"
     attributes[name] = b.ir.Attribute.parse(text, operation.context)

@@ -1,4 +1,4 @@
-"""StableHLO as other frameworks write it, brought into the form that the bridge keeps."""
+"""Conversion of modules with MHLO in them, as TensorFlow exports them, to plain StableHLO."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pjrt_bridge.stablehlo.program.program import Program
 
 _COPY = "mhlo.copy"
 _DEPRECATED = frozenset({"stablehlo.create_token", "stablehlo.dot", "stablehlo.einsum"})
-"""Operations that have given way to others, which more plugins know."""
+"""Deprecated operations, which fewer plugins know than their replacements."""
 _FUNCTIONS = frozenset({"acos", "acosh", "asin", "asinh", "atanh", "cosh", "erf", "sinh"})
-"""Functions of one argument that MHLO and CHLO have, and StableHLO has not."""
+"""Functions of one argument that MHLO and CHLO have, but not StableHLO."""
 _ALIASES = "mhlo.input_output_alias"
 _ALIAS = re.compile(r"parameter_number = (\d+).*?output_index = array<i64(?:: (\d+))?>")
 
@@ -21,10 +21,9 @@ _ALIAS = re.compile(r"parameter_number = (\d+).*?output_index = array<i64(?:: (\
 def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
     """A program that TensorFlow's XLA bridge wrote in this process.
 
-    It has attributes of MHLO, which name what a compiler may do and nothing that it must, copies
-    of values, which StableHLO does not have, functions that CHLO has, too, and operations that
-    StableHLO has given up. Without them the program can become a portable artifact, which every
-    plugin reads.
+    MHLO's attributes, which are only hints to a compiler, and its copies are dropped; its functions
+    become those of CHLO; deprecated operations of StableHLO are replaced. The result can be written
+    as a portable artifact, which every plugin reads.
 
     Args:
         bytecode: of a module of StableHLO and MHLO; it is trusted.
@@ -38,7 +37,7 @@ def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
     module = bindings.parse(bytecode, "TensorFlow's program")
     attributes = module.operation.attributes
     text = str(attributes[_ALIASES]) if _ALIASES in attributes else ""
-    # An only result has no index.
+    # The result of a program with one result has no index.
     aliases = [(int(parameter), int(result or 0)) for parameter, result in _ALIAS.findall(text)]
     if any(operation.name in _DEPRECATED for operation in modules.operations(module)):
         bindings.run_passes(module, "func.func(stablehlo-legalize-deprecated-ops)")
@@ -55,7 +54,7 @@ def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
 
 
 def _rewrite(operation: Any) -> None:
-    """Replace an operation of MHLO by the same one of CHLO."""
+    """Replace an operation of MHLO by the equal one of CHLO."""
     function = operation.name.removeprefix("mhlo.")
     if function not in _FUNCTIONS:
         raise ProgramError(f"TensorFlow's program has {operation.name}, which StableHLO has not")
