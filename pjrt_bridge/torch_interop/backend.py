@@ -19,8 +19,8 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
+from pjrt_bridge.torch_interop.passes.functionalize_rng import functionalize_rng
 from pjrt_bridge.torch_interop.placement.refusals import refused
-from pjrt_bridge.torch_interop.randomness import use_keys
 
 
 def pjrt(
@@ -53,7 +53,7 @@ def pjrt(
         inference=partial(compiler.compile, "inference"),
         keep=chosen.wants_on_host,
         refused=refused,
-        change=partial(use_keys, keep=chosen.wants_on_host),
+        change=partial(functionalize_rng, keep=chosen.wants_on_host),
     )
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))

@@ -47,16 +47,20 @@ from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.nodes import is_mutation, is_size_computation, split_products
 from pjrt_bridge.torch_interop.options import BackendOptions
-from pjrt_bridge.torch_interop.passes.aliases import gaps, resolve_aliases, resolved
-from pjrt_bridge.torch_interop.passes.concrete import concrete
-from pjrt_bridge.torch_interop.passes.data_checks import with_data_checks
-from pjrt_bridge.torch_interop.passes.defer_assertions import take_checks
-from pjrt_bridge.torch_interop.passes.lift_scalars import numbered, take_numbers
+from pjrt_bridge.torch_interop.passes.aliases import gaps, resolve_aliases, with_views
+from pjrt_bridge.torch_interop.passes.data_checks import add_data_checks
+from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
+from pjrt_bridge.torch_interop.passes.functionalize_rng import (
+    functionalize_rng,
+    lift_keys,
+    with_keys,
+)
+from pjrt_bridge.torch_interop.passes.lift_scalars import lift_scalars, with_scalars
 from pjrt_bridge.torch_interop.passes.padding import Padding
+from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.placement.calibration import slower_operators
 from pjrt_bridge.torch_interop.placement.predicate import Placement
 from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators, split
-from pjrt_bridge.torch_interop.randomness import drawing, take_keys, use_keys
 
 _FAILURES = (NotLowerable, *DEVICE_FAILURES, ProgramError, UnsupportedDtype)
 _COMPILING = 4
@@ -108,13 +112,13 @@ class Compiler:
             compat.donate_nothing()
             self._orders.lay_out_results(graph.graph)
         if kind == "inference":
-            use_keys(graph.graph, self._options.wants_on_host)
-        keys = take_keys(graph.graph)
+            functionalize_rng(graph.graph, self._options.wants_on_host)
+        keys = lift_keys(graph.graph)
         split_products(graph.graph)
         record = GraphRecord(kind, kind, self._plugin, code=compat.compile_id())
-        numbers = take_numbers(graph)
-        if numbers is not None:
-            graph = numbers.module
+        scalars = lift_scalars(graph)
+        if scalars is not None:
+            graph = scalars.module
         aliases = resolve_aliases(graph, compat.returned(kind))
         if aliases is not None:
             graph = aliases.module
@@ -127,15 +131,15 @@ class Compiler:
             if (
                 kind == "inference"
                 and isinstance(compiled, DeviceGraph)
-                and not (numbers or keys or aliases)
+                and not (scalars or keys or aliases)
                 and compat.passes_through(len(graph.graph.find_nodes(op="placeholder")))
             ):
                 self._shortcut = compiled.shortcut()
         if aliases is not None:
-            start = resolved(start, aliases)
-        if numbers is not None:
-            start = numbered(start, numbers)
-        return compat.boxed(drawing(start, keys) if keys else start)
+            start = with_views(start, aliases)
+        if scalars is not None:
+            start = with_scalars(start, scalars)
+        return compat.boxed(with_keys(start, keys) if keys else start)
 
     # -- one graph ---------------------------------------------------------------------------------
 
@@ -144,14 +148,14 @@ class Compiler:
     ) -> CompiledGraph:
         """Compile a graph whose inputs have concrete sizes."""
         if record.kind != "backward":
-            graph = with_data_checks(graph, indices=self._options.check_indices)
+            graph = add_data_checks(graph, indices=self._options.check_indices)
         apart = gaps(graph.graph)
-        checked = take_checks(graph)
-        if checked is None:
+        deferred = defer_assertions(graph)
+        if deferred is None:
             compiled = self._compile_unchecked(graph, record, static)
         else:
-            compiled = self._compile_unchecked(checked.module, record, static)
-            compiled = CheckedGraph(compiled, HostSegment(checked.checks), checked.results)
+            compiled = self._compile_unchecked(deferred.module, record, static)
+            compiled = CheckedGraph(compiled, HostSegment(deferred.assertions), deferred.results)
         return StridedGraph(compiled, apart) if apart else compiled
 
     def _compile_unchecked(
@@ -323,7 +327,7 @@ class Compiler:
             model.kind, model.name, self._plugin, trigger, model.within, code=model.code
         )
         try:
-            specialized = concrete(graph, arguments)
+            specialized = substitute_sizes(graph, arguments)
         except compat.DATA_DEPENDENT as error:
             obstacle = Obstacle("", f"a size in it depends on data: {error}", "data")
             self._object(record, f"the {record.kind} graph", [obstacle])

@@ -71,7 +71,7 @@ class Form:
     @property
     def inverse(self) -> tuple[int, ...]:
         """The permutation from the array in memory back to the graph's dimensions."""
-        return orders.inverse(self.order or range(self.type.rank))
+        return orders.inverse_order(self.order or range(self.type.rank))
 
     @property
     def array(self) -> Array:

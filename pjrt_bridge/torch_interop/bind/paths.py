@@ -72,7 +72,7 @@ class MakingWay:
 
     def launch(self, values: Sequence[Any], call: Call) -> Started:
         """Start it on a graph's arguments; counts what crosses."""
-        threads.send_away()
+        threads.release_openmp_threads()
         return self._path.launch(values, call)
 
 

@@ -19,7 +19,7 @@ from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.handles import left_behind, tidy
 from pjrt_bridge.torch_interop.bind.paths import Dispatched
 
-_QUIET = (timeline.lookers, callbacks.threads, *left_behind)
+_QUIET = (timeline.observers, callbacks.threads, *left_behind)
 """While all of these are empty, a call is nobody's business but the dispatcher's."""
 
 
@@ -88,7 +88,7 @@ class Shortcut:
 
         def attentive(*values: Any) -> Any:
             kept = self._kept
-            if kept is not None and not timeline.lookers and not callbacks.threads:
+            if kept is not None and not timeline.observers and not callbacks.threads:
                 tidy()
                 try:
                     results = plan.call(values, kept)

@@ -1,4 +1,4 @@
-"""`export`, which users call."""
+"""The public function `export`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting import torch_xla
-from pjrt_bridge.torch_interop.exporting.assertions import take_assertions
+from pjrt_bridge.torch_interop.exporting.assertions import lift_assertions
 from pjrt_bridge.torch_interop.exporting.capture import Captured, capture
 from pjrt_bridge.torch_interop.exporting.emission import array_of
-from pjrt_bridge.torch_interop.exporting.lowering import lower, with_keys
+from pjrt_bridge.torch_interop.exporting.lowering import lift_random_keys, lower
 from pjrt_bridge.torch_interop.exporting.symbols import Symbols
 from pjrt_bridge.torch_interop.exporting.training import capture_step
 
@@ -122,8 +122,8 @@ def export(
         names = _positional(model)
         captured = capture(program, names)
         symbols = Symbols.of(program, captured, names, dynamic_shapes)
-    assertions = take_assertions(captured.module.graph)
-    module, keys = with_keys(captured.module)
+    assertions = lift_assertions(captured.module.graph)
+    module, keys = lift_random_keys(captured.module)
     lowered = [
         lower(
             captured,

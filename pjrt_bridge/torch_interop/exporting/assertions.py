@@ -1,6 +1,6 @@
-"""Assertions of a model: what they look at becomes results, and an exported model raises over it.
+"""Assertions of a model: the tensors that they read become results, which an exported model checks.
 
-Each asks that all elements of a tensor are zero, or that none is, which needs no PyTorch to see.
+Each asserts that all elements of a tensor are zero, or that none is, so PyTorch is not needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pjrt_bridge.torch_interop.nodes import source_line
 
 @dataclass(frozen=True)
 class Assertion:
-    """What a graph asserted of a tensor.
+    """An assertion on a tensor of a graph.
 
     Attributes:
         holds: what all elements of the tensor have to be.
@@ -30,19 +30,22 @@ class Assertion:
     source: str | None
 
 
-def take_assertions(graph: fx.Graph) -> tuple[Assertion, ...]:
-    """Take assertions out of a graph; what they look at are its last results, in this order."""
+def lift_assertions(graph: fx.Graph) -> tuple[Assertion, ...]:
+    """Move assertions out of a graph; the tensors that they read become its last results.
+
+    The graph is changed in place.
+    """
     taken = []
-    looked_at = []
+    inputs = []
     for node in list(graph.nodes):
         describe = _ASSERTIONS.get(compat.operator_name(node.target) or "")
         if describe is not None:
             holds, message = describe(node)
             taken.append(Assertion(holds, message, source_line(node)))
-            looked_at.append(node.args[0])
+            inputs.append(node.args[0])
             graph.erase_node(node)
     (end,) = graph.find_nodes(op="output")
-    end.args = ((*end.args[0], *looked_at),)
+    end.args = ((*end.args[0], *inputs),)
     return tuple(taken)
 
 
@@ -58,7 +61,7 @@ def _with_a_message(node: fx.Node) -> _Described:
 
 
 def _of_linear_algebra(node: fx.Node) -> _Described:
-    # LAPACK's convention: 0, or what element of a factor stands in the way.
+    # LAPACK's `info`: 0, or the index of the element of a factor that is zero.
     return "zero", f"{node.args[1]}: the matrix is singular or not of the kind that it takes"
 
 

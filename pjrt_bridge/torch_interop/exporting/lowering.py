@@ -1,4 +1,4 @@
-"""From a captured graph to programs; all that stands in the way is told at once."""
+"""From a captured graph to programs; everything that does not lower is reported at once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pjrt_bridge.torch_interop.exporting.capture import Captured
 from pjrt_bridge.torch_interop.exporting.emission import Borders, whole
 from pjrt_bridge.torch_interop.exporting.splitting import in_parts
 from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.passes.functionalize_rng import functionalize_rng, lift_keys
 from pjrt_bridge.torch_interop.placement.predicate import Placement
-from pjrt_bridge.torch_interop.randomness import take_keys, use_keys
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Lowered:
     held: Mapping[str, np.ndarray[Any, Any]]
 
 
-def with_keys(module: fx.GraphModule) -> tuple[fx.GraphModule, int]:
-    """The graph with keys as last placeholders for what it draws, and how many there are."""
-    use_keys(module.graph)
-    count = take_keys(module.graph)
+def lift_random_keys(module: fx.GraphModule) -> tuple[fx.GraphModule, int]:
+    """The graph with the keys of its random operators as last placeholders, and their number."""
+    functionalize_rng(module.graph)
+    count = lift_keys(module.graph)
     module.recompile()
     return module, count
 
@@ -47,27 +47,27 @@ def lower(
     assertions: Sequence[Assertion] = (),
     split: bool = False,
 ) -> Lowered:
-    """One program.
+    """Emit the program of one choice of sizes.
 
     Args:
         captured: what the placeholders stand for.
         module: its graph, with keys, and with sizes that are numbers; its last results are what the
-            assertions look at.
+            assertions read.
         keys: how many placeholders at the end are keys.
         name: of the program.
-        sizes: that were put in.
-        assertions: that were taken out of the graph.
+        sizes: that were substituted.
+        assertions: that were moved out of the graph.
         split: leave operators that do not lower to PyTorch.
 
     Raises:
         NotExportable: operators that do not lower; the text lists all of them.
     """
     borders = Borders(captured, module, keys)
-    obstacles = Placement(portable.find).obstacles(module.graph)
+    obstacles = Placement(portable.find_lowering).obstacles(module.graph)
     if obstacles and split:
         made = in_parts(module, borders, obstacles, name)
     elif obstacles:
-        # Checks of numbers come after what made the numbers.
+        # A check of a number is an obstacle only because what computes the number is one.
         told = [obstacle for obstacle in obstacles.values() if obstacle.kind != "small"]
         raise not_lowerable(told or list(obstacles.values()), name)
     else:

@@ -35,11 +35,11 @@ from pjrt_bridge.torch_interop.tensors import Form
 
 Obstacles = Mapping[str, Obstacle]
 _Held = dict[int, tuple[str, np.ndarray[Any, Any]]]
-"""Tensors that a graph holds itself, by the number of the value that they are, with their names."""
+"""Tensors that a graph holds itself, with their names, by the number of their value."""
 
 
 def in_parts(module: fx.GraphModule, borders: Borders, obstacles: Obstacles, name: str) -> Made:
-    """A program in parts.
+    """Emit a program in parts.
 
     Args:
         module: the graph; new values of arguments become values of their own in it.
@@ -80,7 +80,7 @@ def in_parts(module: fx.GraphModule, borders: Borders, obstacles: Obstacles, nam
 
 
 def _own_new_values(graph: fx.Graph) -> None:
-    """Make each new value of an argument a value of its own, as large as the argument."""
+    """Make each new value of an argument a result of its own, in the shape of the argument."""
     copy = compat.operator("aten.copy.default")
     assert copy is not None
     taken: set[Any] = set()
@@ -97,7 +97,7 @@ def _own_new_values(graph: fx.Graph) -> None:
 
 
 def _of_unknown_sizes(graph: fx.Graph) -> dict[str, Obstacle]:
-    """Nodes with sizes that only a call knows."""
+    """Nodes with sizes that are known only in a call."""
     found = {}
     for node in graph.nodes:
         promises = map(compat.promise, (node, *node.all_input_nodes))

@@ -1,4 +1,4 @@
-"""Putting operators with keys in the place of ATen's random ones, and making arguments of keys."""
+"""Random operators of ATen replaced by pure ones that take a key; keys become arguments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from pjrt_bridge.torch_interop.randomness.host import raise_as_eager
 from pjrt_bridge.torch_interop.randomness.operators import KEY, counterpart, draw_keys, gives
 
 
-def use_keys(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> None:
-    """Replace the random operators of a graph; each has a key of its own, drawn at its begin.
+def functionalize_rng(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> None:
+    """Replace the random operators of a graph by pure ones, each with a key of its own.
 
-    A joint graph has to be treated before it is divided: its backward part then gets the keys that
-    the forward part has drawn, whatever is computed again.
+    The keys are drawn at the start of the graph. A joint graph has to be rewritten before it is
+    partitioned into forward and backward: the keys are then saved for backward, so that what is
+    recomputed there is the same.
 
     Args:
         graph: functional; changed in place.
-        keep: says of an operator's name that it is to stay as it is.
+        keep: whether the operator of a name is not to be replaced.
     """
     count = 0
     for node in list(graph.nodes):
@@ -42,8 +43,8 @@ def use_keys(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> 
         graph.erase_node(node)
 
 
-def take_keys(graph: fx.Graph) -> int:
-    """Make arguments, behind the others, of the keys that a graph draws; how many there are.
+def lift_keys(graph: fx.Graph) -> int:
+    """Replace the drawing of keys by placeholders behind the others; returns how many there are.
 
     The graph is changed in place.
     """
@@ -57,8 +58,13 @@ def take_keys(graph: fx.Graph) -> int:
     return len(keys)
 
 
-def drawing(run: Callable[[list[Any]], Any], count: int) -> Callable[[list[Any]], Any]:
-    """A function of a list of arguments that draws its last ones, so many keys, in each call."""
+def with_keys(run: Callable[[list[Any]], Any], count: int) -> Callable[[list[Any]], Any]:
+    """A function that draws `count` keys in each call, and appends them to the arguments of `run`.
+
+    Args:
+        run: takes a list of arguments, of which the last `count` are keys.
+        count: what `lift_keys` returned.
+    """
 
     def run_with_keys(arguments: list[Any]) -> Any:
         arguments.extend(draw_keys(count))
@@ -68,7 +74,7 @@ def drawing(run: Callable[[list[Any]], Any], count: int) -> Callable[[list[Any]]
 
 
 def _refused(node: fx.Node) -> bool:
-    """Whether PyTorch's own operator raises: then it has to be the one that is called."""
+    """Whether PyTorch's own operator raises; it is kept, so that the call raises the same."""
     assert isinstance(node.target, compat.OpOverload)
     values = {used: compat.promise(used) for used in node.all_input_nodes}
     return refused(node.target, compat.substitute((node.args, node.kwargs), values))
@@ -88,9 +94,9 @@ def _first_computation(graph: fx.Graph) -> fx.Node:
 
 
 def _can_be_drawn(node: fx.Node, name: str) -> bool:
-    """Whether the operator with a key does what this node would do.
+    """Whether the operator with a key gives the same kind of result as this node.
 
-    What eager refuses stays as it is, so that eager says why.
+    False where eager raises, so that the call raises eager's error.
     """
     promises = {used: compat.promise(used) for used in node.all_input_nodes}
     taken = [item for item in promises.values() if isinstance(item, torch.Tensor)]

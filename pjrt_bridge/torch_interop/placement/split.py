@@ -50,7 +50,7 @@ class Part:
 
 
 def operators(graph: fx.Graph) -> Counter[str]:
-    """How often a graph calls each operator."""
+    """The number of calls of each operator in a graph."""
     calls = (node for node in graph.nodes if node.op == "call_function")
     return Counter(compat.label(node.target) for node in calls if node.target is not _TAKE)
 
@@ -96,11 +96,11 @@ def split(
 
 
 _TAKE = operator.getitem
-"""Takes a result out of several; it goes where they are made."""
+"""Selects one of several results; it is placed with the node that computes them."""
 
 
 def _takers(node: fx.Node) -> Iterator[fx.Node]:
-    """The nodes that take a node's results apart, and those that take these apart."""
+    """The `getitem` nodes of a node's results, and those of nested results."""
     for user in node.users:
         if user.target is _TAKE:
             yield user
@@ -108,7 +108,7 @@ def _takers(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _results(node: fx.Node) -> list[fx.Node]:
-    """The nodes that stand for the single results of a node."""
+    """The nodes that are the single results of a node."""
     takers = list(_takers(node))
     taken_apart = {taker.args[0] for taker in takers}
     return [taker for taker in takers if taker not in taken_apart] or [node]
@@ -118,14 +118,14 @@ class _Splitter:
     def __init__(self, module: fx.GraphModule, obstacles: Mapping[str, Obstacle]) -> None:
         self._module = module
         self._obstacles = obstacles
-        # Each value is a node of torch's graph; a tuple is known by the nodes that take it apart.
+        # Each value is a node of torch's graph; the values of a tuple are its `getitem` nodes.
         self._values: list[fx.Node] = []
         self._number: dict[fx.Node, int] = {}
         self._nodes: list[Node] = []
         self._sources: list[fx.Node] = []
 
     def run(self, min_segment: int) -> Split:
-        # Who reads a mutation reads the argument, after it: the caller's own tensor.
+        # Users of a mutation read the argument after it, which is the caller's own tensor.
         written: dict[fx.Node, fx.Node] = {}
         mutations: list[tuple[fx.Node, fx.Node]] = []
         outputs: Sequence[Any] = ()
@@ -219,7 +219,7 @@ class _Splitter:
         for index in segment.nodes:
             obstacle, source = neutral.nodes[index].obstacle, self._sources[index]
             if obstacle is not None and obstacle.kind == "small":
-                # The partition knows the node's name only.
+                # The partition knows only the node's name, not its operator and line.
                 label = compat.label(source.target)
                 found.append(Obstacle(label, obstacle.reason, "small", source_line(source)))
             elif obstacle is not None:

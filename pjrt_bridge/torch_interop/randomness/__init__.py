@@ -1,17 +1,7 @@
-"""Random operators as functions of keys, so that a device can draw, and draw the same again.
+"""Random operators as pure functions of a key, so that a device can draw, and draw the same again.
 
 `operators` defines, for each random operator of ATen, one that takes a 64-bit key before its
-arguments: it has no state, so it may be recomputed, moved or run in PyTorch (`host`) and gives the
-same numbers. `graphs` puts them in the place of ATen's, with a key for each that is drawn from
-torch's generator in every call, and makes arguments of these keys.
+arguments. It has no state, so it may be recomputed, moved or run in PyTorch (`host`, over the NumPy
+arrays of `arrays`), and gives the same numbers. The pass `passes/functionalize_rng.py` replaces
+ATen's operators by these, and draws the keys from torch's generator in every call.
 """
-
-from pjrt_bridge.torch_interop.passes.functionalize_rng import (
-    drawing as drawing,
-)
-from pjrt_bridge.torch_interop.passes.functionalize_rng import (
-    take_keys as take_keys,
-)
-from pjrt_bridge.torch_interop.passes.functionalize_rng import (
-    use_keys as use_keys,
-)

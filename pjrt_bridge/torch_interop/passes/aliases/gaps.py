@@ -10,19 +10,19 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.tensors import has_gaps
 
-_SEEN = "pjrt_bridge_seen_by_the_user"
+_VISIBLE = "pjrt_bridge_seen_by_the_user"
 
 
-def mark_seen(node: fx.Node) -> None:
-    """Note that a result lies in the memory of this node and that the user sees it."""
-    node.meta[_SEEN] = True
+def mark_visible(node: fx.Node) -> None:
+    """Note that a result which the user gets lies in the memory of this node."""
+    node.meta[_VISIBLE] = True
 
 
 def gaps(graph: fx.Graph) -> dict[int, tuple[int, ...]]:
     """Strides of the results that are to lie in memory with gaps, by position.
 
-    Only of tensors that own their memory and that the user sees, in a graph of concrete sizes: what
-    is copied into `torch.empty_strided((4, 2), (4, 1))`.
+    Only of tensors that own their memory and that the user gets, in a graph of known sizes: such as
+    what is copied into `torch.empty_strided((4, 2), (4, 1))`.
     """
     (end,) = graph.find_nodes(op="output")
     found = {}
@@ -31,7 +31,7 @@ def gaps(graph: fx.Graph) -> dict[int, tuple[int, ...]]:
         if (
             isinstance(promise, torch.Tensor)
             and node.op == "call_function"
-            and _SEEN in node.meta
+            and _VISIBLE in node.meta
             and not compat.is_symbolic(promise)
             and has_gaps(promise.shape, promise.stride())
         ):
