@@ -1,6 +1,6 @@
-"""What happened when, for as long as someone looks: spans of time on tracks.
+"""The timeline of a profile: spans of time on tracks.
 
-The bridge tells here what it does; nothing is kept, and nothing costs time, unless a timeline is
+The bridge reports here what it does; nothing is kept, and nothing costs time, unless a timeline is
 being recorded (`pjrt_bridge.profile`).
 """
 
@@ -61,8 +61,9 @@ class Timeline:
 current: Timeline | None = None
 """The timeline that is being recorded."""
 
-lookers: list[object] = []
-"""Who wants to see what happens: timelines that are being recorded, and others of their kind."""
+observers: list[object] = []
+"""The timeline that is being recorded, and other observers of calls; empty: calls may skip what
+only these need."""
 
 
 def span(
@@ -100,22 +101,22 @@ def recording() -> Iterator[Timeline]:
             raise RuntimeError("a timeline is being recorded already; end that profile first")
         current = made
     try:
-        with looking(made):
+        with observing(made):
             yield made
     finally:
         current = None
 
 
 @contextmanager
-def looking(looker: object) -> Iterator[None]:
-    """Be among those who look, during a `with` block."""
-    # Where a block ends with the interpreter, this module's names are gone already.
-    among = lookers
-    among.append(looker)
+def observing(observer: object) -> Iterator[None]:
+    """Register an observer during a `with` block."""
+    # Where the block ends in the interpreter's shutdown, this module's names are gone already.
+    registered = observers
+    registered.append(observer)
     try:
         yield
     finally:
-        among.remove(looker)
+        registered.remove(observer)
 
 
 _lock = threading.Lock()

@@ -32,12 +32,12 @@ def test_a_span_that_raises_is_kept_and_recording_ends() -> None:
 
 
 def test_who_looks_is_told_apart_and_forgotten() -> None:
-    assert timeline.lookers == []
-    with timeline.recording() as recorded, timeline.looking("me"):
-        assert timeline.lookers == [recorded, "me"]
-    with pytest.raises(KeyError), timeline.looking("me"):
+    assert timeline.observers == []
+    with timeline.recording() as recorded, timeline.observing("me"):
+        assert timeline.observers == [recorded, "me"]
+    with pytest.raises(KeyError), timeline.observing("me"):
         raise KeyError("lost")
-    assert timeline.lookers == []
+    assert timeline.observers == []
 
 
 def test_threads_have_tracks_of_their_own() -> None:

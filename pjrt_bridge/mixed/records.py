@@ -160,7 +160,7 @@ def watching() -> Iterator[Watch]:
     watch = Watch()
     token = _watch.set(watch)
     try:
-        with timeline.looking(watch):
+        with timeline.observing(watch):
             yield watch
     finally:
         _watch.reset(token)

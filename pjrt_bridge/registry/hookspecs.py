@@ -76,7 +76,7 @@ def pjrt_bridge_lowerings(plugin: Plugin, client: Client) -> Mapping[str, Loweri
 
 @hookspec
 def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Any | None:
-    """Bring what the portable lowerings compute products, convolutions and reductions with.
+    """Bring the kernels with which lowerings emit products, convolutions and reductions.
 
     Args:
         plugin: the loaded plugin that a program is compiled for.
@@ -84,7 +84,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Any | None:
 
     Returns:
         An instance of the frontend's class for them, for PyTorch of
-        `pjrt_bridge.torch_interop.lowering.kernels.Kernels`; None for the portable ones.
+        `pjrt_bridge.torch_interop.lowering.api.Kernels`; None for the portable ones.
     """
 
 

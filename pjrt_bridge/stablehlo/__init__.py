@@ -1,12 +1,26 @@
 """StableHLO programs: the only package that imports jaxlib, and only when first needed.
 
 `Builder` writes programs, `Program` holds, reads and serializes them, `Signature` describes their
-parameters and results. Importing this package does not import jaxlib.
+parameters and results. `memory_order` and `is_in_memory` tell how a `Value` is expected to lie in
+memory. Importing this package does not import jaxlib.
 """
 
 from pjrt_bridge.stablehlo.builder.builder import Builder
+from pjrt_bridge.stablehlo.builder.orders import Order, inverse_order, is_in_memory, memory_order
 from pjrt_bridge.stablehlo.builder.values import Value
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Parameter, Result, Signature, TensorType
 
-__all__ = ["Builder", "Parameter", "Program", "Result", "Signature", "TensorType", "Value"]
+__all__ = [
+    "Builder",
+    "Order",
+    "Parameter",
+    "Program",
+    "Result",
+    "Signature",
+    "TensorType",
+    "Value",
+    "inverse_order",
+    "is_in_memory",
+    "memory_order",
+]

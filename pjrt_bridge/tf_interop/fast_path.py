@@ -55,7 +55,7 @@ class FunctionPath(FastPath):
 
         The caller has seen that nothing is traced and no tape is open.
         """
-        if timeline.lookers or callbacks.threads:
+        if timeline.observers or callbacks.threads:
             return MISSED
         if len(values) != self._arity:
             # Defaults, or too many: the plan would take what the function holds for arguments.

@@ -47,9 +47,9 @@ from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.nodes import is_mutation, is_size_computation
 from pjrt_bridge.torch_interop.options import BackendOptions
-from pjrt_bridge.torch_interop.passes.concrete import concrete
 from pjrt_bridge.torch_interop.passes.padding import Padding
 from pjrt_bridge.torch_interop.passes.pipeline import Context, rewrite
+from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.placement.calibration import slower_operators
 from pjrt_bridge.torch_interop.placement.predicate import Placement
 from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators, split
@@ -307,7 +307,7 @@ class Compiler:
             model.kind, model.name, self._plugin, trigger, model.within, code=model.code
         )
         try:
-            specialized = concrete(graph, arguments)
+            specialized = substitute_sizes(graph, arguments)
         except compat.DATA_DEPENDENT as error:
             reason = FallbackReason("", f"a size in it depends on data: {error}", "data")
             self._object(record, f"the {record.kind} graph", [reason])

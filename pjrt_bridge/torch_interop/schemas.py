@@ -27,6 +27,20 @@ def overload(operator: Any) -> compat.OpOverload | None:
     return operator if isinstance(operator, compat.OpOverload) else None
 
 
+def schema_of(name: str) -> str | None:
+    """The schema of an operator overload as the installed PyTorch states it.
+
+    Args:
+        name: such as `"aten.mm.default"`.
+
+    Returns:
+        Such as `"aten::mm(Tensor self, Tensor mat2) -> Tensor"`; None where PyTorch has no such
+        overload.
+    """
+    found = compat.operator(name)
+    return None if found is None else str(found._schema)
+
+
 def mutates(overload: compat.OpOverload) -> bool:
     """Whether an operator writes to an argument."""
     return bool(overload._schema.is_mutable)

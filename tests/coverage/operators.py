@@ -35,7 +35,7 @@ def needed_by_models() -> dict[str, int]:
 def has_lowering(name: str) -> bool:
     """Whether an operator has a lowering, or its twin has that draws numbers from a key."""
     keyed = name.replace("aten.", f"{compat.OWN_NAMESPACE}.", 1)
-    return registry.find(name) is not None or registry.find(keyed) is not None
+    return registry.find_lowering(name) is not None or registry.find_lowering(keyed) is not None
 
 
 def fate(op: compat.OpOverload) -> str:

@@ -37,7 +37,7 @@ def program(kernels, x, weight, letters=FORWARD, dtype="float32", out=None, **gi
         arguments.setdefault("feature_group_count", x[1])
     how = Convolution(**arguments)
     rounded = dtypes.of(out) if out else wide
-    result = kernels.convolution(builder, *builder.parameters, how, wide=wide, dtype=rounded)
+    result = kernels.convolution(builder, *builder.parameters, how, accumulator=wide, dtype=rounded)
     return builder.finish([result])
 
 

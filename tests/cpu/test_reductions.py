@@ -16,7 +16,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import pjrt_bridge_kernels
 from pjrt_bridge_cpu.reductions import BlockedReductions
 
-FOLDS = {
+REDUCTIONS = {
     "sum": np.sum,
     "prod": np.prod,
     "max": np.max,
@@ -27,10 +27,12 @@ FOLDS = {
 BARRIER = "stablehlo.optimization_barrier"
 
 
-def program(fold, shape, dtype, dims, before=lambda b, x: x):
+def program(reduction, shape, dtype, dims, before=lambda b, x: x):
     builder = Builder([TensorType(shape, dtypes.of(dtype))])
     (x,) = builder.parameters
-    return builder.finish([BlockedReductions().reduce(builder, fold, before(builder, x), dims)])
+    return builder.finish(
+        [BlockedReductions().reduce(builder, reduction, before(builder, x), dims)]
+    )
 
 
 def on_the_plugin(written, x):
@@ -48,25 +50,25 @@ def reductions(draw):
 
 
 @settings(max_examples=60)
-@given(reductions(), st.sampled_from(sorted(FOLDS)))
-def test_folding_integers_is_the_same_in_any_order(drawn, fold):
+@given(reductions(), st.sampled_from(sorted(REDUCTIONS)))
+def test_folding_integers_is_the_same_in_any_order(drawn, reduction):
     shape, dims, seed = drawn
     x = np.random.default_rng(seed).integers(-(2**31), 2**31, shape, np.int32)
-    if fold in ("max", "min") and 0 in (shape[d] for d in dims):
+    if reduction in ("max", "min") and 0 in (shape[d] for d in dims):
         return
-    (found,) = evaluate(program(fold, shape, "int32", dims), x)
-    expected = x if not dims else FOLDS[fold](x.astype(np.int32), axis=dims)
+    (found,) = evaluate(program(reduction, shape, "int32", dims), x)
+    expected = x if not dims else REDUCTIONS[reduction](x.astype(np.int32), axis=dims)
     np.testing.assert_array_equal(found, np.asarray(expected).astype(np.int32))
 
 
 @pytest.mark.parametrize("length", [15, 16, 31, 64, 100, 128, 1001])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "bool"])
-@pytest.mark.parametrize("fold", ["max", "min"])
-def test_the_plugin_finds_extremes_in_rows_of_any_length(fold, dtype, length):
+@pytest.mark.parametrize("reduction", ["max", "min"])
+def test_the_plugin_finds_extremes_in_rows_of_any_length(reduction, dtype, length):
     x = np.random.default_rng(0).integers(0, 200, (3, length)).astype(dtypes.of(dtype).numpy)
-    written = program(fold, x.shape, dtype, (1,))
+    written = program(reduction, x.shape, dtype, (1,))
     found = on_the_plugin(written, x)
-    np.testing.assert_array_equal(found, FOLDS[fold](x, axis=1))
+    np.testing.assert_array_equal(found, REDUCTIONS[reduction](x, axis=1))
 
 
 @pytest.mark.parametrize("place", [0, 40, 127, 129])
@@ -74,8 +76,8 @@ def test_a_nan_wins_wherever_it_is_in_its_row(place):
     x = np.zeros((2, 130), np.float32)
     x[0] = -np.inf
     x[1, place] = np.nan
-    for fold in ("sum", "max", "min"):
-        written = program(fold, x.shape, "float32", (1,))
+    for reduction in ("sum", "max", "min"):
+        written = program(reduction, x.shape, "float32", (1,))
         found = on_the_plugin(written, x)
         assert found[0] == -np.inf
         assert np.isnan(found[1])
@@ -91,7 +93,7 @@ def test_sums_of_many_numbers_are_as_exact_as_the_compilers_own(dims):
 
 
 @pytest.mark.parametrize(
-    ("fold", "shape", "dtype", "dims", "blocked"),
+    ("reduction", "shape", "dtype", "dims", "blocked"),
     [
         ("sum", (4, 64), "float32", (1,), True),
         ("sum", (4, 64), "bfloat16", (1,), True),
@@ -106,8 +108,8 @@ def test_sums_of_many_numbers_are_as_exact_as_the_compilers_own(dims):
         ("sum", (4, 64), "complex64", (1,), False),
     ],
 )
-def test_rows_that_the_compiler_does_slowly_go_by_columns(fold, shape, dtype, dims, blocked):
-    assert (BARRIER in program(fold, shape, dtype, dims).text) == blocked
+def test_rows_that_the_compiler_does_slowly_go_by_columns(reduction, shape, dtype, dims, blocked):
+    assert (BARRIER in program(reduction, shape, dtype, dims).text) == blocked
 
 
 def test_what_lies_across_in_memory_is_reduced_as_it_lies():
@@ -130,7 +132,9 @@ def test_compiled_operators_reduce_by_columns(client, monkeypatch):
     monkeypatch.setattr(
         BlockedReductions,
         "reduce",
-        lambda self, b, fold, x, dims: seen.append(fold) or blocked(self, b, fold, x, dims),
+        lambda self, b, reduction, x, dims: (
+            seen.append(reduction) or blocked(self, b, reduction, x, dims)
+        ),
     )
     layer = torch.nn.LayerNorm(70)
     x = torch.randn(9, 70)

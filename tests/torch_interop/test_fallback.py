@@ -263,13 +263,13 @@ def test_a_failed_compilation_degrades_its_graph_only(
 
 def test_a_lowering_that_fails_in_the_whole_graph_only(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
-    find = registry.find
+    find = registry.find_lowering
 
     def once(name: str) -> Any:
         tried.append(name)
         return find(name) if tried.count(name) == 1 else None
 
-    monkeypatch.setattr(registry, "find", once)
+    monkeypatch.setattr(registry, "find_lowering", once)
     with pytest.warns(HostFallbackWarning, match="be compiled: no lowering to StableHLO exists"):
         found = compiled(torch.exp, fallback="host")(torch.ones(2))
     assert_same(found, torch.exp(torch.ones(2)))

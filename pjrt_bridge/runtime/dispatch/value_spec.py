@@ -13,7 +13,7 @@ from functools import cached_property
 
 from pjrt_bridge.runtime.transfers.dlpack import is_row_major
 from pjrt_bridge.runtime.transfers.layout import Layout
-from pjrt_bridge.stablehlo.builder import orders
+from pjrt_bridge.stablehlo.builder.orders import inverse_order
 from pjrt_bridge.stablehlo.types import TensorType
 
 
@@ -44,7 +44,7 @@ class ValueSpec:
             order: dimensions from the slowest to the fastest varying.
         """
         steps = _row_major_strides([type.shape[dim] for dim in order])
-        return ValueSpec(type, tuple(steps[at] for at in orders.inverse(order)))
+        return ValueSpec(type, tuple(steps[at] for at in inverse_order(order)))
 
     @staticmethod
     def argument(type: TensorType, strides: Sequence[int]) -> ValueSpec:
@@ -75,7 +75,7 @@ class ValueSpec:
     @cached_property
     def inverse(self) -> tuple[int, ...] | None:
         """The permutation from the array in memory to the graph's dimensions; None: none."""
-        return None if self.order is None else orders.inverse(self.order)
+        return None if self.order is None else inverse_order(self.order)
 
     @cached_property
     def memory(self) -> TensorType:

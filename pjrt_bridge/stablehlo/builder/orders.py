@@ -26,7 +26,7 @@ Order = tuple[int, ...]
 """Dimensions from the outermost in memory to the innermost."""
 
 
-def inverse(order: Sequence[int]) -> Order:
+def inverse_order(order: Sequence[int]) -> Order:
     """The permutation that undoes another one."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 

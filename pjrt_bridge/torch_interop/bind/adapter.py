@@ -35,7 +35,7 @@ class TorchAdapter:
 
     def before_launch(self, executable: Executable) -> Callable[[], None] | None:
         """Programs of a millisecond or more get the cores that PyTorch's threads wait on."""
-        return threads.send_away if threads.are_in_the_way(executable) else None
+        return threads.release_openmp_threads if threads.are_in_the_way(executable) else None
 
     def snapshot(self, value: torch.Tensor) -> torch.Tensor:
         """A tensor over the memory in which the value is now."""

@@ -19,7 +19,7 @@ from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.handles import left_behind, tidy
 
-_QUIET = (timeline.lookers, callbacks.threads, *left_behind)
+_QUIET = (timeline.observers, callbacks.threads, *left_behind)
 """While all of these are empty, a call concerns nobody but the dispatcher."""
 
 _SMALL = 1 << 16
@@ -87,7 +87,7 @@ class Entrance(FastPath):
 
         def attentive(*values: Any) -> Any:
             parts = self._parts
-            if parts is not None and not timeline.lookers and not callbacks.threads:
+            if parts is not None and not timeline.observers and not callbacks.threads:
                 tidy()
                 try:
                     results = plan.call(values, parts)

@@ -41,7 +41,7 @@ def are_in_the_way(executable: Executable) -> bool:
     return max(operations, cost.get("bytes accessed", 0)) >= _LONG
 
 
-def send_away() -> None:
+def release_openmp_threads() -> None:
     """End the threads that PyTorch keeps for the calling thread; its next operator makes new ones.
 
     Does nothing where there are none, and where PyTorch's OpenMP does not offer it.

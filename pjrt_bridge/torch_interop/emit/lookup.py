@@ -1,4 +1,4 @@
-"""Which lowering an operator gets on a plugin, and which kernels the portable ones use there."""
+"""Which lowering an operator has on a plugin, and which kernels lowerings use there."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 
 
 def lookup(client: Client, kernels: Kernels | None = None) -> Lookup:
-    """Finds lowerings: the user's, else what packages bring for the plugin, else the portable ones.
+    """A function that finds lowerings by operator name for a client's plugin.
+
+    Custom calls of the user come first, then lowerings that packages bring for the plugin, then the
+    portable ones.
 
     Args:
-        client: whose plugin it is.
-        kernels: what the portable ones compute with; None: what a package brings for the plugin.
+        client: of the plugin.
+        kernels: that lowerings use; None: those that a package brings for the plugin.
     """
     own = registry.lowerings(client)
     kernels = kernels_of(client) if kernels is None else kernels
@@ -30,7 +33,7 @@ def lookup(client: Client, kernels: Kernels | None = None) -> Lookup:
         found = lowering_of(name, client)
         if found is not None:
             return found
-        found = own.get(name) or portable.find(name)
+        found = own.get(name) or portable.find_lowering(name)
         if found is None or type(kernels) is Kernels:
             return found
         return partial(_using, kernels, found)
@@ -47,7 +50,7 @@ def _using(
 def kernels_of(client: Client) -> Kernels:
     """The kernels that a package brings for the plugin, else the portable ones.
 
-    What is brought and no `Kernels` is not used, with a `BridgeWarning`.
+    Warns with a `BridgeWarning` of an object that is no `Kernels`, and does not use it.
     """
     found = registry.kernels(client)
     if found is None:

@@ -1,4 +1,4 @@
-"""Which values of a graph several loops read, so that computing them once is worth a write.
+"""Which values of a graph several loops read, so that they should be materialized.
 
 A compiler that fuses elementwise operations into whatever reads them computes a value again in each
 loop. In a network with residual connections each block's input is such a value: every later block
@@ -17,23 +17,23 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import OpOverload
 
 _LEAST = 1 << 14
-"""Elements. Fewer are computed again in less time than another loop takes to start."""
+"""Elements. Fewer are recomputed in less time than another loop takes to start."""
 
 _NORMALIZED = (
     "aten.native_layer_norm.default",
     "aten.native_group_norm.default",
     "aten._native_batch_norm_legit_no_training.default",
 )
-"""What ends in elementwise operations on its input, and gives the result of these first."""
+"""Operators that end in elementwise operations on their input, whose result is their first."""
 
 _UNTAGGED = ("aten.copy.default", "prims.fma.default")
-"""What is elementwise although torch does not say so."""
+"""Elementwise operators that lack torch's tag `pointwise`."""
 
 
-def is_shared(node: fx.Node) -> bool:
-    """Whether a node's value is elementwise, and not all that read it are one loop.
+def should_materialize(node: fx.Node) -> bool:
+    """Whether a node's value is elementwise and its readers cannot be fused into one loop.
 
-    They cannot be where one of them is a product, a convolution or a reduction.
+    They cannot where one of several readers is a product, a convolution or a reduction.
     """
     value = compat.promise(node)
     if not isinstance(value, torch.Tensor) or not _is_elementwise(node):
@@ -53,7 +53,7 @@ def _is_elementwise(node: fx.Node) -> bool:
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:
-    """Who computes with a value, or with a view of it."""
+    """The operators that compute with a value, or with a view of it."""
     for user in node.users:
         if isinstance(user.target, OpOverload) and user.target.is_view:
             yield from _readers(user)

@@ -18,7 +18,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.registry import Lowering, NoLowering, NotLowerable
-from pjrt_bridge.torch_interop.passes.concrete import concrete
+from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
 
 Lookup = Callable[[str], Lowering | None]
 """Finds the lowering of an operator for one plugin."""
@@ -36,7 +36,8 @@ def lower(
     """Emit one node; its value, or its values where the operator returns several.
 
     Raises:
-        NotLowerable: there is no lowering, it refused, or it broke torch's promise.
+        NotLowerable: there is no lowering, it refused, or its result has another type than torch
+        promises.
     """
     if _gives_nothing(node, outputs):
         empty = [_empty(builder, item) for item in outputs]
@@ -58,7 +59,7 @@ def lower(
     except ProgramError as error:
         raise NotLowerable(f"its lowering emits an invalid operation: {error}") from error
     except Exception as error:
-        # A lowering that breaks on an argument it did not expect costs one node, not the model.
+        # An error in a lowering must only put its node on the host, not fail the model.
         raise NotLowerable(f"its lowering failed: {type(error).__name__}: {error}") from error
     several = isinstance(compat.promise(node), (tuple, list))
     values = tuple(result) if several and isinstance(result, Sequence) else (result,)
@@ -67,12 +68,12 @@ def lower(
 
 
 def _gives_nothing(node: fx.Node, outputs: Sequence[TensorType | None]) -> bool:
-    """Whether results of ATen's have no elements: what computes them does not matter."""
+    """Whether all results of an operator of ATen are empty, so that it need not be lowered."""
     if not isinstance(node.target, compat.OpOverload) or node.target.namespace != "aten":
         return False
     if not outputs or any(item is None or item.size for item in outputs):
         return False
-    # What is lowered for one size of a call has to do for the others.
+    # With symbolic sizes other calls may have elements.
     return not compat.is_symbolic(compat.promise(node))
 
 
@@ -103,7 +104,7 @@ def inline(
         NotLowerable: a node in it cannot be lowered; the reason names it.
     """
     if any(compat.is_symbolic(compat.promise(node)) for node in module.graph.nodes):
-        module = concrete(module, [_example(argument) for argument in arguments])
+        module = substitute_sizes(module, [_example(argument) for argument in arguments])
     values: dict[fx.Node, Any] = {}
     given = iter(arguments)
     for node in module.graph.nodes:
@@ -135,7 +136,7 @@ def _within(builder: Builder, lookup: Lookup, node: fx.Node, values: dict[fx.Nod
 
 
 def _example(argument: Any) -> Any:
-    """A tensor like a value; its memory is never touched."""
+    """An uninitialized tensor of a value's type; only its type is read."""
     if not isinstance(argument, Value):
         return argument
     name = argument.dtype.torch

@@ -1,4 +1,4 @@
-"""From an ATen graph to one StableHLO program, and the plan of what goes in and out of it."""
+"""From an ATen graph to one StableHLO program, and how arguments and results map to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.emit.materialization import is_shared
+from pjrt_bridge.torch_interop.emit.materialization import should_materialize
 from pjrt_bridge.torch_interop.emit.node_lowering import (
     Lookup,
     has_contiguous_inputs,
@@ -32,7 +32,7 @@ from pjrt_bridge.torch_interop.nodes import COPY_INTO_INPUT, source_frame
 from pjrt_bridge.torch_interop.tensors import argument_spec, result_spec
 
 _WORTH_DONATING = 1 << 16
-"""Bytes. To copy less costs no more, and PyTorch can still take over where the device fails."""
+"""Bytes. Smaller ones are copied as fast, and PyTorch can still read them if the device fails."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def emit(
         argument_specs: for positions of arguments, how these cross; others as they lie.
         result_spec: how the promised results cross.
         constants: values of arguments, by position, that become part of the program.
-        kernels: keep what several loops read; the portable ones by default.
+        kernels: materialize values; the portable ones by default.
         excess_precision: round half precision where a chain of operators ends.
 
     Raises:
@@ -184,7 +184,7 @@ class _Emission:
         if node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, fx.Node)
-            self._values[node] = self._shared(node, self._values[source][index])
+            self._values[node] = self._materialized(node, self._values[source][index])
             return
         if compat.operator_name(node.target) == COPY_INTO_INPUT:
             self._mutate(node)
@@ -199,10 +199,12 @@ class _Emission:
             tensor_types(compat.promise(node)),
             has_contiguous_inputs(node),
         )
-        self._values[node] = self._shared(node, value)
+        self._values[node] = self._materialized(node, value)
 
-    def _shared(self, node: fx.Node, value: Any) -> Any:
-        return self._kernels.share(self._builder, value) if is_shared(node) else value
+    def _materialized(self, node: fx.Node, value: Any) -> Any:
+        return (
+            self._kernels.materialize(self._builder, value) if should_materialize(node) else value
+        )
 
     def _mutate(self, node: fx.Node) -> None:
         target, source = node.args[:2]
@@ -222,7 +224,7 @@ class _Emission:
             if self._in_place and same and spec.nbytes >= _WORTH_DONATING:
                 self._builder.donate(parameter, result)
                 self._written.add(position)
-        # Who reads the operation itself reads the argument, after the mutation.
+        # Users of the copy operation read the argument after the mutation.
         self._positions[node] = position
 
     def _output(self, item: Any) -> Argument | Computed | Constant:
@@ -233,7 +235,7 @@ class _Emission:
         value = self._values[item]
         if not isinstance(value, Value):
             return Constant(value)
-        # A node that is several outputs (the user's, and saved for backward) is one tensor.
+        # A node that is several outputs (the user's, and saved for backward) is one result.
         if item not in self._computed:
             self._computed[item] = Computed(self._result(value, compat.promise(item)))
         return self._computed[item]
@@ -261,5 +263,5 @@ class _Emission:
 
 
 def _is_read(node: fx.Node) -> bool:
-    # An argument that stands for the order of effects is a tensor to torch, and None in a call.
+    # An effect token is a tensor in the graph, and None in a call.
     return any(user.op != "output" for user in node.users)

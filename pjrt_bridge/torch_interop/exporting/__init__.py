@@ -1,5 +1,5 @@
 """`export`: PyTorch models as StableHLO that needs neither PyTorch nor the model's code to run.
 
-`capture` has torch.export trace the model, `training` makes a step of it with gradients and an
-optimizer, `symbols` puts in the sizes, and `lowering` makes the programs.
+`capture` traces the model with torch.export, `training` adds gradients and an optimizer's step,
+`symbols` substitutes the sizes, and `lowering` emits the programs.
 """

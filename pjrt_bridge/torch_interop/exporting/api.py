@@ -1,4 +1,4 @@
-"""`export`, which users call."""
+"""The public function `export`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting import torch_xla
 from pjrt_bridge.torch_interop.exporting.capture import Captured, capture
 from pjrt_bridge.torch_interop.exporting.emission import array_of
-from pjrt_bridge.torch_interop.exporting.lowering import lower, with_keys
+from pjrt_bridge.torch_interop.exporting.lowering import lift_random_keys, lower
 from pjrt_bridge.torch_interop.exporting.symbols import Symbols
 from pjrt_bridge.torch_interop.exporting.training import capture_step
 
@@ -121,7 +121,7 @@ def export(
         names = _positional(model)
         captured = capture(program, names)
         symbols = Symbols.of(program, captured, names, dynamic_shapes)
-    module, keys = with_keys(captured.module)
+    module, keys = lift_random_keys(captured.module)
     lowered = [
         lower(
             captured,

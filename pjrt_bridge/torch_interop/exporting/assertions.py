@@ -1,6 +1,6 @@
-"""Assertions of a model: what they look at becomes results, and an exported model raises over it.
+"""Assertions of a model: the tensors that they read become results, which an exported model checks.
 
-Each asks that all elements of a tensor are zero, or that none is, which needs no PyTorch to see.
+Each asserts that all elements of a tensor are zero, or that none is, so PyTorch is not needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
 
 @dataclass(frozen=True)
 class Assertion:
-    """What a graph asserted of a tensor.
+    """An assertion on a tensor of a graph.
 
     Attributes:
         looks_at: index of the tensor among the results that were added to the graph.
@@ -34,7 +34,7 @@ class Assertion:
     source: str | None
 
 
-def take_assertions(module: fx.GraphModule) -> tuple[fx.GraphModule, tuple[Assertion, ...]]:
+def lift_assertions(module: fx.GraphModule) -> tuple[fx.GraphModule, tuple[Assertion, ...]]:
     """The graph without its assertions: what they look at are its last results.
 
     A loaded model drops what a call wrote when an assertion fails, so all of them may wait.
@@ -42,10 +42,12 @@ def take_assertions(module: fx.GraphModule) -> tuple[fx.GraphModule, tuple[Asser
     found = defer_assertions(module, kinds=_ASSERTIONS.keys())
     if found is None:
         return module, ()
-    places = {node: at for at, node in enumerate(found.checks.graph.find_nodes(op="placeholder"))}
+    places = {
+        node: at for at, node in enumerate(found.assertions.graph.find_nodes(op="placeholder"))
+    }
     assertions = [
         Assertion(places[tensor], holds, message, source_line(node))
-        for node in found.checks.graph.nodes
+        for node in found.assertions.graph.nodes
         if (describe := _ASSERTIONS.get(compat.operator_name(node.target) or "")) is not None
         for tensor, holds, message in describe(node)
     ]

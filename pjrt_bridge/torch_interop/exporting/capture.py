@@ -1,4 +1,4 @@
-"""What torch.export traced, in the terms of an exported model: one graph and what goes in and out.
+"""A program of torch.export as one functional graph, with names for its inputs and outputs.
 
 Names of weights and arguments, and the nesting around tensors, come from the exported program; new
 values of weights and arguments become `aten.copy_` at the end of the graph, as in graphs that
@@ -25,7 +25,7 @@ from pjrt_bridge.torch_interop import compat
 COPY = "aten.copy_.default"
 
 _SETTLED = "aten._assert_tensor_metadata.default"
-"""A check of what is known while tracing: it holds in every call."""
+"""A check of properties that are known while tracing, so it holds in every call."""
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -38,7 +38,7 @@ _UPDATES = (
 
 @dataclass(frozen=True)
 class Source:
-    """What one placeholder of a graph stands for.
+    """What a placeholder of a graph is.
 
     Attributes:
         kind: a weight of some kind, an argument of the call, or `"number"` for an argument that
@@ -53,17 +53,17 @@ class Source:
 
     @property
     def is_weight(self) -> bool:
-        """Whether it is kept with the program."""
+        """Whether it is stored with the program."""
         return self.kind not in ("input", "number")
 
 
 @dataclass(frozen=True)
 class Captured:
-    """A functional ATen graph and what goes in and out.
+    """A functional ATen graph and its inputs and outputs.
 
     Attributes:
         module: the graph; it returns the leaves of the results.
-        sources: for each placeholder what it stands for.
+        sources: for each placeholder what it is.
         arguments: of the exported function.
         outputs: nesting of the results.
     """
@@ -127,7 +127,7 @@ def capture(program: ExportedProgram, names: Sequence[str] = (), *, prefix: str 
 
 
 def sources_of(program: ExportedProgram, prefix: str = "") -> tuple[Source, ...]:
-    """What the placeholders of an exported program stand for."""
+    """What the placeholders of an exported program are."""
     promises = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     found = []
     for spec, promise in zip(program.graph_signature.input_specs, promises, strict=True):
@@ -178,7 +178,7 @@ def arguments_of(program: ExportedProgram, names: Sequence[str]) -> tuple[Argume
 
 
 def tree_of(spec: Any) -> Tree:
-    """A nesting of torch's as a tree; leaves are counted from 0."""
+    """A pytree of torch's as a tree; leaves are counted from 0."""
     return _tree(spec, iter(range(spec.num_leaves)))
 
 
@@ -188,7 +188,7 @@ def _tree(spec: Any, leaves: Iterable[int]) -> Tree:
     if kind is None:
         return Tree("leaf", leaf=next(leaves))
     if isinstance(context, type):
-        # Torch has one kind for all named tuples, and tells which one beside it.
+        # Torch has one node type for all named tuples; the context is the class.
         kind = context
     items = tuple(_tree(child, leaves) for child in children)
     own = kind in (list, tuple, dict)
@@ -202,11 +202,11 @@ def _tree(spec: Any, leaves: Iterable[int]) -> Tree:
 
 
 def _keys(kind: type, context: Any, count: int) -> tuple[str, ...] | None:
-    """The keys of a mapping, or of an object that torch takes apart like one."""
+    """The keys of a mapping, or of a registered class that torch flattens like one."""
     if kind is tuple:
         return None
     fields = getattr(kind, "_fields", context)
-    # Contexts are a class's own: keys alone, keys after something else, or nothing of the sort.
+    # Each class defines its context: the keys, a tuple that ends in the keys, or something else.
     for found in (fields, *(fields if isinstance(fields, (list, tuple)) else ())):
         if isinstance(found, (list, tuple)) and len(found) == count and count:
             return tuple(map(str, found))
@@ -214,7 +214,7 @@ def _keys(kind: type, context: Any, count: int) -> tuple[str, ...] | None:
 
 
 def finish(graph: fx.Graph, updates: Mapping[int, Any], results: Sequence[Any]) -> None:
-    """End a graph: new values go into placeholders, the results out; drop what nobody needs."""
+    """End a graph with copies of new values into placeholders and its results; drop dead nodes."""
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     copy = compat.operator(COPY)
     assert copy is not None

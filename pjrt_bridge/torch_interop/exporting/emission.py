@@ -1,4 +1,4 @@
-"""From a graph that lowers to a program of an exported model, and what goes in and out of it."""
+"""From a graph that lowers to a program of an exported model, with its parameters and results."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ INLINED = 1024
 
 @dataclass(frozen=True)
 class Made:
-    """A program, and what it takes and gives.
+    """A program, and how its parameters and results map to the model.
 
     Attributes:
         program: whole, or in parts.
-        parameters: for each parameter what it is given.
+        parameters: for each parameter what is passed to it.
         updates: for each result what it is the new value of.
         outputs: for each output of the graph what it is.
         held: tensors that the graph holds beside the model's weights.
@@ -79,12 +79,12 @@ class Borders:
         }
 
     def slot(self, position: int) -> Slot:
-        """What the argument at a position is given."""
+        """What is passed to the argument at a position."""
         return self._slots[position]
 
 
 def whole(module: fx.GraphModule, borders: Borders, name: str) -> Made:
-    """One program, which writes new values of larger weights where these are."""
+    """One program, which writes new values of larger weights into their memory."""
     emitted = emitted_row_major(module, name, borders.constants, in_place=True)
     held = held_by(emitted, "captured")
     bindings = emitted.bindings
@@ -123,7 +123,7 @@ def emitted_row_major(
     count = len(module.graph.find_nodes(op="placeholder"))
     return emit(
         module,
-        portable.find,
+        portable.find_lowering,
         name=name,
         in_place=in_place,
         argument_specs=dict.fromkeys(range(count), row_major_spec),
@@ -133,7 +133,7 @@ def emitted_row_major(
 
 
 def held_by(emitted: Emitted, name: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The tensors that a program takes after its arguments, by names of their own."""
+    """The tensors that a program takes after its arguments, by generated names."""
     return {
         f"{name}_{index}": array_of(in_memory(tensor, spec))
         for index, (tensor, spec) in enumerate(

@@ -1,4 +1,4 @@
-"""From a captured graph to programs; all that stands in the way is told at once."""
+"""From a captured graph to programs; everything that does not lower is reported at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import fx
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Check, Specialization
 from pjrt_bridge.report.fallback_reason import FallbackReason
-from pjrt_bridge.torch_interop.exporting.assertions import take_assertions
+from pjrt_bridge.torch_interop.exporting.assertions import lift_assertions
 from pjrt_bridge.torch_interop.exporting.capture import Captured
 from pjrt_bridge.torch_interop.exporting.emission import Borders, whole
 from pjrt_bridge.torch_interop.exporting.splitting import in_parts
@@ -32,7 +32,7 @@ class Lowered:
     held: Mapping[str, np.ndarray[Any, Any]]
 
 
-def with_keys(module: fx.GraphModule) -> tuple[fx.GraphModule, int]:
+def lift_random_keys(module: fx.GraphModule) -> tuple[fx.GraphModule, int]:
     """The graph with keys as last placeholders for what it draws, and how many there are."""
     found = rewrite(module, _CONTEXT, sized=False)
     return found.module, sum(step.count for step in found.steps if isinstance(step, DrawnKeys))
@@ -47,7 +47,7 @@ def lower(
     sizes: Mapping[str, int],
     split: bool = False,
 ) -> Lowered:
-    """One program.
+    """Emit the program of one choice of sizes.
 
     Args:
         captured: what the placeholders stand for.
@@ -60,9 +60,9 @@ def lower(
     Raises:
         NotExportable: operators that do not lower; the text lists all of them.
     """
-    module, assertions = take_assertions(rewrite(module, _CONTEXT, sized=True).module)
+    module, assertions = lift_assertions(rewrite(module, _CONTEXT, sized=True).module)
     borders = Borders(captured, module, keys)
-    reasons = Placement(portable.find).fallback_reasons(module.graph)
+    reasons = Placement(portable.find_lowering).fallback_reasons(module.graph)
     if reasons and split:
         made = in_parts(module, borders, reasons, name)
     elif reasons:

@@ -1,7 +1,7 @@
 """An optimizer's step as a graph over parameters, gradients and state.
 
-The optimizer itself is not changed: a shell of it gets other tensors for parameters and state. What
-is no tensor in its groups (learning rate, betas, ...) becomes part of the graph.
+The optimizer itself is not changed: a shallow copy of it gets other tensors for parameters and
+state. Numbers in its groups (learning rate, betas, ...) become constants of the graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ State = dict[str, torch.Tensor]
 
 _COUNTER = "step"
 _SWITCHES = {"foreach": False, "fused": False, "capturable": True}
-"""One operation a tensor, and none on the host."""
+"""Options for one operation for each tensor, and none on the host."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ def capture_update(optimizer: torch.optim.Optimizer, weights: Mapping[str, torch
     """Trace a step of an optimizer.
 
     Args:
-        optimizer: over some of the weights. Where it has taken no step yet, its state is what it
-            will begin with.
+        optimizer: over some of the weights. Where it has taken no step yet, the state is its
+            initial one.
         weights: that have gradients, by name.
 
     Raises:
         OptionError: the optimizer has a parameter that is none of the weights.
-        NotExportable: its step needs something that tracing does not know.
+        NotExportable: its step cannot be traced.
     """
     names = {id(weight): name for name, weight in weights.items()}
     owners = [weight for group in optimizer.param_groups for weight in group["params"]]
@@ -133,13 +133,13 @@ def _states(optimizer: torch.optim.Optimizer, owners: Sequence[torch.Tensor]) ->
 
 
 def _first_states(optimizer: torch.optim.Optimizer, owners: Sequence[torch.Tensor]) -> list[State]:
-    """The state that a first step begins with, which optimizers make in that step.
+    """The initial state of an optimizer, which it creates in its first step.
 
-    A step of zero parameters with zero gradients leaves the state as it was, but for the counter of
-    steps. Whether that is so for this optimizer is tried.
+    A step of zero parameters with zero gradients leaves the initial state unchanged, except for the
+    counter of steps. Whether that holds for this optimizer is tried.
 
     Raises:
-        NotExportable: it is not so.
+        NotExportable: it does not hold.
     """
     zeros, no_gradients = [[torch.zeros_like(owner) for owner in owners] for _ in range(2)]
     found = _taken(optimizer, owners, zeros, no_gradients, [{} for _ in owners])
@@ -181,7 +181,7 @@ def _step(
     *,
     capturable: bool = True,
 ) -> list[State]:
-    """Take a step with other parameters and states; the states afterwards."""
+    """Take a step with other parameters and states; returns the new states."""
     shell = copy.copy(optimizer)
     places = {id(owner): at for at, owner in enumerate(owners)}
     for value, gradient in zip(values, gradients, strict=True):
@@ -196,7 +196,7 @@ def _step(
         for group in optimizer.param_groups
     ]
     shell.state = defaultdict(dict, zip(values, states, strict=True))
-    # Without what torch has put around it: hooks, profiling and the gradient mode.
+    # Without torch's wrapper of it: hooks, profiling and the gradient mode.
     inspect.unwrap(type(optimizer).step)(shell)
     return [dict(shell.state[value]) for value in values]
 

@@ -35,7 +35,7 @@ from pjrt_bridge.torch_interop.tensors import type_of
 
 FallbackReasons = Mapping[str, FallbackReason]
 _Held = dict[int, tuple[str, np.ndarray[Any, Any]]]
-"""Tensors that a graph holds itself, by the number of the value that they are, with their names."""
+"""Tensors that a graph holds itself, with their names, by the number of their value."""
 
 
 def in_parts(module: fx.GraphModule, borders: Borders, reasons: FallbackReasons, name: str) -> Made:
@@ -80,7 +80,7 @@ def in_parts(module: fx.GraphModule, borders: Borders, reasons: FallbackReasons,
 
 
 def _own_new_values(graph: fx.Graph) -> None:
-    """Make each new value of an argument a value of its own, as large as the argument."""
+    """Make each new value of an argument a result of its own, in the shape of the argument."""
     copy = compat.operator("aten.copy.default")
     assert copy is not None
     taken: set[Any] = set()

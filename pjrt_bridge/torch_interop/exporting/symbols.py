@@ -1,8 +1,8 @@
-"""Symbolic sizes of an exported program: their names, their limits, and what to put in.
+"""Symbolic sizes of an exported program: their names, their limits, and values for them.
 
 The lowerings emit static shapes. So an exported program with symbolic sizes becomes one program for
-each choice of them, over the same weights; the symbols stay in the interface, where they say which
-arguments go together.
+each choice of them, over the same weights; the symbols stay in the interface, where they tell which
+sizes of arguments are related.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from torch.export import ExportedProgram
 from pjrt_bridge.errors import NotExportable, OptionError
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting.capture import Captured
-from pjrt_bridge.torch_interop.passes.concrete import concrete
+from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
 
 _ENDLESS = 1 << 60
 
 
 @dataclass(frozen=True)
 class Size:
-    """A size that a caller states, and the symbol of torch's that it tells.
+    """A size that a caller states, and the symbol of torch's that it determines.
 
     The size is `factor * symbol + offset`.
 
     Attributes:
-        name: that the caller states it by.
+        name: by which the caller states it.
         symbol: of torch's.
         factor: of the symbol.
         offset: that is added.
@@ -56,7 +56,7 @@ class Size:
         return f"{text}, {f'{rest} more than ' if rest else ''}a multiple of {self.factor}"
 
     def tell(self, size: int) -> int | None:
-        """The value of the symbol; None for a size that is beyond the limits or between steps."""
+        """The value of the symbol; None for a size outside the limits or between steps."""
         low = self.least is not None and size < self.least
         if low or (self.most is not None and size > self.most):
             return None
@@ -64,7 +64,7 @@ class Size:
         return None if rest else value
 
     def text(self, expression: Any) -> Any:
-        """An expression of torch's with the stated size in place of the symbol."""
+        """An expression of torch's in terms of the stated size."""
         stated = type(self.symbol)(self.name, integer=True)
         return expression.subs(self.symbol, (stated - self.offset) / self.factor)
 
@@ -100,7 +100,7 @@ class Symbols:
             dynamic_shapes: what torch.export was given; the names of dimensions are in it.
 
         Raises:
-            NotExportable: a dimension whose size does not tell its symbol.
+            NotExportable: a dimension whose size does not determine its symbol.
         """
         inputs = [source for source in captured.sources if not source.is_weight]
         args, kwargs = program.example_inputs or ((), {})
@@ -121,7 +121,7 @@ class Symbols:
         ranges = program.range_constraints
         sizes: dict[Any, Size] = {}
         stated: dict[str, int] = {}
-        # Dimensions that are a symbol name it; a multiple of it does so where there is none.
+        # A dimension that is a symbol names it, else one that is a multiple of it.
         for dimension in sorted(dimensions, key=lambda dimension: not dimension.is_symbol):
             found = dimension.tells(ranges)
             if found is not None and found[0].symbol not in sizes:
@@ -153,11 +153,11 @@ class Symbols:
         return {size.name: (size.least, size.most) for size in self.sizes}
 
     def choices(self, sizes: Sequence[Mapping[str, int]] | None) -> list[dict[str, int]]:
-        """What is to be put in, one after the other.
+        """The choices of sizes, checked.
 
         Raises:
-            OptionError: none where there are dynamic dimensions; without names, for other names,
-                or beyond the limits.
+            OptionError: no choice where there are dynamic dimensions, a missing or unknown name, or
+                a size outside the limits.
         """
         if not self.sizes and sizes is None:
             return [{}]
@@ -187,10 +187,10 @@ class Symbols:
     def specialized(
         self, module: fx.GraphModule, captured: Captured, chosen: Mapping[str, int], keys: int
     ) -> fx.GraphModule:
-        """The graph with these sizes put in.
+        """The graph with these sizes substituted.
 
         Raises:
-            NotExportable: torch cannot tell a result's shape without the data.
+            NotExportable: a result's shape depends on data.
         """
         if not self.sizes:
             return module
@@ -204,7 +204,7 @@ class Symbols:
             arguments.append(value)
         arguments += [torch.empty((), dtype=torch.int64)] * keys
         try:
-            return concrete(module, arguments)
+            return substitute_sizes(module, arguments)
         except compat.DATA_DEPENDENT as error:
             raise NotExportable(f"a size in the model depends on data: {error}") from error
 
@@ -214,7 +214,7 @@ class _Dimension:
     """A dimension with a symbolic size.
 
     Attributes:
-        name: that it has without one that was declared.
+        name: that it has where none was declared.
         size: symbolic.
         example: its size in the example, if there is one.
         declared: what `dynamic_shapes` says of it.
@@ -227,14 +227,14 @@ class _Dimension:
 
     @property
     def is_symbol(self) -> bool:
-        """Whether the size is one symbol, and nothing is calculated from it."""
+        """Whether the size is a symbol itself, and not calculated from one."""
         return compat.symbols(self.size) == {compat.expression(self.size)}
 
     def tells(self, ranges: Mapping[Any, Any]) -> tuple[Size, int | None] | None:
-        """A size for the caller to state, and what it is in the example.
+        """A size for the caller to state, and its value in the example.
 
-        None where the dimension does not tell a symbol: it has the sizes of several, or of a
-        symbol in another way than a multiple.
+        None where the dimension does not determine a symbol: its size depends on several, or on one
+        by something else than `factor * symbol + offset`.
         """
         if len(compat.symbols(self.size)) != 1:
             return None
@@ -269,7 +269,7 @@ class _Dimension:
 def _declared(
     dynamic_shapes: Any, positional: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[dict[int, Any]]:
-    """For each leaf of the arguments, what was said of its dimensions."""
+    """For each leaf of the arguments, what `dynamic_shapes` declares of its dimensions."""
     values = [*args, *kwargs.values()]
     named = [*positional[: len(args)], *kwargs]
     if isinstance(dynamic_shapes, Mapping):

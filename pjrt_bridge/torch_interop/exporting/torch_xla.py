@@ -31,7 +31,7 @@ def export(
     Raises:
         NotExportable: PyTorch/XLA is missing, or cannot lower the program.
     """
-    # Where there is no other device, PyTorch/XLA lowers for its CPU; it asks when it is imported.
+    # Without this PyTorch/XLA looks for other devices when it is imported.
     os.environ.setdefault("PJRT_DEVICE", "CPU")
     try:
         import torch_xla
@@ -46,6 +46,6 @@ def export(
             save_as_stablehlo(program, folder)
         except Exception as error:
             raise NotExportable(f"exporter 'torch_xla': {error}") from error
-        # The weights stay mapped when the files' names are gone.
+        # The weights stay memory-mapped after the folder is deleted.
         model = read_bundle(folder, names=names)
     return replace(model, name=name, target=target, exporter=f"torch_xla {torch_xla.__version__}")

@@ -1,7 +1,7 @@
 """A training step as one graph: forward, backward and, if there is one, the optimizer's update.
 
 torch.export traces the model together with its loss; AOTAutograd makes the joint graph of that.
-The optimizer is traced on its own, over parameters, gradients and state, and put behind.
+The optimizer is traced on its own, over parameters, gradients and state, and appended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PREFIX = "model."
 
 
 class _WithLoss(nn.Module):
-    """A model and the loss of what it gives."""
+    """A model with a loss function behind it."""
 
     def __init__(self, model: nn.Module, loss: Callable[[Any], torch.Tensor]) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ def capture_step(
         args: example arguments.
         kwargs: example arguments by name.
         names: of the arguments that are given by position.
-        loss: of what the model gives; None: the model gives it.
+        loss: of the model's result; None: the result contains it.
         optimizer: over parameters of the model; None: the gradients are results.
 
     Raises:
@@ -96,7 +96,7 @@ def capture_step(
 
 
 def own_loss(outputs: Any) -> torch.Tensor:
-    """The loss that a model gives: its result, the entry `loss` of it, or the first of several.
+    """The loss in a model's result: the result itself, its entry `loss`, or the first of several.
 
     Raises:
         NotExportable: none of these is a tensor.
@@ -116,12 +116,12 @@ def own_loss(outputs: Any) -> torch.Tensor:
 
 @dataclass
 class _Joint:
-    """Forward and backward in one graph, without its end.
+    """Forward and backward in one graph, without its output node.
 
     Attributes:
-        root: holds what the graph refers to.
+        root: the module that holds the graph's attributes.
         graph: has a placeholder for each source.
-        results: of the forward graph, and what of them is no tensor.
+        results: of the forward graph, including constants.
         gradients: by the position of the source; None where the loss does not depend on it.
         updates: new values by the position of the source.
     """
@@ -134,7 +134,7 @@ class _Joint:
 
 
 def _joint(program: ExportedProgram, sources: list[Source]) -> _Joint:
-    """The joint graph of an exported program; of weights that are one tensor one source is left."""
+    """The joint graph of an exported program; weights that are one tensor become one source."""
     forward = fx.Graph()
     leaves = list(forward.graph_copy(program.graph, {}))  # type: ignore[arg-type]
     kinds = {spec.kind for spec in program.graph_signature.output_specs}
@@ -206,7 +206,7 @@ def _joint(program: ExportedProgram, sources: list[Source]) -> _Joint:
 
 
 def _merge(placeholders: list[fx.Node], sources: list[Source]) -> None:
-    """Leave one of the placeholders that stand for the same tensor."""
+    """Merge the placeholders of one tensor into the first of them."""
     first: dict[int, fx.Node] = {}
     for node, source in zip(list(placeholders), list(sources), strict=True):
         if not source.is_weight:
@@ -220,7 +220,7 @@ def _merge(placeholders: list[fx.Node], sources: list[Source]) -> None:
 
 
 def _append(joint: _Joint, update: Update, sources: Sequence[Source]) -> None:
-    """Put an optimizer's step behind a joint graph; its state are the last sources."""
+    """Append an optimizer's step to a joint graph; its state becomes the last sources."""
     graph = joint.graph
     last = [node for node in graph.nodes if node.op == "placeholder"][-1]
     positions = {source.name: position for position, source in enumerate(sources)}
@@ -247,7 +247,7 @@ def _append(joint: _Joint, update: Update, sources: Sequence[Source]) -> None:
 
 
 def _renamed(source: Source, names: Sequence[str]) -> Source:
-    """An argument by position under its own name, which tracing through `*args` has lost."""
+    """An argument by position with its own name, which tracing through `*args` has replaced."""
     found = None if source.is_weight else re.match(r"args_(\d+)", source.name)
     if found is None or int(found[1]) >= len(names):
         return source

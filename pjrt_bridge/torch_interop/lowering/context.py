@@ -1,4 +1,4 @@
-"""What every lowering is given: the builder, the promised outputs, and ATen's common rules.
+"""The context of a lowering: the builder, the promised outputs, and ATen's common rules.
 
 Type promotion, NumPy broadcasting, the wider type that ATen's CPU kernels compute half precision
 in, and dimension arguments that may be negative are stated once, here.
@@ -17,7 +17,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering.kernels import Fold, Kernels
+from pjrt_bridge.torch_interop.lowering.kernels import Kernels, Reduction
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 
 Scalar = bool | int | float | complex
@@ -37,7 +37,7 @@ def compute_type(dtype: DType) -> DType:
     return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
-def axis(dim: int, rank: int) -> int:
+def normalize_dim(dim: int, rank: int) -> int:
     """`dim` counted from the front; a 0-d tensor counts as one dimension, as in ATen."""
     size = max(rank, 1)
     if not -size <= dim < size:
@@ -45,14 +45,14 @@ def axis(dim: int, rank: int) -> int:
     return dim % size
 
 
-def axes(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+def normalize_dims(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """The dimensions of a reduction, sorted; None and an empty list mean all of them."""
     if rank == 0:
         return ()
     if dims is None or (not isinstance(dims, int) and not dims):
         return tuple(range(rank))
     chosen = (dims,) if isinstance(dims, int) else dims
-    return tuple(sorted({axis(d, rank) for d in chosen}))
+    return tuple(sorted({normalize_dim(d, rank) for d in chosen}))
 
 
 def per_axis(values: int | Sequence[int], count: int) -> list[int]:
@@ -168,11 +168,11 @@ class Context:
         return first
 
     def full(self, shape: Sequence[int], value: Scalar, dtype: DType) -> Value:
-        """A splat of `value` converted as ATen converts a number to `dtype`."""
+        """A tensor filled with `value`, converted as ATen converts a number to `dtype`."""
         return self.b.full(tuple(shape), number(value, dtype), dtype)
 
     def zeros(self, output: int) -> Value:
-        """Zeros in the shape and type of an output: for outputs that carry nothing."""
+        """Zeros in the shape and type of an output: for outputs that are not used."""
         promised = self.outputs[output]
         if promised is None:
             raise NotLowerable(f"output {output} is no tensor here")
@@ -181,7 +181,7 @@ class Context:
     def cast(self, x: Value, dtype: DType) -> Value:
         """`x.to(dtype)`: floats are truncated to integers, bool is `x != 0`, NaN is True.
 
-        What a narrow integer cannot hold wraps around, as far as int32 goes.
+        Numbers out of range of a narrow integer type wrap around, within int32.
         """
         if x.dtype == dtype:
             return x
@@ -194,7 +194,7 @@ class Context:
             one, zero = (self.full(x.shape, value, dtype) for value in (1, 0))
             return self.b.select(x, one, zero)
         if x.dtype.is_float and dtype.is_integer and dtype.bits < 32:
-            # Converted at once, what is out of range would be the nearest that is not.
+            # A direct conversion would saturate where ATen wraps around.
             x = self.b.convert(x, INT32)
         return self.b.convert(x, dtype)
 
@@ -246,28 +246,28 @@ class Context:
         )
 
     def widen(self, x: Value, dtype: DType | None = None) -> Value:
-        """`x`, as `unrounded` gives it, in the type that a type, else its own, is computed in."""
+        """`unrounded` in the compute type of `dtype`, by default of the type of `x`."""
         return self.unrounded(x, compute_type(x.dtype if dtype is None else dtype))
 
     def unrounded(self, x: Value, dtype: DType) -> Value:
-        """`cast`, or what `x` was rounded from where that has the type and may be read."""
+        """`x` before it was rounded, where that is known and has the type; else `cast`."""
         return x.exact if x.exact is not None and x.exact.dtype == dtype else self.cast(x, dtype)
 
     def precise(self, *values: Value) -> list[Value]:
-        """Values of one type for what only chooses among them, which is as good before rounding.
+        """Values of one type, unrounded where that is known; for lowerings that select among them.
 
-        They are as they are where none may be read as it was before it was rounded, and else wide.
+        Returned unchanged where no unrounded value is known, else all in the compute type.
         """
         if all(x.exact is None for x in values):
             return list(values)
         return [self.widen(x) for x in values]
 
-    def reduce(self, fold: Fold, x: Value, dims: Sequence[int]) -> Value:
-        """`x` with `dims` folded away by the kernels."""
-        return self.kernels.reduce(self.b, fold, x, dims)
+    def reduce(self, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
+        """`x` reduced over `dims` by the kernels."""
+        return self.kernels.reduce(self.b, reduction, x, dims)
 
     def spread(self, x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
-        """Undo a reduction: `x`, whose dimensions are those of `shape` less `dims`, repeated."""
+        """`x`, whose dimensions are those of `shape` without `dims`, repeated along these."""
         kept = tuple(d for d in range(len(shape)) if d not in set(dims))
         return self.b.broadcast_in_dim(x, tuple(shape), kept)
 

@@ -1,7 +1,7 @@
 """Control flow: `torch.cond`, `while_loop`, `scan`, `map`, and calls of marked subgraphs.
 
-Their graphs are emitted into the regions of one StableHLO operation. Outputs that are None, as
-gradients of what needs none, stay None.
+Their graphs are emitted into the regions of one StableHLO operation. Outputs that are None, such as
+gradients that are not needed, stay None.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def while_loop(
     carried: Sequence[Any],
     others: Sequence[Any],
 ) -> _Outputs:
-    """Turns until the condition fails; it is asked before each, so there may be none."""
+    """Repeats the body while the condition holds; it is evaluated before each iteration."""
     _require_tensors(carried, "its loop carries a number")
 
     def holds(values: tuple[Value, ...]) -> Value:
@@ -73,7 +73,7 @@ def scan(
 ) -> _Outputs:
     """`carry, y = combine(carry, x)` over the first dimension of `xs`, first to last.
 
-    Gives the last carry, then every y, stacked.
+    Returns the last carry, then every y, stacked.
     """
     _require_tensors((*init, *xs), "it carries, or runs over, a number")
 
@@ -87,7 +87,7 @@ def scan(
 def map_impl(
     context: Context, function: Any, xs: Sequence[Any], others: Sequence[Any] = ()
 ) -> _Outputs:
-    """A function of each element along the first dimension of `xs`; its results stacked."""
+    """A function applied to each slice along the first dimension of `xs`; its results stacked."""
     _require_tensors(xs, "it runs over a number")
     present: list[bool] = []
 

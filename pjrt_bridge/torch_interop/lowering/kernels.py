@@ -1,9 +1,8 @@
-"""What most of a model's time goes into, and how StableHLO says it.
+"""Kernels: how lowerings emit products, convolutions and reductions, and materialize values.
 
-These are products, convolutions and reductions, which lowerings compute through `Context.kernels`,
-and values that several of them read. A package that knows something faster for its plugin derives
-from `Kernels` and brings an instance through the hook `pjrt_bridge_kernels`, so that what an
-operator means is written once.
+Lowerings emit these, in which models spend most of their time, through `Context.kernels`. A package
+that knows faster operations for its plugin derives from `Kernels` and brings an instance through
+the hook `pjrt_bridge_kernels`, so that the semantics of each operator are written once.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from typing import Literal
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 
-Fold = Literal["sum", "prod", "max", "min", "and", "or"]
-"""How a reduction makes one element of many; as `Builder.reduce_sum` and its like define it."""
+Reduction = Literal["sum", "prod", "max", "min", "and", "or"]
+"""The operation of a reduction, as `Builder.reduce_sum`, `reduce_prod` and so on define it."""
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """What a convolution does with its two sides, as `Builder.convolution` takes it.
+    """The attributes of a convolution, as `Builder.convolution` takes them.
 
     Attributes:
         window_strides: per spatial dimension, as all of these up to `rhs_dilation`.
@@ -43,16 +42,19 @@ class Convolution:
 
 
 class Kernels:
-    """The portable kernels. What overrides a method asks `super()` for what it cannot do."""
+    """The portable kernels.
 
-    def product(self, b: Builder, x: Value, y: Value, *, wide: DType, dtype: DType) -> Value:
-        """(*batch, m, k) times (*batch, k, n).
+    A subclass overrides methods, and calls `super()` for the cases that it does not cover.
+    """
+
+    def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
+        """Emit the product of (*batch, m, k) and (*batch, k, n): (*batch, m, n).
 
         Args:
             b: the builder to emit into.
             x: the left side.
             y: the right side, of the same element type.
-            wide: the type that products are summed in.
+            accumulator: the type that products are summed in.
             dtype: the type of the result; the sum is rounded once.
         """
         batch = tuple(range(x.rank - 2))
@@ -63,9 +65,9 @@ class Kernels:
             rhs_batch=batch,
             lhs_contract=(x.rank - 1,),
             rhs_contract=(y.rank - 2,),
-            out_dtype=wide,
+            out_dtype=accumulator,
         )
-        return converted(b, total, dtype)
+        return convert(b, total, dtype)
 
     def convolution(
         self,
@@ -74,17 +76,17 @@ class Kernels:
         weight: Value,
         how: Convolution,
         *,
-        wide: DType,
+        accumulator: DType,
         dtype: DType,
     ) -> Value:
-        """`Builder.convolution`, summed in the type `wide` and rounded once to `dtype`.
+        """Emit `Builder.convolution`, summed in the type `accumulator` and rounded once to `dtype`.
 
         Args:
             b: the builder to emit into.
             x: the left side.
             weight: the right side, of the same element type.
-            how: what it does with them.
-            wide: the type that products are summed in.
+            how: the attributes.
+            accumulator: the type that products are summed in.
             dtype: the type of the result.
         """
         total = b.convolution(
@@ -97,29 +99,32 @@ class Kernels:
             feature_group_count=how.feature_group_count,
             batch_group_count=how.batch_group_count,
             dimension_numbers=how.dimension_numbers,
-            out_dtype=wide,
+            out_dtype=accumulator,
         )
-        return converted(b, total, dtype)
+        return convert(b, total, dtype)
 
-    def share(self, b: Builder, x: Value) -> Value:
-        """A value that several loops read; the same one, or that computed only once.
+    def materialize(self, b: Builder, x: Value) -> Value:
+        """Keep a compiler from computing a value anew in each of the loops that read it.
 
         Args:
             b: the builder to emit into.
-            x: the result of an elementwise operation.
+            x: the result of an elementwise operation that several loops read.
+
+        Returns:
+            A value of the same elements, here `x` itself.
         """
         return x
 
-    def reduce(self, b: Builder, fold: Fold, x: Value, dims: Sequence[int]) -> Value:
-        """Fold dimensions of `x` away, in its own element type.
+    def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
+        """Emit a reduction of `x` over dimensions, which are dropped, in its own element type.
 
         Args:
             b: the builder to emit into.
-            fold: how.
+            reduction: the operation.
             x: any tensor.
             dims: distinct dimensions.
         """
-        folds: dict[Fold, Callable[[Value, Sequence[int]], Value]] = {
+        reductions: dict[Reduction, Callable[[Value, Sequence[int]], Value]] = {
             "sum": b.reduce_sum,
             "prod": b.reduce_prod,
             "max": b.reduce_max,
@@ -127,9 +132,9 @@ class Kernels:
             "and": b.reduce_and,
             "or": b.reduce_or,
         }
-        return folds[fold](x, dims)
+        return reductions[reduction](x, dims)
 
 
-def converted(b: Builder, x: Value, dtype: DType) -> Value:
-    """`x` in an element type; the same one where it has it."""
+def convert(b: Builder, x: Value, dtype: DType) -> Value:
+    """`x` in an element type, as StableHLO converts it; `x` itself where it has that type."""
     return x if x.dtype == dtype else b.convert(x, dtype)

@@ -31,7 +31,7 @@ class NotLowerable(PjrtBridgeError):
     """The operator has a lowering, but this use of it cannot be expressed in StableHLO.
 
     Attributes:
-        reason: what stands in the way, in the user's terms.
+        reason: why, in the user's terms.
     """
 
     def __init__(self, reason: str) -> None:
@@ -40,7 +40,7 @@ class NotLowerable(PjrtBridgeError):
 
 
 class NoLowering(NotLowerable):
-    """Nobody wrote a lowering for the operator."""
+    """There is no lowering for the operator."""
 
 
 def lowering(*names: str) -> Callable[[_L], _L]:
@@ -67,7 +67,7 @@ def _import_families() -> None:
         import_module(family.name)
 
 
-def find(name: str) -> Lowering | None:
+def find_lowering(name: str) -> Lowering | None:
     """The lowering of an operator overload such as `"aten.add.Tensor"`, or None."""
     _import_families()
     return _LOWERINGS.get(name)

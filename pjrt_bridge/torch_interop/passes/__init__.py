@@ -1,1 +1,4 @@
-"""Rewrites of ATen graphs before they are placed and emitted; each says what it takes and gives."""
+"""Passes: rewrites of ATen graphs before placement and emission.
+
+Each module docstring says what graph the pass takes, and what it returns.
+"""

@@ -1,7 +1,7 @@
-"""Between which numbers the positions lie that a node of an ATen graph reads or writes at.
+"""The valid ranges of the positions at which a node of an ATen graph reads or writes.
 
-XLA moves a position that is out of range into it, or drops what is written there; eager raises.
-Integers are likewise divided by zero without a word, where eager raises.
+XLA clamps a position that is out of range, or drops what is written there; eager raises. An integer
+division by zero, for which eager raises, has an undefined result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CHECK_PROBABILITIES = f"{compat.OWN_NAMESPACE}.check_probabilities.default"
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the positions in a tensor may be.
+    """The valid range of the positions in a tensor.
 
     Attributes:
         index: the node that gives the tensor.
@@ -99,7 +99,7 @@ _RULES: dict[str, _Rule] = {
 
 
 def bounds(node: fx.Node) -> Iterator[Bounds]:
-    """For each tensor of positions that a node takes, and whose sizes are known, its bounds."""
+    """The bounds of each tensor of positions with known sizes that a node takes."""
     rule = _RULES.get(str(compat.operator_name(node.target)))
     if rule is None:
         return
@@ -140,7 +140,7 @@ def divisor(node: fx.Node) -> fx.Node | None:
 
 
 def probabilities(node: fx.Node) -> fx.Node | None:
-    """The weights by which a node draws, which eager looks at."""
+    """The probabilities of a node that draws by them, which eager checks."""
     if compat.operator_name(node.target) != f"{compat.OWN_NAMESPACE}.multinomial.default":
         return None
     weights = node.args[1]
@@ -151,7 +151,7 @@ _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.clon
 
 
 def constant_out_of_range(node: fx.Node) -> str | None:
-    """What is wrong with the positions that are constants of the graph; None: nothing."""
+    """Describes positions out of range among constants of the graph; None where there are none."""
     for found in bounds(node):
         index = found.index
         while compat.operator_name(index.target) in _COPIES and isinstance(index.args[0], fx.Node):
@@ -169,5 +169,5 @@ def constant_out_of_range(node: fx.Node) -> str | None:
 
 
 def out_of_range(smallest: int, largest: int, low: int, high: int) -> str:
-    """What a user reads of positions."""
+    """The text about positions out of range."""
     return f"found indices from {smallest} to {largest}, expected {low} to {high}"

@@ -1,10 +1,10 @@
-"""Checks of data that eager makes and a device cannot: they are put into the graph.
+"""Checks of data that eager makes and a device cannot make, added to the graph.
 
-With `options={"check_indices": True}`, for each tensor of positions its smallest and largest number
-are computed on the device, and for each tensor that integers are divided by whether it has a zero.
-Always checked are the probabilities of `multinomial`. `defer_assertions.py` makes the checks after
-the call, so the program stays whole; where the graph writes into arguments those of positions and
-divisors come before that.
+With `options={"check_indices": True}` the device computes the smallest and largest number of each
+tensor of positions, and whether a tensor of integer divisors has a zero. The probabilities of
+`multinomial` are always checked. `defer_assertions.py` moves the checks behind the graph, so that
+it is not divided; where the graph writes into arguments, those of positions and divisors stay in
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPERATOR = f"{compat.OWN_NAMESPACE}::check_indices"
 _OF_DIVISORS = f"{compat.OWN_NAMESPACE}::check_divisors"
 _OF_PROBABILITIES = f"{compat.OWN_NAMESPACE}::check_probabilities"
 _CHECKED = "pjrt_bridge_data_checked"
-"""Marks nodes in their `meta`, so that a part of a graph is not checked once more."""
+"""Key in the `meta` of checked nodes, so that a part of a graph is not checked again."""
 
 
 def _check(smallest: torch.Tensor, largest: torch.Tensor, low: int, high: int, where: str) -> None:
@@ -69,7 +69,7 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
     """The graph with checks of its data; None where there is nothing to check.
 
     Args:
-        module: a functional graph of sizes that are known.
+        module: a functional graph with known sizes.
         indices: also check positions and integer divisors; probabilities always are.
     """
 
@@ -148,7 +148,7 @@ def _add_probability_check(graph: fx.Graph, node: fx.Node, weights: fx.Node) -> 
         return made
 
     aten = torch.ops.aten
-    # NaN is neither.
+    # Both comparisons are False for NaN.
     proper = computed(
         aten.logical_and.default,
         computed(aten.ge.Scalar, weights, 0),

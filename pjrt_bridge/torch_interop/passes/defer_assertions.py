@@ -1,9 +1,9 @@
-"""Checks of values that a graph makes: taken out of it, and made when its results are there.
+"""Assertions on tensors, moved out of a graph and evaluated after it.
 
-An assertion on a tensor, as `torch.linalg.inv` and `torch._assert_async` bring one, can only raise
-where the values are known, so it would end a device program and begin a host segment. What it looks
-at, often one number, becomes a result of the graph instead; PyTorch's own operator looks at that
-after the call and raises what it raises in eager.
+An assertion on a tensor, as in graphs of `torch.linalg.inv` and `torch._assert_async`, can only
+raise on the host, so it would divide the graph. The tensors that it reads, often one number, become
+results of the graph instead; PyTorch's own operator is called with them after the graph has run,
+and raises what it raises in eager.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pjrt_bridge.torch_interop.passes.data_bounds import (
     CHECK_PROBABILITIES,
 )
 
-_CHECKS = frozenset(
+_ASSERTIONS = frozenset(
     (
         "aten._assert_async.default",
         "aten._assert_async.msg",
@@ -34,8 +34,9 @@ _CHECKS = frozenset(
         CHECK_PROBABILITIES,
     )
 )
-_MAY_ALWAYS_WAIT = frozenset((CHECK_PROBABILITIES,))
-"""Checks that are always made: a host segment for each would cost more than they are worth."""
+_ALWAYS_DEFERRED = frozenset((CHECK_PROBABILITIES,))
+"""Assertions that are deferred whatever effects the graph has: they are added by default, and a
+host segment for each would cost more than it is worth."""
 
 _WITH_EFFECTS = "higher_order.with_effects"
 _NUMBER_OF = "aten._local_scalar_dense.default"
@@ -43,101 +44,101 @@ _NUMBER_OF = "aten._local_scalar_dense.default"
 
 @dataclass(frozen=True)
 class DeferredAssertions:
-    """A graph whose checks were taken out.
+    """A graph whose assertions were moved out.
 
     Attributes:
-        module: the graph; what the checks look at are results after its own.
-        checks: takes these, and raises what the checks raise.
+        module: the graph; what the assertions read are results after its own.
+        assertions: a graph that takes these, and raises what the assertions raise.
         results: how many results are the graph's own.
     """
 
     module: fx.GraphModule
-    checks: fx.GraphModule
+    assertions: fx.GraphModule
     results: int
 
     def prologue(self, arguments: list[Any]) -> None:
         """Nothing happens to the arguments."""
 
     def epilogue(self, state: None, outputs: list[Any]) -> list[Any]:
-        """Make the checks; the other results."""
+        """Evaluate the assertions; the other results."""
         with torch.no_grad():
-            self.checks.forward(*outputs[self.results :])
+            self.assertions.forward(*outputs[self.results :])
         return outputs[: self.results]
 
 
 def defer_assertions(
     module: fx.GraphModule, *, kinds: Set[str] | None = None
 ) -> DeferredAssertions | None:
-    """Take checks of values out of a graph; None where there are none that may wait.
+    """Move assertions on tensors out of a graph; None where there are none that can be deferred.
 
-    A check may not wait where the graph writes into an argument, which would hold the new value
-    although eager would have raised before, or has other effects; those of `_MAY_ALWAYS_WAIT` may.
+    Where the graph has other effects, only those of `_ALWAYS_DEFERRED` are: an argument would hold
+    its new value although eager raises before it is written.
 
     Args:
         module: a functional graph.
-        kinds: names of the checks to take out, whatever the graph writes: for callers that drop
-            what it wrote when a check fails. By default all that may wait.
+        kinds: names of the assertions to move out, whatever effects the graph has: for callers that
+            undo these when an assertion fails. By default all that can be deferred.
     """
     found = list(module.graph.nodes)
     if kinds is None:
-        kinds = _MAY_ALWAYS_WAIT if any(map(_may_not_wait, found)) else _CHECKS
-    if not any(_is_check(node, kinds) for node in found):
+        kinds = _ALWAYS_DEFERRED if any(map(_has_other_effects, found)) else _ASSERTIONS
+    if not any(_is_assertion(node, kinds) for node in found):
         return None
     graph = fx.Graph()
     outputs = graph.graph_copy(module.graph, {})
     assert isinstance(outputs, tuple | list)
     end = graph.output(tuple(outputs))
-    _take_tokens(graph, kinds)
-    taken = _for_checks_alone(graph, kinds)
-    if not any(_is_check(node, kinds) for node in taken):
+    _drop_tokens(graph, kinds)
+    taken = _for_assertions_alone(graph, kinds)
+    if not any(_is_assertion(node, kinds) for node in taken):
         return None
-    checks, looked_at = _graph_of(taken)
-    end.args = ((*end.args[0], *looked_at),)
+    assertions, inputs = _graph_of(taken)
+    end.args = ((*end.args[0], *inputs),)
     for node in reversed(taken):
         graph.erase_node(node)
     return DeferredAssertions(
-        fx.GraphModule(module, graph), fx.GraphModule(module, checks), len(outputs)
+        fx.GraphModule(module, graph), fx.GraphModule(module, assertions), len(outputs)
     )
 
 
-def _checked_operator(node: fx.Node) -> object:
-    """What a node calls, also where it has to keep its place among others with effects."""
+def _called(node: fx.Node) -> object:
+    """The operator that a node calls, also where `with_effects` calls it to keep an order."""
     return node.args[1] if compat.name_of(node.target) == _WITH_EFFECTS else node.target
 
 
-def _is_check(node: fx.Node, kinds: Set[str] = _CHECKS) -> bool:
-    return compat.operator_name(_checked_operator(node)) in kinds
+def _is_assertion(node: fx.Node, kinds: Set[str] = _ASSERTIONS) -> bool:
+    return compat.operator_name(_called(node)) in kinds
 
 
-def _may_not_wait(node: fx.Node) -> bool:
-    return is_mutation(node) or (nodes.has_effect(node) and not _is_check(node))
+def _has_other_effects(node: fx.Node) -> bool:
+    return is_mutation(node) or (nodes.has_effect(node) and not _is_assertion(node))
 
 
-def _take_tokens(graph: fx.Graph, kinds: Set[str]) -> None:
-    """Make plain calls of the checks that hand on a token of their order."""
+def _drop_tokens(graph: fx.Graph, kinds: Set[str]) -> None:
+    """Replace assertions that are called with an effect token by plain calls of them."""
     for node in list(graph.nodes):
-        if not _is_check(node, kinds) or compat.name_of(node.target) != _WITH_EFFECTS:
+        if not _is_assertion(node, kinds) or compat.name_of(node.target) != _WITH_EFFECTS:
             continue
         token, check, *args = node.args
         with graph.inserting_before(node):
             made = graph.call_function(check, tuple(args), node.kwargs)
         made.meta = node.meta | {"val": None}
         for taker in list(node.users):
-            # A check gives nothing: only the token is ever used.
+            # An assertion has no result: only the token is used.
             if taker.args[1] == 0:
                 taker.replace_all_uses_with(token)
             graph.erase_node(taker)
         graph.erase_node(node)
 
 
-def _for_checks_alone(graph: fx.Graph, kinds: Set[str]) -> list[fx.Node]:
-    """The checks that look at tensors, and the numbers made for nothing else, in graph order."""
+def _for_assertions_alone(graph: fx.Graph, kinds: Set[str]) -> list[fx.Node]:
+    """The assertions on tensors, and the numbers that only they read, in graph order."""
     taken: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        made_for_checks = bool(node.users) and taken.issuperset(node.users)
-        if _is_check(node, kinds) or (_gives_number(node) and made_for_checks):
+        for_them_alone = bool(node.users) and taken.issuperset(node.users)
+        if _is_assertion(node, kinds) or (_gives_number(node) and for_them_alone):
             taken.add(node)
-    # A number that others need too is made where they are, and so is what is calculated with it.
+    # A number that other nodes read, too, stays in the graph, and so does what reads it.
     settled = False
     while not settled:
         settled = True
@@ -158,14 +159,14 @@ def _is_tensor(node: fx.Node) -> bool:
 
 
 def _graph_of(taken: Sequence[fx.Node]) -> tuple[fx.Graph, list[fx.Node]]:
-    """Nodes as a graph of their own, and the tensors that it takes."""
+    """Nodes as a graph of their own, and the nodes whose tensors it takes."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     needed = dict.fromkeys(item for node in taken for item in node.all_input_nodes)
-    looked_at = [node for node in needed if node not in taken]
-    for node in looked_at:
+    inputs = [node for node in needed if node not in taken]
+    for node in inputs:
         copies[node] = graph.placeholder(node.name)
     for node in taken:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(())
-    return graph, looked_at
+    return graph, inputs

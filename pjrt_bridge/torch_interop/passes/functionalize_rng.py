@@ -1,4 +1,4 @@
-"""Putting operators with keys in the place of ATen's random ones, and making arguments of keys."""
+"""Random operators of ATen replaced by pure ones that take a key; keys become arguments."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from pjrt_bridge.torch_interop.randomness.operators import KEY, counterpart, dra
 def functionalize_rng(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> None:
     """Replace the random operators of a graph; each has a key of its own, drawn at its begin.
 
-    A joint graph has to be treated before it is divided: its backward part then gets the keys that
-    the forward part has drawn, whatever is computed again.
+    The keys are drawn at the start of the graph. A joint graph has to be rewritten before it is
+    partitioned into forward and backward: the keys are then saved for backward, so that what is
+    recomputed there is the same.
 
     Args:
         graph: functional; changed in place.
-        keep: says of an operator's name that it is to stay as it is.
+        keep: whether the operator of a name is not to be replaced.
     """
     count = 0
     for node in list(graph.nodes):
@@ -80,7 +81,7 @@ class DrawnKeys:
 
 
 def _refused(node: fx.Node) -> bool:
-    """Whether PyTorch's own operator raises: then it has to be the one that is called."""
+    """Whether PyTorch's own operator raises; it is kept, so that the call raises the same."""
     assert isinstance(node.target, compat.OpOverload)
     values = {used: compat.promise(used) for used in node.all_input_nodes}
     return refused(node.target, compat.substitute((node.args, node.kwargs), values))
@@ -100,9 +101,9 @@ def _first_computation(graph: fx.Graph) -> fx.Node:
 
 
 def _can_be_drawn(node: fx.Node, name: str) -> bool:
-    """Whether the operator with a key does what this node would do.
+    """Whether the operator with a key gives the same kind of result as this node.
 
-    What eager refuses stays as it is, so that eager says why.
+    False where eager raises, so that the call raises eager's error.
     """
     promises = {used: compat.promise(used) for used in node.all_input_nodes}
     taken = [item for item in promises.values() if isinstance(item, torch.Tensor)]

@@ -1,11 +1,11 @@
-"""The order of elements that a user asks for: of parameters on the device, of results in memory.
+"""The option `layouts`: the order of elements of parameters on the device and of results in memory.
 
     torch.compile(model, backend="pjrt", options={"layouts": {"results": "channels-last"}})
 
 A result is laid out by operators at the end of its graph, so it is the same wherever the graph
-runs, and the device's compiler folds them into what computes the result. A parameter of a graph
-that runs on the device crosses in the order that was asked for; where the plugin has memory of its
-own it stays there in that order, elsewhere it is copied in each call unless it lies so already.
+runs, and the device's compiler fuses them with what computes the result. A parameter of a graph
+that runs on the device is transferred in the requested order; where the plugin has memory of its
+own it stays there in that order, elsewhere it is copied in each call unless it has that order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import fx
 
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.stablehlo.builder.orders import inverse
+from pjrt_bridge.stablehlo.builder.orders import inverse_order
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.tensors import argument_spec
 
@@ -34,7 +34,7 @@ _WHAT = ("parameters", "results")
 
 @dataclass(frozen=True)
 class Orders:
-    """What the option `layouts` asks for.
+    """The value of the option `layouts`.
 
     Attributes:
         parameters: of parameters and buffers of the model.
@@ -68,8 +68,8 @@ class Orders:
     def lay_out_results(self, graph: fx.Graph) -> None:
         """Lay out what a forward or inference graph returns to the user.
 
-        Results that share memory with arguments or with each other stay as torch promises them:
-        others are made of them by their strides.
+        Results that share memory with arguments or with each other stay as torch promises them,
+        because views of them are computed from their strides.
         """
         if self.results is None:
             return
@@ -95,14 +95,14 @@ class Orders:
 
 
 def _memory(node: fx.Node) -> object:
-    """What tells the memory of a value from others; the node itself where torch promises none."""
+    """The identity of the memory of a value; the node itself where torch promises none."""
     promise = compat.promise(node)
     found = compat.storage_identity(promise) if isinstance(promise, torch.Tensor) else None
     return node if found is None else found
 
 
 def order_of(rule: Rule | None, rank: int) -> tuple[int, ...] | None:
-    """Dimensions from slowest to fastest varying; None where the rule says nothing of a rank."""
+    """Dimensions from slowest to fastest varying; None where the rule has none for a rank."""
     if rule is None or rank < 2:
         return None
     dims = tuple(range(rank))
@@ -134,11 +134,11 @@ def _check(what: str, rule: Any) -> None:
 
 
 def _laid_out(graph: fx.Graph, end: fx.Node, node: fx.Node, order: Sequence[int]) -> fx.Node:
-    """A copy of a value whose memory has an order; a compiler makes it where the value is made."""
+    """A copy of a value whose memory has an order; compilers fuse it with the value's operator."""
     with graph.inserting_before(end):
         turned = _call(graph, "aten.permute.default", node, list(order))
         dense = _call(graph, "aten.clone.default", turned, memory_format=torch.contiguous_format)
-        return _call(graph, "aten.permute.default", dense, list(inverse(order)))
+        return _call(graph, "aten.permute.default", dense, list(inverse_order(order)))
 
 
 def _call(graph: fx.Graph, name: str, node: fx.Node, *args: Any, **kwargs: Any) -> fx.Node:

@@ -1,8 +1,8 @@
-"""Numbers that a call brings and that only meet tensors' elements: arguments, not constants.
+"""Python numbers among a graph's arguments, lifted out of it and passed as 0-d tensors.
 
-A Python number that differs from call to call, a step or a position, would be put into the program
-as if it were a size, and each value compiled. Where it is no size it is calculated with in Python
-and goes into the program as a 0-d tensor.
+A Python number that differs from call to call, such as a step or a position, would be substituted
+like a size, and each value would be compiled anew. A number that no size depends on is computed in
+Python instead, and passed to the program as a 0-d tensor.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COMPARISONS = {
 _FILLS = {"aten.full.default": 1, "aten.scalar_tensor.default": 0}
 """Operators that fill a tensor with a number, and where it is among their arguments."""
 
-# A number meets a tensor's elements before it is rounded to these; a 0-d tensor would be rounded.
+# ATen computes with a Python number in float32; a 0-d tensor of these types would be rounded first.
 _ROUNDED = (torch.bfloat16, torch.float16)
 
 
@@ -43,11 +43,11 @@ class LiftedScalars:
     """A graph whose free numbers were taken out.
 
     Attributes:
-        module: the graph. Nothing reads the arguments that are numbers; 0-d tensors come after all
-            others. It gives None where a result is a number.
-        calculation: a graph that takes these arguments; it gives the numbers that the 0-d tensors
-            hold, then those that are results.
-        positions: of these arguments.
+        module: the graph. It does not read the arguments that are numbers; the 0-d tensors are
+            placeholders after all others. It returns None where a result is a number.
+        calculation: a graph that takes the numbers; it returns the values of the 0-d tensors, then
+            the results that are numbers.
+        positions: of the arguments that are numbers.
         dtypes: of the 0-d tensors.
         results: positions of the results that are numbers.
     """
@@ -82,7 +82,7 @@ def lift_scalars(module: fx.GraphModule) -> LiftedScalars | None:
     outputs = graph.graph_copy(module.graph, {})
     assert isinstance(outputs, tuple | list)
     end = graph.output(tuple(outputs))
-    # Tensors that the graph holds are looked for in the module that owns it.
+    # `get_attr` nodes are resolved in the module that owns the graph.
     made = fx.GraphModule(module, graph)
     made.graph = graph
     free = _free(graph)
@@ -126,10 +126,10 @@ def _is_given_number(node: fx.Node) -> bool:
 
 
 def _free(graph: fx.Graph) -> list[fx.Node]:
-    """Arguments that are numbers of which no size is made, and what is calculated with them.
+    """Placeholders that are numbers on which no size depends, and what is calculated with them.
 
-    Tracing may have specialised a number, whose promise then names no symbol: so besides the
-    symbols of sizes each use of a number is looked at.
+    Tracing may have specialized a number, whose promise then has no symbol. So not only the symbols
+    of sizes are compared, but each use of a number is checked, too.
     """
     sizes: set[Any] = set()
     for node in graph.nodes:
@@ -152,7 +152,7 @@ def _free(graph: fx.Graph) -> list[fx.Node]:
 
 
 def _may_read(user: fx.Node, number: fx.Node, free: Container[fx.Node]) -> bool:
-    """Whether a use of a number does not need it in the graph itself."""
+    """Whether a user of a number is lifted too, returns it, or can read a 0-d tensor instead."""
     return user in free or user.op == "output" or _use_of(user, number) is not None
 
 
@@ -166,7 +166,7 @@ def _is_calculated(node: fx.Node, free: Container[fx.Node]) -> bool:
 
 @dataclass(frozen=True)
 class _Use:
-    """A node that calculates with a number, or fills a tensor with it: how, if that is a tensor.
+    """How a node that calculates with a number, or fills a tensor with it, reads a 0-d tensor.
 
     Attributes:
         dtype: of the 0-d tensor.
@@ -209,7 +209,7 @@ def _calculation(free: Sequence[fx.Node], copies: dict[fx.Node, fx.Node]) -> fx.
 
 
 def _read_tensor(graph: fx.Graph, node: fx.Node, number: fx.Node, use: _Use, name: str) -> None:
-    """Let a node read a new argument instead of a number."""
+    """Make a node read a new placeholder, a 0-d tensor, instead of a number."""
     first = next(item for item in graph.nodes if item.op != "placeholder")
     with graph.inserting_before(first):
         tensor = graph.placeholder(name)

@@ -1,1 +1,1 @@
-"""What runs on the device and what stays with PyTorch, and the parts that follow from that."""
+"""Placement: which nodes run on the device and which in PyTorch, and the parts of the graph."""

@@ -1,8 +1,8 @@
-"""What PyTorch computes faster than a plugin: what was measured here, or what a package says.
+"""Operators that PyTorch computes faster than a plugin, as measured here or as a package says.
 
 A compiled program is not faster in everything: XLA sorts a large array several times slower than
-PyTorch does. `pjrt-bridge calibrate` takes both in turns, for sizes that grow, and keeps from which
-size on PyTorch wins by more than it costs to divide a graph.
+PyTorch does. `pjrt-bridge calibrate` measures both in turns, for growing sizes, and stores the size
+from which on PyTorch gains more than it costs to divide a graph.
 
 The variable `PJRT_BRIDGE_CALIBRATION` names the folder, or turns what was measured `off`.
 """
@@ -31,9 +31,9 @@ from pjrt_bridge.runtime.compile.identity import library_hash, processor
 
 VARIABLE = "PJRT_BRIDGE_CALIBRATION"
 BORDER = 60e-6
-"""Seconds that dividing a graph may cost; what PyTorch gains has to be more."""
+"""Seconds that dividing a graph may cost; PyTorch has to gain more."""
 MARGIN = 1.3
-"""PyTorch has to be so many times faster: measurements are noisy."""
+"""The ratio by which one has to be faster, because measurements are noisy."""
 _ROUNDS = 7
 _LONGEST = 0.5
 """Seconds of one call after which no larger size is tried."""
@@ -106,13 +106,13 @@ CASES: Mapping[str, tuple[Case, Sequence[int]]] = {
     "aten.linalg_cholesky_ex": (_matrix(torch.linalg.cholesky), _MATRICES),
     "aten.linalg_inv_ex": (_matrix(torch.linalg.inv), _MATRICES),
 }
-"""Operators that are suspected, and the numbers of elements to try."""
+"""Operators to measure, and the numbers of elements to try."""
 
 
 def slower_operators(client: Client) -> Mapping[str, int]:
     """By operator from how many elements on PyTorch is faster than the client's plugin.
 
-    What was measured on this machine counts, else what installed packages say.
+    Measurements on this machine take precedence over what installed packages say.
     """
     path = path_for(client)
     if path is not None:
@@ -140,7 +140,7 @@ def _read(path: Path, _: int) -> Mapping[str, int]:
 def path_for(client: Client) -> Path | None:
     """Where the measurements for a client's plugin on this machine are, or would be.
 
-    None where they are turned off, or where nobody could tell one build of the plugin from another.
+    None where they are turned off, or where builds of the plugin cannot be told apart.
     """
     folder = os.environ.get(VARIABLE, "").strip()
     library = client.plugin.library
@@ -154,7 +154,7 @@ def path_for(client: Client) -> Path | None:
 def measure(
     plugin: str | None, names: Sequence[str] | None = None, *, longest: float = _LONGEST
 ) -> Iterator[Measured]:
-    """Measure operators on a plugin and in PyTorch, in turns; gives each size when it is done.
+    """Measure operators on a plugin and in PyTorch, in turns; yields each size when it is measured.
 
     Args:
         plugin: as the option of the backend.
@@ -179,7 +179,7 @@ def measure(
 
 
 def _overhead(options: dict[str, Any]) -> float:
-    """What a compiled call costs beside its operators; in a larger graph they share that."""
+    """The fixed seconds of a compiled call, which larger graphs pay once for all operators."""
     device, host = _compared(torch.neg, (torch.rand(8),), options)
     return max(device - host, 0.0)
 
@@ -208,7 +208,7 @@ def _medians(
 
 
 def thresholds(measured: Sequence[Measured]) -> dict[str, int]:
-    """For operators that the host wins, the least size from which on the device never does."""
+    """For operators that are faster on the host, the least size from which on they always are."""
     found: dict[str, int] = {}
     for name in dict.fromkeys(item.operator for item in measured):
         sizes = sorted(
@@ -223,7 +223,7 @@ def thresholds(measured: Sequence[Measured]) -> dict[str, int]:
 
 
 def save(client: Client, measured: Sequence[Measured]) -> Path:
-    """Keep measurements for the graphs that are compiled from now on; where they are.
+    """Store measurements for the graphs that are compiled from now on; returns the path.
 
     Raises:
         OptionError: the plugin is known by an address only, or calibration is turned off.

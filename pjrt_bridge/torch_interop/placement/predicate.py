@@ -2,7 +2,7 @@
 
 There is no list of supported operators. A node is lowered alone, on parameters of the promised
 types, into a scratch region; if that works it can go to the device, and if not, the reason is what
-the user reads. Nodes that are alike are tried once.
+the user reads. Equal nodes are tried once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Placement:
 
     Args:
         lookup: lowerings for the plugin in question.
-        host_ops: says of an operator's name that the user wants it on the host.
+        host_ops: whether the user wants the operator of a name on the host.
         slower: by operator, with or without overload, the number of elements of its largest tensor
             from which on PyTorch is faster.
     """
@@ -93,11 +93,11 @@ class Placement:
         except (NotLowerable, UnsupportedDtype) as error:
             return str(error), "refused"
         except (ValueError, *compat.DATA_DEPENDENT):
-            # An argument that is a number may be there for nodes that run on the host.
+            # An argument that is a number may be read only by nodes that run on the host.
             return None if node.op == "placeholder" else (_DATA_NUMBER, "data")
         contiguous = has_contiguous_inputs(node)
         arguments = compat.substitute((node.args, node.kwargs), values)
-        # Graphs within a node are told apart by the node alone.
+        # Graphs within a node have no other key than the node.
         own = node.name if nodes.nested_graphs(node) else ""
         key = (node.target, repr(arguments), outputs, contiguous, own)
         if key not in self._tried:
@@ -167,7 +167,7 @@ def _copy_reason(node: fx.Node) -> str | None:
 
 
 def _describe(promise: Any) -> Any:
-    """A value's stand-in: its type, or itself where it is no tensor."""
+    """The type of a tensor; other values as they are."""
     if isinstance(promise, (tuple, list)):
         return tuple(tensor_type(item) for item in promise)
     return tensor_type(promise) or promise

@@ -1,9 +1,9 @@
-"""What PyTorch's own kernels refuse although its fake tensors, and the lowerings, accept it.
+"""Calls that PyTorch's kernels refuse although fake tensors, and the lowerings, accept them.
 
-Fake tensors check shapes, and the kernels behind them check more: whether an extreme of no elements
-is asked for, whether element types go together, whether there is a kernel for an element type.
-There is no table of that. An operator is run once, in PyTorch, on small tensors of a node's element
-types; what it refuses there stays with PyTorch, which raises its own error in the call.
+Fake tensors check shapes, and the kernels behind them check more: an extreme of no elements,
+combinations of element types, element types without a kernel. PyTorch has no table of that. So an
+operator is run once, in PyTorch, on small tensors of a node's element types; a node that is refused
+there stays with PyTorch, which raises its own error in the call.
 
 The sizes are the node's where that is cheap. Otherwise all large sizes are replaced, equal ones by
 equal ones; where fake tensors do not accept the replaced sizes, nothing is refused.
@@ -37,23 +37,23 @@ empty, nothing is tried at replaced sizes."""
 
 _VALUES_MATTER = frozenset(
     (
-        # Lengths must sum up to the size of what they divide.
+        # Its lengths must sum up to the size of the data.
         "aten.segment_reduce.default",
     )
 )
-"""Operators that refuse some values: of what a trial says only that on element types counts."""
+"""Operators that refuse some values: only errors about element types are refusals of these."""
 
 
 def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
-    """What PyTorch says against a call, None where it has no objection or where that is unknown.
+    """The error of PyTorch for a call; None where it raises none or where that is unknown.
 
     Args:
         target: what is called.
         arguments: positional and keyword ones, a `TensorType` in place of each tensor.
         outputs: the types of the results.
     """
-    # A view has no kernel that could refuse. A backward operator takes what forward gave, and fake
-    # tensors may promise other element types of that than kernels give.
+    # A view has no kernel that could refuse. A backward operator takes results of the forward one,
+    # of which fake tensors may promise other element types than the kernels return.
     if (
         not isinstance(target, compat.OpOverload)
         or target.namespace != "aten"
@@ -64,7 +64,7 @@ def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
     if torch.Tag.nondeterministic_seeded in target.tags:
         if all(item.name != "generator" for item in target._schema.arguments):
             return None
-        # A draw must not change the state of torch's generator.
+        # The trial must not change the state of torch's generator.
         args, kwargs = arguments
         arguments = (args, {**kwargs, "generator": _Generator()})
     said = _refusal(target, arguments, outputs)
@@ -94,7 +94,7 @@ def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | N
 
 
 def refused(target: compat.OpOverload, arguments: Any) -> bool:
-    """Whether PyTorch has something against a call whose arguments hold fake tensors."""
+    """Whether PyTorch refuses a call whose arguments hold fake tensors."""
     try:
         described = _described(arguments)
     except (NotLowerable, UnsupportedDtype, ValueError):
@@ -123,7 +123,7 @@ class _Call:
 def _asked(call: _Call) -> str | None:
     with compat.untraced(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Zero is in every range of positions, but nothing can be divided by it.
+        # Zeros are valid positions, but not divisors, so ones are tried next.
         said = _tried(call, torch.zeros)
         if said is not None:
             said = _tried(call, torch.ones)
@@ -133,7 +133,7 @@ def _asked(call: _Call) -> str | None:
 
 
 def _is_fault_of_types(call: _Call) -> bool:
-    """Whether what was said of replaced sizes is not said of the sizes themselves.
+    """Whether a refusal of replaced sizes is due to element types, and not to the replaced sizes.
 
     Fake tensors accept them, and so do the kernels with common element types and no empty tensor.
     """
@@ -179,7 +179,7 @@ def _tried(call: _Call, fill: Callable[..., torch.Tensor]) -> str | None:
         args, kwargs = _tensors(call.arguments, fill)
         call.target(*args, **kwargs)
     except NotImplementedError as error:
-        # Of a device that is not here, there may be a kernel.
+        # A kernel may exist for a device that is not present.
         return None if str(error).startswith("Could not run") else _first_line(error)
     except Exception as error:
         return _first_line(error)
@@ -203,7 +203,7 @@ def _tensors(value: Any, fill: Callable[..., torch.Tensor]) -> Any:
 
 
 def _described(value: Any) -> Any:
-    """Fake tensors as their types, sizes that only a call knows as they are likely to be."""
+    """Fake tensors as their types; symbolic sizes as their examples."""
     if isinstance(value, Mapping):
         return {name: _described(item) for name, item in value.items()}
     if isinstance(value, (tuple, list)):

@@ -50,7 +50,7 @@ class Part:
 
 
 def operators(graph: fx.Graph) -> Counter[str]:
-    """How often a graph calls each operator."""
+    """The number of calls of each operator in a graph."""
     calls = (node for node in graph.nodes if node.op == "call_function")
     return Counter(compat.label(node.target) for node in calls if node.target is not _TAKE)
 
@@ -96,11 +96,11 @@ def split(
 
 
 _TAKE = operator.getitem
-"""Takes a result out of several; it goes where they are made."""
+"""Selects one of several results; it is placed with the node that computes them."""
 
 
 def _takers(node: fx.Node) -> Iterator[fx.Node]:
-    """The nodes that take a node's results apart, and those that take these apart."""
+    """The `getitem` nodes of a node's results, and those of nested results."""
     for user in node.users:
         if user.target is _TAKE:
             yield user
@@ -108,7 +108,7 @@ def _takers(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _results(node: fx.Node) -> list[fx.Node]:
-    """The nodes that stand for the single results of a node."""
+    """The nodes that are the single results of a node."""
     takers = list(_takers(node))
     taken_apart = {taker.args[0] for taker in takers}
     return [taker for taker in takers if taker not in taken_apart] or [node]
@@ -125,7 +125,7 @@ class _Splitter:
         self._sources: list[fx.Node] = []
 
     def run(self, min_segment: int) -> Split:
-        # Who reads a mutation reads the argument, after it: the caller's own tensor.
+        # Users of a mutation read the argument after it, which is the caller's own tensor.
         written: dict[fx.Node, fx.Node] = {}
         mutations: list[tuple[fx.Node, fx.Node]] = []
         outputs: Sequence[Any] = ()

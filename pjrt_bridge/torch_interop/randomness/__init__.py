@@ -1,4 +1,4 @@
-"""Random operators as functions of keys, so that a device can draw, and draw the same again.
+"""Random operators as pure functions of a key, so that a device can draw, and draw the same again.
 
 `operators` defines, for each random operator of ATen, one that takes a 64-bit key before its
 arguments: it has no state, so it may be recomputed, moved or run in PyTorch (`host`) and gives the

@@ -1,4 +1,4 @@
-"""The elementwise part of the Builder's interface, computed at once on NumPy's arrays."""
+"""The elementwise part of the Builder's interface, evaluated eagerly on NumPy's arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 
 def value_of(array: Array) -> Value:
-    """An array as what lowerings work on."""
+    """An array as a `Value`, for lowerings."""
     return Value(_type(array.shape, array.dtype), array, None)
 
 
@@ -28,7 +28,7 @@ def _type(shape: tuple[int, ...], dtype: np.dtype[Any]) -> TensorType:
 
 
 def array_of(value: Value) -> Array:
-    """The array that such a value is."""
+    """The array of such a value."""
     array: Array = value._handle
     return array
 
@@ -41,7 +41,7 @@ def _function(function: Callable[..., Any]) -> Callable[..., Value]:
 
 
 class ArrayBuilder:
-    """Computes what a Builder would emit, for a run of elements of larger arrays.
+    """Evaluates what a Builder emits, for a block of elements of larger arrays.
 
     Args:
         start: the position of the first element; counting starts there.
@@ -51,7 +51,7 @@ class ArrayBuilder:
         self._start = start
 
     def full(self, shape: Sequence[int], value: Any, dtype: DType) -> Value:
-        """One number everywhere."""
+        """An array filled with one number."""
         number = np.array(value, dtype.numpy)
         return value_of(np.broadcast_to(number, tuple(shape)))
 
@@ -65,7 +65,7 @@ class ArrayBuilder:
         return value_of(array_of(x).astype(dtype.numpy, copy=False))
 
     def bitcast_convert(self, x: Value, dtype: DType) -> Value:
-        """The bits as an element type of the same size."""
+        """The bits read as an element type of the same size."""
         return value_of(array_of(x).view(dtype.numpy))
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:

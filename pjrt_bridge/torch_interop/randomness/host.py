@@ -1,7 +1,7 @@
-"""Random operators with keys in PyTorch: the numbers that the lowerings draw, drawn by NumPy.
+"""Kernels of the random operators with keys for PyTorch: the lowerings, evaluated by NumPy.
 
-Integers, masks and uniform numbers are the same bit by bit; where logarithms come in, the last bits
-may differ. Elementwise operators run their own lowerings on arrays, in blocks that stay in a cache;
+Integers, masks and uniform numbers are the same bit by bit; results of logarithms may differ in the
+last bits. Elementwise operators run their own lowerings on arrays, in blocks that stay in a cache;
 the others are written out here.
 """
 
@@ -27,7 +27,7 @@ _BLOCK = 1 << 16
 
 
 def kernel(name: str, aten: compat.OpOverload) -> Callable[..., Any]:
-    """What runs an operator with a key in PyTorch.
+    """The kernel of an operator with a key for PyTorch.
 
     Args:
         name: such as `"rand.default"`.
@@ -58,7 +58,7 @@ def raise_as_eager(aten: compat.OpOverload, args: Sequence[Any], kwargs: Mapping
         RuntimeError: such as for a standard deviation below 0.
     """
     if str(aten) == "aten.multinomial.default":
-        # It needs as many categories as it is to draw.
+        # It refuses an empty tensor, which `_emptied` would give it.
         return
     arguments = aten._schema.arguments
     given = [_emptied(item.name, value) for item, value in zip(arguments, args, strict=False)]
@@ -82,7 +82,7 @@ def _elementwise(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> list[torch.Tensor]:
-    lowering = registry.find(f"pjrt_bridge.{name}")
+    lowering = registry.find_lowering(f"pjrt_bridge.{name}")
     assert lowering is not None
     shape, total = promised[0].shape, promised[0].numel()
     types = [dtypes.from_torch(item.dtype) for item in promised]
@@ -90,7 +90,7 @@ def _elementwise(
     arrays = [_flat(tensor) for tensor in made]
     drawn = _key(key)
     flat = [_flat(item.expand(shape)) if isinstance(item, torch.Tensor) else item for item in args]
-    # What has more elements than that has to know it.
+    # Positions beyond `NARROW` take 64 bits, which the lowering chooses by the number of elements.
     size = _BLOCK if total <= threefry.NARROW else total
     for start in range(0, total, size):
         stop = min(start + size, total)
@@ -133,7 +133,7 @@ def _in_form(found: torch.Tensor, promised: torch.Tensor) -> torch.Tensor:
 
 
 def _drawn(name: str, key: torch.Tensor, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Numbers of another operator in a shape."""
+    """Numbers drawn by another operator, in a shape."""
     like = torch.empty(shape, dtype=dtype)
     (found,) = _elementwise(name, [like], key, (like,), {})
     return found

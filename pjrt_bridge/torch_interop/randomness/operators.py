@@ -2,7 +2,7 @@
 
 A key is a 64-bit integer, an int64 scalar tensor. The operators are pure: with the same key they
 give the same numbers, so graphs that hold them may be recomputed, divided and run anywhere. Their
-schemas are those of ATen's operators; one that this torch lacks is left out.
+schemas are those of ATen's operators; operators that the installed torch lacks are left out.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _READING = (
     "normal.float_Tensor",
     "rrelu_with_noise_functional.default",
 )
-"""Operators that compute with the last of their tensors; others take but its shape."""
+"""Operators that read the elements of the last of their tensors; others only its shape."""
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -79,7 +79,7 @@ def counterpart(name: str) -> compat.OpOverload | None:
 
 
 def gives(name: str, made: torch.Tensor, taken: Sequence[torch.Tensor]) -> bool:
-    """Whether the counterpart of an operator can make such a tensor of such tensors."""
+    """Whether the counterpart of an operator supports such a result for such tensors."""
     plain = name.removeprefix("aten.")
     if made.layout is not torch.strided or made.device.type != "cpu":
         return False
@@ -107,7 +107,7 @@ def _define(name: str) -> None:
 
 
 def _define_key() -> compat.OpOverload:
-    """A key from torch's generator; the index tells the keys of a graph apart."""
+    """The operator that draws a key from torch's generator; its index tells keys apart."""
     own = f"{NAMESPACE}::key"
     tags = (torch.Tag.nondeterministic_seeded,)
     torch.library.define(own, "(int index) -> Tensor", tags=tags)

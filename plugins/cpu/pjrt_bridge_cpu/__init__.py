@@ -10,9 +10,8 @@ from pjrt_bridge.registry import PluginSpec, hookimpl, wheel_library
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pjrt_bridge.registry.hookspecs import Lowering
     from pjrt_bridge.runtime import Client, Plugin
-    from pjrt_bridge.torch_interop.lowering.kernels import Kernels
+    from pjrt_bridge.torch_interop.lowering.api import Kernels, Lowering
 
 SLOWER = {
     "aten._linalg_eigh": 1_024,

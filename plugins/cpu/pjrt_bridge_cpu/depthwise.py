@@ -14,8 +14,8 @@ from functools import reduce
 import numpy as np
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.torch_interop.lowering.kernels import Convolution, Kernels, converted
+from pjrt_bridge.stablehlo import Builder, Value
+from pjrt_bridge.torch_interop.lowering.api import Convolution, Kernels, convert
 
 _MOST = 64
 """Elements of a kernel; the loop has code for each."""
@@ -40,7 +40,7 @@ class DepthwiseSums(Kernels):
         weight: Value,
         how: Convolution,
         *,
-        wide: DType,
+        accumulator: DType,
         dtype: DType,
     ) -> Value:
         """See `Kernels.convolution`."""
@@ -52,12 +52,12 @@ class DepthwiseSums(Kernels):
         total = None
         if typed and channels > 1 and x.size * weight.size * math.prod(list(sizes)) > 0:
             if letters in _FORWARD and groups[1] == 1 and is_depthwise(channels, weight, groups[0]):
-                total = self._correlation(b, x, weight, how, sizes, wide)
+                total = self._correlation(b, x, weight, how, sizes, accumulator)
             elif letters == _GRADIENT and groups == (1, channels) and _few(sizes):
-                total = self._gradient(b, x, weight, how, sizes, wide)
+                total = self._gradient(b, x, weight, how, sizes, accumulator)
         if total is not None:
-            return converted(b, total, dtype)
-        return super().convolution(b, x, weight, how, wide=wide, dtype=dtype)
+            return convert(b, total, dtype)
+        return super().convolution(b, x, weight, how, accumulator=accumulator, dtype=dtype)
 
     def _correlation(
         self,
@@ -66,7 +66,7 @@ class DepthwiseSums(Kernels):
         weight: Value,
         how: Convolution,
         sizes: Sequence[int],
-        wide: DType,
+        accumulator: DType,
     ) -> Value:
         """(N, C, ...) with (O, 1, ...) or (1, O, ...), of which each channel has O / C."""
         kernel = weight.shape[2:]
@@ -79,12 +79,18 @@ class DepthwiseSums(Kernels):
             part = _shifted(b, padded, sizes, at, how.window_strides)
             ends = [index + 1 for index in tap]
             factor = b.reshape(b.slice(flat, (0, *tap), (channels, *ends)), (channels,))
-            spread = b.broadcast_in_dim(converted(b, factor, wide), part.shape, (1,))
-            terms.append(b.multiply(converted(b, part, wide), spread))
+            spread = b.broadcast_in_dim(convert(b, factor, accumulator), part.shape, (1,))
+            terms.append(b.multiply(convert(b, part, accumulator), spread))
         return reduce(b.add, terms)
 
     def _gradient(
-        self, b: Builder, x: Value, grad: Value, how: Convolution, sizes: Sequence[int], wide: DType
+        self,
+        b: Builder,
+        x: Value,
+        grad: Value,
+        how: Convolution,
+        sizes: Sequence[int],
+        accumulator: DType,
     ) -> Value:
         """(1, O, *sizes): for each element of a kernel the sum of (N, C, ...) times (N, O, ...)."""
         channels = grad.shape[1]
@@ -94,7 +100,7 @@ class DepthwiseSums(Kernels):
         for tap in _indices(sizes):
             at = [index * stride for index, stride in zip(tap, how.window_strides, strict=True)]
             part = _shifted(b, padded, grad.shape[2:], at, how.rhs_dilation)
-            product = b.multiply(converted(b, part, wide), converted(b, grad, wide))
+            product = b.multiply(convert(b, part, accumulator), convert(b, grad, accumulator))
             sums.append(b.reshape(self.reduce(b, "sum", product, others), (channels, 1)))
         return b.reshape(b.concatenate(sums, 1), (1, channels, *sizes))
 
@@ -104,7 +110,7 @@ class DepthwiseSums(Kernels):
         if not any((*low, *high, *inner)):
             return x
         zero = b.constant(np.zeros((), x.dtype.numpy))
-        return self.share(b, b.pad(x, zero, (0, 0, *low), (0, 0, *high), (0, 0, *inner)))
+        return self.materialize(b, b.pad(x, zero, (0, 0, *low), (0, 0, *high), (0, 0, *inner)))
 
 
 def _sizes(x: Value, kernel: Sequence[int], how: Convolution) -> tuple[int, ...]:

@@ -1,28 +1,28 @@
-"""What programs for XLA's CPU plugin are made of where the portable lowerings are slow."""
+"""Kernels for programs of XLA's CPU plugin, where the portable ones are slow."""
 
 from __future__ import annotations
 
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels
+from pjrt_bridge.torch_interop.lowering.api import Kernels
 from pjrt_bridge_cpu.aten.products import AtenProducts
 from pjrt_bridge_cpu.aten.reductions import AtenReductions
 from pjrt_bridge_cpu.aten.rules import Use
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
+from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.reductions import BlockedReductions
-from pjrt_bridge_cpu.storing import StoredValues
 
 
-class XlaKernels(DepthwiseSums, BlockedReductions, StoredValues):
-    """What can be said in StableHLO.
+class XlaKernels(DepthwiseSums, BlockedReductions, MaterializedValues):
+    """Kernels in StableHLO.
 
-    Depthwise convolutions as sums, reductions by columns, shared values stored.
+    Depthwise convolutions as sums, reductions by columns, materialized values.
     """
 
 
 class CpuKernels(AtenProducts, AtenReductions, XlaKernels):
-    """The same, with products, and reductions of what is in memory, by PyTorch.
+    """`XlaKernels`, with products, and reductions of values in memory, by PyTorch's kernels.
 
     Args:
-        use: writes the calls.
+        use: emits the calls.
     """
 
     def __init__(self, use: Use) -> None:

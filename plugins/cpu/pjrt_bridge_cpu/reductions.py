@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.torch_interop.lowering.kernels import Fold, Kernels
+from pjrt_bridge.stablehlo import Builder, Value
+from pjrt_bridge.torch_interop.lowering.api import Kernels, Reduction
 
 _COLUMNS = ((128, 32), (64, 16), (16, 8))
 """From which length of a row on it is taken for how many columns, of at most 32 bits each."""
@@ -24,15 +24,15 @@ _WORDS = 8
 class BlockedReductions(Kernels):
     """Reductions of rows by columns."""
 
-    def reduce(self, b: Builder, fold: Fold, x: Value, dims: Sequence[int]) -> Value:
+    def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
         """See `Kernels.reduce`."""
         first = x.rank
         while first - 1 in dims:
             first -= 1
         rows, length = x.shape[:first], math.prod(x.shape[first:])
-        columns = _columns(x, fold, length)
+        columns = _columns(x, reduction, length)
         if not columns or x.size == 0 or _lies_across(x):
-            return super().reduce(b, fold, x, dims)
+            return super().reduce(b, reduction, x, dims)
         # What else is reduced is reduced last: first, what lies together.
         others = (*(dim for dim in dims if dim < first), first)
         flat = b.reshape(x, (*rows, length))
@@ -42,21 +42,21 @@ class BlockedReductions(Kernels):
         if whole < length:
             body = b.slice(flat, (*start, 0), (*rows, whole))
         blocks = b.reshape(body, (*rows, whole // columns, columns))
-        (partial,) = b.optimization_barrier([super().reduce(b, fold, blocks, (first,))])
-        result = super().reduce(b, fold, partial, others)
+        (partial,) = b.optimization_barrier([super().reduce(b, reduction, blocks, (first,))])
+        result = super().reduce(b, reduction, partial, others)
         if whole == length:
             return result
-        rest = super().reduce(b, fold, b.slice(flat, (*start, whole), end), others)
-        return _combine(b, fold)(result, rest)
+        rest = super().reduce(b, reduction, b.slice(flat, (*start, whole), end), others)
+        return _combine(b, reduction)(result, rest)
 
 
-def _columns(x: Value, fold: Fold, length: int) -> int:
+def _columns(x: Value, reduction: Reduction, length: int) -> int:
     """How many columns a row is taken for; 0 where the compiler does as well by itself."""
     kind = x.dtype
     if kind.is_complex or not (kind.is_bool or kind.bits in (8, 16, 32, 64)):
         return 0
     if kind.bits == 64:
-        return 0 if length < _COLUMNS[-1][0] or fold in ("sum", "prod") else _WORDS
+        return 0 if length < _COLUMNS[-1][0] or reduction in ("sum", "prod") else _WORDS
     return next((columns for least, columns in _COLUMNS if length >= least), 0)
 
 
@@ -66,8 +66,8 @@ def _lies_across(x: Value) -> bool:
     return order is not None and order[-1] != x.rank - 1
 
 
-def _combine(b: Builder, fold: Fold) -> Callable[[Value, Value], Value]:
-    combines: dict[Fold, Callable[[Value, Value], Value]] = {
+def _combine(b: Builder, reduction: Reduction) -> Callable[[Value, Value], Value]:
+    combines: dict[Reduction, Callable[[Value, Value], Value]] = {
         "sum": b.add,
         "prod": b.multiply,
         "max": b.maximum,
@@ -75,4 +75,4 @@ def _combine(b: Builder, fold: Fold) -> Callable[[Value, Value], Value]:
         "and": b.and_,
         "or": b.or_,
     }
-    return combines[fold]
+    return combines[reduction]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pjrt_bridge.abi.implement import Keep, Status
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.errors import ErrorCode
-from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.stablehlo import TensorType
 from pjrt_bridge_reference.client import Client
 from pjrt_bridge_reference.event import Event
 from pjrt_bridge_reference.given import invalid

@@ -13,9 +13,8 @@ from typing import Any
 
 from pjrt_bridge.abi.implement import Keep
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import Program
+from pjrt_bridge.stablehlo import Parameter, Program, Result, Signature
 from pjrt_bridge.stablehlo.interpret import interpreter
-from pjrt_bridge.stablehlo.types import Parameter, Result, Signature
 from pjrt_bridge_reference import cost, serialized
 from pjrt_bridge_reference.given import invalid, raw, struct, text, unimplemented
 from pjrt_bridge_reference.layout import Order, row_major

@@ -12,7 +12,7 @@ from typing import Any
 from pjrt_bridge.abi.implement import Status, read
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.errors import ErrorCode
-from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.stablehlo import TensorType
 from pjrt_bridge_reference.buffer import Buffer
 from pjrt_bridge_reference.client import Client
 from pjrt_bridge_reference.event import Event, when_all

@@ -14,7 +14,7 @@ import numpy as np
 
 from pjrt_bridge.abi.implement import Status
 from pjrt_bridge.errors import ErrorCode
-from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.stablehlo import TensorType
 from pjrt_bridge_reference.buffer import Array, Buffer
 from pjrt_bridge_reference.client import Client
 from pjrt_bridge_reference.event import Event, when_all

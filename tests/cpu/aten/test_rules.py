@@ -19,7 +19,7 @@ from pjrt_bridge.torch_interop.lowering.registry import NoLowering
 from pjrt_bridge_cpu import pjrt_bridge_lowerings
 from pjrt_bridge_cpu.aten import library, rules
 from pjrt_bridge_cpu.aten.operators import MM
-from pjrt_bridge_cpu.aten.rules import Use, lowerings, share, use_name
+from pjrt_bridge_cpu.aten.rules import Use, grain, lowerings, use_name
 from pjrt_bridge_cpu.kernels import CpuKernels, XlaKernels
 
 FLOAT32 = dtypes.of("float32")
@@ -73,7 +73,7 @@ def test_uses_are_named_after_operator_and_element_type() -> None:
     [(0, 10, 10), (1 << 20, 10, 10), (1 << 21, 10, 2), (1 << 30, 10, 1), (1 << 40, 0, 1)],
 )
 def test_parts_are_worth_a_thread(work: int, length: int, least: int) -> None:
-    assert min(share(work, length), 100_000) == least
+    assert min(grain(work, length), 100_000) == least
 
 
 def test_kernels_and_lowerings_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ def truncated_division() -> Iterator[None]:
 
     def change(lower: Any) -> Any:
         def run(c: Any, x: Any, y: Any) -> Any:
-            fmod = registry.find("aten.fmod.Tensor")
+            fmod = registry.find_lowering("aten.fmod.Tensor")
             return fmod(c, x, y) if fmod is not None else lower(c, x, y)
 
         return run

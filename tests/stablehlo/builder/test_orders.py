@@ -119,5 +119,5 @@ def test_it_is_looked_for_within_reach(between: int, order: tuple[int, ...]) -> 
 @given(st.integers(0, 6).flatmap(lambda rank: st.permutations(range(rank))))
 def test_an_inverse_undoes_a_permutation(order: list[int]) -> None:
     array = np.zeros(tuple(range(2, 2 + len(order))), np.int8)
-    assert array.transpose(order).transpose(orders.inverse(order)).shape == array.shape
-    assert orders.inverse(orders.inverse(order)) == tuple(order)
+    assert array.transpose(order).transpose(orders.inverse_order(order)).shape == array.shape
+    assert orders.inverse_order(orders.inverse_order(order)) == tuple(order)

@@ -12,14 +12,14 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.emit.lookup import lookup
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.lowering.context import FLOAT32, Context
-from pjrt_bridge.torch_interop.lowering.kernels import Fold, Kernels
+from pjrt_bridge.torch_interop.lowering.kernels import Kernels, Reduction
 
 
 class Doubling(Kernels):
     """Gives twice what a reduction gives."""
 
-    def reduce(self, b: Builder, fold: Fold, x: Value, dims: Any) -> Value:
-        result = super().reduce(b, fold, x, dims)
+    def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Any) -> Value:
+        result = super().reduce(b, reduction, x, dims)
         return b.add(result, result)
 
 
@@ -62,7 +62,7 @@ def test_without_kernels_the_portable_lowering_is_given_as_it_is(
 ) -> None:
     monkeypatch.setattr(registry, "kernels", lambda client: None)
     name = "aten.amin.default"
-    assert lookup(client)(name) is portable.find(name)
+    assert lookup(client)(name) is portable.find_lowering(name)
 
 
 def test_what_is_no_kernels_is_named_and_not_used(
@@ -71,4 +71,4 @@ def test_what_is_no_kernels_is_named_and_not_used(
     monkeypatch.setattr(registry, "kernels", lambda client: 7)
     with pytest.warns(BridgeWarning, match="are not used: found 7, expected a Kernels"):
         found = lookup(client)
-    assert found("aten.amin.default") is portable.find("aten.amin.default")
+    assert found("aten.amin.default") is portable.find_lowering("aten.amin.default")

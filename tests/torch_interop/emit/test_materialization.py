@@ -8,14 +8,14 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.emit.materialization import is_shared
+from pjrt_bridge.torch_interop.emit.materialization import should_materialize
 
 
 def shared(function: Callable[..., object], *sizes: int, tracing: str = "fake") -> list[str]:
     """The operators whose results are shared, in a graph of a function of two tensors."""
     x, y = (torch.empty(sizes, device="meta") for _ in range(2))
     graph = make_fx(function, tracing_mode=tracing)(x, y).graph
-    return [compat.label(node.target) for node in graph.nodes if is_shared(node)]
+    return [compat.label(node.target) for node in graph.nodes if should_materialize(node)]
 
 
 def test_what_a_product_and_something_else_read() -> None:

@@ -122,7 +122,7 @@ def emit(
     remaining = iter(builder.parameters)
     given, named = replace((args, kwargs), torch.Tensor, lambda _: next(remaining))
     promised = fake_outputs(overload(name), args, kwargs)
-    found = registry.find(name)
+    found = registry.find_lowering(name)
     assert found is not None, f"no lowering for {name}"
     context = Context(builder, promised, contiguous_inputs=contiguous_inputs)
     results = as_list(found(context, *given, **named))
@@ -196,7 +196,7 @@ def _lower_node(builder: Builder, node: torch.fx.Node, given: Any, named: Any) -
     promised = [
         tensor_type(t) if isinstance(t, torch.Tensor) else None for t in as_list(node.meta["val"])
     ]
-    found = registry.find(str(node.target))
+    found = registry.find_lowering(str(node.target))
     assert found is not None, f"no lowering for {node.target}"
     result = found(Context(builder, promised, contiguous_inputs=True), *given, **named)
     for value, expected in zip(as_list(result), promised, strict=True):

@@ -49,13 +49,13 @@ def test_identities_of_extremes(name):
 
 
 def test_dimensions():
-    assert context.axis(-1, 3) == 2
-    assert context.axis(-1, 0) == 0
-    assert context.axes(None, 3) == context.axes([], 3) == (0, 1, 2)
-    assert context.axes([-1, 0], 3) == (0, 2)
-    assert context.axes(0, 0) == ()
+    assert context.normalize_dim(-1, 3) == 2
+    assert context.normalize_dim(-1, 0) == 0
+    assert context.normalize_dims(None, 3) == context.normalize_dims([], 3) == (0, 1, 2)
+    assert context.normalize_dims([-1, 0], 3) == (0, 2)
+    assert context.normalize_dims(0, 0) == ()
     with pytest.raises(NotLowerable, match="dimension 3 is out of range"):
-        context.axis(3, 3)
+        context.normalize_dim(3, 3)
 
 
 TENSORS = [

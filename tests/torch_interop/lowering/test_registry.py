@@ -1,19 +1,19 @@
 import pytest
 
 from pjrt_bridge.torch_interop.lowering import registry
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, find, lowering, names
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, find_lowering, lowering, names
 
 
 def test_names_are_sorted_and_found():
     known = names()
     assert list(known) == sorted(set(known))
-    assert all(find(name) is not None for name in known)
+    assert all(find_lowering(name) is not None for name in known)
     assert {"aten.add.Tensor", "aten.convolution_backward.default"} <= set(known)
 
 
 def test_unknown_operators_have_no_lowering():
-    assert find("aten.nonzero.default") is None
-    assert find("nonsense") is None
+    assert find_lowering("aten.nonzero.default") is None
+    assert find_lowering("nonsense") is None
 
 
 def test_two_lowerings_of_one_operator_are_an_error(monkeypatch):

@@ -145,7 +145,7 @@ def test_nodes_that_are_alike_are_tried_once() -> None:
 
     def lookup(name: str) -> registry.Lowering | None:
         tried.append(name)
-        return registry.find(name)
+        return registry.find_lowering(name)
 
     graph = graph_of(
         (aten.exp.default, X, "x"),
@@ -211,7 +211,7 @@ WRONG: dict[Callable[..., Any], str] = {
 
 
 def with_wrong(lowering: Any) -> Callable[[str], Any]:
-    find = registry.find
+    find = registry.find_lowering
     return lambda name: lowering if name == "aten.exp.default" else find(name)
 
 
@@ -227,7 +227,7 @@ def test_a_wrong_lowering_is_found_out(lowering: Callable[..., Any]) -> None:
 def test_a_wrong_lowering_is_never_a_wrong_result(
     lowering: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "find", with_wrong(lowering))
+    monkeypatch.setattr(registry, "find_lowering", with_wrong(lowering))
     with pytest.warns(HostFallbackWarning, match=r"aten\.exp\.default"):
         found = compiled(lambda x: torch.exp(x) + 1, fallback="host")(X)
     assert_same(found, torch.exp(X) + 1)
@@ -298,9 +298,11 @@ def test_a_refused_backward_names_the_line_of_the_forward() -> None:
         return torch.exp(x).sum()
 
     with pytest.MonkeyPatch.context() as patch:
-        find = registry.find
+        find = registry.find_lowering
         patch.setattr(
-            registry, "find", lambda name: None if name == "aten.mul.Tensor" else find(name)
+            registry,
+            "find_lowering",
+            lambda name: None if name == "aten.mul.Tensor" else find(name),
         )
         x = torch.ones(3, requires_grad=True)
         with pytest.warns(HostFallbackWarning, match="the backward graph") as caught:

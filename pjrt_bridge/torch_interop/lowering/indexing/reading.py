@@ -3,7 +3,7 @@
 ATen semantics kept: negative positions count from the end for `index`, and are errors for
 `gather`, `index_select` and `embedding`. A position out of range, an error in eager, is undefined
 here: StableHLO's gather clamps it (spec, "gather"). Masks (bool indices) give sizes that depend on
-data and are not lowered. Accumulating forms live in `scattering`.
+data and are not lowered. Forms that accumulate are in `writing`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import BOOL, INT64, Context, axis
+from pjrt_bridge.torch_interop.lowering.context import BOOL, INT64, Context, normalize_dim
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part
@@ -84,7 +84,7 @@ def index(c: Context, x: Value, indices: Sequence[Value | None]) -> Value:
 @lowering("aten.index_select.default")
 def index_select(c: Context, x: Value, dim: int, index: Value) -> Value:
     """Whole slices at the positions along `dim`."""
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     line = x if x.rank else c.reshape(x, (1,))
     return c.reshape(take(c, line, c.reshape(index, (index.size,)), at), c.output.shape)
 
@@ -116,7 +116,7 @@ def gather(c: Context, x: Value, dim: int, index: Value, *, sparse_grad: bool = 
     if x.rank == 0 or index.rank == 0:
         source = c.reshape(x, (x.size,))
         return c.reshape(take(c, source, c.reshape(index, (index.size,)), 0), c.output.shape)
-    return gather_along(c, x, axis(dim, x.rank), index)
+    return gather_along(c, x, normalize_dim(dim, x.rank), index)
 
 
 def along_last(c: Context, x: Value, index: Value) -> Value:
@@ -158,7 +158,7 @@ def nonzero_static(c: Context, x: Value, *, size: int, fill_value: int = -1) -> 
         [c.reshape(b.iota(x.shape, d, INT64), (x.size, 1)) for d in range(x.rank)], 1
     )
     rank = b.subtract(scan(c, c.cast(hit, INT64), 0, 0, b.add), c.full(hit.shape, 1, INT64))
-    # What is scattered beyond the end is dropped.
+    # `scatter` drops updates whose position is beyond the end.
     place = b.select(hit, rank, c.full(hit.shape, size, INT64))
     (out,) = b.scatter(
         [filled],

@@ -2,9 +2,9 @@
 
 Segments are given by lengths or by offsets, of which there is one more; leading dimensions of
 these are batch dimensions. ATen semantics kept: an empty segment gives `initial`, or NaN as a mean,
-0 as a sum, 1 as a product and an infinity as an extreme; what is in no segment does not count; NaN
+0 as a sum, 1 as a product and an infinity as an extreme; elements in no segment are ignored; NaN
 is the largest and the smallest value; a positive gradient of an extreme is divided by the elements
-that are equal to it, a negative one goes to each of them whole.
+that are equal to it, a negative one is given to each of them undivided.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Segments:
     """Which segment each element is in.
 
     Attributes:
-        of: in the shape of the data, the segment; outside of the range for what is in none.
+        of: in the shape of the data, the segment; out of range for elements in none.
         lengths: (*batch, segments).
         axis: the dimension that is divided.
     """
@@ -68,7 +68,7 @@ class _Segments:
         return scatter_along(self._c, base, self.axis, self.of, values, combine)
 
     def spread(self, x: Value) -> Value:
-        """To each element what its segment has; anything for what is in none."""
+        """The value of its segment for each element; undefined for elements in none."""
         c, b = self._c, self._c.b
         low, high = (c.full(self.of.shape, n, INT64) for n in (0, self._count - 1))
         return gather_along(c, x, self.axis, b.clamp(low, self.of, high))
@@ -132,7 +132,7 @@ def segment_reduce_backward(
     axis: int = 0,
     initial: Scalar | None = None,
 ) -> Value:
-    """The gradient of the data; 0 for what is in no segment."""
+    """The gradient of the data; 0 for elements in no segment."""
     b = c.b
     segments = _Segments(c, data, lengths, offsets)
     _check(axis % data.rank, segments, reduce)
@@ -148,8 +148,8 @@ def segment_reduce_backward(
         hit = b.or_(b.compare(value, best, "EQ"), b.compare(value, value, "NE"))
         count = segments.collect(b.select(hit, one, zero), 0, b.add)
         shared = b.compare(incoming, zero, "GT")
-        share = b.divide(incoming, b.select(shared, segments.spread(count), one))
-        result = b.select(hit, share, zero)
+        contribution = b.divide(incoming, b.select(shared, segments.spread(count), one))
+        result = b.select(hit, contribution, zero)
     elif reduce == "prod":
         result = b.multiply(incoming, _product_of_others(c, segments, value, initial))
     else:

@@ -20,10 +20,10 @@ from pjrt_bridge.torch_interop.lowering.context import (
     Context,
     Operand,
     Scalar,
-    axis,
     compute_type,
     highest,
     lowest,
+    normalize_dim,
 )
 from pjrt_bridge.torch_interop.lowering.indexing.reading import Places, from_front
 from pjrt_bridge.torch_interop.lowering.math.elementwise import divide_down
@@ -108,14 +108,14 @@ def scatter(c: Context, x: Value, dim: int, index: Value, src: Operand) -> Value
 def scatter_with(
     c: Context, x: Value, dim: int, index: Value, src: Operand, *, reduce: str
 ) -> Value:
-    """The same, combined with what is there: "add" or "multiply"."""
+    """The same, combined with the elements of `x`: "add" or "multiply"."""
     combine = c.b.add if reduce == "add" else c.b.multiply
     return c.result(scatter_along(c, c.widen(x), dim, index, src, combine))
 
 
 @lowering("aten.scatter_add.default")
 def scatter_add(c: Context, x: Value, dim: int, index: Value, src: Value) -> Value:
-    """The same, added to what is there."""
+    """The same, added to the elements of `x`."""
     return c.result(scatter_along(c, c.widen(x), dim, index, src, c.b.add))
 
 
@@ -129,7 +129,7 @@ def scatter_along(
     if x.rank == 0 or index.rank == 0:
         x, index = c.reshape(x, (x.size,)), c.reshape(index, (index.size,))
         src = c.reshape(src, (src.size,)) if isinstance(src, Value) else src
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     others = [d for d in range(x.rank) if d != at]
     covered, update = x, src
     for d in range(x.rank):
@@ -165,7 +165,7 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> Value:
-    """Combined by sum, prod, mean, amax or amin; without `x` itself where something arrives."""
+    """Combined by sum, prod, mean, amax or amin; without `x` itself where there is an update."""
     b = c.b
     base = c.widen(x)
     starts: dict[str, tuple[Scalar, Combine]] = {
@@ -202,7 +202,9 @@ def index_reduce(
     include_self: bool = True,
 ) -> Value:
     """The same with whole slices of `source`."""
-    each = index if source.rank == 0 else c.along(index, source.shape, axis(dim, source.rank))
+    each = (
+        index if source.rank == 0 else c.along(index, source.shape, normalize_dim(dim, source.rank))
+    )
     return scatter_reduce(c, x, dim, each, source, reduce, include_self=include_self)
 
 
@@ -228,7 +230,7 @@ def _write_slices(
     c: Context, x: Value, dim: int, index: Value, update: Value, combine: Combine
 ) -> Value:
     line = x if x.rank else c.reshape(x, (1,))
-    at = axis(dim, line.rank)
+    at = normalize_dim(dim, line.rank)
     positions = c.reshape(index, (index.size, 1))
     written = _scatter(
         c,

@@ -1,7 +1,7 @@
 """The exponential of matrices.
 
-ATen semantics kept: the exponential of nothing is nothing. Half precision is left to ATen, which
-overflows on the way where a result would not.
+ATen semantics kept: the exponential of an empty matrix is empty. Half precision is not lowered:
+ATen's intermediate values overflow there although the result would be finite.
 
 The Taylor polynomial of `a / 2^s`, whose norm is at most 1, is squared s times. Each matrix of a
 batch has its own s. Degree 12 (float32) or 20 (float64) leaves less than the rounding; products are
@@ -38,7 +38,7 @@ def matrix_exp(c: Context, a: Value) -> Value:
     result = _taylor(c, la.scaled(c, matrices, c.reshape(factor, (factor.size, 1, 1))))
 
     def squared(i: Value, x: Value) -> tuple[Value, ...]:
-        more = la.against(c, halvings, "GT", i)
+        more = la.compare_to(c, halvings, "GT", i)
         return (la.where(c, c.reshape(more, (x.shape[0], 1, 1)), la.product(c, x, x), x),)
 
     (result,) = la.repeat(c, b.reduce_max(halvings, (0,)), (result,), squared)

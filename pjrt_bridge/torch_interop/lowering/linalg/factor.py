@@ -35,7 +35,7 @@ def cholesky(c: Context, a: Value) -> tuple[Value, Value]:
     whole = count * width
     a = la.padded(c, la.triangle(c, a, upper=False), whole, whole)
     if whole > size:
-        beyond = la.against(c, la.numbered(c, a.shape, 1), "GE", size)
+        beyond = la.compare_to(c, la.iota(c, a.shape, 1), "GE", size)
         on_diagonal = la.diagonal_relation(c, a.shape, "EQ")
         a = la.where(c, c.b.not_(c.b.and_(beyond, on_diagonal)), a, 1)
 
@@ -49,10 +49,8 @@ def cholesky(c: Context, a: Value) -> tuple[Value, Value]:
 
     factor, info = la.panels(c, count, (c.full(a.shape, 0, a.dtype), info), eliminate)
     failed = c.b.broadcast_in_dim(info, a.shape, (0,))
-    reached = c.b.compare(
-        c.b.add(la.numbered(c, a.shape, 2), c.full(a.shape, 1, INT32)), failed, "LT"
-    )
-    whole_one = la.against(c, failed, "EQ", 0)
+    reached = c.b.compare(c.b.add(la.iota(c, a.shape, 2), c.full(a.shape, 1, INT32)), failed, "LT")
+    whole_one = la.compare_to(c, failed, "EQ", 0)
     factor = c.b.select(c.b.or_(reached, whole_one), factor, a)
     return la.cropped(c, factor, size, size), info
 
@@ -70,13 +68,13 @@ def _cholesky_panel(c: Context, panel: Value, start: Value, info: Value) -> tupl
         corner = b.real(la.window(c, value, at, None, 1, 1))
         positive = b.compare(corner, c.full(corner.shape, 0, corner.dtype), "GT")
         root = b.sqrt(corner)
-        below = la.numbered(c, value.shape, 1)
+        below = la.iota(c, value.shape, 1)
         scaled = b.divide(value, c.broadcast(la.as_type(c, root, value.dtype), value.shape))
-        scaled = la.where(c, la.against(c, below, "GT", at), scaled, 0)
-        on = la.against(c, below, "EQ", at)
+        scaled = la.where(c, la.compare_to(c, below, "GT", at), scaled, 0)
+        on = la.compare_to(c, below, "EQ", at)
         scaled = la.where(c, b.not_(on), scaled, la.as_type(c, root, value.dtype))
         minor = b.add(at, la.integer(c, 1))
-        fails = b.and_(b.not_(c.reshape(positive, (batch,))), la.against(c, info, "EQ", 0))
+        fails = b.and_(b.not_(c.reshape(positive, (batch,))), la.compare_to(c, info, "EQ", 0))
         info = b.select(fails, c.broadcast(minor, (batch,)), info)
         return la.put(c, done, scaled, None, i), info
 
@@ -121,14 +119,14 @@ def factor(c: Context, a: Value) -> LU:
     """LU with partial pivoting of (batch, rows, columns)."""
     batch, rows, columns = a.shape
     size = min(rows, columns)
-    order = la.numbered(c, (batch, rows), 1)
+    order = la.iota(c, (batch, rows), 1)
     info = c.full((batch,), 0, INT32)
     if 0 in a.shape:
         return LU(a, c.full((batch, size), 0, INT32), order, info)
     count, width = la.panel_count(size)
     high, wide = max(rows, count * width), max(columns, count * width)
     a = la.padded(c, a, high, wide)
-    order = la.numbered(c, (batch, high, 1), 1)
+    order = la.iota(c, (batch, high, 1), 1)
     pivots = c.full((batch, count * width, 1), 0, INT32)
 
     def eliminate(start: Value, *state: Value) -> tuple[Value, ...]:
@@ -146,12 +144,12 @@ def factor(c: Context, a: Value) -> LU:
 def _eliminate(
     c: Context, start: Value, state: tuple[Value, ...], width: int, size: int
 ) -> tuple[Value, ...]:
-    """One panel of columns, and what it changes right of it."""
+    """Eliminate one panel of columns, and update the columns right of it."""
     b = c.b
     a, order, pivots, info = state
     batch, high, wide = a.shape
     panel = la.window(c, a, None, start, high, width)
-    local = la.numbered(c, order.shape, 1)
+    local = la.iota(c, order.shape, 1)
     steps = b.minimum(la.integer(c, width), b.subtract(la.integer(c, size), start))
 
     def column(i: Value, *inner: Value) -> tuple[Value, ...]:
@@ -175,12 +173,12 @@ def _eliminate_column(
     size = b.abs(b.real(value))
     if value.dtype.is_complex:
         size = b.add(size, b.abs(b.imag(value)))
-    # BLAS goes on from the first with what is larger: a NaN wins in the first place only.
-    counter = la.numbered(c, size.shape, 1)
-    first = la.against(c, counter, "EQ", at)
+    # BLAS takes a later candidate only where it is larger: a NaN is chosen only as the first.
+    counter = la.iota(c, size.shape, 1)
+    first = la.compare_to(c, counter, "EQ", at)
     unknown = b.compare(size, size, "NE")
     size = la.where(c, b.not_(b.and_(unknown, first)), size, math.inf)
-    candidate = b.and_(la.against(c, counter, "GE", at), b.compare(size, size, "EQ"))
+    candidate = b.and_(la.compare_to(c, counter, "GE", at), b.compare(size, size, "EQ"))
     size = la.where(c, candidate, size, -1)
     largest = b.broadcast_in_dim(b.reduce_max(size, (1, 2)), size.shape, (0,))
     found = b.compare(size, largest, "EQ")
@@ -192,16 +190,16 @@ def _eliminate_column(
     value = la.column_of(c, panel, i)
     divisor = la.window(c, row, None, i, 1, 1)
     zero = b.compare(divisor, c.full(divisor.shape, 0, divisor.dtype), "EQ")
-    fails = b.and_(c.reshape(zero, (batch,)), la.against(c, info, "EQ", 0))
+    fails = b.and_(c.reshape(zero, (batch,)), la.compare_to(c, info, "EQ", 0))
     info = b.select(fails, c.broadcast(b.add(at, la.integer(c, 1)), (batch,)), info)
     divisor = la.where(c, b.not_(zero), divisor, 1)
     value = b.divide(value, c.broadcast(divisor, value.shape))
-    below = la.against(c, la.numbered(c, panel.shape, 1), "GT", at)
-    column = la.numbered(c, panel.shape, 2)
+    below = la.compare_to(c, la.iota(c, panel.shape, 1), "GT", at)
+    column = la.iota(c, panel.shape, 2)
     left = c.broadcast(value, panel.shape)
     reduced = b.subtract(panel, b.multiply(left, c.broadcast(row, panel.shape)))
-    here = b.and_(below, la.against(c, column, "EQ", i))
-    right = b.and_(below, la.against(c, column, "GT", i))
+    here = b.and_(below, la.compare_to(c, column, "EQ", i))
+    right = b.and_(below, la.compare_to(c, column, "GT", i))
     panel = b.select(here, left, b.select(right, reduced, panel))
     return panel, order, pivots, info
 
@@ -213,12 +211,12 @@ def _update(c: Context, start: Value, a: Value, panel: Value) -> Value:
     corner = la.window(c, panel, start, None, width, width)
     rows = la.window(c, a, start, None, width, wide)
     solved = la.solve_triangle(c, corner, rows, upper=False, unit=True)
-    right = la.against(c, la.numbered(c, rows.shape, 2), "GE", stop)
+    right = la.compare_to(c, la.iota(c, rows.shape, 2), "GE", stop)
     a = la.put(c, a, c.b.select(right, solved, rows), start, None)
     reduced = c.b.subtract(a, la.product(c, panel, solved))
     inside = c.b.and_(
-        la.against(c, la.numbered(c, a.shape, 1), "GE", stop),
-        la.against(c, la.numbered(c, a.shape, 2), "GE", stop),
+        la.compare_to(c, la.iota(c, a.shape, 1), "GE", stop),
+        la.compare_to(c, la.iota(c, a.shape, 2), "GE", stop),
     )
     return c.b.select(inside, reduced, a)
 
@@ -226,7 +224,7 @@ def _update(c: Context, start: Value, a: Value, panel: Value) -> Value:
 def order_of_pivots(c: Context, pivots: Value, rows: int) -> Value:
     """The order that exchanging row i and row `pivots[:, i] - 1`, i = 0, 1, ..., gives."""
     batch, count = pivots.shape
-    order = la.numbered(c, (batch, rows, 1), 1)
+    order = la.iota(c, (batch, rows, 1), 1)
     if 0 in (batch, rows, count):
         return c.reshape(order, (batch, rows))
     wide = c.reshape(c.cast(pivots, INT32), (batch, count, 1))
@@ -244,7 +242,7 @@ def permutation(c: Context, order: Value, like: Value) -> Value:
     """The matrices P with `P @ lower @ upper == a`, in the element type of `like`."""
     batch, rows = order.shape
     shape = (batch, rows, rows)
-    hit = c.b.compare(la.numbered(c, shape, 1), c.b.broadcast_in_dim(order, shape, (0, 2)), "EQ")
+    hit = c.b.compare(la.iota(c, shape, 1), c.b.broadcast_in_dim(order, shape, (0, 2)), "EQ")
     return la.where(c, hit, c.full(shape, 1, like.dtype), 0)
 
 
@@ -289,7 +287,7 @@ def lu_unpack(
     unpack_data: bool = True,
     unpack_pivots: bool = True,
 ) -> Outputs:
-    """Permutation, lower and upper factor; empty where they are not asked for."""
+    """Permutation, lower and upper factor; empty where they are not requested."""
     matrices = la.batched(c, factors)
     batch, rows, _ = matrices.shape
     found: list[Value] = [c.zeros(i) for i in range(3)]

@@ -2,14 +2,14 @@
 
 One-sided Jacobi (Hestenes, 1958): rows are turned in pairs, all of a round at once, until they are
 orthogonal to each other. A sweep of n rounds meets every pair once: neighbours are turned and
-exchanged, so that each row travels past all others (Stewart, "A Jacobi-like algorithm for computing
+exchanged, so that each row meets all others (Stewart, "A Jacobi-like algorithm for computing
 the Schur decomposition of a nonhermitian matrix", 1985). 6 to 10 sweeps reach the precision of the
 element type; the bound is 30. The eigenvectors of a Hermitian matrix are the left singular vectors
 of the Cholesky factor of the matrix plus a multiple of 1 that makes it positive definite.
 
-Cost: n rows take about 8 n rounds, each of which reads the matrix twice and writes it once: good
-for tens and hundreds of rows, and for many matrices at once. LAPACK's ways by bidiagonal and
-tridiagonal matrices take fewer operations, but one after the other. Accuracy: residuals and
+Cost: n rows take about 8 n rounds, each of which reads the matrix twice and writes it once: suited
+to tens and hundreds of rows, and to many matrices at once. LAPACK's reductions to bidiagonal and
+tridiagonal matrices take fewer operations, but sequential ones. Accuracy: residuals and
 orthogonality of a few eps times the norm, as LAPACK's. A matrix that holds infinities or NaN gives
 NaN.
 """
@@ -63,7 +63,7 @@ def _orthogonal(c: Context, rows: Value, measured: int) -> Value:
 
     def unfinished(state: la.State) -> Value:
         more = b.compare(state[1], c.full((), tolerance, real), "GT")
-        return b.and_(more, la.against(c, state[0], "LT", _SWEEPS))
+        return b.and_(more, la.compare_to(c, state[0], "LT", _SWEEPS))
 
     def rounds(_: Value, worst: Value, rows: Value) -> tuple[Value, ...]:
         rows, cosine = _turned(c, rows, measured)
@@ -76,7 +76,7 @@ def _orthogonal(c: Context, rows: Value, measured: int) -> Value:
 
     def sweep(state: la.State) -> tuple[Value, ...]:
         worst, rows = la.repeat(c, wide // 2, (c.full((), 0, real), state[2]), rounds)
-        # All have passed all others: the order is the reverse.
+        # After a full sweep the rows are in reverse order.
         return b.add(state[0], la.integer(c, 1)), worst, b.reverse(rows, (1,))
 
     inits = (la.integer(c, 0), c.full((), 1, real), rows)
@@ -92,7 +92,7 @@ def _turned(c: Context, rows: Value, measured: int) -> tuple[Value, Value]:
     first, second = part(c, seen, 2, 0, 1), part(c, seen, 2, 1, 2)
     before, after = (b.reduce_sum(la.magnitude_squared(c, v), (3,)) for v in (first, second))
     shared = b.reduce_sum(b.multiply(conjugate(c, first), second), (3,))
-    # Rows that are lost in the rounding of all others need no angle.
+    # Rows that are smaller than the rounding errors of the others are not rotated.
     negligible = c.full(before.shape, la.epsilon(rows.dtype) ** 4, before.dtype)
     known = b.compare(b.minimum(before, after), negligible, "GT")
     lengths = b.multiply(b.sqrt(before), b.sqrt(after))
@@ -127,7 +127,7 @@ def _angles(
     return la.as_type(c, cosine, shared.dtype), sine
 
 
-# -- parts of both ------------------------------------------------------------------------------
+# -- common parts ------------------------------------------------------------------------------
 
 
 def _unit(c: Context, a: Value) -> tuple[Value, Value]:
@@ -151,7 +151,7 @@ def _lengths(c: Context, rows: Value) -> Value:
 def _ordered(c: Context, keys: Value) -> tuple[Value, Value]:
     """Ascending keys (batch, n), and where they were."""
     ascending, order = c.b.sort(
-        [keys, la.numbered(c, keys.shape, 1)],
+        [keys, la.iota(c, keys.shape, 1)],
         1,
         lambda left, right: c.b.compare(left[0], right[0], "LT"),
         stable=True,
@@ -174,7 +174,7 @@ def hermitian(c: Context, a: Value) -> Spectrum:
     factor, _ = cholesky(c, b.add(a, shift))
     rows = _orthogonal(c, la.transposed(c, factor), size)
     rows = la.divided(c, rows, c.reshape(_lengths(c, rows), (batch, size, 1)))
-    # Rayleigh's quotients, which the shift has not rounded.
+    # Rayleigh quotients: they lack the rounding errors of the shift.
     images = la.product(c, rows, la.transposed(c, a))
     quotients = b.reduce_sum(b.multiply(conjugate(c, rows), images), (2,))
     values, order = _ordered(c, b.real(quotients))
@@ -185,7 +185,7 @@ def hermitian(c: Context, a: Value) -> Spectrum:
 def _norm_bound(c: Context, a: Value) -> Value:
     """More than the largest magnitude of an eigenvalue, at most about twice; (batch,).
 
-    The norm of the fourth power, for which all eigenvalues count, is not far above it.
+    The norm of the fourth power is used, to which all eigenvalues contribute.
     """
     b = c.b
     square = la.product(c, a, a)
@@ -233,7 +233,7 @@ def singular(c: Context, a: Value, *, vectors: bool, full: bool = False) -> Sing
             count = rows if full else columns
             left = la.padded(c, left, rows, count)
             if full:
-                beyond = la.against(c, la.numbered(c, left.shape, 2), "GE", columns)
+                beyond = la.compare_to(c, la.iota(c, left.shape, 2), "GE", columns)
                 left = c.b.select(beyond, la.identity(c, left.shape, a.dtype), left)
             left = householder.apply(c, compact, factors, left, adjoint=False)
     return Singular(left, c.b.multiply(values, c.broadcast(scale, values.shape)), right)
@@ -247,16 +247,16 @@ def _square(c: Context, a: Value, vectors: bool) -> tuple[Value | None, Value, V
     if not vectors:
         lengths = _lengths(c, _orthogonal(c, rows, size))
         return None, b.negate(_ordered(c, b.negate(lengths))[0]), None
-    # What turns the columns of `a` turns those of 1 to the right vectors.
+    # The rotations of the columns of `a`, applied to the identity, give the right vectors.
     both = b.concatenate([rows, la.identity(c, a.shape, a.dtype)], 2)
     both = _orthogonal(c, both, size)
     rows, right = part(c, both, 2, 0, size), part(c, both, 2, size, 2 * size)
-    # Roundings add up along the way, for both parts alike.
+    # Both parts accumulate the same rounding errors.
     grown = _lengths(c, right)
     right = la.divided(c, right, c.reshape(grown, (batch, size, 1)))
     falling, order = _ordered(c, b.negate(b.divide(_lengths(c, rows), grown)))
     columns = la.transposed(c, la.take_rows(c, rows, order))
-    # They are orthogonal but may be 0; reflectors make a basis of them in any case.
+    # They are orthogonal but may be 0; the Q of a QR factorization completes them to a basis.
     compact, factors = householder.factor(c, columns)
     corner = b.real(la.diagonal(c, compact))
     negative = b.compare(corner, c.full(corner.shape, 0, corner.dtype), "LT")

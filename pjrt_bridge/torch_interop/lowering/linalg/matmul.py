@@ -21,7 +21,7 @@ def product(c: Context, x: Value, y: Value, dtype: DType | None = None) -> Value
     wide = compute_type(x.dtype)
     if x.shape[-1] == 0:
         return c.full((*x.shape[:-1], y.shape[-1]), 0, dtype or wide)
-    return c.kernels.product(c.b, x, y, wide=wide, dtype=dtype or wide)
+    return c.kernels.product(c.b, x, y, accumulator=wide, dtype=dtype or wide)
 
 
 @lowering("aten.mm.default", "aten.bmm.default")

@@ -47,7 +47,7 @@ def batched(c: Context, x: Value) -> Value:
 
 
 def refuse_check(check_errors: bool) -> None:
-    """An exception that depends on data is the host's to raise."""
+    """Refuse `check_errors`: only the host can raise an exception that depends on data."""
     if check_errors:
         raise NotLowerable("check_errors=True raises an exception that depends on data")
 
@@ -102,7 +102,7 @@ def window(c: Context, x: Value, row: Value | None, column: Value | None, *sizes
 
 
 def put(c: Context, x: Value, new: Value, row: Value | None, column: Value | None) -> Value:
-    """`x` with `new` laid over it from there on."""
+    """`x` with `new` written over it from that position on."""
     zero = integer(c, 0)
     return c.b.dynamic_update_slice(x, new, [zero, row or zero, column or zero])
 
@@ -125,13 +125,13 @@ def cropped(c: Context, x: Value, rows: int, columns: int) -> Value:
     return part(c, part(c, x, 1, 0, rows), 2, 0, columns)
 
 
-def numbered(c: Context, shape: Sequence[int], dim: int, first: Value | None = None) -> Value:
+def iota(c: Context, shape: Sequence[int], dim: int, first: Value | None = None) -> Value:
     """int32 numbers that count from `first` (or 0) along a dimension."""
     counter = c.b.iota(tuple(shape), dim, INT32)
     return counter if first is None else c.b.add(counter, c.broadcast(first, shape))
 
 
-def against(c: Context, x: Value, relation: Direction, bound: Value | int) -> Value:
+def compare_to(c: Context, x: Value, relation: Direction, bound: Value | int) -> Value:
     """Comparison of int32 numbers with one number."""
     other = integer(c, bound) if isinstance(bound, int) else bound
     return c.b.compare(x, c.broadcast(other, x.shape), relation)
@@ -139,7 +139,7 @@ def against(c: Context, x: Value, relation: Direction, bound: Value | int) -> Va
 
 def diagonal_relation(c: Context, shape: Sequence[int], relation: Direction) -> Value:
     """Where row and column number are related: GE is the lower triangle, EQ the diagonal."""
-    return c.b.compare(numbered(c, shape, 1), numbered(c, shape, 2), relation)
+    return c.b.compare(iota(c, shape, 1), iota(c, shape, 2), relation)
 
 
 def where(c: Context, condition: Value, x: Value, other: Value | Scalar) -> Value:
@@ -183,7 +183,7 @@ def adjoint(c: Context, x: Value) -> Value:
 
 
 def product(c: Context, x: Value, y: Value) -> Value:
-    """Matrix product; nothing summed is 0."""
+    """Matrix product; 0 where the summed dimension is empty."""
     if 0 in (*x.shape, *y.shape):
         return c.full((x.shape[0], x.shape[1], y.shape[2]), 0, x.dtype)
     return c.b.dot_general(
@@ -242,7 +242,7 @@ def solve_triangle(
 def first_true(c: Context, found: Value, dim: int) -> Value:
     """The first position along a dimension, which is dropped; its size where there is none."""
     beyond = c.full(found.shape, found.shape[dim], INT32)
-    return c.b.reduce_min(c.b.select(found, numbered(c, found.shape, dim), beyond), (dim,))
+    return c.b.reduce_min(c.b.select(found, iota(c, found.shape, dim), beyond), (dim,))
 
 
 def take_rows(c: Context, x: Value, order: Value) -> Value:
@@ -264,8 +264,8 @@ def take_rows(c: Context, x: Value, order: Value) -> Value:
 
 def exchanged(c: Context, x: Value, first: Value, second: Value) -> Value:
     """`x` (batch, rows, columns) with row `first` (0-d) and row `second` (batch,) exchanged."""
-    counter = numbered(c, x.shape, 1)
-    at_first = against(c, counter, "EQ", first)
+    counter = iota(c, x.shape, 1)
+    at_first = compare_to(c, counter, "EQ", first)
     at_second = c.b.compare(counter, c.b.broadcast_in_dim(second, x.shape, (0,)), "EQ")
 
     def row(chosen: Value) -> Value:

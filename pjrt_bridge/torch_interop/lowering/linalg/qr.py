@@ -38,7 +38,7 @@ def factor(c: Context, a: Value) -> tuple[Value, Value]:
             chosen = la.window(c, scales, start, None, width, 1)
             reduced = _reflect(c, _reflectors(c, panel, start), chosen, a, adjoint=True)
             stop = c.b.add(start, la.integer(c, width))
-            right = la.against(c, la.numbered(c, a.shape, 2), "GE", stop)
+            right = la.compare_to(c, la.iota(c, a.shape, 2), "GE", stop)
             a = c.b.select(right, reduced, a)
         return la.put(c, a, panel, None, start), scales
 
@@ -56,7 +56,7 @@ def _eliminate_column(
     b = c.b
     at = b.add(start, i)
     value = la.column_of(c, panel, i)
-    below = la.against(c, la.numbered(c, value.shape, 1), "GT", at)
+    below = la.compare_to(c, la.iota(c, value.shape, 1), "GT", at)
     tail = la.where(c, below, value, 0)
     alpha = la.window(c, value, at, None, 1, 1)
     rest = _norm(c, tail, (1, 2))
@@ -74,15 +74,15 @@ def _eliminate_column(
     tau = la.where(c, b.not_(idle), b.divide(b.subtract(wide_beta, alpha), wide_beta), 0)
     divisor = la.where(c, b.not_(idle), b.subtract(alpha, wide_beta), 1)
     vector = b.divide(tail, c.broadcast(divisor, tail.shape))
-    on = la.against(c, la.numbered(c, value.shape, 1), "EQ", at)
+    on = la.compare_to(c, la.iota(c, value.shape, 1), "EQ", at)
     reflector = la.where(c, b.not_(on), vector, 1)
     shares = la.product(c, la.adjoint(c, reflector), panel)
     change = b.multiply(
         c.broadcast(reflector, panel.shape),
         c.broadcast(la.scaled(c, shares, conjugate(c, tau)), panel.shape),
     )
-    column = la.numbered(c, panel.shape, 2)
-    reduced = la.where(c, la.against(c, column, "GT", i), b.subtract(panel, change), panel)
+    column = la.iota(c, panel.shape, 2)
+    reduced = la.where(c, la.compare_to(c, column, "GT", i), b.subtract(panel, change), panel)
     beyond = la.where(c, b.not_(below), value, vector)
     kept = la.where(c, b.not_(on), beyond, la.as_type(c, beta, alpha.dtype))
     return la.put(c, reduced, kept, None, i), la.put(c, scales, tau, at, None)
@@ -113,8 +113,8 @@ def _hypotenuse(c: Context, x: Value, y: Value) -> Value:
 
 def _reflectors(c: Context, panel: Value, start: Value) -> Value:
     """The vectors below the diagonal that begins at row `start`, with their ones and zeros."""
-    column = c.b.add(la.numbered(c, panel.shape, 2), c.broadcast(start, panel.shape))
-    row = la.numbered(c, panel.shape, 1)
+    column = c.b.add(la.iota(c, panel.shape, 2), c.broadcast(start, panel.shape))
+    row = la.iota(c, panel.shape, 1)
     below = la.where(c, c.b.compare(row, column, "GT"), panel, 0)
     return la.where(c, c.b.compare(row, column, "NE"), below, 1)
 
@@ -184,7 +184,7 @@ def geqrf(c: Context, a: Value) -> Outputs:
 
 @lowering("aten.linalg_qr.default")
 def qr(c: Context, a: Value, mode: str = "reduced") -> Outputs:
-    """Q and R: all of them (`complete`), what they share (`reduced`), or R alone (`r`)."""
+    """Q and R: `complete`, of the first `min(rows, columns)` (`reduced`), or R alone (`r`)."""
     matrices = la.batched(c, a)
     rows, columns = matrices.shape[1:]
     count = rows if mode == "complete" else min(rows, columns)

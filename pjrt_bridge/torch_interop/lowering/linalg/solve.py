@@ -3,8 +3,8 @@
 ATen semantics kept: leading dimensions broadcast; a right-hand side may be a vector; a singular
 matrix gives infinities or NaN and its `info`; determinants of nothing are 1. For a determinant ATen
 factors the transpose of a real row-major matrix, which the factors that it returns show and which
-derivatives rely on. Where in memory a matrix lies is only known of one that fills its memory
-(`Context.contiguous_inputs`), so determinants of others are not lowered.
+derivatives rely on. How a matrix lies in memory is known only where it is all of it
+(`Context.contiguous_inputs`), so other determinants are not lowered.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def inverse_order(c: Context, order: Value) -> Value:
     """The order that undoes one, both int32 (batch, rows)."""
     batch, rows = order.shape
     shape = (batch, rows, rows)
-    hit = c.b.compare(c.b.broadcast_in_dim(order, shape, (0, 2)), la.numbered(c, shape, 1), "EQ")
+    hit = c.b.compare(c.b.broadcast_in_dim(order, shape, (0, 2)), la.iota(c, shape, 1), "EQ")
     return la.first_true(c, hit, 2)
 
 
@@ -118,7 +118,7 @@ def inv_ex(c: Context, a: Value, *, check_errors: bool = False) -> Outputs:
 def _exchanges_sign(c: Context, found: LU, like: Value) -> Value:
     """-1 for an odd number of exchanges of rows, else 1; (batch,)."""
     batch, count = found.pivots.shape
-    counted = c.b.add(la.numbered(c, (batch, count), 1), c.full((batch, count), 1, INT32))
+    counted = c.b.add(la.iota(c, (batch, count), 1), c.full((batch, count), 1, INT32))
     exchanged = c.b.compare(found.pivots, counted, "NE")
     one = c.full((batch, count), 1, like.dtype)
     return c.b.reduce_prod(c.b.select(exchanged, c.b.negate(one), one), (1,))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, axis
+from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, normalize_dim
 from pjrt_bridge.torch_interop.lowering.linalg.matmul import add_product
 from pjrt_bridge.torch_interop.lowering.math.scan import Values, scan_together
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
@@ -21,7 +21,7 @@ from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 def add_batch_of_products(
     c: Context, bias: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Value:
-    """`beta * bias + alpha * (x[0] @ y[0] + x[1] @ y[1] + ...)`: one product side by side."""
+    """`beta * bias + alpha * (x[0] @ y[0] + x[1] @ y[1] + ...)`, as one larger product."""
     batch, rows, inner = x.shape
     wide = c.reshape(c.b.transpose(x, (1, 0, 2)), (rows, batch * inner))
     return add_product(
@@ -43,9 +43,13 @@ def trilinear(
 ) -> Value:
     """The sum over `sumdim` of a product of three tensors, each with new dimensions of 1."""
     rank = first.rank + len(expand1)
-    summed = {axis(d, rank) for d in sumdim}
+    summed = {normalize_dim(d, rank) for d in sumdim}
     operands = [
-        _Labelled(c, c.widen(x), [d for d in range(rank) if d not in {axis(e, rank) for e in new}])
+        _Labelled(
+            c,
+            c.widen(x),
+            [d for d in range(rank) if d not in {normalize_dim(e, rank) for e in new}],
+        )
         for x, new in ((first, expand1), (second, expand2), (third, expand3))
     ]
     left, middle, right = operands
@@ -109,8 +113,8 @@ class _Labelled:
 def logcumsumexp(c: Context, x: Value, dim: int) -> Value:
     """The logarithm of the running sum of exponentials along `dim`.
 
-    It runs as two numbers, the largest so far and the logarithm of the sum of what others are of
-    it, that are added at the end: one rounding, as of ATen's sums in float64.
+    Carries two numbers, the largest element so far and the logarithm of the sum of exponentials of
+    the differences from it, which are added at the end: one rounding, as of ATen's sums in float64.
     """
     if x.dtype.is_complex:
         raise NotLowerable("logcumsumexp of complex numbers")
@@ -119,9 +123,11 @@ def logcumsumexp(c: Context, x: Value, dim: int) -> Value:
     if x.rank == 0 or x.size == 0:
         return c.result(wide)
     both: Values = (wide, c.full(wide.shape, 0, wide.dtype))
-    # Before the first is nothing: a logarithm of -inf.
+    # Before the first element the logarithm of the sum is -inf.
     nothing = (-math.inf, -math.inf)
-    both = scan_together(c, both, axis(dim, x.rank), nothing, lambda *pair: _joined(c, *pair))
+    both = scan_together(
+        c, both, normalize_dim(dim, x.rank), nothing, lambda *pair: _joined(c, *pair)
+    )
     return c.result(b.add(*both))
 
 

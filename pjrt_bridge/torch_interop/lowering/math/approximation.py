@@ -1,4 +1,4 @@
-"""What approximations of mathematical functions are written with: series, constants, NaN and poles.
+"""Building blocks of approximations of mathematical functions: series, constants, NaN and poles.
 
 Everything works on floats of one type, elementwise, and in that type. Coefficients are double
 precision; the highest power comes first, as the tables in the literature have them.

@@ -1,4 +1,4 @@
-"""Complex numbers by size and direction.
+"""Complex numbers by magnitude and angle.
 
 ATen semantics kept: the angle of a real number is 0 or pi, 0 for -0.0, NaN for NaN.
 """
@@ -14,7 +14,7 @@ from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 @lowering("aten.polar.default")
 def polar(c: Context, size: Value, angle: Value) -> Value:
-    """The complex number of this size and direction."""
+    """The complex number of this magnitude and angle."""
     b = c.b
     radius, turn = (c.broadcast(v, c.output.shape) for v in (size, angle))
     return b.complex_(b.multiply(radius, b.cos(turn)), b.multiply(radius, b.sin(turn)))
@@ -22,7 +22,7 @@ def polar(c: Context, size: Value, angle: Value) -> Value:
 
 @lowering("aten.angle.default")
 def angle(c: Context, x: Value) -> Value:
-    """The direction, between -pi and pi."""
+    """The angle, between -pi and pi."""
     b = c.b
     if x.dtype.is_complex:
         return b.atan2(b.imag(x), b.real(x))

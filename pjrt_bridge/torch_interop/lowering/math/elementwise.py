@@ -34,7 +34,7 @@ def _scaled(emit: Unary, factor: float) -> Unary:
 
 
 def reciprocal(b: Builder, x: Value) -> Value:
-    """One divided by it."""
+    """`1 / x`."""
     return b.divide(b.full(x.shape, 1, x.dtype), x)
 
 
@@ -275,14 +275,14 @@ def minimum(c: Context, x: Value, other: Value) -> Value:
 
 @lowering("aten.fmax.default")
 def fmax(c: Context, x: Value, other: Value) -> Value:
-    """The larger value; a NaN loses against a number."""
+    """The larger value; the other one where one is NaN."""
     left, right = c.arithmetic(x, other)
     return c.result(_number_first(c.b, left, right, c.b.maximum(left, right)))
 
 
 @lowering("aten.fmin.default")
 def fmin(c: Context, x: Value, other: Value) -> Value:
-    """The smaller value; a NaN loses against a number."""
+    """The smaller value; the other one where one is NaN."""
     left, right = c.arithmetic(x, other)
     return c.result(_number_first(c.b, left, right, c.b.minimum(left, right)))
 
@@ -296,7 +296,7 @@ def _number_first(b: Builder, x: Value, y: Value, best: Value) -> Value:
 
 @lowering("aten.clamp.default", "aten.clamp.Tensor")
 def clamp(c: Context, x: Value, min: Operand | None = None, max: Operand | None = None) -> Value:
-    """`minimum(maximum(x, min), max)`: `max` wins over `min`; a NaN anywhere gives NaN."""
+    """`minimum(maximum(x, min), max)`: `max` takes precedence over `min`; any NaN gives NaN."""
     (value,) = c.arithmetic(x)
     if min is not None:
         value = c.b.maximum(value, *c.arithmetic(min))

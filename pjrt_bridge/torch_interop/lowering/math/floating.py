@@ -1,9 +1,9 @@
-"""What floats are made of: exponent, mantissa and neighbours.
+"""Parts of floats and their neighbours: exponent, mantissa, the next float.
 
 ATen semantics kept: `frexp` gives a magnitude in [0.5, 1) and leaves 0, infinities and NaN as they
 are, with the exponent 0; `nextafter` gives NaN for NaN, its second argument for equal ones, and
 -0.0 after the smallest negative number. They work on bits, `nextafter` also on denormal numbers;
-what `frexp` and `ldexp` do with those depends on the device, which may take them for 0.
+`frexp` and `ldexp` of these depend on the device, which may flush them to 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Operand
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 _MANTISSA = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
-"""Bits behind the leading one."""
+"""Bits of the significand behind the implicit leading one."""
 
 
 def _bits(dtype: DType) -> DType:
@@ -29,7 +29,7 @@ def _bias(dtype: DType) -> int:
 
 @lowering("aten.nextafter.default")
 def nextafter(c: Context, x: Value, other: Value) -> Value:
-    """The number next to `x` on the way to `other`."""
+    """The number next to `x` in the direction of `other`."""
     b = c.b
     out = c.output
     start, goal = (c.operand(v, out.dtype, out.shape) for v in (x, other))
@@ -72,7 +72,7 @@ def frexp(c: Context, x: Value) -> tuple[Value | None, ...]:
     unnormal = b.compare(field, number(0), "EQ")
     shift = b.subtract(b.count_leading_zeros(fraction), number(x.dtype.bits - 1 - width))
     shift = b.select(unnormal, shift, number(0))
-    # The bit that a shifted fraction leads with is not stored.
+    # The leading bit of the normalized fraction is implicit.
     fraction = b.and_(b.shift_left(fraction, shift), number((1 << width) - 1))
     exponent = b.subtract(b.maximum(field, number(1)), b.add(shift, number(bias - 1)))
     sign = b.and_(bits, number(-(1 << (x.dtype.bits - 1))))

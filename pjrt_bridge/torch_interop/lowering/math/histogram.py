@@ -1,7 +1,7 @@
 """Histograms in one and more dimensions over given or equal bins.
 
-ATen semantics kept: a bin holds its lower edge, the last one its upper edge as well; what is
-outside or NaN counts nowhere; without a range equal bins reach from the smallest to the largest
+ATen semantics kept: a bin holds its lower edge, the last one its upper edge as well; values
+outside and NaN are not counted; without a range equal bins reach from the smallest to the largest
 value, 0.5 further both ways if that is one value, and from 0 to 1 if there is none; a density
 divides by the sum of all counts and by the size of each bin. Everything is in the type of the data.
 """
@@ -150,10 +150,10 @@ def _counts(
     shape = c.output.shape
     total = c.full((math.prod(shape), 1), 0, kind)
     if weight is None:
-        share = c.full((number, 1), 1, kind)
+        increments = c.full((number, 1), 1, kind)
     else:
-        share = c.reshape(c.cast(weight, kind), (number, 1))
-    hist = c.reshape(into_rows(c, total, box, share, b.add) if number else total, shape)
+        increments = c.reshape(c.cast(weight, kind), (number, 1))
+    hist = c.reshape(into_rows(c, total, box, increments, b.add) if number else total, shape)
     if not density:
         return hist
     everything = b.reduce_sum(hist, tuple(range(hist.rank)))

@@ -36,7 +36,7 @@ def _size(b: Builder, x: Value) -> Value:
 
 
 def _divisor(b: Builder, x: Value, y: Value) -> Value:
-    """Euclid's algorithm, until no element has a remainder: at most about 90 turns."""
+    """Euclid's algorithm, until no element has a remainder: at most about 90 iterations."""
     zero, one = b.full(x.shape, 0, x.dtype), b.full(x.shape, 1, x.dtype)
 
     def goes_on(carried: tuple[Value, ...]) -> Value:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.builder.orders import inverse
-from pjrt_bridge.torch_interop.lowering.context import Context, axis
+from pjrt_bridge.stablehlo.builder.orders import inverse_order
+from pjrt_bridge.torch_interop.lowering.context import Context, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part
 
@@ -24,7 +24,7 @@ def complex_transform(
     c: Context, x: Value, dim: Sequence[int], normalization: int, forward: bool
 ) -> Value:
     """Complex to complex, forward or backward."""
-    dims = [axis(d, x.rank) for d in dim]
+    dims = [normalize_dim(d, x.rank) for d in dim]
     sizes = [x.shape[d] for d in dims]
     for d in dims:
         x = _along(c, x, d, "FFT" if forward else "IFFT", x.shape[d])
@@ -36,7 +36,7 @@ def real_transform(
     c: Context, x: Value, dim: Sequence[int], normalization: int, onesided: bool
 ) -> Value:
     """Real to complex; onesided keeps the non-redundant half of the last of the dimensions."""
-    dims = [axis(d, x.rank) for d in dim]
+    dims = [normalize_dim(d, x.rank) for d in dim]
     sizes = [x.shape[d] for d in dims]
     last = dims[-1]
     if onesided:
@@ -53,7 +53,7 @@ def inverse_to_real(
     c: Context, x: Value, dim: Sequence[int], normalization: int, last_dim_size: int
 ) -> Value:
     """The half spectrum back to real values, of the given size in the last of the dimensions."""
-    dims = [axis(d, x.rank) for d in dim]
+    dims = [normalize_dim(d, x.rank) for d in dim]
     sizes = [*(x.shape[d] for d in dims[:-1]), last_dim_size]
     for d in dims[:-1]:
         x = _along(c, x, d, "IFFT", x.shape[d])
@@ -64,7 +64,7 @@ def inverse_to_real(
 
 def _along(c: Context, x: Value, dim: int, kind: Kind, length: int) -> Value:
     order = [d for d in range(x.rank) if d != dim] + [dim]
-    return c.b.transpose(c.b.fft(c.b.transpose(x, order), kind, [length]), inverse(order))
+    return c.b.transpose(c.b.fft(c.b.transpose(x, order), kind, [length]), inverse_order(order))
 
 
 def _normalized(

@@ -1,8 +1,8 @@
-"""The order of elements, as unsigned integers, and sorted places, which are found by it.
+"""Sorting by unsigned integers that have the order of the elements.
 
-A comparison of floats that puts NaN last is a function to a compiler. An element and its place in
-one unsigned integer need one plain comparison of one array, for which compilers have sorts of
-their own, and no two of them are equal, so that every sort is stable.
+Compilers call a comparator that puts NaN last as a function for each comparison. With an element
+and its position packed into one unsigned integer a plain comparison of one array is enough, for
+which compilers have fast sorts; no two of these are equal, so that every sort is stable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _INFINITY = {32: 0x7F800000, 64: 0x7FF0000000000000}
 
 
 def fits_a_word(x: Value) -> bool:
-    """Whether the order of the elements takes 32 bits."""
+    """Whether the ranks of the elements fit into 32 bits."""
     return x.dtype.bits <= 32
 
 
@@ -39,7 +39,7 @@ def ranks(c: Context, x: Value, *, nan_first: bool = False) -> Value:
             return b.xor(b.bitcast_convert(wide, kind), sign)
         return c.cast(x, kind)
     wide = c.widen(x)
-    # By their bits: processors may take a subnormal number for 0.
+    # Compared as bits: processors may flush subnormal numbers to 0.
     bits, zero = b.bitcast_convert(wide, kind), b.full(x.shape, 0, kind)
     sign = b.full(x.shape, 1 << (kind.bits - 1), kind)
     infinity = b.full(x.shape, _INFINITY[kind.bits], kind)
@@ -50,7 +50,7 @@ def ranks(c: Context, x: Value, *, nan_first: bool = False) -> Value:
 
 
 def sorted_places(c: Context, x: Value, dim: int, *, descending: bool = False) -> Value:
-    """Where along `dim` the elements in their order are, as int32; NaN are the largest.
+    """Positions along `dim` of the elements in ascending order, as int32; NaN are the largest.
 
     `x` is not empty, and has that dimension.
     """
@@ -61,9 +61,9 @@ def sorted_places(c: Context, x: Value, dim: int, *, descending: bool = False) -
 
 
 def places_by_words(c: Context, words: tuple[Value, ...], dim: int) -> Value:
-    """Places along `dim` in the order of uint32 words, the most significant ones first.
+    """Positions along `dim` in the order of uint32 words, the most significant ones first.
 
-    Word by word from the last one on, which is right because each of these sorts is stable.
+    A radix sort: word by word from the least significant one, each sort stable.
     """
     *others, last = words
     places = _places(c, last, dim)

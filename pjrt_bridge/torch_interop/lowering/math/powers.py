@@ -14,7 +14,7 @@ from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 @lowering("aten.pow.Tensor_Scalar")
 def power_scalar(c: Context, x: Value, exponent: Scalar) -> Value:
-    """Powers with ATen's own short cuts: 0.5 is a square root, 2 a product, -1 a reciprocal."""
+    """Powers with ATen's special cases: 0.5 is a square root, 2 a product, -1 a reciprocal."""
     b = c.b
     (base,) = c.arithmetic(x)
     if exponent == 0:
@@ -25,7 +25,7 @@ def power_scalar(c: Context, x: Value, exponent: Scalar) -> Value:
     if few or (base.dtype.is_integer and exponent.real > 0):
         product = _product(b, base, abs(int(exponent.real)))
         return c.result(product if exponent.real > 0 else reciprocal(b, product))
-    # ATen rounds the exponent to the output's type, unlike other numbers.
+    # Unlike other Python numbers, ATen rounds the exponent to the output's type.
     rounded = c.cast(c.full(base.shape, exponent, c.output.dtype), base.dtype)
     return c.result(_power(b, base, rounded))
 
@@ -62,7 +62,7 @@ def _power(b: Builder, base: Value, exponent: Value) -> Value:
 
 
 def _integer_power(b: Builder, base: Value, exponent: Value) -> Value:
-    """By squaring, until no exponent has a bit left; XLA's own looks at six bits only."""
+    """By squaring, for all bits of the exponents; XLA's own power reads six bits only."""
     zero, one = b.full(base.shape, 0, base.dtype), b.full(base.shape, 1, base.dtype)
 
     def left(carried: tuple[Value, ...]) -> Value:

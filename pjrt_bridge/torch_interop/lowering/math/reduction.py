@@ -19,9 +19,9 @@ from pjrt_bridge.torch_interop.lowering.context import (
     INT32,
     Context,
     Scalar,
-    axes,
-    axis,
     highest,
+    normalize_dim,
+    normalize_dims,
 )
 from pjrt_bridge.torch_interop.lowering.indexing.reading import gather_along
 from pjrt_bridge.torch_interop.lowering.math.ordering import ranks
@@ -37,7 +37,7 @@ def sum_(
     c: Context, x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: object = None
 ) -> Value:
     """Sum; integers and bools sum in int64."""
-    return _finish(c, c.reduce("sum", _accumulated(c, x), axes(dim, x.rank)))
+    return _finish(c, c.reduce("sum", _accumulated(c, x), normalize_dims(dim, x.rank)))
 
 
 @lowering("aten.mean.default", "aten.mean.dim")
@@ -45,7 +45,7 @@ def mean(
     c: Context, x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: object = None
 ) -> Value:
     """Sum over count."""
-    return _finish(c, mean_over(c, _accumulated(c, x), axes(dim, x.rank)))
+    return _finish(c, mean_over(c, _accumulated(c, x), normalize_dims(dim, x.rank)))
 
 
 @lowering("aten.prod.default", "aten.prod.dim_int")
@@ -53,7 +53,7 @@ def prod(
     c: Context, x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: object = None
 ) -> Value:
     """Product; integers and bools multiply in int64."""
-    return _finish(c, c.reduce("prod", _accumulated(c, x), axes(dim, x.rank)))
+    return _finish(c, c.reduce("prod", _accumulated(c, x), normalize_dims(dim, x.rank)))
 
 
 def _accumulated(c: Context, x: Value) -> Value:
@@ -74,35 +74,39 @@ def mean_over(c: Context, x: Value, dims: Sequence[int]) -> Value:
 @lowering("aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
 def any_(c: Context, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """True where some element is not 0; NaN is not 0; an empty list of dimensions means none."""
-    return _finish(c, c.reduce("or", c.cast(x, BOOL), () if dim == [] else axes(dim, x.rank)))
+    return _finish(
+        c, c.reduce("or", c.cast(x, BOOL), () if dim == [] else normalize_dims(dim, x.rank))
+    )
 
 
 @lowering("aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default")
 def all_(c: Context, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """True where no element is 0; an empty list of dimensions means none."""
-    return _finish(c, c.reduce("and", c.cast(x, BOOL), () if dim == [] else axes(dim, x.rank)))
+    return _finish(
+        c, c.reduce("and", c.cast(x, BOOL), () if dim == [] else normalize_dims(dim, x.rank))
+    )
 
 
 def largest_over(c: Context, x: Value, dims: Sequence[int]) -> Value:
-    """The maximum over `dims`, which are dropped; NaN wins."""
+    """The maximum over `dims`, which are dropped; NaN if there is one."""
     return c.reduce("or", x, dims) if x.dtype.is_bool else c.reduce("max", x, dims)
 
 
 def smallest_over(c: Context, x: Value, dims: Sequence[int]) -> Value:
-    """The minimum over `dims`, which are dropped; NaN wins."""
+    """The minimum over `dims`, which are dropped; NaN if there is one."""
     return c.reduce("and", x, dims) if x.dtype.is_bool else c.reduce("min", x, dims)
 
 
 @lowering("aten.amax.default", "aten.max.default")
 def amax(c: Context, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """The largest element."""
-    return _finish(c, largest_over(c, x, axes(dim, x.rank)))
+    return _finish(c, largest_over(c, x, normalize_dims(dim, x.rank)))
 
 
 @lowering("aten.amin.default", "aten.min.default")
 def amin(c: Context, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
     """The smallest element."""
-    return _finish(c, smallest_over(c, x, axes(dim, x.rank)))
+    return _finish(c, smallest_over(c, x, normalize_dims(dim, x.rank)))
 
 
 @lowering("aten.max.dim")
@@ -121,7 +125,7 @@ Reducer = Callable[[Context, Value, Sequence[int]], Value]
 
 
 def _extreme(c: Context, x: Value, dim: int, reducer: Reducer) -> tuple[Value | None, ...]:
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     line = x if x.rank else c.reshape(x, (1,))
     place = _first_position(c, line, at, reducer)
     if not place.size:
@@ -156,7 +160,7 @@ def argmin(c: Context, x: Value, dim: int | None = None, keepdim: bool = False) 
 
 def _position(c: Context, x: Value, dim: int | None, reducer: Reducer) -> Value:
     line = c.reshape(x, (x.size,)) if dim is None or x.rank == 0 else x
-    at = 0 if dim is None else axis(dim, x.rank)
+    at = 0 if dim is None else normalize_dim(dim, x.rank)
     return _finish(c, _first_position(c, line, at, reducer))
 
 
@@ -165,7 +169,7 @@ def aminmax(
     c: Context, x: Value, *, dim: int | None = None, keepdim: bool = False
 ) -> tuple[Value | None, ...]:
     """The smallest and the largest element."""
-    dims = axes(dim, x.rank)
+    dims = normalize_dims(dim, x.rank)
     return c.promised(smallest_over(c, x, dims), largest_over(c, x, dims))
 
 
@@ -183,7 +187,9 @@ def moments(
 def _variance(c: Context, x: Value, dim: Dims, correction: Scalar | None) -> tuple[Value, Value]:
     if x.dtype.is_complex or isinstance(correction, complex):
         raise NotLowerable("variance of complex numbers")
-    return moments(c, c.widen(x), axes(dim, x.rank), 1 if correction is None else correction)
+    return moments(
+        c, c.widen(x), normalize_dims(dim, x.rank), 1 if correction is None else correction
+    )
 
 
 @lowering("aten.var.dim")
@@ -241,11 +247,11 @@ def vector_norm(
     *,
     dtype: object = None,
 ) -> Value:
-    """The p-norm of the magnitudes; order 0 counts what is not 0, +-inf are the extremes."""
+    """The p-norm of the magnitudes; order 0 counts elements that are not 0, +-inf are extremes."""
     b = c.b
     size = c.cast(x, c.output.dtype) if not x.dtype.is_complex else x
     size = c.widen(size if size.dtype.is_bool else b.abs(size))
-    dims = axes(dim, x.rank)
+    dims = normalize_dims(dim, x.rank)
     order = float(ord.real)
     if math.isinf(order):
         return _finish(c, (largest_over if order > 0 else smallest_over)(c, size, dims))
@@ -264,7 +270,7 @@ def _running(
     c: Context, x: Value, dim: int, start: Scalar, combine: Callable[[Value, Value], Value]
 ) -> Value:
     value = _accumulated(c, x)
-    return c.result(scan(c, value, axis(dim, x.rank), start, combine) if x.rank else value)
+    return c.result(scan(c, value, normalize_dim(dim, x.rank), start, combine) if x.rank else value)
 
 
 @lowering("aten.cumsum.default")
@@ -290,7 +296,7 @@ def hash_tensor(
     bits = c.b.bitcast_convert(wide, UINT64) if x.dtype.is_float else wide
     start = c.full((), 0, UINT64)
     (total,) = c.b.reduce(
-        (bits,), (start,), axes(dim, x.rank), lambda old, new: c.b.xor(old[0], new[0])
+        (bits,), (start,), normalize_dims(dim, x.rank), lambda old, new: c.b.xor(old[0], new[0])
     )
     return _finish(c, total)
 

@@ -1,6 +1,6 @@
 """Running extremes with their positions.
 
-ATen semantics kept: NaN is larger and smaller than any number and stays from where it is on; of
+ATen semantics kept: NaN is larger and smaller than any number, and stays the extreme; of
 equal values the last one's position is given, of several NaN the last's.
 """
 
@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Literal
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import INT32, Context, Scalar, axis, highest, lowest
+from pjrt_bridge.torch_interop.lowering.context import (
+    INT32,
+    Context,
+    Scalar,
+    highest,
+    lowest,
+    normalize_dim,
+)
 from pjrt_bridge.torch_interop.lowering.math.scan import Values, scan_together
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
@@ -39,6 +46,6 @@ def _running_extreme(
             better = b.or_(better, b.compare(new[0], new[0], "NE"))
         return b.select(better, new[0], old[0]), b.select(better, new[1], old[1])
 
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     pair = (x, b.iota(x.shape, at, INT32))
     return c.promised(*scan_together(c, pair, at, (start, 0), later))

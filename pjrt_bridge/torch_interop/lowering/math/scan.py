@@ -1,9 +1,10 @@
 """Running combinations along a dimension: sums so far, products so far, largest so far.
 
 In blocks: the elements of a block are combined one after the other, all blocks side by side; then
-what came before each block, a scan of the blocks' totals, joins its elements. So there are about
-five combinations for each element, whatever the length, and few passes over memory. Two levels of
-this are the algorithm of Blelloch, "Prefix Sums and Their Applications" (1990), section 1.2.
+the total of all blocks before it, by a scan of the blocks' totals, is combined with each element.
+That takes about five combinations for each element, whatever the length, and few passes over
+memory. Two levels of this are the algorithm of Blelloch, "Prefix Sums and Their Applications"
+(1990), section 1.2.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def scan_together(
 
 
 def _moved(c: Context, x: Value, identity: Value, dim: int, low: int, high: int) -> Value:
-    """`x` with so many identities before and behind it along `dim`; less than 0 takes away."""
+    """`x` padded along `dim` with identities before and behind it; negative numbers crop."""
     if low == high == 0:
         return x
     lows, highs = ([n if d == dim else 0 for d in range(x.rank)] for n in (low, high))

@@ -3,9 +3,9 @@
 ATen semantics kept: NaN is the largest value; equal values, -0.0 and 0.0 among them, keep their
 order (every sort here is stable); a 0-d tensor is a line of one. A median is the lower one of two,
 and NaN where there is one, unless NaN are left out; the most frequent value is the smallest of
-several. Open in eager is which of several equal values the position of a median or of the most
-frequent value is that of, here the last for the latter, and what NaN does to the latter, here a
-value of its own each time.
+several. Eager does not define the position of a median or of the most frequent value among equal
+values, which here is the last for the latter, nor how `mode` counts NaN, of which here each is a
+value of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
     INT32,
     Context,
     Scalar,
-    axis,
+    normalize_dim,
     result_type,
 )
 from pjrt_bridge.torch_interop.lowering.indexing.reading import along_last, gather_along
@@ -51,7 +51,7 @@ def topk(
     c: Context, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Outputs:
     """The first k of the sorted values (also where `sorted` leaves their order open)."""
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     values, positions = _sorted(c, x, dim, largest)
     return c.promised(part(c, values, at, 0, k), part(c, positions, at, 0, k))
 
@@ -59,7 +59,7 @@ def topk(
 @lowering("aten.kthvalue.default")
 def kthvalue(c: Context, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> Outputs:
     """The k-th smallest value, counted from 1, and where it is."""
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     values, positions = _sorted(c, x, dim, descending=False)
     return c.promised(part(c, values, at, k - 1, k), part(c, positions, at, k - 1, k))
 
@@ -83,7 +83,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """Where each value keeps the order: before equal ones, or behind them if `right`."""
+    """Where each value can be inserted: before equal ones, or behind them if `right`."""
     if sorter is not None:
         sorted_sequence = along_last(c, sorted_sequence, sorter)
     kind = result_type(sorted_sequence, x)
@@ -93,10 +93,10 @@ def searchsorted(
 
 
 def _bisect(c: Context, row: Value, value: Value, *, right: bool) -> Value:
-    """The place that ATen's binary search (Bucketization.cpp) finds.
+    """The position that ATen's binary search (Bucketization.cpp) finds.
 
-    A sorted row may end in NaN, which no comparison tells from what stands before a value: where
-    the search ends depends on the elements that it looks at, so the same ones are looked at here.
+    With NaN at the end of a sorted row the result depends on which elements a search compares, so
+    the same elements are compared here.
     """
     b, shape = c.b, value.shape
     length = row.shape[-1]
@@ -105,7 +105,7 @@ def _bisect(c: Context, row: Value, value: Value, *, right: bool) -> Value:
     for _ in range(length.bit_length()):
         middle = b.add(start, b.shift_right_logical(b.subtract(end, start), one))
         within = b.compare(start, end, "LT")
-        # The last element stands for the place behind it, where nothing is looked for any more.
+        # A search may have ended at `length`; what it compares then is ignored.
         place = b.minimum(middle, c.full(shape, length - 1, INT32))
         if row.rank == 1:
             element = c.reshape(along_last(c, row, c.reshape(place, (value.size,))), shape)
@@ -167,7 +167,7 @@ def _median_of_all(c: Context, x: Value, *, skip_nan: bool) -> Value:
 def _median(c: Context, x: Value, dim: int, *, skip_nan: bool) -> tuple[Value, Value]:
     """Values and positions, one along the dimension."""
     b = c.b
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     values, positions = _sorted(c, x, dim, descending=False)
     count = values.shape[at]
     middle = (count - 1) // 2
@@ -194,7 +194,7 @@ def _same(b: Builder, x: Value, number: int) -> Value:
 def mode(c: Context, x: Value, dim: int = -1, keepdim: bool = False) -> Outputs:
     """The most frequent values along one dimension and where they are."""
     b = c.b
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     values, positions = _sorted(c, x, dim, descending=False)
     count = values.shape[at]
     place = b.iota(values.shape, at, INT32)
@@ -206,7 +206,7 @@ def mode(c: Context, x: Value, dim: int = -1, keepdim: bool = False) -> Outputs:
     start = scan(c, start, at, 0, b.maximum)
     length = b.subtract(place, start)
     longest = c.spread(b.reduce_max(length, (at,)), length.shape, (at,))
-    # The first place where a run has become as long as the longest is the end of that run.
+    # The first position at which a run is as long as the longest one is the end of that run.
     far = _same(b, place, count)
     end = b.reduce_min(b.select(b.compare(length, longest, "EQ"), place, far), (at,))
     end = c.reshape(end, first.shape)
@@ -215,7 +215,7 @@ def mode(c: Context, x: Value, dim: int = -1, keepdim: bool = False) -> Outputs:
 
 def _sorted(c: Context, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
     line = x if x.rank else c.reshape(x, (1,))
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     if line.size == 0:
         return line, c.full(line.shape, 0, INT32)
     places = sorted_places(c, line, at, descending=descending)

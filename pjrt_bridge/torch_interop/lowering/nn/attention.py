@@ -1,7 +1,7 @@
 """Scaled dot-product attention as torch's CPU flash kernel defines it, forward and backward.
 
-`softmax(scale * q @ k^T + mask) @ v` over (batch, heads, length, head size). Of half precision are
-what products multiply, as in the kernel; sums, scores and the softmax are float32. The forward
+`softmax(scale * q @ k^T + mask) @ v` over (batch, heads, length, head size). As in the kernel
+the factors of products are in half precision; sums, scores and the softmax are float32. The forward
 also gives the logarithm of each row's sum of exponentials, from which the backward recomputes the
 probabilities (Dao et al., "FlashAttention", 2022). A row whose keys are all masked gives zeros and
 a logarithm of 0, as the kernel does. Causal masking aligns queries and keys at their first

@@ -78,7 +78,7 @@ def batch_norm_with_update(
     momentum: float,
     eps: float,
 ) -> Outputs:
-    """The same in training, with a reserve in which other devices keep what they like."""
+    """The same in training, and an empty reserve, in which other devices keep own data."""
     y, mean, rstd, *running = _train(c, x, weight, bias, running_mean, running_var, momentum, eps)
     return c.promised(y, mean, rstd, c.zeros(3), *running)
 
@@ -97,7 +97,7 @@ def _train(
     variance, mean = moments(c, c.widen(x), _all_but_channels(x))
     y, rstd = _batch_normalize(c, x, weight, bias, mean, variance, eps)
     count = x.size // x.shape[1]
-    # Infinite for one element, as in ATen, whose division by zero it is.
+    # Infinite for one element, as in ATen, which divides by zero there.
     unbias = count / (count - 1) if count > 1 else math.inf
     unbiased = c.b.multiply(variance, c.full(variance.shape, unbias, variance.dtype))
     new_mean = _moving_average(c, running_mean, mean, momentum)
@@ -202,7 +202,7 @@ def batch_norm_with_update_backward(
     output_mask: Sequence[bool],
     reserve: Value,
 ) -> Outputs:
-    """The same; the reserve holds nothing, and `save_var` the reciprocal deviation."""
+    """The same; the reserve is empty, and `save_var` is the reciprocal deviation."""
     return batch_norm_backward(
         c,
         grad,

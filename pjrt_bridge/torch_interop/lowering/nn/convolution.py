@@ -4,7 +4,7 @@ ATen semantics kept: tensors are (batch, channels, *spatial), weights (out, in /
 or (in, out / groups, *kernel) for a transposed convolution; a window parameter of length one
 stands for every dimension; half precision is accumulated in float32, the bias added, and the sum
 rounded once. All three directions are one StableHLO convolution whose padding after the data is
-whatever the promised size needs, so `output_padding` never enters a formula.
+whatever the promised size needs, so `output_padding` is not needed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def convolution_backward(
         through = _correlate if transposed else _adjoint
         grad_x = through(c, grad, weight, window, x.shape[2:], x.dtype)
     if output_mask[1]:
-        # The adjoint swaps the roles of the two sides, not the meaning of the weight.
+        # For the adjoint, gradient and input are exchanged; the weight keeps its layout.
         sides = (grad, x) if transposed else (x, grad)
         grad_weight = _weight_gradient(c, *sides, window, weight.shape[2:])
     if output_mask[2]:
@@ -130,7 +130,7 @@ def _correlate(
             feature_group_count=window.groups,
             dimension_numbers=_numbers(x.rank, "NC", "OI", "NC"),
         ),
-        wide=compute_type(x.dtype),
+        accumulator=compute_type(x.dtype),
         dtype=dtype,
     )
 
@@ -164,7 +164,7 @@ def _adjoint(
             feature_group_count=window.groups,
             dimension_numbers=_numbers(y.rank, "NC", "IO", "NC"),
         ),
-        wide=compute_type(y.dtype),
+        accumulator=compute_type(y.dtype),
         dtype=dtype,
     )
 
@@ -210,7 +210,7 @@ def _weight_gradient(
             batch_group_count=window.groups,
             dimension_numbers=_numbers(x.rank, "CN", "IO", "NC"),
         ),
-        wide=compute_type(x.dtype),
+        accumulator=compute_type(x.dtype),
         dtype=compute_type(x.dtype),
     )
     return c.b.transpose(swapped, (1, 0, *range(2, swapped.rank)))

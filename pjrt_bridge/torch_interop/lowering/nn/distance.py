@@ -50,7 +50,7 @@ def _norm(c: Context, differences: Value, p: float) -> Value:
 
 
 def _derivative(c: Context, differences: Value, grad: Value, distance: Value, p: float) -> Value:
-    """What each difference gets of the gradient of its distance; all of one shape."""
+    """The gradient of each difference, from that of its distance; all of one shape."""
     b = c.b
     zero = c.full(differences.shape, 0, differences.dtype)
     if p == 0:
@@ -70,12 +70,12 @@ def _derivative(c: Context, differences: Value, grad: Value, distance: Value, p:
         return b.power(x, c.full(x.shape, exponent, x.dtype))
 
     if p < 2:
-        share = b.multiply(sign, power(size, p - 1))
+        numerator = b.multiply(sign, power(size, p - 1))
         if p < 1:
             apart = b.and_(apart, b.compare(size, zero, "NE"))
     else:
-        share = b.multiply(differences, power(size, p - 2))
-    return b.select(apart, b.divide(b.multiply(share, grad), power(divisor, p - 1)), zero)
+        numerator = b.multiply(differences, power(size, p - 2))
+    return b.select(apart, b.divide(b.multiply(numerator, grad), power(divisor, p - 1)), zero)
 
 
 def _all_pairs(c: Context, x: Value, y: Value, batch: tuple[int, ...]) -> Value:

@@ -1,9 +1,9 @@
-"""Bags of embeddings, rows kept within a norm, and derivatives.
+"""Bags of embeddings, renormalized embeddings, and derivatives.
 
-ATen semantics kept: bag i is `indices[offsets[i]:offsets[i + 1]]`, an empty one gives 0; what has
-the index `padding_idx` counts nowhere. Of the largest values in a bag the first one's row is kept;
-a NaN wins if it comes first in its bag and else loses. Sizes of bags are given where a mean or a
-maximum needs them, else 0. Sums are in float32 for half precision.
+ATen semantics kept: bag i is `indices[offsets[i]:offsets[i + 1]]`, an empty one gives 0; indices
+that equal `padding_idx` are ignored. Of equal maxima in a bag the first one's row is kept; a NaN is
+the maximum if it comes first in its bag, and is ignored elsewhere. Sizes of bags are given where a
+mean or a maximum needs them, else 0. Sums are in float32 for half precision.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def embedding_bag(
     for value, out in zip((bags.of, sizes, chosen), c.outputs[1:], strict=True):
         if out is None:
             raise NotLowerable("embedding_bag without one of its outputs")
-        # Zeros behind what there is, or nothing of it, as the promise has it.
+        # Padded with zeros to the promised shape, or empty where that is.
         high = [to - n for n, to in zip(value.shape, out.shape, strict=True)]
         padded = b.pad(value, c.full((), 0, INT64), [0] * value.rank, high)
         extras.append(c.cast(padded, out.dtype))
@@ -65,7 +65,7 @@ def embedding_bag(
 
 
 def _bag_of_each(c: Context, offsets: Value, count: int) -> Value:
-    """Which bag each of `count` indices is in: how many offsets are up to it, less 1."""
+    """Which bag each of `count` indices is in: the number of offsets up to it, less 1."""
     b = c.b
     starts = into_rows(
         c,
@@ -83,7 +83,7 @@ class _Bags:
 
     Attributes:
         of: the bag of each index.
-        kept: whether an index counts.
+        kept: whether an index is not ignored.
         count: number of bags.
     """
 
@@ -99,16 +99,16 @@ class _Bags:
         self.kept = c.b.compare(self._indices, c.full(indices.shape, index, INT64), "NE")
 
     def _places(self, kept: Value) -> Value:
-        """The bag of each index, none for what does not count."""
+        """The bag of each index; out of range for ignored ones."""
         return self._c.b.select(kept, self.of, self._c.full(self.of.shape, -1, INT64))
 
     def collect(self, rows: Value, start: Scalar, combine: Combine) -> Value:
-        """(bags, width): what counts, combined by bag."""
+        """(bags, width): the rows of indices that are not ignored, combined by bag."""
         base = self._c.full((self.count, rows.shape[1]), start, rows.dtype)
         return into_rows(self._c, base, self._places(self.kept), rows, combine)
 
     def sizes(self) -> Value:
-        """How many indices of each bag count."""
+        """The number of indices of each bag that are not ignored."""
         ones = self._c.full((self.of.size, 1), 1, INT64)
         return self._c.reshape(self.collect(ones, 0, self._c.b.add), (self.count,))
 
@@ -207,7 +207,7 @@ def embedding_bag_dense_backward(
 
 
 def _frequencies(c: Context, indices: Value, count: int) -> Value:
-    """What ATen takes for the frequency of each index.
+    """The frequency of each index as ATen computes it.
 
     It numbers the different indices in ascending order, and reads how often the index of that
     number occurs among all of them, sorted.

@@ -95,7 +95,7 @@ def _matrices_product(c: Context, x: Value, y: Value, ends: Value) -> Value:
         ]
         mask = b.broadcast_in_dim(inside, parts[0].shape, (0,))
         parts[0] = b.select(mask, parts[0], c.full(parts[0].shape, 0, x.dtype))
-        # What is no number in rows of the next group is not to be multiplied by 0 either.
+        # Rows of the next group may hold NaN, so they are replaced, not multiplied by 0.
         mask = b.broadcast_in_dim(inside, parts[1].shape, (0,))
         parts[1] = b.select(mask, parts[1], c.full(parts[1].shape, 0, y.dtype))
         found = b.dot_general(
@@ -113,7 +113,7 @@ def _block(rows: int, groups: int) -> int:
 
 
 def _with_rows(c: Context, x: Value, count: int) -> Value:
-    """More rows at the end: a block that begins in the last row is not moved."""
+    """Rows added at the end, so that no slice of a block is clamped."""
     zero = c.b.full((), 0, x.dtype)
     return c.b.pad(x, zero, (0, 0), (count, 0), (0, 0))
 
@@ -143,7 +143,7 @@ def _walk(c: Context, ends: Value, rows: int, block: int, start: Value, step: _S
         numbers = b.add(b.iota((block,), 0, INT64), b.broadcast_in_dim(row, (block,), ()))
         inside = b.compare(numbers, b.broadcast_in_dim(end, (block,), ()), "LT")
         following = b.minimum(b.add(row, b.full((), block, INT64)), end)
-        # Ends that do not increase are the caller's mistake, but no reason to turn for ever.
+        # Ends that do not increase, an error of the caller, must not make the loop infinite.
         return b.maximum(following, b.add(row, one)), step(group, row, inside, carried)
 
     return b.while_((zero, start), more, turn)[1]

@@ -39,7 +39,7 @@ def _cubic(b: Builder, distance: Value) -> Value:
 def _weights(
     c: Context, size: int, count: int, scale: float, kind: Filter, reach: int, dtype: DType
 ) -> Value:
-    """(size, count): what each place contributes to each resized one."""
+    """(size, count): the weight of each element in each resized one."""
     b = c.b
     shape = (size, count)
     place, target = (c.cast(b.iota(shape, d, INT32), dtype) for d in (0, 1))
@@ -113,7 +113,7 @@ def _resize(name: str, kind: Filter, reach: int) -> None:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Value:
-        """The gradients by the same weights, from each resized place to those it is made of."""
+        """The gradients, by the transposed weights."""
         value = c.widen(grad)
         scales = (scales_h, scales_w)
         given = matrices(c, input_size[2:], output_size, align_corners, scales, value.dtype)

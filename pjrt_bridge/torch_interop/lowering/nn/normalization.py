@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context, axis, compute_type
+from pjrt_bridge.torch_interop.lowering.context import Context, compute_type, normalize_dim
 from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over, moments
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
@@ -161,7 +161,7 @@ def group_norm_backward(
 def weight_norm(c: Context, v: Value, g: Value, dim: int = 0) -> Outputs:
     """`g * v / norm(v)`, the norm over all dimensions but `dim`; also the norms."""
     b = c.b
-    at = axis(dim, v.rank)
+    at = normalize_dim(dim, v.rank)
     dims = tuple(d for d in range(v.rank) if d != at)
     direction = c.widen(v)
     norms = b.sqrt(c.reduce("sum", b.multiply(direction, direction), dims))
@@ -176,7 +176,7 @@ def weight_norm_backward(
 ) -> Outputs:
     """Gradients of the direction `v` and the size `g`."""
     b = c.b
-    at = axis(dim, saved_v.rank)
+    at = normalize_dim(dim, saved_v.rank)
     dims = tuple(d for d in range(saved_v.rank) if d != at)
     wide = compute_type(saved_v.dtype)
     incoming, v = c.widen(grad_w), c.widen(saved_v)

@@ -1,9 +1,8 @@
 """Maximum, average and adaptive average pooling in one to three dimensions, and derivatives.
 
-Inputs are (batch, channels, *spatial) or (channels, *spatial). ATen semantics kept: padding never
-wins a maximum; the position of a maximum is the first one in its window, row-major in the whole
-plane, or the last NaN; an average counts padding or not, but never what `ceil_mode` adds beyond
-it.
+Inputs are (batch, channels, *spatial) or (channels, *spatial). ATen semantics kept: padding is
+never a maximum; the position of a maximum is the first one in its window, row-major in the whole
+plane, or the last NaN; an average counts padding or not, but never what `ceil_mode` adds beyond it.
 
 A maximum with its position is one comparison per place of the window over strided slices: simple,
 fusible operations that every plugin has, and the derivative needs no scatter.
@@ -301,10 +300,10 @@ def _avg_pool_backward(name: str, count: int) -> None:
         w = _windows(x, grad.shape, kernel_size, stride, padding, count=count)
         incoming = c.widen(grad)
         divisors = b.constant(_divisors(w, count_include_pad, divisor_override), incoming.dtype)
-        share = b.divide(incoming, c.broadcast(divisors, grad.shape))
+        part = b.divide(incoming, c.broadcast(divisors, grad.shape))
         spaced = b.pad(
-            share,
-            c.full((), 0, share.dtype),
+            part,
+            c.full((), 0, part.dtype),
             [0] * x.rank,
             [0] * x.rank,
             _per_dimension(x, [s - 1 for s in w.stride], 0),
@@ -340,16 +339,16 @@ def _adaptive_mean(c: Context, x: Value, dim: int, count: int) -> Value:
     if count and size % count == 0:
         split = c.reshape(x, (*x.shape[:dim], count, size // count, *x.shape[dim + 1 :]))
         return mean_over(c, split, (dim + 1,))
-    return mix(c, x, dim, _shares(size, count))
+    return mix(c, x, dim, _averaging_matrix(size, count))
 
 
-def _shares(size: int, count: int) -> np.ndarray:
-    """(size, count): what an element contributes to each adaptive average."""
-    shares = np.zeros((size, count))
+def _averaging_matrix(size: int, count: int) -> np.ndarray:
+    """(size, count): the weight of each element in each adaptive average."""
+    matrix = np.zeros((size, count))
     for i in range(count):
         start, end = i * size // count, math.ceil((i + 1) * size / count)
-        shares[start:end, i] = 1 / (end - start)
-    return shares
+        matrix[start:end, i] = 1 / (end - start)
+    return matrix
 
 
 def mix(c: Context, x: Value, dim: int, matrix: np.ndarray) -> Value:
@@ -365,10 +364,10 @@ def mix(c: Context, x: Value, dim: int, matrix: np.ndarray) -> Value:
 def _adaptive_backward(name: str, count: int) -> None:
     @lowering(f"aten.{name}.default")
     def _lower(c: Context, grad: Value, x: Value) -> Value:
-        """Each gradient shared equally by the elements of its window."""
+        """Each gradient divided equally among the elements of its window."""
         value = c.widen(grad)
         for d in range(x.rank - count, x.rank):
-            value = _adaptive_share(c, value, d, x.shape[d])
+            value = _adaptive_gradient(c, value, d, x.shape[d])
         return c.result(value)
 
 
@@ -376,11 +375,11 @@ _adaptive_backward("_adaptive_avg_pool2d_backward", 2)
 _adaptive_backward("_adaptive_avg_pool3d_backward", 3)
 
 
-def _adaptive_share(c: Context, grad: Value, dim: int, size: int) -> Value:
+def _adaptive_gradient(c: Context, grad: Value, dim: int, size: int) -> Value:
     count = grad.shape[dim]
     if size % count:
-        return mix(c, grad, dim, _shares(size, count).T)
-    share = c.b.divide(grad, c.full(grad.shape, size // count, grad.dtype))
+        return mix(c, grad, dim, _averaging_matrix(size, count).T)
+    part = c.b.divide(grad, c.full(grad.shape, size // count, grad.dtype))
     split = (*grad.shape[: dim + 1], size // count, *grad.shape[dim + 1 :])
     joined = (*grad.shape[:dim], size, *grad.shape[dim + 1 :])
-    return c.reshape(c.spread(share, split, (dim + 1,)), joined)
+    return c.reshape(c.spread(part, split, (dim + 1,)), joined)

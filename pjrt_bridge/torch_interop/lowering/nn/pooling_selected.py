@@ -49,7 +49,7 @@ def _adaptive_positions(size: int, count: int) -> np.ndarray:
 
 
 def _row_major(c: Context, place: Value, size: int, positions: Value) -> Value:
-    """Positions in a plane that has one dimension more, of this size."""
+    """Row-major positions extended by one more dimension of this size."""
     shape = (*place.shape, *positions.shape)
     outer = c.b.broadcast_in_dim(place, shape, tuple(range(place.rank)))
     inner = c.b.broadcast_in_dim(positions, shape, (place.rank, place.rank + 1))

@@ -2,8 +2,8 @@
 
 Hochreiter and Schmidhuber, "Long short-term memory" (1997), with torch's order of gates: input,
 forget, cell, output. The products with the inputs are one product of matrices; a loop over time has
-those with the state. Half precision is computed in float32 and rounded at the end of each step, as
-the state is handed on in it.
+those with the state. Half precision is computed in float32 and rounded at the end of each step,
+like the state in ATen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pjrt_bridge.torch_interop.lowering.context import INT64, Context
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 _LSTM = 2
-"""ideep's number of this kind of layer; torch makes no other."""
+"""ideep's number of this kind of layer, the only one in torch's graphs."""
 
 
 @lowering("aten.mkldnn_rnn_layer.default")

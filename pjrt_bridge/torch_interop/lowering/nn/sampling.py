@@ -38,8 +38,8 @@ class _Tap:
     """One element that a point reads along one dimension, all (batch, points).
 
     Attributes:
-        place: a whole number, maybe outside.
-        weight: what it counts.
+        place: a whole number, which may be out of range.
+        weight: with which it is multiplied.
         slope: derivative of the weight with the coordinate; None where it is not defined.
     """
 
@@ -51,7 +51,7 @@ class _Tap:
 def _padded(
     b: Builder, at: Value, size: int, padding: int, align_corners: bool
 ) -> tuple[Value, Value]:
-    """A coordinate led back inside, and the derivative of that."""
+    """A coordinate mapped into the data by the padding mode, and the derivative of that."""
     one, zero = like(b, at, 1), like(b, at, 0)
     if padding == _ZEROS:
         return at, one
@@ -131,7 +131,7 @@ def _axis(b: Builder, grid: Value, size: int, mode: int, padding: int, corners: 
 
 
 class _Points:
-    """Everything about the points of a grid: what they read, and with what weights."""
+    """The points of a grid: which elements they read, and with what weights."""
 
     def __init__(
         self, c: Context, x: Value, grid: Value, mode: int, padding: int, corners: bool
@@ -259,10 +259,10 @@ def grid_sampler_backward(
         weight = points.weight(taps)
         assert weight is not None
         if output_mask[0]:
-            share = b.multiply(incoming, points.over_channels(weight, channels))
-            zero = c.full(share.shape, 0, share.dtype)
-            share = b.select(points.over_channels(inside, channels), share, zero)
-            grad_x = _add(c, grad_x, index, share)
+            contribution = b.multiply(incoming, points.over_channels(weight, channels))
+            zero = c.full(contribution.shape, 0, contribution.dtype)
+            contribution = b.select(points.over_channels(inside, channels), contribution, zero)
+            grad_x = _add(c, grad_x, index, contribution)
         product = b.multiply(_read(c, plane, index, inside), incoming)
         along = b.reduce_sum(product, (1,))
         for d in range(points.count):

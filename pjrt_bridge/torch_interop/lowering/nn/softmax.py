@@ -6,7 +6,7 @@ ATen semantics kept: half precision is computed in float32 and rounded once.
 from __future__ import annotations
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context, axis
+from pjrt_bridge.torch_interop.lowering.context import Context, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 
@@ -28,7 +28,7 @@ def _exponentials(c: Context, x: Value, dim: int) -> tuple[Value, Value]:
     """`x - max` and the repeated sum of its exponentials."""
     b = c.b
     wide = c.widen(x)
-    dims = (axis(dim, x.rank),) if x.rank else ()
+    dims = (normalize_dim(dim, x.rank),) if x.rank else ()
     powers = b.subtract(wide, c.spread(c.reduce("max", wide, dims), x.shape, dims))
     return powers, c.spread(c.reduce("sum", b.exp(powers), dims), x.shape, dims)
 
@@ -56,5 +56,5 @@ def log_softmax_backward(
 
 
 def _sum_along(c: Context, x: Value, dim: int) -> Value:
-    dims = (axis(dim, x.rank),) if x.rank else ()
+    dims = (normalize_dim(dim, x.rank),) if x.rank else ()
     return c.spread(c.reduce("sum", x, dims), x.shape, dims)

@@ -1,8 +1,8 @@
 """The fused encoder layer that `nn.TransformerEncoderLayer` becomes in inference.
 
 Vaswani et al., "Attention is all you need" (2017), with the layer norms before or after each
-half. Computed in float32 for half precision. A mask is True where a key is not to be seen; a query
-that may see no key gives NaN, as in ATen.
+half. Computed in float32 for half precision. A mask is True where a key is masked; a query
+whose keys are all masked gives NaN, as in ATen.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _self_attention(
 
 
 def _laid_out(c: Context, mask: Value, mask_type: int | None, shape: tuple[int, ...]) -> Value:
-    # ATen takes any number but 0 for True here, also of a mask that is meant to be added.
+    # ATen reads any number but 0 as True here, also in a float mask, which is elsewhere added.
     if not mask.dtype.is_bool:
         mask = c.b.compare(mask, c.full(mask.shape, 0, mask.dtype), "NE")
     if mask_type == 1:

@@ -1,7 +1,7 @@
-"""Random choices: permutations, and categories by their weights; and what PyTorch has to draw.
+"""Random permutations, categories by their weights, and the operators that are left to PyTorch.
 
 ATen semantics kept: a category of weight 0 is not drawn. Weights that are negative, not finite, or
-all 0 are errors in eager; a device does not notice.
+all 0 are errors in eager, and undefined here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def multinomial(
         return _with_replacement(c, key, c.widen(weights))
     b, last = c.b, weights.rank - 1
     wide = c.widen(weights)
-    # Who arrives first at rates like these is distributed like them, and so are those who follow.
+    # The first of exponential arrival times is distributed like the rates, and so are the next
+    # ones.
     arrived = b.divide(wide, standard_exponential(c, key, wide.shape, wide.dtype))
     if num_samples == 1:
         counter = b.iota(wide.shape, last, INT64)
@@ -51,7 +52,7 @@ def multinomial(
 
 
 def _with_replacement(c: Context, key: Value, weights: Value) -> Value:
-    """The first category whose sum of weights up to it exceeds a uniform number times them all."""
+    """The first category whose running sum of weights exceeds a uniform part of the total."""
     b, last, shape = c.b, weights.rank - 1, c.output.shape
     sums = scan(c, weights, last, 0, b.add)
     total = part(c, sums, last, weights.shape[last] - 1, weights.shape[last])

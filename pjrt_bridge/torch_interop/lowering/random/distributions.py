@@ -1,13 +1,13 @@
 """Random numbers, from words that are a function of a key and of an element's position.
 
 The operators are those of `torch_interop/randomness`: ATen's, with a key before their arguments.
-What is drawn has ATen's documented range and distribution, from another stream: [0, 1) for uniform
+The numbers have ATen's documented range and distribution, from another stream: [0, 1) for uniform
 numbers with as many bits as ATen takes, above 0 for exponential ones, finite normal ones. The same
-functions, on NumPy's arrays, are what PyTorch runs where the device does not
-(`randomness/host.py`): so all of them are elementwise, and those that are not are in `choice.py`.
+functions, on NumPy's arrays, run where PyTorch runs the operators (`randomness/host.py`), so all of
+them are elementwise; the others are in `choice.py`.
 
 Conversions from integers are exact, or round to nearest: masks and uniform numbers are the same
-everywhere. Where logarithms come in, the last bits are the plugin's.
+everywhere. Results of logarithms may differ in the last bits from plugin to plugin.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 """Bits of a uniform number: as many as a significand holds, so that none is rounded to 1."""
 
 _LEAST = {"float16": 2.0**-24, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
-"""Small numbers that are not 0, also on hardware that takes subnormal numbers of 32 bits for 0."""
+"""Small numbers that are not 0, also on hardware that flushes subnormal numbers of 32 bits to 0."""
 
 _PREFIX = "pjrt_bridge"
 
@@ -69,7 +69,7 @@ def unit(c: Context, key: Value, shape: Sequence[int], dtype: DType, lane: int =
 
 
 def positive_unit(c: Context, key: Value, shape: Sequence[int], wide: DType) -> Value:
-    """Numbers in (0, 1]; float32 has those near 0 as finely as 32 bits tell."""
+    """Numbers in (0, 1]; in float32 with steps of 2**-32 near 0."""
     b = c.b
     if wide == FLOAT64:
         return _plus(b, unit(c, key, shape, wide), 2.0**-53)
@@ -81,7 +81,7 @@ def standard_exponential(c: Context, key: Value, shape: Sequence[int], wide: DTy
     """Exponential numbers of rate 1, all above 0."""
     b = c.b
     drawn = b.negate(b.log(positive_unit(c, key, shape, wide)))
-    # The logarithm of what was rounded to 1 is 0; this is about the mean of what was.
+    # The logarithm of a number rounded to 1 is 0; this is about the mean of the rounded numbers.
     least = 2.0**-26 if wide == FLOAT32 else 2.0**-54
     return b.maximum(drawn, b.full(drawn.shape, least, wide))
 
@@ -138,7 +138,7 @@ def _normal32(c: Context, key: Value, shape: Sequence[int]) -> Value:
 
 
 def coins(c: Context, key: Value, shape: Sequence[int], probability: float) -> Value:
-    """Booleans that are True with a probability, of which 32 bits count."""
+    """Booleans that are True with a probability, which is rounded to 32 bits."""
     b = c.b
     threshold = round(probability * 2**32)
     if threshold >= 1 << 32:
@@ -167,7 +167,7 @@ def uniform(c: Context, key: Value, x: Value, low: float = 0.0, high: float = 1.
 
 
 def _affine(c: Context, x: Value, scale: Operand, shift: Operand) -> Value:
-    """`x * scale + shift`; numbers that change nothing are left out."""
+    """`x * scale + shift`; a factor of 1 and a shift of 0 are left out."""
     b = c.b
     if isinstance(scale, Value) or scale != 1:
         x = b.multiply(x, c.operand(scale, x.dtype, x.shape))
@@ -322,7 +322,7 @@ def normal_like(c: Context, key: Value, x: Value, mean: float = 0, std: float = 
 def normal(
     c: Context, key: Value, mean: Operand, std: Operand = 1, *size: object, **kwargs: object
 ) -> Value:
-    """Normal numbers with a mean and a deviation each; a deviation below 0 is not noticed."""
+    """Normal numbers with a mean and a deviation each; a deviation below 0 is not checked."""
     return c.result(_normal(c, key, mean, std))
 
 

@@ -1,8 +1,8 @@
 """Random words: Threefry-2x32-20, a counter-based generator, in integer operations.
 
 An element's words are a function of a 64-bit key and of the element's position alone: no state, the
-same on every plugin, and what reads them can fuse with them. Two words are made for each element
-and lane; lanes are for what needs more.
+same on every plugin, and fusible with what reads them. Two words are computed for each element and
+lane; operators that need more words use several lanes.
 
 Source: Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11.
 """
@@ -82,7 +82,7 @@ def _halves(b: Builder, x: Value) -> Words:
 
 
 def _positions(b: Builder, count: int) -> Words:
-    """Numbers from 0 on, in two words; the high one has room for the lane."""
+    """Numbers from 0 on, in two words; the lane is in the upper bits of the high one."""
     if count > NARROW:
         return _halves(b, b.iota((count,), 0, UINT64))
     return b.iota((count,), 0, UINT32), b.full((count,), 0, UINT32)

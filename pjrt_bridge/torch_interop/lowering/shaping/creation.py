@@ -47,7 +47,7 @@ def zeros(c: Context, *args: object, **kwargs: object) -> Value:
 
 @lowering("aten._efficientzerotensor.default")
 def efficient_zeros(c: Context, *args: object, **kwargs: object) -> Value:
-    """Zeros; that torch need not store them is of no use here."""
+    """Zeros, stored here like others."""
     return c.zeros(0)
 
 
@@ -98,8 +98,8 @@ def arange_step(
 ) -> Value:
     """`start + i * step` for each i of the output.
 
-    Whole numbers are counted on the device. Fractions are rare and short: they are written into
-    the program as ATen computes them, because it steps in wider precision.
+    Whole numbers are computed on the device. Fractions, which are rare and short, are constants of
+    the program, because ATen computes them in wider precision.
     """
     out = c.output
     dtype = out.dtype
@@ -111,7 +111,7 @@ def arange_step(
     whole = float(start).is_integer() and float(step).is_integer()
     if whole and max(abs(start), abs(start + count * step)) <= _EXACT_FLOAT_INTEGERS[dtype.bits]:
         return _count(c, start, step)
-    # Not in torch: a graph is lowered while torch's operators give fake tensors.
+    # By NumPy: while a graph is lowered torch's operators return fake tensors.
     counter = np.arange(count, dtype="float32" if dtype.bits == 16 else "float64")
     steps = counter * float(step) + float(start)
     return c.b.constant(steps.astype(dtype.numpy), dtype)
@@ -126,7 +126,7 @@ def _count(c: Context, start: Scalar, step: Scalar) -> Value:
 
 @lowering("aten.linspace.default")
 def linspace(c: Context, start: Scalar, end: Scalar, steps: int, **kwargs: object) -> Value:
-    """`steps` numbers from `start` to `end`, counted from whichever is nearer.
+    """`steps` numbers from `start` to `end`, computed from the nearer end.
 
     As in ATen the ends are numbers of the output's type before anything is computed, and integers
     step in double precision.
@@ -162,11 +162,11 @@ def eye(c: Context, n: int, m: int | None = None, **kwargs: object) -> Value:
 def convert(c: Context, x: Value, dtype: object = None, **kwargs: object) -> Value:
     """The values in another type; layout, pinning and memory format do not concern values.
 
-    A device is not looked at: the placement of the graph decides where values live.
+    The device is ignored: placement decides where values are.
     """
     if kwargs.get("layout") not in (None, torch.strided):
         raise NotLowerable(f"conversion to layout {kwargs['layout']}")
-    # What a program asks to be rounded is, such as the halves of a split product.
+    # An explicit conversion rounds, as in products that are split into halves.
     return c.unrounded(x, c.output.dtype).rounded
 
 

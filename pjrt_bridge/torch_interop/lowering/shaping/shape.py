@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context, axis
+from pjrt_bridge.torch_interop.lowering.context import Context, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 
@@ -71,7 +71,7 @@ def view_dtype(c: Context, x: Value, dtype: object) -> Value:
 @lowering("aten.permute.default", "aten.permute_copy.default")
 def permute(c: Context, x: Value, dims: Sequence[int]) -> Value:
     """Dimension `dims[i]` of the input becomes dimension i."""
-    return transpose_to(c, x, [axis(d, x.rank) for d in dims])
+    return transpose_to(c, x, [normalize_dim(d, x.rank) for d in dims])
 
 
 @lowering("aten.transpose.int", "aten.transpose_copy.int")
@@ -79,7 +79,7 @@ def transpose(c: Context, x: Value, dim0: int, dim1: int) -> Value:
     """Two dimensions swapped."""
     order = list(range(x.rank))
     if order:
-        first, second = axis(dim0, x.rank), axis(dim1, x.rank)
+        first, second = normalize_dim(dim0, x.rank), normalize_dim(dim1, x.rank)
         order[first], order[second] = order[second], order[first]
     return transpose_to(c, x, order)
 
@@ -116,14 +116,16 @@ def concatenate(c: Context, tensors: Sequence[Value], dim: int = 0) -> Value:
     """Joined along `dim` in the promoted type; empty 1-d tensors are ignored, as in ATen."""
     out = c.output
     parts = [c.cast(t, out.dtype) for t in tensors if t.shape != (0,) or len(out.shape) == 1]
-    return parts[0] if len(parts) == 1 else c.b.concatenate(parts, axis(dim, len(out.shape)))
+    return (
+        parts[0] if len(parts) == 1 else c.b.concatenate(parts, normalize_dim(dim, len(out.shape)))
+    )
 
 
 @lowering("aten.stack.default")
 def stack(c: Context, tensors: Sequence[Value], dim: int = 0) -> Value:
     """Joined along a new dimension `dim`."""
     out = c.output
-    at = axis(dim, len(out.shape))
+    at = normalize_dim(dim, len(out.shape))
     parts = [c.reshape(c.cast(t, out.dtype), (*t.shape[:at], 1, *t.shape[at:])) for t in tensors]
     return c.b.concatenate(parts, at)
 
@@ -131,7 +133,7 @@ def stack(c: Context, tensors: Sequence[Value], dim: int = 0) -> Value:
 @lowering("aten.flip.default")
 def flip(c: Context, x: Value, dims: Sequence[int]) -> Value:
     """The order of elements reversed along each of `dims`."""
-    return c.b.reverse(x, tuple(axis(d, x.rank) for d in dims)) if dims and x.rank else x
+    return c.b.reverse(x, tuple(normalize_dim(d, x.rank) for d in dims)) if dims and x.rank else x
 
 
 @lowering("aten.roll.default")
@@ -142,7 +144,7 @@ def roll(c: Context, x: Value, shifts: int | Sequence[int], dims: Sequence[int] 
         flat = c.reshape(x, (x.size,))
         return c.reshape(_roll(c, flat, amounts[0], 0), x.shape)
     for amount, dim in zip(amounts, [dims] if isinstance(dims, int) else dims, strict=True):
-        x = _roll(c, x, amount, axis(dim, x.rank))
+        x = _roll(c, x, amount, normalize_dim(dim, x.rank))
     return x
 
 

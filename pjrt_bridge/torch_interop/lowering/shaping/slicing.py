@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import BOOL, INT64, Context, axis
+from pjrt_bridge.torch_interop.lowering.context import BOOL, INT64, Context, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part, transpose_to
 
@@ -25,7 +25,7 @@ def slice_(
     step: int = 1,
 ) -> Value:
     """`x[..., start:end:step]` along `dim`, step > 0."""
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     first, stop, _ = slice(start, end).indices(x.shape[at])
     return part(c, x, at, first, max(first, stop), step)
 
@@ -33,7 +33,7 @@ def slice_(
 @lowering("aten.narrow_copy.default")
 def narrow_copy(c: Context, x: Value, dim: int, start: int, length: int) -> Value:
     """`x[..., start:start + length]` along `dim`."""
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     first = start + x.shape[at] if start < 0 else start
     return part(c, x, at, first, first + length)
 
@@ -49,7 +49,7 @@ def slice_scatter(
     step: int = 1,
 ) -> Value:
     """`x` with the slice replaced by `src`."""
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     first, stop, _ = slice(start, end).indices(x.shape[at])
     count = len(range(first, stop, step))
     if count == 0:
@@ -85,7 +85,7 @@ def _overlay(c: Context, x: Value, source: Value, places: dict[int, tuple[int, i
 @lowering("aten.select.int", "aten.select_copy.int")
 def select(c: Context, x: Value, dim: int, index: int) -> Value:
     """`x[..., index]` along `dim`, without that dimension."""
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     first = index % x.shape[at]
     return c.reshape(part(c, x, at, first, first + 1), c.output.shape)
 
@@ -93,7 +93,7 @@ def select(c: Context, x: Value, dim: int, index: int) -> Value:
 @lowering("aten.select_scatter.default")
 def select_scatter(c: Context, x: Value, src: Value, dim: int, index: int) -> Value:
     """`x` with one position along `dim` replaced by `src`."""
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     source = c.reshape(c.cast(src, x.dtype), (*x.shape[:at], 1, *x.shape[at + 1 :]))
     return replace_part(c, x, source, at, index % x.shape[at])
 
@@ -103,7 +103,7 @@ def split_with_sizes(
     c: Context, x: Value, split_sizes: Sequence[int], dim: int = 0
 ) -> tuple[Value, ...]:
     """Consecutive pieces of the given sizes."""
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     pieces, start = [], 0
     for size in split_sizes:
         pieces.append(part(c, x, at, start, start + size))
@@ -114,7 +114,7 @@ def split_with_sizes(
 @lowering("aten.split.Tensor", "aten.split_copy.Tensor")
 def split(c: Context, x: Value, split_size: int, dim: int = 0) -> tuple[Value, ...]:
     """Consecutive pieces of `split_size`, the last perhaps smaller."""
-    length = x.shape[axis(dim, x.rank)]
+    length = x.shape[normalize_dim(dim, x.rank)]
     starts = range(0, length, split_size) if length else [0]
     return split_with_sizes(c, x, [min(split_size, length - s) for s in starts], dim)
 
@@ -122,7 +122,7 @@ def split(c: Context, x: Value, split_size: int, dim: int = 0) -> tuple[Value, .
 @lowering("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(c: Context, x: Value, dim: int = 0) -> tuple[Value, ...]:
     """Every position along `dim`, without that dimension."""
-    at = axis(dim, x.rank)
+    at = normalize_dim(dim, x.rank)
     shape = (*x.shape[:at], *x.shape[at + 1 :])
     return tuple(c.reshape(part(c, x, at, i, i + 1), shape) for i in range(x.shape[at]))
 
@@ -130,7 +130,7 @@ def unbind(c: Context, x: Value, dim: int = 0) -> tuple[Value, ...]:
 @lowering("aten.diagonal.default", "aten.diagonal_copy.default")
 def diagonal(c: Context, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """The elements with `index2 - index1 == offset`, in a new last dimension."""
-    rows, columns = axis(dim1, x.rank), axis(dim2, x.rank)
+    rows, columns = normalize_dim(dim1, x.rank), normalize_dim(dim2, x.rank)
     others = [d for d in range(x.rank) if d not in (rows, columns)]
     count = c.output.shape[-1]
     if count == 0:
@@ -148,7 +148,7 @@ def diagonal_scatter(
     c: Context, x: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Value:
     """`x` with its diagonal replaced by `src`."""
-    rows, columns = axis(dim1, x.rank), axis(dim2, x.rank)
+    rows, columns = normalize_dim(dim1, x.rank), normalize_dim(dim2, x.rank)
     others = [d for d in range(x.rank) if d not in (rows, columns)]
     # The k-th element lies in row k of an upper and in column k of a lower diagonal.
     anchor = rows if offset >= 0 else columns
@@ -166,7 +166,7 @@ def unfold(c: Context, x: Value, dimension: int, size: int, step: int) -> Value:
     """Windows of `size` every `step` along `dimension`, their elements in a new last dimension."""
     if x.rank == 0:
         return c.reshape(x, c.output.shape)
-    at = axis(dimension, x.rank)
+    at = normalize_dim(dimension, x.rank)
     count = c.output.shape[at]
     starts = _ramp(c, (count, size), 0, step)
     positions = c.b.add(starts, _ramp(c, (count, size), 1, 1))

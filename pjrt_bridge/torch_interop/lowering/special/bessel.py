@@ -1,9 +1,9 @@
 """Bessel functions of the orders 0 and 1, of the first and second kind, and the spherical j0.
 
-Rational approximations of Cephes (Moshier, "Methods and Programs for Mathematical Functions",
-1989; j0.c and j1.c): below 5 with the first zeros as factors, above 5 the modulus and phase of
-Hankel's expansion (DLMF 10.17). ATen semantics kept: the second kind is -inf at 0 and NaN below;
-the first kind is even or odd; of NaN and of infinity all are NaN, but the spherical j0 of infinity
+Rational approximations of Cephes (Moshier, "Methods and Programs for Mathematical Functions", 1989;
+j0.c and j1.c): below 5 with the first zeros as factors, above 5 the modulus and phase of Hankel's
+expansion (DLMF 10.17). ATen semantics kept: the second kind is -inf at 0 and NaN below; the first
+kind is even or odd; of NaN and of infinity all are NaN, except the spherical j0 of infinity, which
 is 0. Kept as well is that ATen's denominators lack the leading 1 that Cephes' have, which makes
 errors of up to 1e-6 in double precision.
 """

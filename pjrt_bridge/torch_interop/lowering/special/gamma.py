@@ -1,4 +1,4 @@
-"""Relatives of the gamma function: polygamma and Hurwitz' zeta function.
+"""Polygamma functions and Hurwitz' zeta function.
 
 ATen semantics kept: poles are infinite; zeta(1, q) is infinite and zeta(x, q) NaN for x below 1,
 and for negative q unless x is whole; trigamma is ATen's own formula, which near its poles on the

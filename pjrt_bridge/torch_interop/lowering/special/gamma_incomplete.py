@@ -1,8 +1,8 @@
 """The regularized incomplete gamma functions P and Q.
 
-By regions, as SciPy and ATen choose them: Temme's uniform expansion where both arguments are
-large and near each other (DLMF 8.12), a power series of P (DLMF 8.11.4) or of Q (DLMF 8.7.3), or
-the continued fraction of Q (DLMF 8.9.2). The last three are loops of at most 2000 turns that end
+By regions, as SciPy and ATen choose them: Temme's uniform expansion where both arguments are large
+and near each other (DLMF 8.12), a power series of P (DLMF 8.11.4) or of Q (DLMF 8.7.3), or the
+continued fraction of Q (DLMF 8.9.2). The last three are loops of at most 2000 iterations that end
 when no element of their region changes any more. ATen semantics kept: negative arguments give NaN,
 and so do (0, 0) and (inf, inf).
 """
@@ -140,11 +140,11 @@ class _Regions:
         self.lower = b.and_(self._rest, lower)
 
     def values(self) -> tuple[Value, Value]:
-        """P and Q: each by its own methods, anything where the other is to be taken."""
+        """P and Q: each by its own methods, undefined where the other is used."""
         b, a, x = self._b, self._a, self._x
         factor = _factor(b, a, x)
         one = like(b, x, 1)
-        # Where P is asked for and Q's methods are not better, its series is used as well.
+        # Where P is requested and Q's methods are not more exact, P's series is used as well.
         below = b.or_(at_most(b, x, 1), b.compare(x, a, "LE"))
         p = _series(b, a, x, factor, b.and_(self._rest, b.or_(self.lower, below)))
         upper = b.and_(self._rest, b.not_(self.lower))
@@ -180,11 +180,11 @@ def _factor(b: Builder, a: Value, x: Value) -> Value:
 
 
 Turn = Callable[[Value, tuple[Value, ...]], tuple[tuple[Value, ...], Value]]
-"""From the number of a turn, as a float, and the state to the next one and where it is final."""
+"""From the number of an iteration, a float, and a state to the next one and where it is final."""
 
 
 def _repeat(b: Builder, state: tuple[Value, ...], wanted: Value, turn: Turn) -> tuple[Value, ...]:
-    """Turns 1, 2, ... for every wanted element until it is final."""
+    """Iterations 1, 2, ... for every wanted element until it is final."""
     dims, kind = tuple(range(wanted.rank)), state[0].dtype
 
     def goes_on(carried: tuple[Value, ...]) -> Value:
@@ -203,7 +203,7 @@ def _repeat(b: Builder, state: tuple[Value, ...], wanted: Value, turn: Turn) -> 
 
 
 def _within(b: Builder, change: Value, total: Value) -> Value:
-    """Whether a change does not matter to a total."""
+    """Whether a change is below the rounding of a total."""
     bound = times(b, b.abs(total), EPSILON[total.dtype.bits] / 2)
     return b.compare(b.abs(change), bound, "LE")
 

@@ -1,7 +1,7 @@
 """Orthogonal polynomials whose degree is a tensor: Chebyshev, Hermite, Laguerre, Legendre.
 
-Three-term recurrences (DLMF 18.9), one degree a turn of a loop in which every element takes part
-up to its own degree; a Chebyshev polynomial of a higher degree between -1 and 1 is trigonometric
+Three-term recurrences (DLMF 18.9), one degree in each iteration of a loop, each element up to
+its own degree; a Chebyshev polynomial of a higher degree between -1 and 1 is trigonometric
 (DLMF 18.5). ATen semantics kept: the degree is rounded towards zero, a negative one, or one that
 is no number, gives 0; a recurrence that has come to NaN ends; Hermite polynomials above a degree
 that depends on the type are NaN. Shifted polynomials are those of 2 x - 1.
@@ -39,7 +39,7 @@ _HERMITE_LIMIT = {32: 128, 64: 512}
 def _recurrence(
     b: Builder, x: Value, degree: Value, start: Start, step: Step, wanted: Value | None = None
 ) -> Value:
-    """The polynomials of these degrees; where they are not wanted, anything."""
+    """The polynomials of these degrees; undefined where they are not wanted."""
     first, one = start(b, x), like(b, degree, 1)
 
     def unfinished(counter: Value, last: Value) -> Value:
@@ -195,7 +195,7 @@ def _sines(b: Builder, n: Value, angle: Value) -> Value:
 
 
 def _half_cosines(b: Builder, n: Value, angle: Value) -> Value:
-    """At an angle that cannot be told from pi the value there."""
+    """At an angle that rounds to pi the value there."""
     half = times(b, angle, 0.5)
     value = b.divide(b.cos(b.multiply(plus(b, n, 0.5), angle)), b.cos(half))
     end = b.multiply(_double(b, n), _alternating(b, b.convert(n, INT64), n))
@@ -203,7 +203,7 @@ def _half_cosines(b: Builder, n: Value, angle: Value) -> Value:
 
 
 def _half_sines(b: Builder, n: Value, angle: Value) -> Value:
-    """At an angle that cannot be told from 0 the value there."""
+    """At an angle that rounds to 0 the value there."""
     half = times(b, angle, 0.5)
     value = b.divide(b.sin(b.multiply(plus(b, n, 0.5), angle)), b.sin(half))
     return b.select(equals(b, b.cos(half), 1), _double(b, n), value)

@@ -31,7 +31,7 @@ _WHOLE = frozenset(
         "view_as_real.default",
     )
 )
-"""Views of all elements of a tensor: alone, they may as well be tensors of their own."""
+"""Views of all elements of a tensor: where nothing else has its memory, the view may own it."""
 
 
 @dataclass(frozen=True)
@@ -67,25 +67,25 @@ def chain_of(node: fx.Node) -> Chain:
     views: tuple[fx.Node, ...] = ()
     while True:
         steps = (node.args[0], node) if node.target is operator.getitem else (node,)
-        seen = _seen_by(steps)
-        if seen is None:
+        viewed = _viewed_by(steps)
+        if viewed is None:
             return Chain(node, views)
-        node, views = seen, (*steps, *views)
+        node, views = viewed, (*steps, *views)
 
 
-def _seen_by(steps: Sequence[Any]) -> fx.Node | None:
-    """What an operator, and the choice of one of its results, view; None where they do not."""
+def _viewed_by(steps: Sequence[Any]) -> fx.Node | None:
+    """What an operator, with the `getitem` of one of its results, views; None where it does not."""
     source, view = steps[0], steps[-1]
     if not isinstance(source, fx.Node) or not isinstance(source.target, compat.OpOverload):
         return None
-    seen = source.args[0] if source.target.is_view else None
-    if not isinstance(seen, fx.Node):
+    viewed = source.args[0] if source.target.is_view else None
+    if not isinstance(viewed, fx.Node):
         return None
-    promises = compat.promise(seen), compat.promise(view)
+    promises = compat.promise(viewed), compat.promise(view)
     if not all(isinstance(promise, torch.Tensor) for promise in promises):
         return None
-    # Torch hands the fakes of one call of a subgraph out again for the next: that two fakes share
-    # memory means something only between a view and what it is a view of.
+    # Torch reuses the fakes of one call of a subgraph for the next call of it, so the identity of
+    # their storages is compared only between a view and its base.
     identity = compat.storage_identity(promises[0])
     shares = identity is not None and identity == compat.storage_identity(promises[1])
-    return seen if shares else None
+    return viewed if shares else None

@@ -1,4 +1,4 @@
-"""What makes views of the arguments and results of a graph, after it ran."""
+"""The epilogue of a graph: view operators on its arguments and results, run by PyTorch after it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pjrt_bridge.torch_interop.passes.aliases.gaps import with_strides
 
 
 @dataclass(frozen=True)
-class Resolved:
-    """A graph without the views that it returned, and what makes them.
+class ResolvedAliases:
+    """A graph without the views that it returned, and the epilogue that computes them.
 
     Attributes:
         module: the graph; it returns what owns memory, and numbers that the epilogue reads.
@@ -58,9 +58,9 @@ def _placed(
     stride: tuple[int, ...],
     offset: int,
 ) -> torch.Tensor:
-    """A tensor in the memory of a root that was promised to have these strides and no offset."""
+    """A view, by its place, of a root that was promised to have these strides and no offset."""
     if root.stride() != strides or root.storage_offset():
-        # An operator of the user's may break the promise that its fake made.
+        # A custom operator may return other strides than its fake implementation.
         root = with_strides(root.clone(), strides)
     return torch.empty(0, dtype=dtype).set_(root.untyped_storage(), offset, size, stride)
 
@@ -84,7 +84,7 @@ class Epilogue:
         self._graph = graph
         self._copies = copies
         self._positions = {node: at for at, node in enumerate(graph.find_nodes(op="placeholder"))}
-        # Placeholders stand where they were asked for, until all are known.
+        # Placeholders are in any place of it; `finish` puts them first.
         self._body = fx.Graph()
         self._arguments: dict[fx.Node, fx.Node] = {}
         self._results: dict[fx.Node, fx.Node] = {}
@@ -164,7 +164,7 @@ class Epilogue:
         module: fx.GraphModule,
         outputs: Sequence[Any],
         detached: tuple[tuple[int, int], ...],
-    ) -> Resolved:
+    ) -> ResolvedAliases:
         """Both graphs."""
         self._graph.output(tuple(self._results))
         for node in reversed(list(self._graph.nodes)):
@@ -175,7 +175,7 @@ class Epilogue:
         given = [*self._arguments.values(), *self._results.values()]
         placed = {node: body.placeholder(node.name) for node in given}
         body.output(body.graph_copy(self._body, placed))
-        return Resolved(
+        return ResolvedAliases(
             module=fx.GraphModule(module, self._graph),
             epilogue_graph=fx.GraphModule(module, body),
             positions=tuple(self._positions[copy] for copy in self._arguments),

@@ -12,12 +12,12 @@ from torch import fx
 from pjrt_bridge.runtime.dispatch.value_spec import has_gaps
 from pjrt_bridge.torch_interop import compat
 
-_SEEN = "pjrt_bridge_seen_by_the_user"
+_VISIBLE = "pjrt_bridge_seen_by_the_user"
 
 
-def mark_seen(node: fx.Node) -> None:
-    """Note that a result lies in the memory of this node and that the user sees it."""
-    node.meta[_SEEN] = True
+def mark_visible(node: fx.Node) -> None:
+    """Note that a result which the user gets lies in the memory of this node."""
+    node.meta[_VISIBLE] = True
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Gaps:
 def find_gaps(module: fx.GraphModule) -> Gaps | None:
     """The results that are to lie in memory with gaps; None where there are none.
 
-    Only of tensors that own their memory and that the user sees, in a graph of concrete sizes: what
-    is copied into `torch.empty_strided((4, 2), (4, 1))`.
+    Only of tensors that own their memory and that the user gets, in a graph of known sizes: such as
+    what is copied into `torch.empty_strided((4, 2), (4, 1))`.
     """
     (end,) = module.graph.find_nodes(op="output")
     found = {}
@@ -55,7 +55,7 @@ def find_gaps(module: fx.GraphModule) -> Gaps | None:
         if (
             isinstance(promise, torch.Tensor)
             and node.op == "call_function"
-            and _SEEN in node.meta
+            and _VISIBLE in node.meta
             and not compat.is_symbolic(promise)
             and has_gaps(promise.shape, promise.stride())
         ):

@@ -11,14 +11,14 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.nodes import is_mutation
 from pjrt_bridge.torch_interop.passes.aliases.chains import Chain, chain_of
-from pjrt_bridge.torch_interop.passes.aliases.epilogue import Epilogue, Resolved
-from pjrt_bridge.torch_interop.passes.aliases.gaps import mark_seen
+from pjrt_bridge.torch_interop.passes.aliases.epilogue import Epilogue, ResolvedAliases
+from pjrt_bridge.torch_interop.passes.aliases.gaps import mark_visible
 
 
-def resolve_aliases(module: fx.GraphModule, returned: compat.Returned) -> Resolved | None:
-    """Take views out of the results of a functional graph; None where there are none.
+def resolve_aliases(module: fx.GraphModule, returned: compat.Returned) -> ResolvedAliases | None:
+    """Move views among the results of a functional graph to an epilogue; None where there are none.
 
-    Marks the nodes in whose memory results lie that the user sees, for `gaps`.
+    Marks the nodes in whose memory results of the user lie, for `gaps`.
     """
     return _Resolver(module, returned).run()
 
@@ -39,11 +39,11 @@ class _Resolver:
         ]
         self._in_memory_of = self._count()
 
-    def run(self) -> Resolved | None:
+    def run(self) -> ResolvedAliases | None:
         bases = [self._base(at, chain) for at, chain in enumerate(self._chains)]
         for at, (chain, base) in enumerate(zip(self._chains, bases, strict=True)):
             if chain is not None and self._is_visible(at):
-                mark_seen(base or chain.last)
+                mark_visible(base or chain.last)
         if not any(bases):
             return None
         graph = fx.Graph()
@@ -73,12 +73,12 @@ class _Resolver:
         return epilogue.finish(self._module, outputs, tuple(detached.items()))
 
     def _base(self, at: int, chain: Chain | None) -> fx.Node | None:
-        """The node in whose memory a result lies that is not simply a tensor of its own."""
+        """The node in whose memory a result lies; None for a tensor of its own."""
         if chain is None or not isinstance(compat.promise(chain.root), torch.Tensor):
             return None
         root = chain.root
         if root.op == "placeholder":
-            # What is written into is copied first, also where it is returned as it is.
+            # An argument that is written into is copied first, also where it is returned unchanged.
             return root if chain.views or root in self._written else None
         argument = self._argument_of(at, root)
         if argument is not None:
@@ -89,9 +89,9 @@ class _Resolver:
         return root if self._has_place(at, chain) and (shared or not chain.whole) else None
 
     def _chain(self, at: int, item: fx.Node) -> Chain:
-        """A result as a view of what an argument gets, where it is one, else of what it is made of.
+        """A result as a view of an argument's new value, where it is one, else of its root.
 
-        What an argument gets may itself be a view, of a tensor of another shape.
+        The new value may itself be a view, of a tensor of another shape.
         """
         chain = chain_of(item)
         steps = (chain.root, *chain.views)
@@ -101,7 +101,7 @@ class _Resolver:
         return chain
 
     def _argument_of(self, at: int, value: fx.Node) -> fx.Node | None:
-        """The argument whose new value a node is, in which a result that views it shall lie."""
+        """The argument whose new value a node is, where AOTAutograd has the result view that."""
         if self._is_visible(at) and at in self._returned.of_arguments:
             for argument, new in self._written.items():
                 if new is value and _alike(compat.promise(argument), compat.promise(value)):
@@ -120,9 +120,9 @@ class _Resolver:
         return self._returned.visible is None or at < self._returned.visible
 
     def _has_place(self, at: int, chain: Chain) -> bool:
-        """Whether a result lies in the memory of its root.
+        """Whether a result is to lie in the memory of its root.
 
-        A part that is saved for backward does not, and keeps no more memory than it needs.
+        A part that is saved for backward is a copy, so that it does not keep the root alive.
         """
         return chain.whole or self._is_visible(at)
 

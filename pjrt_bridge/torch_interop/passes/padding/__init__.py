@@ -1,4 +1,4 @@
-"""Sizes padded to the next of a few: which can be, by what operators do with rows, and doing it."""
+"""Padding of symbolic sizes to the next bucket, and the analysis of which can be padded."""
 
 from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
 

@@ -1,6 +1,6 @@
-"""Sizes that only a call knows, padded to the next of a few, so that many share a compilation.
+"""Padding: symbolic sizes are padded to the next bucket, so that one compilation serves many sizes.
 
-Arguments are padded with zeros and results cut back, for the sizes that `paddable` finds; other
+Arguments are padded with zeros and results are cropped, for the sizes that `paddable` finds; other
 sizes stay those of the call.
 """
 
@@ -26,7 +26,7 @@ class Padding:
         buckets: sizes to pad to, increasing.
 
     Attributes:
-        module: the graph to compile. It lacks checks of padded sizes, which `pad` makes.
+        module: the graph to compile, without the checks of padded sizes, which `pad` evaluates.
         positions: of the arguments that are padded.
     """
 
@@ -61,14 +61,15 @@ class Padding:
             args, kwargs = compat.substitute((check.args, check.kwargs), numbers)
             check.target(*args, **kwargs)  # type: ignore[operator]
         padded = {symbol: self._next(sizes[symbol]) for symbol in self._found.symbols}
-        # Where torch took for equal what is not, the graph does what it does then.
+        # Sizes that are one symbol differ, which tracing did not expect: the graph has to handle
+        # it.
         if not (consistent and any(padded.values())):
             return None
         chosen = {symbol: size or sizes[symbol] for symbol, size in padded.items()}
         return Padded(self._found, arguments, sizes, chosen)
 
     def refusals(self, arguments: Sequence[Any]) -> list[str]:
-        """Why sizes are not padded that differ from those of the last time that this was asked.
+        """Why sizes are not padded that differ from those of the previous call of this method.
 
         Each with the operator and the user's line.
         """
@@ -102,7 +103,7 @@ class Padded:
     def __init__(self, found: Paddable, given: list[Any], sizes: Sizes, padded: Sizes) -> None:
         self._results = found.results
         self._sizes, self._padded = sizes, padded
-        # No others: the graph drops its arguments as soon as it has read them.
+        # Only these are kept: the graph frees its arguments as soon as it has read them.
         self._returned = {at: given[at] for at in found.results.values() if isinstance(at, int)}
         self.copied = 0
         self.arguments = list(given)
@@ -116,7 +117,7 @@ class Padded:
             if tensor.shape == shape and tensor.stride() == strides:
                 continue
             if (id(tensor), strides) not in copies:
-                # Kept until all are copied: another tensor could get its id.
+                # IndependentRows alive until all are copied: another tensor could get the same id.
                 originals.append(tensor)
                 copies[id(tensor), strides] = _grown(tensor, layout, shape, strides)
                 self.copied += copies[id(tensor), strides].nbytes
@@ -172,7 +173,7 @@ def _cut(
         return tensor
     inner = torch.empty(0, dtype=tensor.dtype)
     if all(size < 2 or a == b for size, a, b in zip(shape, own, strides, strict=True)):
-        # No view in autograd's sense, which would forbid the user to write into it.
+        # Not a view to autograd, which would forbid the user to write into it.
         return inner.set_(tensor.untyped_storage(), tensor.storage_offset(), shape, strides)
     once = tuple(1 if dim in layout.repeated else size for dim, size in enumerate(shape))
     inner.set_(tensor.untyped_storage(), tensor.storage_offset(), once, own)

@@ -1,4 +1,4 @@
-"""Where the rows of a dimension go when an operator moves elements without a change."""
+"""Where operators that only move elements put the rows of a padded dimension."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.padding.rows import ALONE, Block, Dims, Mixing, Use
+from pjrt_bridge.torch_interop.passes.padding.rows import ALONE, Block, Dims, MixesRows, Use
 
 
 def dropped(dims: Dims, gone: Iterable[int]) -> Dims:
-    """What becomes of dimensions when some are gone."""
+    """Dimensions renumbered after some are dropped."""
     gone = set(gone)
     return {
         dim - sum(other < dim for other in gone): block
@@ -48,7 +48,7 @@ def reversed_dims(use: Use) -> Dims:
 
 
 def unsqueezed(use: Use) -> Dims:
-    """A dimension more."""
+    """With one more dimension."""
     return _moved_up(use.dims("self"), use["dim"] % (len(use.shape("self")) + 1))
 
 
@@ -61,7 +61,7 @@ def squeezed(use: Use) -> Dims:
     found, shape = use.dims("self"), use.shape("self")
     named = use.named("dim", len(shape))
     if found.keys() & named:
-        raise Mixing("it drops the dimension where its size is 1")
+        raise MixesRows("it drops the dimension where its size is 1")
     return dropped(found, [dim for dim in named if shape[dim] == 1])
 
 
@@ -70,7 +70,7 @@ def selected(use: Use) -> Dims:
     found = use.dims("self")
     named = use.named("dim", len(use.shape("self")))
     if found.keys() & named:
-        raise Mixing("it takes rows out of the dimension")
+        raise MixesRows("it takes rows out of the dimension")
     return dropped(found, named)
 
 
@@ -79,22 +79,22 @@ def sliced(use: Use) -> Dims:
     found, end = use.dims("self"), use.number(use["end"])
     inside = found.keys() & use.named("dim", len(use.shape("self")))
     if end == use.symbol and not inside:
-        raise Mixing("it uses the size as a number")
+        raise MixesRows("it uses the size as a number")
     alone = all(found[dim] == ALONE for dim in inside)
     whole = end in (None, torch.iinfo(torch.int64).max) or (end == use.symbol and alone)
     if inside and not (whole and use["start"] in (None, 0) and use["step"] in (None, 1)):
-        raise Mixing("it takes rows out of the dimension")
+        raise MixesRows("it takes rows out of the dimension")
     return found
 
 
 def _alike(use: Use) -> Dims:
-    """Where several tensors have the rows: all in the same places."""
+    """Where several tensors have the rows, which must be the same dimensions in all."""
     first, *others = use["tensors"]
     if any(
         use.dims(other) != use.dims(first) or len(use.shape(other)) != len(use.shape(first))
         for other in others
     ):
-        raise Mixing("its arguments have the size in different dimensions")
+        raise MixesRows("its arguments have the size in different dimensions")
     return use.dims(first)
 
 
@@ -108,7 +108,7 @@ def concatenated(use: Use) -> Dims:
     """Several along another dimension."""
     rank = len(use.shape(use["tensors"][0]))
     if any(use.dims(item).keys() & use.named("dim", rank) for item in use["tensors"]):
-        raise Mixing("it works along the dimension")
+        raise MixesRows("it works along the dimension")
     return _alike(use)
 
 
@@ -127,16 +127,16 @@ def repeated(use: Use) -> Dims:
     new = len(repeats) - len(shape)
     own = {dim + new: block for dim, block in use.dims("self").items()}
     if any(repeats[dim] != 1 for dim in own):
-        raise Mixing("it repeats the dimension")
+        raise MixesRows("it repeats the dimension")
     return {**use.plain(result), **own}
 
 
 def bordered(use: Use) -> Dims:
-    """With borders in other dimensions."""
+    """Padded in other dimensions."""
     found, pad = use.dims("self"), use["pad"]
     last = len(use.shape("self")) - 1
     if any(number != 0 for dim in found for number in pad[2 * (last - dim) :][:2]):
-        raise Mixing("it adds rows to the dimension")
+        raise MixesRows("it adds rows to the dimension")
     return found
 
 
@@ -154,9 +154,9 @@ def viewed(use: Use) -> Dims:
             outer = compat.quotient(places.pop(0), before) if places else None
             inner = None if outer is None else compat.quotient(own, outer * use.symbol)
             if inner is None:
-                raise Mixing("it divides the dimension, or merges it with itself")
+                raise MixesRows("it divides the dimension, or merges it with itself")
             found[dim] = (outer, inner)
         before = before * own
     if places:
-        raise Mixing("it divides the dimension, or merges it with itself")
+        raise MixesRows("it divides the dimension, or merges it with itself")
     return found

@@ -1,7 +1,7 @@
 """Which symbolic sizes of a graph can be padded, and where they are.
 
-A symbol qualifies where it is the plain size of dimensions of arguments, and where every operator
-that meets it keeps the rows of those dimensions apart. What is not known to do so does not.
+A symbol can be padded if it is itself the size of dimensions of arguments, and if every operator on
+them is known to keep the rows of those dimensions independent.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from pjrt_bridge.torch_interop.passes.padding.rows import (
     ALONE,
     Content,
     Dims,
-    Mixing,
+    MixesRows,
     Use,
-    keeps_apart,
+    independent_rows,
 )
 from pjrt_bridge.torch_interop.passes.padding.rules import rule_of
 from pjrt_bridge.torch_interop.tensors import result_spec
 
 Symbol = Any
-"""Of sympy."""
+"""A symbol of sympy."""
 Sizes = dict[Symbol, int]
 
 
@@ -42,7 +42,7 @@ class Layout:
     Attributes:
         dims: which dimensions are padded, and the symbols that are their sizes.
         slowest: dimensions from the slowest to the fastest varying.
-        repeated: dimensions along which all elements are one.
+        repeated: dimensions of stride 0.
     """
 
     dims: Mapping[int, Symbol]
@@ -72,14 +72,14 @@ class Layout:
         return tuple(strides)
 
     def is_outermost(self, strides: Sequence[int]) -> bool:
-        """Whether strides are the same for all sizes, as the padding is one block at the end."""
+        """Whether the strides do not depend on the padded size: the padding is at the end."""
         padded = [strides[dim] for dim in self.dims if strides[dim]]
         return not padded or (len(padded) == 1 and padded[0] == max(strides))
 
 
 @dataclass(frozen=True)
 class Paddable:
-    """What was found.
+    """The symbols of a graph that can be padded.
 
     Attributes:
         module: the graph without the checks of sizes that are padded.
@@ -89,8 +89,8 @@ class Paddable:
             the number.
         arguments: for positions of tensors that are padded how to lay them out.
         numbers: for positions of sizes that are padded the symbols.
-        results: for indices of results that have padded sizes: how they lie, a position for an
-            argument that is handed back, a symbol for a size.
+        results: for indices of results that have padded sizes: their layout, the position of an
+            argument that is returned, or the symbol of a size.
         refusals: for other symbols that are sizes, why they are not padded.
     """
 
@@ -120,7 +120,8 @@ class _Search:
                 if getattr(size, "is_symbol", False):
                     self._places.setdefault(size, []).append((position, dim))
         self._refused: dict[Symbol, str] = {}
-        # Where nodes have a symbol, those with several results too; and what is in the padding.
+        # For each symbol: where nodes have the rows, for nodes with several results too, and the
+        # padding.
         self._known: dict[Symbol, dict[fx.Node, Dims]] = {item: {} for item in self._places}
         self._several: dict[Symbol, dict[fx.Node, list[Dims]]] = {item: {} for item in self._places}
         self._contents: dict[Symbol, dict[fx.Node, Content]] = {item: {} for item in self._places}
@@ -194,7 +195,7 @@ class _Search:
             self._refuse(dims.values(), "it is a tensor that the bridge cannot lay out", node)
 
     def _judge_number(self, node: fx.Node) -> None:
-        """Torch simplifies numbers with what it knows of sizes, which padded ones need not obey."""
+        """Torch simplifies numbers by relations of sizes, which need not hold of padded ones."""
         if _derived(node) != compat.expression(compat.promise(node)) and not all(
             map(nodes.is_check, node.users)
         ):
@@ -217,11 +218,11 @@ class _Search:
                 continue
             use = Use(node, symbol, self._known[symbol], self._contents[symbol])
             try:
-                kept = keeps_apart(use, rule_of(node.target))
-            except Mixing as mixing:
+                kept = independent_rows(use, rule_of(node.target))
+            except MixesRows as mixing:
                 self._refuse([symbol], str(mixing), node)
             except Exception as error:
-                # A rule that breaks on arguments it did not expect costs padding, not the model.
+                # An error in a rule must only prevent padding, not fail the model.
                 reason = f"its rule failed: {type(error).__name__}: {error}"
                 self._refuse([symbol], reason, node)
             else:
@@ -270,7 +271,7 @@ class _Search:
                     self._refuse(dims.values(), "its memory is that of another result", node)
 
     def _dims_of(self, node: fx.Node, symbols: Iterable[Symbol]) -> dict[int, Symbol]:
-        """The dimensions of a node with these symbols, those that are merged too."""
+        """The dimensions of a node with these symbols, including merged ones."""
         known = self._known
         return {dim: symbol for symbol in symbols for dim in known[symbol].get(node, {})}
 
@@ -366,7 +367,7 @@ def _layout(node: fx.Node, dims: Mapping[int, Symbol], *, dense: bool = False) -
     slowest = tuple(range(len(spec.strides)))
     repeated = frozenset(dim for dim in slowest if spec.strides[dim] == 0)
     if repeated and dense:
-        # Also views that torch allows of it are allowed of the row-major tensor.
+        # All views that torch allows of it are possible of a row-major tensor, too.
         return Layout(dims, slowest)
     return Layout(dims, spec.order or slowest, repeated)
 

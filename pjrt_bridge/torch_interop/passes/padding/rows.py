@@ -1,8 +1,8 @@
-"""Whether an operator keeps the rows of a dimension apart.
+"""Whether an operator keeps the rows of a dimension independent of each other.
 
 A dimension whose size is a symbol can be padded where rows below the true size, of every result of
-an operator, depend only on rows below it of the arguments. A rule tells in which dimensions of the
-results the rows then are; that is compared with what torch promises.
+an operator, depend only on rows below it of the arguments. A rule gives the dimensions of the
+results in which the rows are; these are compared with the shapes that torch promises.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 
 Block = tuple[Any, Any]
-"""A size that is a product: what comes before a symbol, and what after it; numbers or sympy's."""
+"""The factors before and after a symbol in a size that is their product; numbers or expressions."""
 Dims = Mapping[int, Block]
-"""Where a tensor has the rows: dimensions, merged with others or (1, 1)."""
+"""The dimensions of a tensor that have the rows, with what is merged into them; alone: (1, 1)."""
 ALONE: Block = (1, 1)
 
 Content = Literal["zero", "alike", "count"]
-"""What is known of rows in the padding: they are zero, or what is before it too; all rows are the
-same, in the padding and before it; each row is its own number."""
+"""What is known of rows in the padding. zero: they are zero, or equal to rows before the padding;
+alike: all rows are equal, before the padding too; count: each row is its own index."""
 
 
-class Mixing(Exception):
-    """An operator does not keep the rows apart, or nobody knows; the text says what it does."""
+class MixesRows(Exception):
+    """An operator is not known to keep the rows independent; the text says what it does."""
 
 
 class Use:
@@ -67,7 +67,7 @@ class Use:
         return [compat.expression(size) for size in promise.shape]
 
     def dims(self, value: Any) -> Dims:
-        """Where a tensor has the rows, by name or node."""
+        """Where a tensor, by name or node, has the rows."""
         value = self[value] if isinstance(value, str) else value
         return self._known.get(value, {})
 
@@ -95,7 +95,7 @@ class Use:
 
     @property
     def results(self) -> list[Any]:
-        """Promises of what it gives; not all of them need be tensors."""
+        """Promises of its results; not all of them need be tensors."""
         promise = compat.promise(self.node)
         return list(promise) if isinstance(promise, (tuple, list)) else [promise]
 
@@ -110,7 +110,7 @@ class Use:
         """Where the rows are when tensors are broadcast together, to a number of dimensions.
 
         Raises:
-            Mixing: one has something else there.
+            MixesRows: the rows of two tensors are in different dimensions.
         """
         several = list(nodes)
         if rank is None:
@@ -120,36 +120,36 @@ class Use:
             for dim, block in self.dims(node).items():
                 at = dim + rank - len(self.shape(node))
                 if found.setdefault(at, block) != block:
-                    raise Mixing("it combines the dimension with one that is merged otherwise")
+                    raise MixesRows("it combines the dimension with one that is merged otherwise")
         for node in several:
             self.meets(node, found, rank)
         return found
 
     def meets(self, node: fx.Node, found: Dims, rank: int) -> None:
-        """Make sure that a tensor that is broadcast has the same rows, or one for all.
+        """Check that a tensor that is broadcast has the same rows, or one for all.
 
         Raises:
-            Mixing: it has not.
+            MixesRows: it has neither.
         """
         shape, own = self.shape(node), self.dims(node)
         for at in found:
             dim = at - rank + len(shape)
             if dim >= 0 and dim not in own and shape[dim] != 1:
-                raise Mixing("it combines the dimension with one of another size")
+                raise MixesRows("it combines the dimension with one of another size")
 
     def looks_up(self, index: fx.Node, size: Any) -> None:
-        """Make sure that indices in the padding are in range.
+        """Check that indices in the padding are in range.
 
-        There they have to be zero, or as in all rows. The device does not care, but PyTorch does if
-        it has to step in.
+        They have to be zero, or equal in all rows. The device clamps others, but PyTorch, which
+        runs the graph where the device fails, raises.
 
         Raises:
-            Mixing: they may be out of range.
+            MixesRows: they may be out of range.
         """
         if self.dims(index) and self.contents.get(index) not in ("zero", "alike"):
-            raise Mixing("indices that it computes may be out of range in the padding")
+            raise MixesRows("indices that it computes may be out of range in the padding")
         if self.dims(index) and compat.least(size) < 1:
-            raise Mixing("what it looks up in may be empty")
+            raise MixesRows("what it looks up in may be empty")
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Rule:
     Attributes:
         dims: where the results have the rows: all of them, or each one.
         sizes: arguments that may be the symbol as a number.
-        moves: whether elements of the results are elements of the tensors it takes.
+        moves: whether elements of the results are elements of its operands.
         makes: what is in the padding of tensors that it creates.
         computes: whether `sizes` may be computed from the symbol.
     """
@@ -172,11 +172,11 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What an operator that keeps rows apart does with them.
+class IndependentRows:
+    """The rows of the results of an operator that keeps them independent.
 
     Attributes:
-        dims: where each of its results has them.
+        dims: where each result has them.
         content: what is in the padding.
     """
 
@@ -184,31 +184,31 @@ class Kept:
     content: Content | None
 
 
-def keeps_apart(use: Use, rule: Rule | None) -> Kept:
-    """Check one use.
+def independent_rows(use: Use, rule: Rule | None) -> IndependentRows:
+    """Check one use of a symbol.
 
     Raises:
-        Mixing: rows are not kept apart, or it is not known.
+        MixesRows: rows are not kept independent, or it is not known.
     """
     if rule is None:
-        raise Mixing("it is not known to keep the rows of the dimension apart")
+        raise MixesRows("it is not known to keep the rows of the dimension apart")
     for name, value in use.arguments.items():
         for number in map(compat.expression, _numbers(value)):
             allowed = name in rule.sizes and (rule.computes or number == use.symbol)
             if _has(number, use.symbol) and not allowed:
-                raise Mixing("it uses the size as a number")
+                raise MixesRows("it uses the size as a number")
     found, results = rule.dims(use), use.results
     dims = found if isinstance(found, list) else [found] * len(results)
     if not any(isinstance(result, torch.Tensor) for result in results):
-        raise Mixing("it gives something else than tensors")
+        raise MixesRows("it gives something else than tensors")
     if not all(map(_agrees, [use] * len(results), results, dims)):
-        raise Mixing("its results have the size elsewhere than its arguments")
-    return Kept(dims, _moved(use) if rule.moves else rule.makes)
+        raise MixesRows("its results have the size elsewhere than its arguments")
+    return IndependentRows(dims, _moved(use) if rule.moves else rule.makes)
 
 
 def _moved(use: Use) -> Content | None:
-    """What is in the padding of elements that an operator only moves."""
-    # What has no rows is the same for all of them.
+    """The padding of the results of an operator that only moves elements."""
+    # An operand without rows is the same for all of them.
     found = {use.contents.get(item) if use.dims(item) else "alike" for item in use.tensors}
     return found.pop() if len(found) == 1 else None
 

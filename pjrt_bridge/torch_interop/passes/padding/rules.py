@@ -1,4 +1,4 @@
-"""Rules for operators that may keep the rows of a dimension apart: what has none does not."""
+"""Rules for operators that may keep the rows of a dimension independent; others do not."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding import moves
-from pjrt_bridge.torch_interop.passes.padding.rows import ALONE, Block, Dims, Mixing, Rule, Use
+from pjrt_bridge.torch_interop.passes.padding.rows import ALONE, Block, Dims, MixesRows, Rule, Use
 
 
 def rule_of(target: object) -> Rule | None:
-    """The rule of an operator: of this overload, of what is pointwise, of all its overloads."""
+    """The rule of an overload, else of pointwise operators, else of all its overloads."""
     name = compat.operator_name(target)
     if name is None:
         return None
@@ -37,36 +37,36 @@ def _divided(use: Use) -> Dims:
     """In PyTorch an integer division by zero raises, and padding may be zero."""
     divisor = list(use.arguments.values())[1]
     if use.dims(divisor) and not use.result.dtype.is_floating_point:
-        raise Mixing("it may divide by zero in the padding")
+        raise MixesRows("it may divide by zero in the padding")
     return _pointwise(use)
 
 
 def _checked(use: Use) -> Dims:
-    raise Mixing("it may refuse what is in the padding")
+    raise MixesRows("it may refuse what is in the padding")
 
 
 def _along(name: str) -> Callable[[Use], Dims]:
-    """Works along the dimensions that an argument names."""
+    """Operators that work along the dimensions that an argument names."""
 
     def dims(use: Use) -> Dims:
         ranks = {len(use.shape(tensor)) for tensor in use.tensors}
         if len(ranks) != 1:
-            raise Mixing("its arguments differ in their number of dimensions")
+            raise MixesRows("its arguments differ in their number of dimensions")
         found = _pointwise(use)
         if found.keys() & use.named(name, ranks.pop()):
-            raise Mixing("it works along the dimension")
+            raise MixesRows("it works along the dimension")
         return found
 
     return dims
 
 
 def _before(count: int) -> Callable[[Use], Dims]:
-    """Works along a number of dimensions at the end."""
+    """Operators that work along the last dimensions."""
 
     def dims(use: Use) -> Dims:
         found = _pointwise(use)
         if any(dim >= len(use.shape(tensor)) - count for tensor in use.tensors for dim in found):
-            raise Mixing("it works along the dimension")
+            raise MixesRows("it works along the dimension")
         return found
 
     return dims
@@ -76,7 +76,7 @@ def _reduced(use: Use) -> Dims:
     found = use.dims("self")
     named = use.named("dim", len(use.shape("self")))
     if found.keys() & named:
-        raise Mixing("it reduces over the dimension")
+        raise MixesRows("it reduces over the dimension")
     return found if use["keepdim"] else moves.dropped(found, named)
 
 
@@ -90,9 +90,9 @@ def _multiplied(left: str, right: str, bias: str | None = None) -> Callable[[Use
         rows, columns = use.dims(left), use.dims(right)
         last, other = len(use.shape(left)) - 1, len(use.shape(right)) - 1
         if last in rows or max(other - 1, 0) in columns:
-            raise Mixing("it sums over the dimension")
+            raise MixesRows("it sums over the dimension")
         if last == 2 and rows.get(0) != columns.get(0):
-            raise Mixing("it combines the dimension with one of another size")
+            raise MixesRows("it combines the dimension with one of another size")
         found = dict(rows)
         if other > 0 and other in columns:
             found[last] = columns[other]
@@ -102,12 +102,12 @@ def _multiplied(left: str, right: str, bias: str | None = None) -> Callable[[Use
 
 
 def _added(use: Use, name: str | None, found: Dims) -> Dims:
-    """With a tensor, by name, that is added to the result."""
+    """Dimensions after a tensor, by name, was added to the result."""
     if name is not None and use[name] is not None:
         rank = use.results[0].dim()
         use.meets(use[name], found, rank)
         if any(found.get(at) != block for at, block in use.aligned([use[name]], rank).items()):
-            raise Mixing("it combines the dimension with one of another size")
+            raise MixesRows("it combines the dimension with one of another size")
     return found
 
 
@@ -124,7 +124,7 @@ def _shifted(dims: Dims, by: int) -> Dims:
 def _untouched(dims: Dims, looked_up: Iterable[int]) -> None:
     if dims.keys() & set(looked_up):
         # A negative index would count from the end of the padding.
-        raise Mixing("it looks up rows of the dimension")
+        raise MixesRows("it looks up rows of the dimension")
 
 
 def _indexed(use: Use) -> Dims:
@@ -135,7 +135,7 @@ def _indexed(use: Use) -> Dims:
     _untouched(found, indices.keys() - own)
     for at, index in indices.items():
         if compat.promise(index).dtype in (torch.bool, torch.uint8):
-            raise Mixing("it looks up with a mask")
+            raise MixesRows("it looks up with a mask")
         if at not in own:
             use.looks_up(index, sizes[at])
     inner = use.aligned(indices.values())
@@ -149,7 +149,7 @@ def _indexed(use: Use) -> Dims:
 
 
 def _is_own_row(use: Use, block: Block, index: fx.Node) -> bool:
-    """Whether an index looks up, in each row, that very row."""
+    """Whether an index selects, in each row, that same row."""
     counts = use.contents.get(index) == "count" and list(use.dims(index).values()) == [ALONE]
     return counts and block == ALONE
 
@@ -163,12 +163,12 @@ def _index_selected(use: Use) -> Dims:
 
 
 def _gathered(use: Use) -> Dims:
-    """Also what scatters: along another dimension, each row for itself."""
+    """Gathering and scattering along another dimension, in each row."""
     found = _along("dim")(use)
     sizes = compat.promise(use["self"]).shape
     (dim,) = use.named("dim", len(sizes))
     if use.dims("self") != use.dims("index"):
-        raise Mixing("it combines the dimension with one of another size")
+        raise MixesRows("it combines the dimension with one of another size")
     use.looks_up(use["index"], sizes[dim])
     return found
 
@@ -176,9 +176,9 @@ def _gathered(use: Use) -> Dims:
 def _layer_norm(use: Use) -> Dims:
     found, rank = use.dims("input"), len(use.shape("input"))
     if any(dim >= rank - len(use["normalized_shape"]) for dim in found):
-        raise Mixing("it normalizes over the dimension")
+        raise MixesRows("it normalizes over the dimension")
     if any((use["output_mask"] or [False])[1:]):
-        raise Mixing("it reduces over the dimension")
+        raise MixesRows("it reduces over the dimension")
     return found
 
 
@@ -189,7 +189,7 @@ def _batch_alone(image: str, *others: str) -> Callable[[Use], Dims]:
         found = use.dims(image)
         ranks = {len(use.shape(name)) for name in (image, *others[:1])}
         if found.keys() != {0} or len(ranks) > 1 or any(use.dims(name) for name in others):
-            raise Mixing("it works along the dimension")
+            raise MixesRows("it works along the dimension")
         return found
 
     return dims
@@ -198,17 +198,17 @@ def _batch_alone(image: str, *others: str) -> Callable[[Use], Dims]:
 def _batch_norm(use: Use) -> list[Dims]:
     found = use.dims("input")
     if 1 in found:
-        raise Mixing("it has a weight for each row of the dimension")
+        raise MixesRows("it has a weight for each row of the dimension")
     return [found, _NOWHERE, _NOWHERE]
 
 
 def _attention(use: Use) -> Dims:
     query, keys, mask = use.dims("query"), use.dims("key"), use.dims("attn_mask")
     if max({*keys, *use.dims("value")}, default=0) > 1 or len(use.shape("attn_mask")) - 1 in mask:
-        raise Mixing("it sums over the dimension")
+        raise MixesRows("it sums over the dimension")
     batch = {dim: block for dim, block in query.items() if dim < 2}
     if use["dropout_p"] != 0 or 3 in query or not batch == keys == use.dims("value"):
-        raise Mixing("it is not known to keep the rows of the dimension apart")
+        raise MixesRows("it is not known to keep the rows of the dimension apart")
     return _added(use, "attn_mask", query)
 
 
@@ -224,10 +224,10 @@ _ROOMY = (torch.int32, torch.int64, torch.float32, torch.float64)
 
 def _counted(use: Use) -> Dims:
     if use.result.dtype not in _ROOMY:
-        raise Mixing("it may count further than the element type can in the padding")
+        raise MixesRows("it may count further than the element type can in the padding")
     start, step = use["start"] or 0, 1 if use["step"] is None else use["step"]
     if (start, step) != (0, 1):
-        raise Mixing("it counts otherwise than the rows")
+        raise MixesRows("it counts otherwise than the rows")
     return use.plain(use.result)
 
 

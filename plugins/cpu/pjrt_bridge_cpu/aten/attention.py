@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.builder.orders import Order, memory_order
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.stablehlo import Order, Value, memory_order
+from pjrt_bridge.torch_interop.lowering.api import Context
 from pjrt_bridge_cpu.aten.calls import Call, Cut
 from pjrt_bridge_cpu.aten.operators import ATTENTION, ATTENTION_BACKWARD
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, share
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, grain
 
 LEAST = 100_000
 """Multiplications from which on it is worth a call."""
@@ -124,7 +123,7 @@ def _cut(sides: Mapping[str, Value], mask: Value | None, work: int, results: int
     operands: dict[str, Any] = dict.fromkeys(sides, dim)
     if mask is not None and mask.rank == 4 and mask.shape[dim] == length:
         operands["attn_mask"] = dim
-    return Cut(share(work, length), operands, (dim,) * results)
+    return Cut(grain(work, length), operands, (dim,) * results)
 
 
 RULES: Mapping[str, Rule] = {

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.orders import memory_order
-from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
 from pjrt_bridge_cpu.aten.operators import REQUIRED, Operator, Parameter
 
 TARGET = "pjrt_bridge.aten.2"

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.builder.orders import Order, inverse, memory_order
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.stablehlo import Order, Value, inverse_order, memory_order
+from pjrt_bridge.torch_interop.lowering.api import Context
 from pjrt_bridge_cpu.aten.calls import Call, Cut
 from pjrt_bridge_cpu.aten.operators import CONVOLUTION, CONVOLUTION_BACKWARD, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.products import linear
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, only, share
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, grain, only
 from pjrt_bridge_cpu.depthwise import is_depthwise
 
 LEAST = 100_000
@@ -47,10 +46,10 @@ def convolution(
     if plain and _is_product(c, x, weight):
         return _product(c, use, x, weight, bias)
     if _is_cut_by_batch(x, weight, groups):
-        cut = Cut(share(work, x.shape[0]), {"input": 0, "self": 0}, (0,))
+        cut = Cut(grain(work, x.shape[0]), {"input": 0, "self": 0}, (0,))
     else:
         operands = {"weight": int(transposed), "bias": 0}
-        cut = Cut(max(16, share(work, y.shape[1])), operands, (1,))
+        cut = Cut(max(16, grain(work, y.shape[1])), operands, (1,))
     arguments = {
         "weight": weight,
         "bias": bias,
@@ -95,7 +94,7 @@ def _product(c: Context, use: Use, x: Value, weight: Value, bias: Value | None) 
     if found is None:
         return None
     shape = tuple(c.output.shape[dim] for dim in last)
-    return b.transpose(b.reshape(found[0], shape), inverse(last))
+    return b.transpose(b.reshape(found[0], shape), inverse_order(last))
 
 
 def convolution_backward(
@@ -151,7 +150,7 @@ def convolution_backward(
             returns=[0 if place == index else None for place in range(3)],
             orders={"grad_output": last, "input": last},
             result_orders=[order],
-            cut=None if whole else Cut(share(work, value.shape[dim]), operands, (dim,)),
+            cut=None if whole else Cut(grain(work, value.shape[dim]), operands, (dim,)),
         )
         results = use(c.b, call, x.dtype)
         if results is None:

@@ -66,8 +66,7 @@ def _handler() -> int | str:
 @cache
 def is_stated_so(operator: Operator) -> bool:
     """Whether the PyTorch that is installed states an operator in the words of the list."""
-    from pjrt_bridge.torch_interop import compat
+    from pjrt_bridge.torch_interop.lowering.api import schema_of
 
     name = operator.name.removeprefix("aten::")
-    found = compat.operator(f"aten.{name}.{operator.overload or 'default'}")
-    return found is not None and str(found._schema) == operator.schema
+    return schema_of(f"aten.{name}.{operator.overload or 'default'}") == operator.schema

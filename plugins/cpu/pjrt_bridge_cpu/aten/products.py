@@ -11,14 +11,11 @@ import math
 from collections.abc import Mapping
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.orders import memory_order
-from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering.context import Context, Scalar
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels
+from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
+from pjrt_bridge.torch_interop.lowering.api import Context, Kernels, Scalar
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
 from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, only, share
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, grain, only
 
 LEAST = 1 << 18
 """Multiplications from which on a product is worth a call."""
@@ -43,13 +40,13 @@ class AtenProducts(Kernels):
 
     use: Use
 
-    def product(self, b: Builder, x: Value, y: Value, *, wide: DType, dtype: DType) -> Value:
+    def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """See `Kernels.product`."""
         if x.dtype == y.dtype == dtype and _pays(x, y):
             found = self.use(b, _product(b, x, y), dtype)
             if found is not None:
                 return b.reshape(found[0], (*x.shape[:-1], y.shape[-1]))
-        return super().product(b, x, y, wide=wide, dtype=dtype)
+        return super().product(b, x, y, accumulator=accumulator, dtype=dtype)
 
 
 def _pays(x: Value, y: Value) -> bool:
@@ -70,7 +67,7 @@ def _product(b: Builder, x: Value, y: Value) -> Call:
         return Call(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
     x, y = (_in_one_batch(b, side) for side in (x, y))
     result = TensorType((batch, x.shape[1], y.shape[2]), x.dtype)
-    cut = Cut(share(x.size * y.shape[2], batch), {"self": 0, "mat2": 0}, (0,))
+    cut = Cut(grain(x.size * y.shape[2], batch), {"self": 0, "mat2": 0}, (0,))
     return Call(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
 
 
@@ -79,8 +76,8 @@ def _cut(x: Value, columns: int, left: Mapping[str, int], right: Mapping[str, in
     rows, work = x.shape[0], x.size * columns
     pieces = 2 if work > LARGE else 1
     if columns > rows:
-        return Cut(share(work, columns), right, (1,), pieces)
-    return Cut(share(work, rows), left, (0,), pieces)
+        return Cut(grain(work, columns), right, (1,), pieces)
+    return Cut(grain(work, rows), left, (0,), pieces)
 
 
 def _in_one_batch(b: Builder, side: Value) -> Value:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.orders import is_in_memory, memory_order
-from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering.kernels import Fold, Kernels
+from pjrt_bridge.stablehlo import Builder, TensorType, Value, is_in_memory, memory_order
+from pjrt_bridge.torch_interop.lowering.api import Kernels, Reduction
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
 from pjrt_bridge_cpu.aten.operators import AMAX, AMIN, SUM, Operator
-from pjrt_bridge_cpu.aten.rules import FLOAT32, PIECES, Use, share
+from pjrt_bridge_cpu.aten.rules import FLOAT32, PIECES, Use, grain
 
 LEAST = 1 << 16
 """Elements from which on it is worth a call."""
@@ -22,7 +20,7 @@ LEAST = 1 << 16
 _ROWS = 64
 """Of all elements. XLA runs a program of fewer than 1,000 additions on the thread that calls."""
 
-_OPERATORS: Mapping[Fold, Operator] = {"sum": SUM, "max": AMAX, "min": AMIN}
+_OPERATORS: Mapping[Reduction, Operator] = {"sum": SUM, "max": AMAX, "min": AMIN}
 
 
 class AtenReductions(Kernels):
@@ -34,13 +32,13 @@ class AtenReductions(Kernels):
 
     use: Use
 
-    def reduce(self, b: Builder, fold: Fold, x: Value, dims: Sequence[int]) -> Value:
+    def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
         """See `Kernels.reduce`."""
-        operator = _OPERATORS.get(fold)
+        operator = _OPERATORS.get(reduction)
         first = x.rank - len(dims)
         last = sorted(dims) == list(range(first, x.rank))
         if operator is None or not last or not _takes(x):
-            return super().reduce(b, fold, x, dims)
+            return super().reduce(b, reduction, x, dims)
         # All elements: as a few rows first, then what is left of them.
         kept = x.shape[:first] or (_divisor(x.size),)
         rows = math.prod(kept)
@@ -49,14 +47,14 @@ class AtenReductions(Kernels):
             operator,
             {"self": b.reshape(x, (rows, length)), "dim": (1,), "out": Out()},
             [TensorType((rows,), x.dtype)],
-            cut=Cut(share(x.size, rows), {"self": 0}, (0,), PIECES),
+            cut=Cut(grain(x.size, rows), {"self": 0}, (0,), PIECES),
         )
         found = self.use(b, call, x.dtype) if rows > 1 < length else None
         if found is None:
-            return super().reduce(b, fold, x, dims)
+            return super().reduce(b, reduction, x, dims)
         if first:
             return b.reshape(found[0], kept)
-        return super().reduce(b, fold, found[0], (0,))
+        return super().reduce(b, reduction, found[0], (0,))
 
 
 def _divisor(size: int) -> int:

@@ -9,13 +9,12 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering.context import Context, axis
+from pjrt_bridge.stablehlo import TensorType, Value
+from pjrt_bridge.torch_interop.lowering.api import Context, normalize_dim
 from pjrt_bridge_cpu.aten import operators
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
 from pjrt_bridge_cpu.aten.operators import Operator
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, PIECES, Rule, Use, only, share
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, PIECES, Rule, Use, grain, only
 
 LEAST = 4_096
 """Elements from which on it is worth a call."""
@@ -108,7 +107,7 @@ def _along(
     promised = [output for output in c.outputs if output is not None]
     if not _takes(x) or len(promised) != len(outs):
         return None
-    at, types = axis(dim, x.rank), promised
+    at, types = normalize_dim(dim, x.rank), promised
     if x.rank > 2 and at == x.rank - 1:
         # All rows side by side: the outermost dimension alone may be too short to be cut.
         rows = math.prod(x.shape[:-1])
@@ -117,7 +116,7 @@ def _along(
     cut = None
     # Every part has to lie in one piece.
     if x.rank > 1 and at > 0:
-        cut = Cut(share(cost * x.size, x.shape[0]), {"self": 0}, (0,) * len(outs), PIECES)
+        cut = Cut(grain(cost * x.size, x.shape[0]), {"self": 0}, (0,) * len(outs), PIECES)
     places = {name: Out(index) for index, name in enumerate(outs)}
     call = Call(
         operator,

@@ -8,10 +8,8 @@ from typing import Any, Protocol
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.torch_interop.lowering import registry as portable
-from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.registry import Lowering, NoLowering
+from pjrt_bridge.stablehlo import Builder, Value
+from pjrt_bridge.torch_interop.lowering.api import Context, Lowering, NoLowering, find_lowering
 from pjrt_bridge_cpu.aten.calls import Call, emit
 from pjrt_bridge_cpu.aten.library import is_stated_so
 
@@ -60,7 +58,7 @@ def _lower(name: str, rule: Rule, use: Use, c: Context, *args: Any, **kwargs: An
     found = rule(c, use, *args, **kwargs)
     if found is not None:
         return found
-    general = portable.find(name)
+    general = find_lowering(name)
     if general is None:
         raise NoLowering(f"{name} has no portable lowering")
     return general(c, *args, **kwargs)
@@ -71,7 +69,7 @@ def only(found: Sequence[Value | None] | None) -> Value | None:
     return None if found is None else found[0]
 
 
-def share(work: int, length: int) -> int:
+def grain(work: int, length: int) -> int:
     """The least length of a part, for parts that are worth waking a thread.
 
     Args:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.stablehlo.builder.orders import is_in_memory, memory_order
-from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.stablehlo import TensorType, Value, is_in_memory, memory_order
+from pjrt_bridge.torch_interop.lowering.api import Context
 from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
 from pjrt_bridge_cpu.aten.operators import INDEX_SELECT
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, PIECES, Rule, Use, share
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, PIECES, Rule, Use, grain
 
 LEAST = 1 << 14
 """Elements of the result from which on it is worth a call."""
@@ -47,7 +45,7 @@ def index_select(c: Context, use: Use, table: Value, dim: int, places: Value) ->
             "out": Out(),
         },
         [result],
-        cut=Cut(share(places.size * width, places.size), {"index": 0}, (0,), PIECES),
+        cut=Cut(grain(places.size * width, places.size), {"index": 0}, (0,), PIECES),
     )
     found = use(c.b, call, table.dtype)
     return None if found is None else c.reshape(found[0], c.output.shape)

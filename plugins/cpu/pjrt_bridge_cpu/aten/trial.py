@@ -18,11 +18,8 @@ import torch
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.runtime import Client, Plugin
-from pjrt_bridge.stablehlo.builder.builder import Builder
-from pjrt_bridge.stablehlo.program.program import Program
-from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering import registry as portable
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.stablehlo import Builder, Program, TensorType
+from pjrt_bridge.torch_interop.lowering.api import Context, find_lowering
 from pjrt_bridge_cpu.aten import library as torch_library
 from pjrt_bridge_cpu.aten.checks import Check, checks
 from pjrt_bridge_cpu.aten.rules import Use
@@ -65,7 +62,7 @@ class Trial:
         use = Use(self._note)
         builder = Builder(types, name="probe")
         context = Context(builder, outputs).using(kernels(use))
-        lowering = lowerings(use).get(check.operator) or portable.find(check.operator)
+        lowering = lowerings(use).get(check.operator) or find_lowering(check.operator)
         assert lowering is not None
         values = builder.parameters
         keywords = {name: values[place] for name, place in check.keywords.items()}

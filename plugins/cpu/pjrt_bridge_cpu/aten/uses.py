@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from pjrt_bridge.registry.hookspecs import Lowering
 from pjrt_bridge.runtime import Client
+from pjrt_bridge.torch_interop.lowering.api import Lowering
 from pjrt_bridge_cpu.aten import (
     attention,
     convolution,

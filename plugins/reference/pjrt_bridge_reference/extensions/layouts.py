@@ -10,7 +10,7 @@ from typing import Any
 
 from pjrt_bridge.abi.extension_structs import by_name
 from pjrt_bridge.abi.implement import Implementation
-from pjrt_bridge.stablehlo.types import Parameter, Result
+from pjrt_bridge.stablehlo import Parameter, Result
 from pjrt_bridge_reference import serialized
 from pjrt_bridge_reference.buffer import Buffer
 from pjrt_bridge_reference.client import Client

@@ -56,12 +56,12 @@ def test_a_mask_as_index_is_refused():
 def lower_with_mask():
     from pjrt_bridge.stablehlo.builder.builder import Builder
     from pjrt_bridge.torch_interop.lowering.context import Context
-    from pjrt_bridge.torch_interop.lowering.registry import find
+    from pjrt_bridge.torch_interop.lowering.registry import find_lowering
     from tests.torch_interop.lowering.harness import tensor_type
 
     builder = Builder([tensor_type(X), tensor_type(X > 0)])
     x, mask = builder.parameters
-    return find("aten.index.Tensor")(Context(builder, [tensor_type(X)]), x, [mask])
+    return find_lowering("aten.index.Tensor")(Context(builder, [tensor_type(X)]), x, [mask])
 
 
 ZEROS = torch.zeros(3, 4, 5)

@@ -67,14 +67,14 @@ def test_transposed_convolution_and_its_gradients(case):
 def test_four_spatial_dimensions_are_refused():
     from pjrt_bridge.stablehlo.builder.builder import Builder
     from pjrt_bridge.torch_interop.lowering.context import Context
-    from pjrt_bridge.torch_interop.lowering.registry import find
+    from pjrt_bridge.torch_interop.lowering.registry import find_lowering
     from tests.torch_interop.lowering.harness import tensor_type
 
     tensors = [torch.randn(1, 1, 2, 2, 2, 2), torch.randn(1, 1, 1, 1, 1, 1)]
     builder = Builder([tensor_type(t) for t in tensors])
     context = Context(builder, [tensor_type(tensors[0])])
     with pytest.raises(NotLowerable, match="4 spatial dimensions"):
-        find("aten.convolution.default")(
+        find_lowering("aten.convolution.default")(
             context, *builder.parameters, None, [1], [0], [1], False, [0], 1
         )
 

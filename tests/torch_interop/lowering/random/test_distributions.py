@@ -187,7 +187,7 @@ def test_the_device_and_pytorch_draw_the_same_but_for_roundings(name, args, name
 def test_every_operator_with_a_key_has_a_lowering_and_a_case():
     tried = {name for name, *_ in (*EXACT, *CLOSE)}
     for name in operators._WITH_KEYS:
-        assert registry.find(f"pjrt_bridge.{name}") is not None
+        assert registry.find_lowering(f"pjrt_bridge.{name}") is not None
         assert operators.counterpart(f"aten.{name}") is overload(f"pjrt_bridge.{name}")
         assert name in tried
 
@@ -336,7 +336,7 @@ def test_an_empty_range_is_refused():
     builder = Builder([TensorType((), dtypes.of("int64"))])
     context = Context(builder, [TensorType((4,), dtypes.of("int64"))])
     with pytest.raises(NotLowerable, match="from 5 to below 3"):
-        registry.find("pjrt_bridge.randint.low")(context, builder.parameters[0], 5, 3, [4])
+        registry.find_lowering("pjrt_bridge.randint.low")(context, builder.parameters[0], 5, 3, [4])
 
 
 def test_strides_are_those_of_eager():

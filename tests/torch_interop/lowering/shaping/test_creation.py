@@ -95,13 +95,15 @@ def test_uninitialized_tensors_are_zeros():
 def test_conversion_to_a_sparse_layout_is_refused():
     from pjrt_bridge.stablehlo.builder.builder import Builder
     from pjrt_bridge.torch_interop.lowering.context import Context
-    from pjrt_bridge.torch_interop.lowering.registry import find
+    from pjrt_bridge.torch_interop.lowering.registry import find_lowering
     from tests.torch_interop.lowering.harness import tensor_type
 
     builder = Builder([tensor_type(X)])
     context = Context(builder, [tensor_type(X)])
     with pytest.raises(NotLowerable, match="layout"):
-        find("aten._to_copy.default")(context, builder.parameters[0], layout=torch.sparse_coo)
+        find_lowering("aten._to_copy.default")(
+            context, builder.parameters[0], layout=torch.sparse_coo
+        )
 
 
 @pytest.mark.parametrize("name", ["tril_indices", "triu_indices"])

@@ -11,7 +11,13 @@ from torch.nn import functional as F  # noqa: N812
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
-from pjrt_bridge.torch_interop.passes.padding.rows import Dims, Mixing, Rule, Use, keeps_apart
+from pjrt_bridge.torch_interop.passes.padding.rows import (
+    Dims,
+    MixesRows,
+    Rule,
+    Use,
+    independent_rows,
+)
 from tests.torch_interop.helpers import assert_same
 from tests.torch_interop.passes.padding.rows import (
     SIZE,
@@ -285,7 +291,7 @@ def test_a_rule_that_torch_contradicts_is_not_believed() -> None:
     source, moved = list(graph.graph.nodes)[:2]
     symbol = compat.expression(compat.promise(source).shape[0])
     use = Use(moved, symbol, {source: {0: (1, 1)}}, set())
-    assert keeps_apart(use, Rule(lambda _: {1: (1, 1)})).dims == [{1: (1, 1)}]
+    assert independent_rows(use, Rule(lambda _: {1: (1, 1)})).dims == [{1: (1, 1)}]
     wrong: list[Dims] = [
         {},
         {0: (1, 1)},
@@ -294,8 +300,8 @@ def test_a_rule_that_torch_contradicts_is_not_believed() -> None:
         {1: (1, 1), 2: (1, 1)},
     ]
     for dims in wrong:
-        with pytest.raises(Mixing, match="its results have the size elsewhere"):
-            keeps_apart(use, Rule(lambda _, dims=dims: dims))
+        with pytest.raises(MixesRows, match="its results have the size elsewhere"):
+            independent_rows(use, Rule(lambda _, dims=dims: dims))
 
 
 @settings(max_examples=40)

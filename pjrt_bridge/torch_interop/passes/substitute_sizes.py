@@ -1,4 +1,4 @@
-"""A symbolic graph with the sizes and numbers of a call put in."""
+"""Sizes of a call in the place of a graph's symbolic sizes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat, nodes
 
 
-def concrete(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:
-    """The graph for arguments of these sizes: what was calculated with them becomes numbers.
+def substitute_sizes(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:
+    """A symbolic graph for arguments of the sizes of a call.
 
-    The nodes are evaluated on tensors without memory and keep their names and source lines. Sizes
-    that depend on data stay symbols. Nothing is traced: tracing would stop other threads that call
-    compiled functions meanwhile.
+    Size computations are evaluated and replaced by their numbers. The other nodes are evaluated on
+    fake tensors and keep their names and source lines. Sizes that depend on data stay symbols.
+    Nothing is traced, because tracing blocks other threads that call compiled functions.
+
+    Args:
+        graph: with symbolic sizes; left as it is.
+        arguments: of the call: tensors, whose sizes alone are read, and numbers.
 
     Raises:
-        Exception: as torch finds an operator whose result it cannot tell without the data.
+        Exception: one of `compat.DATA_DEPENDENT`; the result of an operator depends on data.
     """
     made = fx.Graph()
     values: dict[fx.Node, Any] = {}
@@ -37,7 +41,7 @@ def concrete(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.GraphModule:
                     value = mode.from_tensor(value.detach(), static_shapes=True)
                     copies[node].meta["val"] = value
                 else:
-                    # The argument stays; who read it gets the number.
+                    # The placeholder stays; its users get the number.
                     copies[node].meta["val"] = copies[node] = value
             elif node.op == "get_attr":
                 value = compat.promise(node)
@@ -57,7 +61,7 @@ def _evaluate(node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
     promise = compat.promise(node)
     known = promise is not None and not compat.is_symbolic(promise)
     if known and isinstance(node.target, compat.HigherOrderOperator):
-        # Some cannot be evaluated without memory; what torch promised holds for any sizes.
+        # Some cannot be evaluated on fake tensors; a promise without symbols holds for all sizes.
         return promise
     args, kwargs = compat.substitute((node.args, node.kwargs), values)
     assert callable(node.target)
@@ -65,7 +69,7 @@ def _evaluate(node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
 
 
 def _is_settled(node: fx.Node, value: Any, values: Mapping[fx.Node, Any]) -> bool:
-    """Whether nothing of a node is left to run: it gave a number, or checked one."""
+    """Whether a node need not run any more: its result is a number, or it checked only numbers."""
     if nodes.is_check(node):
         return not any(compat.is_symbolic(values[used]) for used in node.all_input_nodes)
     return isinstance(value, (bool, int, float))

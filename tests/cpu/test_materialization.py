@@ -15,7 +15,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.compat import decompositions
 from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.emit.program import emit
-from pjrt_bridge_cpu.storing import StoredValues
+from pjrt_bridge_cpu.materialization import MaterializedValues
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -75,7 +75,7 @@ def test_what_a_call_gives_is_stored_in_its_order(order: tuple[int, ...]) -> Non
         operand_layouts=[(3, 2, 1, 0)],
         result_layouts=[layout],
     )
-    shared = StoredValues().share(builder, builder.exp(x))
+    shared = MaterializedValues().materialize(builder, builder.exp(x))
     assert shared.type == given
     text = builder.finish([shared]).text
     (argument,) = re.findall(r"call @stored_\d+\(%\w+\).*: \(tensor<(\w+)>", text)
@@ -94,7 +94,7 @@ def test_stored_in_any_order_it_is_the_same_value(order: tuple[int, ...]) -> Non
     x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
     builder = Builder([TensorType((2, 3, 4), dtypes.of("float32"))])
     turned = builder.transpose(builder.parameters[0], order)
-    once = StoredValues().share(builder, builder.exp(turned))
+    once = MaterializedValues().materialize(builder, builder.exp(turned))
     client = pjrt_bridge.client("cpu")
     (found,) = client.compile(builder.finish([once]))(x)
     np.testing.assert_allclose(np.asarray(found), np.exp(x.transpose(order)), rtol=1e-5)
