@@ -13,7 +13,16 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pjrt_bridge"
 
 FLOORS = [
-    {"errors", "dtypes", "timeline", "wire", "example_inputs", "child_processes"},
+    {
+        "errors",
+        "dtypes",
+        "timeline",
+        "wire",
+        "example_inputs",
+        "child_processes",
+        "environment",
+        "storage",
+    },
     {"abi"},
     {"stablehlo"},
     {"runtime", "report"},
