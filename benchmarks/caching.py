@@ -12,7 +12,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from benchmarks.figure import Figure
-from pjrt_bridge.runtime.compile import compile_cache
+from pjrt_bridge.storage import FOLDER_VARIABLE
 from pjrt_bridge.torch_interop import compiled_graphs
 
 _LAYERS = 4
@@ -26,19 +26,19 @@ def figures(rounds: int) -> Iterator[Figure]:
     model = GPT2LMHeadModel(GPT2Config(n_layer=_LAYERS))
     tokens = torch.randint(0, 1000, (1, 128))
     cold, warm = [], []
-    before = os.environ.get(compile_cache.FOLDER_VARIABLE)
+    before = os.environ.get(FOLDER_VARIABLE)
     try:
         for _ in range(min(rounds, _ROUNDS)):
             with tempfile.TemporaryDirectory() as folder:
-                os.environ[compile_cache.FOLDER_VARIABLE] = folder
+                os.environ[FOLDER_VARIABLE] = folder
                 cold.append(_compile(model, tokens))
                 stored = len(list(Path(folder).rglob("*.blob")))
                 warm.append(_compile(model, tokens))
     finally:
         if before is None:
-            del os.environ[compile_cache.FOLDER_VARIABLE]
+            del os.environ[FOLDER_VARIABLE]
         else:
-            os.environ[compile_cache.FOLDER_VARIABLE] = before
+            os.environ[FOLDER_VARIABLE] = before
     loading, compiling = statistics.median(warm), statistics.median(cold)
     yield Figure(
         f"loading what was compiled of GPT-2, {_LAYERS} layers, a training step",

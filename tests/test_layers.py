@@ -20,7 +20,16 @@ PLUGINS = sorted(path.relative_to(ROOT) for path in ROOT.glob("plugins/*/pjrt_br
 LONGEST = 400
 
 LAYERS = [
-    {"errors", "dtypes", "timeline", "wire", "example_inputs", "child_processes"},
+    {
+        "errors",
+        "dtypes",
+        "timeline",
+        "wire",
+        "example_inputs",
+        "child_processes",
+        "environment",
+        "storage",
+    },
     {"abi"},
     {"stablehlo"},
     {"runtime", "report"},

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Annotated
 
 import typer
 
+from pjrt_bridge import storage
 from pjrt_bridge.cli.console import columns, facts, out, print_json
+from pjrt_bridge.errors import BridgeWarning
 from pjrt_bridge.report.wording import byte_size, plural
 from pjrt_bridge.runtime.compile import compile_cache
 
@@ -18,18 +21,25 @@ def cache(
 ) -> None:
     """Show the programs that were compiled and kept on disk, or delete them.
 
-    So with what packages found out about plugins, such as which kernels are fast.
+    So with what else is kept there, such as which kernels were found to be right.
 
     The variable PJRT_BRIDGE_CACHE names the folder, or turns the cache off;
     PJRT_BRIDGE_CACHE_LIMIT the size of the programs, such as 500M. Those that were not used longest
     go first.
     """
-    found = compile_cache.compile_cache()
+    with warnings.catch_warnings():
+        # What the warning says is printed here, each time.
+        warnings.simplefilter("ignore", BridgeWarning)
+        found = compile_cache.compile_cache()
     if found is None:
+        root = storage.cache_root()
+        reason = None if root is None else storage.objection(root)
         if as_json:
-            print_json({"folder": None, "entries": []})
+            print_json({"folder": None, "entries": [], "reason": reason})
+        elif reason is None:
+            out().print(f"off: {storage.FOLDER_VARIABLE} turns it off")
         else:
-            out().print(f"off: {compile_cache.FOLDER_VARIABLE} turns it off")
+            out().print(f"not used: {reason}", soft_wrap=True)
         return
     findings = compile_cache.findings()
     if clear:

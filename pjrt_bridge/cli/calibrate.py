@@ -37,6 +37,9 @@ def calibrate(
 
     info = registry.select(name)
     client = registry.client(info)
+    if not dry_run:
+        # Before the minutes that it takes.
+        calibration.check_can_save(client)
     reference = info.name if info.library is None else f"{info.name}:{info.library}"
     found = []
     console = Console(stderr=True)

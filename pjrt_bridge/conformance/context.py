@@ -24,7 +24,8 @@ from pjrt_bridge.errors import (
 from pjrt_bridge.registry import PluginInfo
 from pjrt_bridge.runtime import Client, Plugin
 
-_COUNTS = ("cpu_device_count", "device_count", "num_devices")
+_COUNTS = ("device_count", "num_devices")
+"""How the names of options end that say how many devices a client gets."""
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,8 @@ class Context:
         """
         if len(self.client.devices) > 1:
             return self.client
-        types = self.plugin.option_types or {}
-        for name in _COUNTS:
-            if types.get(name) is int:
+        for name, kind in (self.plugin.option_types or {}).items():
+            if name.endswith(_COUNTS) and (kind is int or isinstance(kind, range)):
                 client = self._made({**self.options, name: 2})
                 if len(client.devices) > 1:
                     return client

@@ -14,7 +14,7 @@ from pjrt_bridge import child_processes
 from pjrt_bridge.conformance.check import Check
 from pjrt_bridge.conformance.context import Subject
 from pjrt_bridge.conformance.report import Status
-from pjrt_bridge.runtime.compile.compile_cache import FOLDER_VARIABLE
+from pjrt_bridge.storage import FOLDER_VARIABLE
 
 _LONGEST = 300
 

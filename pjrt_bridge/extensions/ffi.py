@@ -35,9 +35,6 @@ from pjrt_bridge.runtime.ownership.callbacks import calling_back
 from pjrt_bridge.stablehlo import Builder, Program
 from pjrt_bridge.stablehlo.types import TensorType
 
-PLATFORMS = {"cpu": "HOST"}
-"""Platform names of the FFI registry where they are not the plugin's own in capitals."""
-
 _HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _C_FUNCTION: Any = _HANDLER.__base__
 _PROBE = "pjrt_bridge.version"
@@ -76,8 +73,7 @@ class FFI(Accessor):
     @property
     def platform(self) -> str:
         """Name of the client's platform in the plugin's registry of handlers."""
-        name = self.client.platform_name
-        return PLATFORMS.get(name, name.upper())
+        return self.client.platform_spec.ffi_name or self.client.platform_name.upper()
 
     @cached_property
     def version(self) -> tuple[int, int]:

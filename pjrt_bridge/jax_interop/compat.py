@@ -71,8 +71,9 @@ def tables() -> dict[int, str]:
     from jax._src import xla_bridge
 
     xla_bridge._discover_and_register_pjrt_plugins()
-    address = ctypes.pythonapi.PyCapsule_GetPointer
-    address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    # A prototype of its own: the attributes of ctypes.pythonapi belong to everybody.
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    address = pointer(("PyCapsule_GetPointer", ctypes.pythonapi))
     return {
         address(backend.c_api, _CAPSULE): name
         for name, backend in xla_bridge._backend_factories.items()
@@ -100,9 +101,8 @@ def add_backend(
     """
     from jax._src import xla_bridge
 
-    new = ctypes.pythonapi.PyCapsule_New
-    new.restype = ctypes.py_object
-    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    new = capsule(("PyCapsule_New", ctypes.pythonapi))
     table: Any = new(address, _CAPSULE, None)
     xla_bridge.xla_client.load_pjrt_plugin_with_c_api(name, table)
     if profiled:

@@ -3,7 +3,7 @@
 JAX destroys its objects wherever Python drops them, also while an exception is on its way. A
 function that is Python's (`pjrt_bridge.abi.implement`) would fail then, and JAX ends the process
 when something cannot be destroyed. And JAX knows nothing of the compiler flags without which known
-plugins give wrong results (`pjrt_bridge.runtime.compile.quirks`).
+plugins give wrong results (`pjrt_bridge.runtime.platforms`).
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from __future__ import annotations
 import ctypes
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.functions import FUNCTIONS, SLOT, offset_of
 from pjrt_bridge.abi.values import text
-from pjrt_bridge.errors import PjrtBridgeError, RegistrationError
+from pjrt_bridge.errors import BridgeWarning, PjrtBridgeError, RegistrationError
+from pjrt_bridge.runtime import platforms
 from pjrt_bridge.runtime.compile.options import serialize_flags
-from pjrt_bridge.runtime.compile.quirks import SAFE_FLAGS
 from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime.platforms import PlatformSpec
 
 _ENDS = tuple(name for name in SLOT if name.endswith("_Destroy"))
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -64,13 +66,15 @@ def _compile_with_flags(api: Api) -> Callable[[int], int | None]:
     pointer = _slot(api.address, "Client_Compile").value
     assert pointer is not None  # A table without it is no usable one.
     compile_ = _FUNCTION(pointer)
+    # Looked up here, and not in the midst of a call from C.
+    known = platforms.known()
 
     def call(address: int) -> int | None:
         args = struct.ctype.from_address(address)
         args.executable = None
         given, size = args.compile_options, args.compile_options_size
         # The last of two values of a flag counts, so the caller's stand behind.
-        options = _flags(api, args.client) + ctypes.string_at(given, size)
+        options = _flags(api, args.client, known) + ctypes.string_at(given, size)
         while True:
             # A signal's handler may raise here. Nothing may be raised into C, where it would mean
             # success, and what a call has returned by then is lost.
@@ -99,13 +103,18 @@ def _interrupt(thread: int) -> None:
     signal.pthread_kill(thread, signal.SIGINT)
 
 
-def _flags(api: Api, client: Any) -> bytes:
+def _flags(api: Api, client: Any, known: Mapping[str, PlatformSpec]) -> bytes:
     try:
         found = api.call("Client_PlatformName", client=client)
     except PjrtBridgeError:
         return b""
-    name = text(found.platform_name, found.platform_name_size)
-    return serialize_flags(SAFE_FLAGS.get(name, {}))
+    platform = known.get(text(found.platform_name, found.platform_name_size))
+    if platform is None:
+        return b""
+    # Nothing may be raised into C, where warnings may be errors.
+    with suppress(BridgeWarning):
+        platform.warn()
+    return serialize_flags(platform.compiler_flags)
 
 
 def _guard(address: int, api: Api) -> None:

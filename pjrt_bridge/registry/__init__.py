@@ -6,14 +6,16 @@ devices that are not there. Vendors write a `PluginSpec` behind a
 """
 
 from pjrt_bridge.registry.ahead import compile_for, topology
-from pjrt_bridge.registry.brought import accessors, kernels, lowerings, slower
+from pjrt_bridge.registry.brought import accessors, kernels, lowerings, platform_specs, slower
 from pjrt_bridge.registry.discovery import PluginInfo, plugins, refresh
 from pjrt_bridge.registry.hookspecs import hookimpl
 from pjrt_bridge.registry.registry import client, load, select
 from pjrt_bridge.registry.spec import PluginSpec, TopologySpec
 from pjrt_bridge.registry.wheels import wheel_library
+from pjrt_bridge.runtime.platforms import PlatformSpec
 
 __all__ = [
+    "PlatformSpec",
     "PluginInfo",
     "PluginSpec",
     "TopologySpec",
@@ -24,6 +26,7 @@ __all__ = [
     "kernels",
     "load",
     "lowerings",
+    "platform_specs",
     "plugins",
     "refresh",
     "select",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import OptionError, PluginNotFound
 from pjrt_bridge.registry.brought import topology_spec
+from pjrt_bridge.registry.catalogue import INSTALL_FOR_TOPOLOGY
 from pjrt_bridge.registry.discovery import PluginInfo
 from pjrt_bridge.registry.registry import PluginLike, client, load, select
 
@@ -47,7 +48,7 @@ def _describe(
     if info is None:
         raise PluginNotFound(
             f"no installed package knows the topology {name!r}; name the plugin, or install "
-            "pjrt-bridge-tpu (v5e:2x2, ...) or pjrt-bridge-cuda (h100, ...)"
+            f"{INSTALL_FOR_TOPOLOGY}"
         )
     return load(info).topology(name, **options)
 

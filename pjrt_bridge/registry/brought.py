@@ -1,4 +1,4 @@
-"""What installed packages bring besides plugins: lowerings, kernels, sizes, accessors, topologies.
+"""What installed packages bring besides plugins: platforms, lowerings, kernels, accessors, ...
 
 A package whose hook raises is left out with a warning, and costs the others nothing.
 """
@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import BridgeWarning, OptionError
+from pjrt_bridge.registry.catalogue import GUARDED_BY
 from pjrt_bridge.registry.discovery import discover
 from pjrt_bridge.registry.hooks import HOOK_FAILURES, reason_of
 from pjrt_bridge.registry.hookspecs import Lowering
 from pjrt_bridge.registry.spec import TopologySpec
+from pjrt_bridge.runtime import platforms
+from pjrt_bridge.runtime.platforms import PlatformSpec
 
 if TYPE_CHECKING:
     from pjrt_bridge.extensions import Accessor
@@ -38,14 +41,14 @@ def lowerings(client: Client) -> dict[str, Lowering]:
     return _merged(brought, "lowering of")
 
 
-def kernels(client: Client) -> Any | None:
+def kernels(client: Client) -> object | None:
     """What an installed package brings for a client's programs to be computed with; see the hook.
 
     Where two packages bring some, the entry point whose name sorts first wins, with a
     `BridgeWarning`. A package whose hook raises is left out, with one too.
     """
 
-    def one(results: Sequence[Any]) -> dict[str, Any]:
+    def one(results: Sequence[object]) -> dict[str, object]:
         return {name: results[0]} if results else {}
 
     name = client.plugin.name
@@ -91,6 +94,34 @@ def accessors() -> dict[str, type[Accessor]]:
     own = {item.TABLE.name: item for item in BUILT_IN}
     brought = _brought("pjrt_bridge_extensions", "accessors", one)
     return _merged((("the bridge", own), *brought), "accessor of")
+
+
+def platform_specs() -> dict[str, PlatformSpec]:
+    """What is known of platforms, by their names; see the hook.
+
+    Where two packages state the same platform, the entry point whose name sorts first wins, with a
+    `BridgeWarning`. A package whose hook raises is left out, with one too. For platforms whose
+    plugins are not to be used without a package, and that none speaks for, there is a warning.
+    """
+
+    def one(results: Iterable[object]) -> dict[str, PlatformSpec]:
+        found = {}
+        for result in results:
+            for item in result if isinstance(result, Iterable) else (result,):
+                if not isinstance(item, PlatformSpec):
+                    raise OptionError(f"found {item!r}, expected PlatformSpecs")
+                found[item.name] = item
+        return found
+
+    merged = _merged(_brought("pjrt_bridge_platforms", "platforms", one), "platform")
+    for name, package in GUARDED_BY.items():
+        text = (
+            f"plugins of the platform {name!r} are known to give wrong results without compiler "
+            f"flags that the package {package} states, which is not installed or not usable; "
+            f"install it: pip install {package}"
+        )
+        merged.setdefault(name, PlatformSpec(name, warning=text))
+    return merged
 
 
 def topology_spec(
@@ -147,3 +178,6 @@ def _merged(brought: Iterable[tuple[str, dict[str, _T]]], what: str) -> dict[str
 
 def _warn(text: str) -> None:
     warnings.warn(text, BridgeWarning, stacklevel=5)
+
+
+platforms.provide(platform_specs)

@@ -13,28 +13,38 @@ def pjrt_bridge_plugins():
 ```
 
 Entry points are imported at discovery: a hook module imports no framework and loads no library.
-A hook that raises costs only its own contribution; its message becomes the reason that
-`plugins()` shows, so it should say what is missing and how to get it.
+A hook may leave out arguments that it does not need. One that raises costs only its own
+contribution: the message of `pjrt_bridge_plugins` becomes the reason that `plugins()` shows, the
+message of another hook a `BridgeWarning`; so it should say what is missing and how to get it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pluggy
 
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.registry.spec import PluginSpec, TopologySpec
+from pjrt_bridge.runtime.platforms import PlatformSpec
+from pjrt_bridge.stablehlo.builder.builder import Value
 
 if TYPE_CHECKING:
+    from pjrt_bridge.extensions import Accessor
     from pjrt_bridge.runtime import Client, Plugin
 
 GROUP = "pjrt_bridge"
 """Name of the entry-point group and of the pluggy project."""
 
-Lowering = Callable[..., Any]
-"""A function of (builder, inputs) that emits StableHLO or says why it cannot."""
+Lowering = Callable[..., Value | Sequence[Value | None]]
+"""A function of (context, *arguments, **keywords) that emits the StableHLO of one operator.
+
+For PyTorch the context is a `pjrt_bridge.torch_interop.lowering.context.Context`, and the rest are
+the operator's arguments with a `Value` for each tensor. It returns the one output, or one entry for
+each output, None where the operator gives None; and raises `NotLowerable`
+(`pjrt_bridge.torch_interop.lowering.registry`) for a use that it cannot express.
+"""
 
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
@@ -50,7 +60,20 @@ def pjrt_bridge_plugins() -> PluginSpec | Iterable[PluginSpec] | None:
 
 
 @hookspec
-def pjrt_bridge_extensions() -> Iterable[type[Any]] | None:
+def pjrt_bridge_platforms() -> PlatformSpec | Iterable[PlatformSpec] | None:
+    """State what is known of a platform and its plugins do not tell: defects, names, option types.
+
+    It holds for every plugin that gives its platform this name, also for one that is loaded by the
+    path of its library. So it is stated apart from the plugin, and also where the library that the
+    package is for is not installed.
+
+    Returns:
+        One platform or several; None where there is nothing to state.
+    """
+
+
+@hookspec
+def pjrt_bridge_extensions() -> Iterable[type[Accessor]] | None:
     """Bring accessor classes for extensions of the PJRT C API.
 
     Returns:
@@ -61,30 +84,32 @@ def pjrt_bridge_extensions() -> Iterable[type[Any]] | None:
 
 @hookspec
 def pjrt_bridge_lowerings(plugin: Plugin, client: Client) -> Mapping[str, Lowering] | None:
-    """Bring lowerings for one target, asked before the portable ones.
+    """Bring lowerings of PyTorch's operators for one target, asked before the portable ones.
 
     Args:
         plugin: the loaded plugin that a program is compiled for; its name and attributes tell
             whether this package has anything to add.
-        client: the client that it is compiled for, where custom calls can be registered; as any
-            argument of a hook it may be left out.
+        client: the client that it is compiled for, where custom calls can be registered.
 
     Returns:
-        Lowerings by operator name, spelled as the frontend spells it (`"aten.mm.default"`).
+        Lowerings by operator name, spelled as PyTorch prints it (`"aten.mm.default"`); None where
+        there are none for this plugin.
     """
 
 
 @hookspec
-def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Any | None:
+def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> object | None:
     """Bring the kernels with which lowerings emit products, convolutions and reductions.
+
+    The class is the frontend's, which the registry does not know; the frontend checks it.
 
     Args:
         plugin: the loaded plugin that a program is compiled for.
         client: the client, as for `pjrt_bridge_lowerings`.
 
     Returns:
-        An instance of the frontend's class for them, for PyTorch of
-        `pjrt_bridge.torch_interop.lowering.api.Kernels`; None for the portable ones.
+        For PyTorch an instance of `pjrt_bridge.torch_interop.lowering.api.Kernels`; None for the
+        portable ones.
     """
 
 
@@ -92,8 +117,8 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Any | None:
 def pjrt_bridge_slower(plugin: Plugin) -> Mapping[str, int] | None:
     """Say which operators a plugin computes more slowly than the host, and from which size on.
 
-    Where the user has measured that on this machine (`pjrt-bridge calibrate`), PyTorch's part of it
-    is not asked for.
+    For PyTorch it is not asked where the user has measured that on this machine (`pjrt-bridge
+    calibrate`).
 
     Args:
         plugin: the loaded plugin that a program is compiled for.
@@ -101,7 +126,7 @@ def pjrt_bridge_slower(plugin: Plugin) -> Mapping[str, int] | None:
     Returns:
         By operator, PyTorch's with or without overload (`"aten.sort"`), TensorFlow's by type
         (`"tf.Cumsum"`), the number of elements of its largest tensor from which on the host is
-        faster, what it costs to divide a graph included.
+        faster, what it costs to divide a graph included; None where there are none.
     """
 
 
@@ -118,7 +143,8 @@ def pjrt_bridge_topology(
         options: create options that the user gave.
 
     Returns:
-        None where the name is not of this package.
+        The plugin, and what its topology function takes; None where the name is not of this
+        package.
 
     Raises:
         OptionError: the plugin is this package's, and there is no such target; the text lists what

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import PluginConflict, PluginNotFound
+from pjrt_bridge.registry.catalogue import INSTALL_DEFAULT
 from pjrt_bridge.registry.discovery import PluginInfo, discover, missing, plugins
 from pjrt_bridge.registry.sources import BRIDGE_VARIABLE
 from pjrt_bridge.registry.spec import PluginSpec, checked_options, parse_reference
@@ -84,7 +85,7 @@ def _listing(found: Sequence[PluginInfo]) -> str:
     lines = [f"\n  {info}" for info in found] or ["\n  nothing was found"]
     return (
         f":{''.join(lines)}\n"
-        "Install a plugin package (for the CPU: pip install pjrt-bridge-cpu), or point "
+        f"Install a plugin package ({INSTALL_DEFAULT}), or point "
         f"{BRIDGE_VARIABLE} at a library that exports GetPjrtApi."
     )
 

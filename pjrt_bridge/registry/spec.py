@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import OptionError, PluginConflict
+from pjrt_bridge.runtime.platforms import OptionType, check_option_types
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _LIBRARY_SUFFIXES = (".so", ".dylib", ".json")
@@ -32,8 +33,9 @@ class PluginSpec:
         address: address of a `PJRT_Api` in this process; exactly one of library and address is
             given. Whoever gives an address keeps the memory behind it alive.
         options: client create options, names and meanings as the plugin defines them.
-        option_types: the client create options that the plugin reads, with their types; stating
-            them lets the bridge refuse unknown names, which plugins accept in silence.
+        option_types: the client create options that the plugin reads, with their types (a range
+            for an int within it); stating them lets the bridge refuse unknown names, which plugins
+            accept in silence.
         environment: environment variables that the library needs, set before it is loaded
             unless the user has set them.
         priority: the available plugin of the highest priority is the default one.
@@ -52,7 +54,7 @@ class PluginSpec:
     library: str | os.PathLike[str] | None = None
     address: int | None = None
     options: Mapping[str, NamedValue] = field(default_factory=dict, hash=False)
-    option_types: Mapping[str, type] | None = field(default=None, hash=False)
+    option_types: Mapping[str, OptionType] | None = field(default=None, hash=False)
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     priority: int = 0
     source: str = ""
@@ -158,14 +160,9 @@ def _checked_environment(environment: Mapping[str, str], *, where: str) -> dict[
 
 
 def _check_types(
-    types: Mapping[str, type], options: Mapping[str, NamedValue], *, where: str
+    types: Mapping[str, OptionType], options: Mapping[str, NamedValue], *, where: str
 ) -> None:
-    known = (str, bool, int, float, list)
-    if not isinstance(types, Mapping) or any(kind not in known for kind in types.values()):
-        raise OptionError(
-            f"{where}, option_types: found {types!r}, "
-            "expected names with one of str, bool, int, float and list"
-        )
+    check_option_types(types, where=where)
     for name in options:
         if name not in types:
             raise OptionError(f"{where}: option {name!r} is missing in its option_types")

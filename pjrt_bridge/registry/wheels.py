@@ -15,17 +15,10 @@ from importlib import metadata, util
 from pathlib import Path
 
 from pjrt_bridge.errors import PluginNotFound
+from pjrt_bridge.registry import catalogue
 from pjrt_bridge.registry.spec import short_name
 
 _GROUPS = ("xla_plugins", "jax_plugins")
-_BARE_PACKAGES = ("libtpu",)
-_SET_UP_BY = {"libtpu.so": "pjrt-bridge-tpu"}
-"""Libraries that cannot be used as they are, with the package that knows how.
-
-A client of libtpu asks the metadata service of Google's cloud for minutes where there is none. All
-that the other vendors' libraries lack by themselves are good defaults.
-"""
-
 _EXTENSION_MODULE = re.compile(r"\.(cpython-|abi3\.)")
 
 
@@ -81,7 +74,7 @@ def find_wheel_libraries() -> list[WheelLibrary]:
             if real in seen:
                 continue
             seen.add(real)
-            package = _SET_UP_BY.get(real.name)
+            package = catalogue.SET_UP_BY.get(real.name)
             if package is not None:
                 reason = f"alone it is not set up for this machine: pip install {package}"
                 candidate = replace(candidate, reason=reason)
@@ -103,7 +96,7 @@ def _candidates() -> Iterator[WheelLibrary]:
             if library is not None:
                 origin = f"module {group}.{folder.name}"
                 yield WheelLibrary(short_name(folder.name), origin, library)
-    for package in _BARE_PACKAGES:
+    for package in catalogue.BARE_PACKAGES:
         for folder in _folders(package):
             library = folder / f"{package}.so"
             if library.is_file():

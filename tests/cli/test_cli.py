@@ -278,7 +278,8 @@ def test_the_module_runs_without_importing_a_framework() -> None:
 
 def test_cache(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert command("cache").out == "off: PJRT_BRIDGE_CACHE turns it off\n"
-    assert json.loads(command("cache", "--json").out) == {"folder": None, "entries": []}
+    told = json.loads(command("cache", "--json").out)
+    assert told == {"folder": None, "entries": [], "reason": None}
     monkeypatch.setenv("PJRT_BRIDGE_CACHE", str(tmp_path))
     empty = command("cache").out
     assert "programs  0" in empty
@@ -298,6 +299,22 @@ def test_cache(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert command("cache", "--clear").out == f"deleted 22 programs from {store.folder}\n"
     assert store.entries() == []
     assert json.loads(command("cache", "--clear", "--json").out)["deleted"] == 0
+
+
+def test_a_cache_that_others_can_write_to(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o770)
+    monkeypatch.setenv("PJRT_BRIDGE_CACHE", str(folder))
+    for arguments in ([], ["--clear"]):
+        text = command("cache", *arguments).out
+        assert text.startswith(f"not used: {folder} has mode 0770")
+        assert f"chmod 700 {folder}" in text
+    told = json.loads(command("cache", "--json").out)
+    assert told["folder"] is None
+    assert "mode 0770" in told["reason"]
 
 
 def test_cache_of_what_packages_found_out(
@@ -323,13 +340,17 @@ def test_cache_of_what_packages_found_out(
 
 
 def test_calibrate(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PJRT_BRIDGE_CALIBRATION", str(tmp_path))
+    refused = command("calibrate", "cpu")
+    assert refused.status == 1
+    assert "PJRT_BRIDGE_CALIBRATION is off" in refused.err
+    monkeypatch.setenv("PJRT_BRIDGE_CALIBRATION", str(tmp_path / "found"))
+    monkeypatch.setenv("PJRT_BRIDGE_CACHE", str(tmp_path / "cache"))
     case, _ = calibration.CASES["aten.cumsum"]
     monkeypatch.setattr(calibration, "CASES", {"aten.cumsum": (case, (1000,))})
     shown = command("calibrate", "cpu")
     assert "aten.cumsum" in shown.out
     assert str(tmp_path) in shown.out
-    (path,) = tmp_path.iterdir()
+    (path,) = (tmp_path / "found").iterdir()
     data = json.loads(command("calibrate", "cpu", "--json", "--dry-run").out)
     assert data["file"] is None
     assert [entry["elements"] for entry in data["measured"]] == [1000]

@@ -13,7 +13,7 @@ from pjrt_bridge.conformance import Report, Result, Status, process, run, suite
 from pjrt_bridge.conformance.context import Subject
 from pjrt_bridge.conformance.runner import END
 from pjrt_bridge.conformance.suite import CLIENT, LOAD, selected
-from pjrt_bridge.runtime.compile.compile_cache import FOLDER_VARIABLE
+from pjrt_bridge.storage import FOLDER_VARIABLE
 from tests.conformance.plugins import compiled
 
 MODULE = "tests.conformance.misbehaving"

@@ -54,6 +54,10 @@ def test_thresholds_of_the_user_hold() -> None:
     assert faults("keep", **own) >= PAGES * 9 // 10
 
 
+def test_it_can_be_turned_off() -> None:
+    assert faults("keep", PJRT_BRIDGE_MALLOC="off") > PAGES // 3
+
+
 def test_clients_of_other_plugins_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     import pjrt_bridge
     import pjrt_bridge_cpu

@@ -13,6 +13,7 @@ import pytest
 # Imported while the real site-packages is still on the path.
 import pjrt_bridge.runtime  # noqa: F401
 from pjrt_bridge import registry
+from pjrt_bridge.runtime import platforms
 
 VARIABLES = ("PJRT_BRIDGE_PLUGIN", "PJRT_NAMES_AND_LIBRARY_PATHS")
 
@@ -69,6 +70,9 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    # Clients are shared by all tests, and keep what they were told of their platform.
+    real = platforms.known()
+    monkeypatch.setattr(platforms, "_source", lambda: {**registry.platform_specs(), **real})
     folder = tmp_path / "site"
     folder.mkdir()
     outside = [entry for entry in sys.path if "site-packages" not in entry]

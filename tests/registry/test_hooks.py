@@ -4,8 +4,19 @@ from typing import Any
 
 import pytest
 
-from pjrt_bridge.errors import BridgeWarning
-from pjrt_bridge.registry import accessors, kernels, lowerings, plugins, refresh, slower
+from pjrt_bridge.errors import BridgeWarning, OptionError
+from pjrt_bridge.registry import (
+    PlatformSpec,
+    accessors,
+    kernels,
+    lowerings,
+    platform_specs,
+    plugins,
+    refresh,
+    slower,
+)
+from pjrt_bridge.runtime import Client, Plugin, platforms
+from pjrt_bridge.runtime.objects.create_options import check_client_options
 from tests.registry.conftest import Site
 
 
@@ -247,6 +258,62 @@ def test_an_accessor_hook_that_fails_is_named_and_left_out(site: Site, classes: 
     site.hook("a", "pulse_a", PULSE.replace("{classes}", classes))
     with pytest.warns(BridgeWarning, match="pulse_a of a 1.0: its accessors are not used"):
         assert "Pulse" not in accessors()
+
+
+PLATFORM = """
+from pjrt_bridge.registry import PlatformSpec
+
+@hookimpl
+def pjrt_bridge_platforms():
+    return {value}
+"""
+
+
+def test_platforms_are_stated_by_packages(site: Site) -> None:
+    one = "PlatformSpec('chip', compiler_flags={'a': 1}, option_types={'cores': range(1, 9)})"
+    two = "(PlatformSpec('mesh', ffi_name='MESH2'), PlatformSpec('grid'))"
+    site.hook("a", "platform_a", PLATFORM.replace("{value}", one))
+    site.hook("b", "platform_b", PLATFORM.replace("{value}", two))
+    site.hook("c", "platform_c", PLATFORM.replace("{value}", "None"))
+    assert {"chip", "mesh", "grid"} <= set(platform_specs())
+    assert platforms.find("chip").compiler_flags == {"a": 1}
+    assert platforms.find("mesh").ffi_name == "MESH2"
+    assert platforms.find("unheard of") == PlatformSpec("unheard of")
+    for value in (0, 9):
+        with pytest.raises(
+            OptionError, match=f"'cores' of plugin 'p': found {value}, expected 1 to"
+        ):
+            check_client_options({"cores": value}, None, plugin="p")
+    assert check_client_options({"cores": 8}, None, plugin="p") == {"cores": 8}
+    assert plugins() == []
+
+
+def test_a_second_statement_of_one_platform_is_named_and_left_out(site: Site) -> None:
+    for package, number in (("a", 1), ("b", 2)):
+        value = f"PlatformSpec('chip', dlpack_device_type={number})"
+        site.hook(package, f"platform_{package}", PLATFORM.replace("{value}", value))
+    with pytest.warns(BridgeWarning, match="platform_b of b 1.0: its platform chip is not used"):
+        assert platform_specs()["chip"].dlpack_device_type == 1
+
+
+@pytest.mark.parametrize("value", ["1 / 0", "3", "['cpu']", "PlatformSpec('')"])
+def test_a_platform_hook_that_fails_is_named_and_left_out(site: Site, value: str) -> None:
+    site.hook("a", "platform_a", PLATFORM.replace("{value}", value))
+    site.hook("b", "platform_b", PLATFORM.replace("{value}", "PlatformSpec('chip', ffi_name='X')"))
+    with pytest.warns(BridgeWarning, match="platform_a of a 1.0: its platforms are not used"):
+        assert platform_specs()["chip"].ffi_name == "X"
+
+
+def test_a_platform_that_no_package_guards_is_warned_of(
+    site: Site, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platforms, "_source", platform_specs)
+    monkeypatch.setattr(platforms, "_warned", set())
+    with (
+        Client(plugin, {"cpu_device_count": 1}) as client,
+        pytest.warns(BridgeWarning, match="pip install pjrt-bridge-cpu"),
+    ):
+        assert client.safe_flags == {}
 
 
 def test_sizes_from_which_the_host_is_faster(site: Site) -> None:

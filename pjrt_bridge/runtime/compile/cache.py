@@ -1,22 +1,23 @@
-"""A folder of blobs by key that many processes share: bounded, and never in the way.
+"""A folder of blobs by key that the processes of one user share, bounded in size.
 
-What cannot be written is not cached. Writing is a rename, so readers see whole files; the file that
-was not used longest goes first when the folder is over its limit. Whoever reads a blob has to check
-that it is what was written, and drops it otherwise.
+A blob that cannot be written is not stored, and nothing is raised. The file that was not used
+longest goes first when the folder is over its limit. Whoever reads a blob has to check that it is
+what was written, and drops it otherwise. A folder that other users can write to is neither read nor
+written (`pjrt_bridge.storage`).
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pjrt_bridge import storage
+
 _SUFFIX = ".blob"
-_UNFINISHED = ".new"
 _ABANDONED = 3600
 """Seconds after which an unfinished file is taken for one whose writer died."""
 
@@ -53,12 +54,10 @@ class Cache:
     def get(self, key: str) -> bytes | None:
         """What was stored under a key; None where there is nothing."""
         path = self._path(key)
-        try:
-            blob = path.read_bytes()
-        except OSError:
-            return None
-        with suppress(OSError):
-            os.utime(path)
+        blob = storage.read(path)
+        if blob is not None:
+            with suppress(OSError):
+                os.utime(path)
         return blob
 
     def put(self, key: str, blob: bytes) -> bool:
@@ -66,20 +65,7 @@ class Cache:
 
         Nothing is raised where it cannot be written: a full disk costs time, not the program.
         """
-        if len(blob) > self.limit:
-            return False
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.folder, suffix=_UNFINISHED)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(blob)
-                os.replace(temporary, self._path(key))
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(temporary)
-                raise
-        except OSError:
+        if len(blob) > self.limit or not storage.write(self._path(key), blob):
             return False
         self._unseen += len(blob)
         if self._unseen > self.limit // 32:
@@ -98,6 +84,8 @@ class Cache:
 
     def clear(self) -> int:
         """Delete everything; how many entries there were."""
+        if not storage.is_trusted(self.folder):
+            return 0
         found = list(self._entries())
         for entry in found:
             self.drop(entry.key)
@@ -105,6 +93,8 @@ class Cache:
         return len(found)
 
     def _entries(self) -> Iterator[Entry]:
+        if not storage.is_trusted(self.folder):
+            return
         with suppress(OSError), os.scandir(self.folder) as files:
             for file in files:
                 if file.name.endswith(_SUFFIX):
@@ -127,7 +117,7 @@ class Cache:
 
     def _sweep(self, age: float) -> None:
         """Delete what processes left that died while writing."""
-        for path in self.folder.glob(f"*{_UNFINISHED}"):
+        for path in self.folder.glob(f"*{storage.UNFINISHED}"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime >= age:
                     path.unlink()

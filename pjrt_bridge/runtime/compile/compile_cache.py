@@ -4,7 +4,7 @@ A program's key holds everything that its compilation depends on: the StableHLO,
 options, the plugin's library, the client's options, the processor, and the versions in between.
 What cannot be loaded, whatever the reason, is dropped and compiled.
 
-The variable `PJRT_BRIDGE_CACHE` names the folder, or turns the cache `off`;
+The variable `PJRT_BRIDGE_CACHE` names the folder, or turns the cache `off` (`pjrt_bridge.storage`);
 `PJRT_BRIDGE_CACHE_LIMIT` its size in bytes, with a suffix K, M or G if wanted.
 """
 
@@ -19,8 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
-
+from pjrt_bridge import environment, storage
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
@@ -28,7 +27,6 @@ from pjrt_bridge.runtime.compile.identity import library_hash, processor
 if TYPE_CHECKING:
     from pjrt_bridge.runtime.objects.client import Client
 
-FOLDER_VARIABLE = "PJRT_BRIDGE_CACHE"
 LIMIT_VARIABLE = "PJRT_BRIDGE_CACHE_LIMIT"
 DEFAULT_LIMIT = 2_000_000_000
 WORTH_STORING = 0.02
@@ -36,49 +34,35 @@ WORTH_STORING = 0.02
 
 _FORMAT = "1"
 _PROGRAMS = "executables"
-_OFF = ("off", "0", "no", "false")
 _LIMIT = re.compile(r"(\d+)([KMG]?)")
 _lasting: set[str] = set()
 _UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
 def compile_cache() -> Cache | None:
-    """The cache that the environment asks for; None where it is turned off.
+    """The cache that the environment asks for; None where it is off, or others can write to it.
 
     Raises:
         OptionError: a limit that cannot be read.
     """
-    folder = cache_folder()
-    if folder is None:
+    folder = storage.cache_folder(_PROGRAMS)
+    if folder is None or not storage.is_trusted(folder):
         return None
-    return _cache(folder, os.environ.get(LIMIT_VARIABLE, "").strip())
-
-
-def cache_folder() -> Path | None:
-    """Where what can be found out again is kept; None where nothing is to be kept."""
-    folder = os.environ.get(FOLDER_VARIABLE, "").strip()
-    if is_off(folder):
-        return None
-    return Path(folder) if folder else platformdirs.user_cache_path("pjrt_bridge")
+    return _cache(folder, environment.value(LIMIT_VARIABLE))
 
 
 def findings() -> list[Cache]:
-    """What packages keep beside the programs, each in a folder of its own, where there is some."""
-    folder = cache_folder()
-    if folder is None or not folder.is_dir():
+    """What is kept beside the programs, each kind in a folder of its own, where there is some."""
+    root = storage.cache_root()
+    if root is None or not root.is_dir() or not storage.is_trusted(root):
         return []
-    found = (Cache(path, 0) for path in sorted(folder.iterdir()) if path.name != _PROGRAMS)
+    found = (Cache(path, 0) for path in sorted(root.iterdir()) if path.name != _PROGRAMS)
     return [cache for cache in found if cache.entries()]
-
-
-def is_off(value: str) -> bool:
-    """Whether the value of a variable that names a folder turns off what would be in it."""
-    return value.lower() in _OFF
 
 
 @cache
 def _cache(folder: Path, limit: str) -> Cache:
-    return Cache(folder / _PROGRAMS, _bytes(limit) if limit else DEFAULT_LIMIT)
+    return Cache(folder, _bytes(limit) if limit else DEFAULT_LIMIT)
 
 
 def _bytes(text: str) -> int:

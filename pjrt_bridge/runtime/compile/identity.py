@@ -6,31 +6,33 @@ Things that are kept on disk for the next process depend on both.
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
+import re
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import platformdirs
+from pjrt_bridge import storage
+from pjrt_bridge.runtime.compile.cache import Cache
+
+_LIMIT = 1_000_000
+_SHA256 = re.compile(rb"[0-9a-f]{64}")
 
 
 @cache
 def library_hash(library: Path) -> str:
-    """A hash of a library's contents; hashing half a gigabyte takes long, so it is remembered."""
+    """A hash of a library's contents, kept on disk: hashing half a gigabyte takes long."""
     state = library.stat()
     identity = f"{library}\0{state.st_size}\0{state.st_mtime_ns}"
-    folder = platformdirs.user_cache_path("pjrt_bridge") / "libraries"
-    memory = folder / hashlib.sha256(identity.encode()).hexdigest()
-    with suppress(OSError):
-        return memory.read_text()
+    folder = storage.cache_folder("libraries")
+    kept = None if folder is None else Cache(folder, _LIMIT)
+    key = hashlib.sha256(identity.encode()).hexdigest()
+    if kept is not None and _SHA256.fullmatch(known := kept.get(key) or b""):
+        return known.decode()
     with library.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = memory.with_suffix(f".{os.getpid()}")
-        temporary.write_text(found)
-        os.replace(temporary, memory)
+    if kept is not None:
+        kept.put(key, found.encode())
     return found
 
 

@@ -1,4 +1,4 @@
-"""Options of a compilation and of a client: checked here, because a plugin may abort on a bad one.
+"""Options of a compilation: checked here, because a plugin may abort on a bad one.
 
 `CompileOptions` becomes a serialized `CompileOptionsProto` (xla/pjrt/proto/compile_options.proto);
 the few fields that the bridge sets are encoded here, which needs no protobuf package.
@@ -9,10 +9,9 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pjrt_bridge import wire
-from pjrt_bridge.abi.values import NamedValue, encode_named_values, utf8
+from pjrt_bridge.abi.values import utf8
 from pjrt_bridge.errors import OptionError
 
 Override = str | bool | int | float
@@ -148,104 +147,3 @@ def _override(value: Override) -> bytes:
     if isinstance(value, float):
         return wire.double(4, value)
     return wire.text(1, value)
-
-
-OPTION_TYPES: Mapping[str, type] = {
-    "abort_collectives_on_failure": bool,
-    "allocator": str,
-    "collective_memory_size": int,
-    "cpu_device_count": int,
-    "enable_mock_nccl": bool,
-    "max_inflight_computations": int,
-    "memory_fraction": float,
-    "ml_framework_name": str,
-    "ml_framework_version": str,
-    "mock_gpu_topology": str,
-    "node_id": int,
-    "num_nodes": int,
-    "partition_index": int,
-    "platform_name": str,
-    "preallocate": bool,
-    "should_stage_host_to_device_transfers": bool,
-    "use_tfrt_gpu_client": bool,
-    "visible_devices": list,
-}
-"""Types of the create options that the public plugins read (their `*_pjrt_client` sources).
-
-A value of another type aborts the process inside the plugin, so it never gets there. A plugin may
-declare further options of its own, see `Plugin.load`.
-"""
-
-TOPOLOGY_OPTION_TYPES: Mapping[str, type] = {
-    "chip_config_name": str,
-    "chips_per_host_bounds": list,
-    "num_slices": int,
-    "target_config": str,
-    "topology": str,
-    "wrap": list,
-}
-"""Types of the create options of topologies that the public plugins read; as for clients."""
-
-
-def check_topology_options(options: Mapping[str, Any], *, plugin: str) -> dict[str, NamedValue]:
-    """Create options of a topology, checked against what public plugins are known to read.
-
-    Raises:
-        OptionError: a wrong type, or a value that no option can have.
-    """
-    if not isinstance(options, Mapping):
-        raise OptionError(f"topology of plugin {plugin!r}: found {options!r}, expected a mapping")
-    checked = {
-        name: _of_type(name, value, TOPOLOGY_OPTION_TYPES.get(name), plugin)
-        for name, value in options.items()
-    }
-    encode_named_values(checked)
-    return checked
-
-
-def check_client_options(
-    options: Mapping[str, Any], declared: Mapping[str, type] | None, *, plugin: str
-) -> dict[str, NamedValue]:
-    """Options of a client, checked against what the plugin declares or is known to read.
-
-    Args:
-        options: as the user gave them.
-        declared: the complete set of options with their types, when the plugin states it.
-        plugin: name for messages.
-
-    Raises:
-        OptionError: a wrong type, a value that no option can have, a device count that leaves no
-            device, or a name that the plugin does not declare.
-    """
-    if not isinstance(options, Mapping):
-        raise OptionError(f"options of plugin {plugin!r}: found {options!r}, expected a mapping")
-    checked: dict[str, NamedValue] = {}
-    for name, value in options.items():
-        if declared is not None and isinstance(name, str) and name not in declared:
-            known = ", ".join(declared) or "none"
-            raise OptionError(f"plugin {plugin!r} has no option {name!r}; it declares: {known}")
-        expected = (declared or OPTION_TYPES).get(name) or OPTION_TYPES.get(name)
-        checked[name] = _of_type(name, value, expected, plugin)
-    count = checked.get("cpu_device_count", 1)
-    if isinstance(count, int) and not 1 <= count <= 4096:
-        raise OptionError(
-            f"option 'cpu_device_count' of plugin {plugin!r}: found {count}, expected 1 to 4096"
-        )
-    encode_named_values(checked)
-    return checked
-
-
-def _of_type(name: object, value: Any, expected: type | None, plugin: str) -> Any:
-    """A value as the plugin has to get it, if it is of the type that the plugin reads."""
-    if not isinstance(name, str):
-        raise OptionError(f"plugin {plugin!r} has no option {name!r}; names are texts")
-    if expected is float and type(value) is int:
-        value = float(value)
-    if expected is list and isinstance(value, tuple):
-        value = list(value)
-    if expected is not None and type(value) is not expected:
-        raise OptionError(
-            f"option {name!r} of plugin {plugin!r}: found {value!r} of type "
-            f"{type(value).__name__}, expected {expected.__name__}"
-        )
-    return value

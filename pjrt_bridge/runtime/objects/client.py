@@ -23,16 +23,18 @@ from pjrt_bridge.errors import (
     ProgramError,
     Unimplemented,
 )
+from pjrt_bridge.runtime import platforms
 from pjrt_bridge.runtime.compile.compiling import compile_program, prepared
-from pjrt_bridge.runtime.compile.options import CompileOptions, Override, check_client_options
-from pjrt_bridge.runtime.compile.quirks import SAFE_FLAGS
+from pjrt_bridge.runtime.compile.options import CompileOptions, Override
 from pjrt_bridge.runtime.compile.serialized import unpack
 from pjrt_bridge.runtime.objects.accessors import Extensible
 from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.create_options import check_client_options
 from pjrt_bridge.runtime.objects.device import Device, Memory
 from pjrt_bridge.runtime.objects.executable import Executable
 from pjrt_bridge.runtime.objects.topology import Topology
 from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
+from pjrt_bridge.runtime.platforms import PlatformSpec
 from pjrt_bridge.runtime.transfers import putting, relayout
 from pjrt_bridge.runtime.transfers.host import HostArray
 from pjrt_bridge.runtime.transfers.layout import Layout
@@ -260,9 +262,15 @@ class Client(Extensible):
         return relayout.reads_in_memory_order(self)
 
     @cached_property
+    def platform_spec(self) -> PlatformSpec:
+        """What an installed package states of the platform, found by `platform_name`."""
+        return platforms.find(self.platform_name)
+
+    @cached_property
     def safe_flags(self) -> Mapping[str, Override]:
-        """Compiler flags that every compilation gets, see `runtime.compile.quirks`."""
-        flags = SAFE_FLAGS.get(self.platform_name, {})
+        """Compiler flags that every compilation gets, see `PlatformSpec.compiler_flags`."""
+        self.platform_spec.warn()
+        flags = self.platform_spec.compiler_flags
         if flags:
             try:
                 compile_program(self, Program.parse(_NOTHING), CompileOptions(env=flags)).close()

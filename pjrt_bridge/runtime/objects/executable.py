@@ -24,7 +24,6 @@ from pjrt_bridge.errors import (
     SignatureMismatch,
     Unimplemented,
 )
-from pjrt_bridge.runtime.compile import quirks
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.dispatch.arguments import Arguments
 from pjrt_bridge.runtime.dispatch.results import Results
@@ -330,7 +329,7 @@ class Executable(Compiled):
             Unimplemented: the plugin cannot serialize, or not with such a custom call.
             Closed: the executable was closed.
         """
-        fatal = quirks.unserializable(self.client.platform_name, self.custom_calls)
+        fatal = self.client.platform_spec.unserializable(self.custom_calls)
         if fatal is not None:
             raise Unimplemented(
                 f"{self.name!r} calls {fatal!r}: to serialize that would end the process",

@@ -12,10 +12,11 @@ from pjrt_bridge.abi import chain
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.values import NamedValue, decode_named_values
 from pjrt_bridge.errors import PjrtError, PluginLoadError
-from pjrt_bridge.runtime.compile.options import check_client_options
 from pjrt_bridge.runtime.objects.client import Client
+from pjrt_bridge.runtime.objects.create_options import check_client_options
 from pjrt_bridge.runtime.objects.library import open_library
 from pjrt_bridge.runtime.objects.topology import Topology
+from pjrt_bridge.runtime.platforms import OptionType
 
 _lock = threading.Lock()
 _loaded: dict[Path, Plugin] = {}
@@ -49,7 +50,7 @@ class Plugin:
         api: Api,
         *,
         library: Path | None = None,
-        option_types: Mapping[str, type] | None = None,
+        option_types: Mapping[str, OptionType] | None = None,
     ) -> None:
         self.name = api.plugin
         self.library = library
@@ -68,7 +69,7 @@ class Plugin:
         library: str | os.PathLike[str],
         *,
         name: str,
-        option_types: Mapping[str, type] | None = None,
+        option_types: Mapping[str, OptionType] | None = None,
     ) -> Plugin:
         """Load a shared library that exports `GetPjrtApi`; the same file is loaded once.
 
@@ -103,7 +104,7 @@ class Plugin:
         *,
         name: str,
         keepalive: object = None,
-        option_types: Mapping[str, type] | None = None,
+        option_types: Mapping[str, OptionType] | None = None,
     ) -> Plugin:
         """Use a `PJRT_Api` that is in memory already; `keepalive` is held as long as the plugin.
 

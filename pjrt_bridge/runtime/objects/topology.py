@@ -17,9 +17,10 @@ from pjrt_bridge.abi.values import (
 )
 from pjrt_bridge.errors import OptionError, PjrtError, PluginIncompatible
 from pjrt_bridge.runtime.compile import compiling
-from pjrt_bridge.runtime.compile.options import CompileOptions, check_topology_options
+from pjrt_bridge.runtime.compile.options import CompileOptions
 from pjrt_bridge.runtime.objects.accessors import Extensible
 from pjrt_bridge.runtime.objects.compiled import CompiledExecutable
+from pjrt_bridge.runtime.objects.create_options import check_topology_options
 from pjrt_bridge.runtime.objects.device import DeviceDescription, memory_limit
 from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
 from pjrt_bridge.stablehlo.program.program import Program

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from pjrt_bridge.runtime.objects.buffer import Buffer
     from pjrt_bridge.runtime.objects.client import Client
 
-PLATFORMS = {"cuda": 2}
-"""DLDeviceType of the devices of a platform (kDLCUDA); the numbers of streams are CUDA's, too."""
-
 _LEGACY_STREAM = 1
 """What DLPack means where a consumer names no stream: CUDA's default one."""
 
@@ -38,7 +35,7 @@ _STREAM = by_name("Stream")
 
 def place_of(buffer: Buffer) -> tuple[int, int] | None:
     """The DLPack device that a buffer is on; None where it has none."""
-    kind = PLATFORMS.get(buffer.client.platform_name)
+    kind = buffer.client.platform_spec.dlpack_device_type
     if kind is None or buffer.dtype.bits < 8 or buffer.dtype.dlpack is None:
         return None
     # Pinned host memory is no device memory to a consumer.

@@ -45,7 +45,7 @@ _on_delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(_done)
 
 def is_on_device(client: Client, data: Any) -> bool:
     """Whether an array of another library lies in memory that the client's devices have."""
-    kind = device_dlpack.PLATFORMS.get(client.platform_name)
+    kind = client.platform_spec.dlpack_device_type
     if kind is None or not (hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__")):
         return False
     return bool(data.__dlpack_device__()[0] == kind)

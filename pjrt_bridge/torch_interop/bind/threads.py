@@ -1,9 +1,11 @@
-"""PyTorch's threads, which make way for programs that compute on the same cores.
+"""Ending PyTorch's OpenMP threads before programs that compute on the same cores.
 
 After a parallel operator the threads of OpenMP wait for the next one without giving up their cores,
 for milliseconds (GNU's runtime: 300,000 turns of a loop, unless `OMP_WAIT_POLICY` says otherwise).
 A plugin that computes on these cores is slowed down for as long: four operators in PyTorch between
-the parts of a GPT-2 cost 30 ms on two cores, and 4 ms when the threads were sent away.
+the parts of a GPT-2 cost 30 ms on two cores, and 4 ms when the threads were ended.
+
+The variable `PJRT_BRIDGE_OPENMP_PAUSE` turns it `off`.
 
 Source: OpenMP 5.0, section 3.2.44, `omp_pause_resource_all`.
 """
@@ -17,21 +19,26 @@ from pathlib import Path
 
 import torch
 
+from pjrt_bridge import environment
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime import Executable
 
+VARIABLE = "PJRT_BRIDGE_OPENMP_PAUSE"
 _PAUSE_SOFT = 1
 _LONG = 10_000_000
 """Floating-point operations, or bytes that are read or written, of about a millisecond.
 
-To send threads away and to make them anew costs a few tenths of one."""
+To end threads and to make them anew costs a few tenths of one."""
 _TRANSCENDENTAL = 20
 """Operations that an exponential is worth."""
 
 
 def are_in_the_way(executable: Executable) -> bool:
-    """Whether a program computes on the host's cores, and for long enough that it matters."""
-    if not executable.client.shares_host_memory:
+    """Whether a program computes on the host's cores, and for long enough that it matters.
+
+    Never where the user has turned it off.
+    """
+    if environment.is_off(VARIABLE) or not executable.client.shares_host_memory:
         return False
     try:
         cost = {name: _number(value) for name, value in executable.cost().items()}

@@ -4,32 +4,32 @@ A compiled program is not faster in everything: XLA sorts a large array several 
 PyTorch does. `pjrt-bridge calibrate` measures both in turns, for growing sizes, and stores the size
 from which on PyTorch gains more than it costs to divide a graph.
 
-The variable `PJRT_BRIDGE_CALIBRATION` names the folder, or turns what was measured `off`.
+The variable `PJRT_BRIDGE_CALIBRATION` names the folder, or turns what was measured `off`. With
+`PJRT_BRIDGE_CACHE=off` what was measured before is read, and nothing is written.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import torch
 
-from pjrt_bridge import registry
+from pjrt_bridge import registry, storage
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.runtime.compile.compile_cache import is_off
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
 
 VARIABLE = "PJRT_BRIDGE_CALIBRATION"
+_FOLDER = "calibration"
 BORDER = 60e-6
 """Seconds that dividing a graph may cost; PyTorch has to gain more."""
 MARGIN = 1.3
@@ -114,19 +114,24 @@ def slower_operators(client: Client) -> Mapping[str, int]:
 
     Measurements on this machine take precedence over what installed packages say.
     """
-    path = path_for(client)
-    if path is not None:
-        try:
-            return _read(path, path.stat().st_mtime_ns)
-        except OSError:
-            pass
+    folder = storage.data_folder(_FOLDER, VARIABLE)
+    # Without any measurements there is no need to hash the plugin's library.
+    if folder is not None and any(folder.glob("*.json")):
+        path = path_for(client)
+        with suppress(OSError):
+            found = None if path is None else _read(path, path.stat().st_mtime_ns)
+            if found is not None:
+                return found
     return registry.slower(client.plugin)
 
 
 @cache
-def _read(path: Path, _: int) -> Mapping[str, int]:
+def _read(path: Path, _: int) -> Mapping[str, int] | None:
+    data = storage.read(path)
+    if data is None:
+        return None
     try:
-        found = json.loads(path.read_text())["slower"]
+        found = json.loads(data)["slower"]
         if all(type(size) is int and size > 0 for size in found.values()):
             return dict(found)
         problem = f"{found!r}"
@@ -142,13 +147,12 @@ def path_for(client: Client) -> Path | None:
 
     None where they are turned off, or where builds of the plugin cannot be told apart.
     """
-    folder = os.environ.get(VARIABLE, "").strip()
+    folder = storage.data_folder(_FOLDER, VARIABLE)
     library = client.plugin.library
-    if library is None or is_off(folder):
+    if library is None or folder is None:
         return None
-    where = Path(folder) if folder else platformdirs.user_data_path("pjrt_bridge") / "calibration"
     identity = f"{library_hash(library)} {client.platform} {processor()}"
-    return where / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
+    return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json"
 
 
 def measure(
@@ -222,20 +226,33 @@ def thresholds(measured: Sequence[Measured]) -> dict[str, int]:
     return found
 
 
+def check_can_save(client: Client) -> Path:
+    """Where measurements for a client's plugin will be kept.
+
+    Raises:
+        OptionError: the plugin is known by an address only, files are turned off, or others can
+            write to the folder.
+    """
+    path = path_for(client)
+    if path is None:
+        why = f"it has no library, or {VARIABLE} is off"
+    elif storage.is_off():
+        why = f"{storage.FOLDER_VARIABLE} is off, so no file is written"
+    elif (found := storage.objection(path.parent)) is not None:
+        why = found
+    else:
+        return path
+    raise OptionError(f"measurements for plugin {client.plugin.name!r} cannot be kept: {why}")
+
+
 def save(client: Client, measured: Sequence[Measured]) -> Path:
     """Store measurements for the graphs that are compiled from now on; returns the path.
 
     Raises:
-        OptionError: the plugin is known by an address only, or calibration is turned off.
+        OptionError: as `check_can_save`.
         OSError: the file cannot be written.
     """
-    path = path_for(client)
-    if path is None:
-        raise OptionError(
-            f"measurements for plugin {client.plugin.name!r} cannot be kept: it has no library, or "
-            f"{VARIABLE} is off"
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = check_can_save(client)
     content = {
         "plugin": client.plugin.name,
         "platform": client.platform,
@@ -243,7 +260,6 @@ def save(client: Client, measured: Sequence[Measured]) -> Path:
         "slower": thresholds(measured),
         "measured": [asdict(item) for item in measured],
     }
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1))
-    os.replace(temporary, path)
+    if not storage.write(path, json.dumps(content, indent=1).encode()):
+        raise OSError(f"{path} cannot be written")
     return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_bridge.registry import PluginSpec, hookimpl, wheel_library
+from pjrt_bridge.registry import PlatformSpec, PluginSpec, hookimpl, wheel_library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,34 @@ SLOWER_BY_ITSELF = {
 XLA's CPU compiler selects the first of 64-bit numbers by sorting them all."""
 
 
+OPTION_TYPES = {"cpu_device_count": range(1, 4097)}
+"""Create options that XLA's CPU plugin reads. It makes no client without devices, and allocates for
+as many as it is told before it looks whether it can."""
+
+
+@hookimpl
+def pjrt_bridge_platforms() -> PlatformSpec:
+    """What XLA's CPU plugins do wrong in silence, or die of (seen with xla-cpu-pjrt 0.0.1)."""
+    return PlatformSpec(
+        "cpu",
+        compiler_flags={
+            # XLA's CPU compiler hands large matrix products to XNNPACK, which packs the right-hand
+            # side once and keeps it for as long as that argument has the same address: a weight
+            # that was updated in place, or another array that took its memory, is multiplied with
+            # its old values. Eigen takes over without XNNPACK, at the same speed.
+            "xla_cpu_use_xnnpack": False,
+            # Its fast minimum and maximum drop a NaN that is on the right-hand side, which
+            # StableHLO keeps.
+            "xla_cpu_enable_fast_min_max": False,
+        },
+        # It takes its calls of oneDNN for calls of another kind when it writes a program, and ends
+        # the process with std::bad_alloc.
+        unserializable_calls=("__onednn$",),
+        ffi_name="HOST",
+        option_types=OPTION_TYPES,
+    )
+
+
 @hookimpl
 def pjrt_bridge_plugins() -> PluginSpec:
     """The plugin `cpu`, with one device unless a client asks for more.
@@ -58,8 +86,8 @@ def pjrt_bridge_plugins() -> PluginSpec:
         name="cpu",
         library=_library(),
         options={"cpu_device_count": 1},
-        # The library accepts unknown names in silence; this is the one that it reads.
-        option_types={"cpu_device_count": int},
+        # The library accepts unknown names in silence.
+        option_types=OPTION_TYPES,
         # Otherwise each client logs its options to standard error.
         environment={"TF_CPP_MIN_LOG_LEVEL": "1"},
         description="XLA on the host's processor",

@@ -4,6 +4,8 @@ The C library of Linux takes large blocks from the system and gives them back, a
 a call writes to is a fault: half of the time of a convolution whose result has 6 MB. What counts as
 large it learns from the blocks that a program frees (`mallopt(3)`, M_MMAP_THRESHOLD: "dynamic"), up
 to 32 MB. A process that has freed one such block keeps up to 64 MB for its next calls.
+
+The variable `PJRT_BRIDGE_MALLOC` turns it `off`.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 
+from pjrt_bridge import environment
+
+VARIABLE = "PJRT_BRIDGE_MALLOC"
 LARGEST = 32 << 20
 """Bytes of the largest block that the C library learns from (DEFAULT_MMAP_THRESHOLD_MAX)."""
 
@@ -22,9 +27,11 @@ _ROOM = 1 << 16
 def keep_freed() -> None:
     """Let the C library learn from a block of the largest size, once in a process.
 
-    Nothing is written to it. Where the user has set the thresholds (MALLOC_MMAP_THRESHOLD_,
-    MALLOC_TRIM_THRESHOLD_), or where the C library is another one, this changes nothing.
+    Nothing is written to it. This changes nothing where the user has turned it off or has set the
+    thresholds (MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_), or the C library is another one.
     """
+    if environment.is_off(VARIABLE):
+        return
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):
         return

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import OptionError, PluginNotFound
-from pjrt_bridge.registry import PluginSpec, TopologySpec, hookimpl, wheel_library
+from pjrt_bridge.registry import (
+    PlatformSpec,
+    PluginSpec,
+    TopologySpec,
+    hookimpl,
+    wheel_library,
+)
 from pjrt_bridge_cuda.gpus import GPUS, Gpu, check_description
 from pjrt_bridge_cuda.presence import no_gpu
 
@@ -19,6 +25,24 @@ WHEELS = ("jax-cuda13-pjrt", "jax-cuda12-pjrt")
 
 _TARGET = re.compile(r"([a-z0-9-]+?)(?::(\d{1,5}))?")
 _ONE = "1x1x1"
+
+
+_DLPACK_CUDA = 2
+"""kDLCUDA of dlpack.h."""
+
+
+@hookimpl
+def pjrt_bridge_platforms() -> PlatformSpec:
+    """That frameworks use the memory of these devices, and what else XLA's CUDA plugin reads."""
+    return PlatformSpec(
+        "cuda",
+        dlpack_device_type=_DLPACK_CUDA,
+        option_types={
+            "enable_mock_nccl": bool,
+            "mock_gpu_topology": str,
+            "use_tfrt_gpu_client": bool,
+        },
+    )
 
 
 @hookimpl

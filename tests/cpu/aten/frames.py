@@ -62,17 +62,25 @@ class Caller:
     Args:
         threads: that the pool says it has; None: it fails to say.
         schedule: what becomes of tasks; None: they are refused.
+        version: of the API that it has.
+        size: that it states for its function table.
     """
 
     def __init__(
-        self, threads: int | None = 1, schedule: Callable[[Task], None] | None = None
+        self,
+        threads: int | None = 1,
+        schedule: Callable[[Task], None] | None = None,
+        *,
+        version: tuple[int, int] = (0, 3),
+        size: int = ctypes.sizeof(_Api),
     ) -> None:
         self._threads, self._schedule = threads, schedule
         self._error: tuple[int, str] | None = None
         self.destroyed = 0
         made = {0: self._create, 2: self._destroy, 11: self._take, 12: self._count}
         self._kept = {place: _FUNCTION(function) for place, function in made.items()}
-        self._api = _Api(size=ctypes.sizeof(_Api))
+        self._api = _Api(size=size)
+        self._api.version.major_version, self._api.version.minor_version = version
         for place, function in self._kept.items():
             self._api.functions[place] = ctypes.cast(function, ctypes.c_void_p).value or 0
 
@@ -108,6 +116,7 @@ class Caller:
         *,
         codes: Mapping[int, int] | None = None,
         kinds: Mapping[int, int] | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> tuple[int, str] | None:
         """Code and text of the error, or None.
 
@@ -117,6 +126,7 @@ class Caller:
             attributes: texts and arrays by name.
             codes: element types by place, where they are not the arrays'.
             kinds: XLA_FFI_ArgType by place, where it is not that of a buffer.
+            sizes: bytes that the frame (""), or a struct in it, says that it has.
         """
         kept: list[Any] = []
         both = [*operands, *results]
@@ -145,10 +155,34 @@ class Caller:
                 attrs=_list(ctypes.c_void_p, [value for _, value in values], kept),
             ),
         )
+        for name, size in (sizes or {}).items():
+            (getattr(frame, name) if name else frame).struct_size = size
         self._error = None
         failed = _HANDLER(ctypes.addressof(frame))
         assert bool(failed) == (self._error is not None)
         return self._error
+
+    def stated(self, *, room: int | None = None) -> tuple[int, int] | tuple[int, str]:
+        """The version that the handler states when it is asked, or code and text of its error.
+
+        Args:
+            room: bytes that the struct for the answer says that it has.
+        """
+        answer = _STRUCTS["Metadata"].new()
+        if room is not None:
+            answer.struct_size = room
+        extension = _STRUCTS["Metadata_Extension"].ctype()
+        extension.extension_base.struct_size = _STRUCTS["Metadata_Extension"].size
+        extension.extension_base.type = ffi.METADATA
+        extension.metadata = ctypes.addressof(answer)
+        frame = _STRUCTS["CallFrame"].new(
+            extension_start=ctypes.addressof(extension), api=ctypes.addressof(self._api)
+        )
+        self._error = None
+        failed = _HANDLER(ctypes.addressof(frame))
+        assert bool(failed) == (self._error is not None)
+        version = answer.api_version
+        return self._error or (version.major_version, version.minor_version)
 
 
 class _Recorder(Builder):

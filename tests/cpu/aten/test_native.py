@@ -84,6 +84,72 @@ def growth(function: Callable[[], object], times: int) -> float:
     return min(found)
 
 
+# -- versions and sizes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("caller", "stated"),
+    [
+        ((0, 1), (0, 1)),
+        ((0, 2), (0, 2)),
+        ((0, 3), (0, 3)),
+        # What it does not know it does not claim; the caller decides whether it can do with less.
+        ((0, 4), (0, 3)),
+        ((0, 0), (0, 1)),
+        ((1, 0), (0, 3)),
+        ((1, 7), (0, 3)),
+    ],
+)
+def test_the_version_that_it_states_is_its_own(
+    caller: tuple[int, int], stated: tuple[int, int]
+) -> None:
+    assert Caller(version=caller).stated() == stated
+
+
+def test_an_answer_without_room_is_refused() -> None:
+    code, message = Caller().stated(room=16)
+    assert code == 3
+    assert "no room for its API version" in str(message)
+
+
+@pytest.mark.parametrize("version", [(1, 0), (1, 3), (-1, 3), (0, 0)])
+def test_a_caller_of_another_version_is_refused(
+    attributes: dict[str, Any], version: tuple[int, int]
+) -> None:
+    code, message = multiply(Caller(version=version), attributes)
+    assert code == 3
+    found = ".".join(map(str, version))
+    assert f"found version {found} of XLA's FFI API, expected 0.1 or a later 0.x" in message
+    np.testing.assert_allclose(multiply(Caller(version=(0, 9)), attributes), X @ X, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ({"": 40}, "found a call frame of 40 bytes, expected "),
+        ({"": 0}, "found a call frame of 0 bytes"),
+        ({"args": 32}, "operands, results or attributes end early"),
+        ({"rets": 16}, "operands, results or attributes end early"),
+        ({"attrs": 40}, "operands, results or attributes end early"),
+    ],
+)
+def test_a_frame_that_is_too_small_is_refused(
+    attributes: dict[str, Any], sizes: dict[str, int], text: str
+) -> None:
+    result = np.full_like(X, np.nan)
+    failed = Caller()([X, X], [result], attributes, sizes=sizes)
+    assert failed is not None
+    assert failed[0] == 3
+    assert text in failed[1]
+    assert np.isnan(result).all()
+
+
+def test_a_function_table_that_is_too_small_is_refused(attributes: dict[str, Any]) -> None:
+    code, message = multiply(Caller(size=128), attributes)
+    assert code == 3
+    assert "found a function table of 128 bytes, expected " in message
+
+
 # -- programs that somebody else wrote -------------------------------------------------------------
 
 I64 = np.int64

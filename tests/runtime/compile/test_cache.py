@@ -1,4 +1,4 @@
-"""A folder of blobs: bounded, shared by processes, and never in the way."""
+"""A folder of blobs: bounded, shared by processes, never in the way, and of one user."""
 
 import os
 import subprocess
@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pjrt_bridge.errors import BridgeWarning
 from pjrt_bridge.runtime.compile.cache import Cache
+
+
+@pytest.fixture(autouse=True)
+def _on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PJRT_BRIDGE_CACHE")
 
 
 def age(cache: Cache, key: str, seconds: float) -> None:
@@ -113,3 +119,19 @@ def test_processes_share_it_and_read_whole_blobs(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 4000)
     cache.put("last", b"1")
     assert sum(entry.size for entry in cache.entries()) <= 5000
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no user ids")
+def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", 1000)
+    assert cache.put("a", b"1")
+    cache.folder.chmod(0o777)
+    with pytest.warns(BridgeWarning, match="chmod 700"):
+        assert cache.get("a") is None
+    # A second warning would be an error here.
+    assert not cache.put("b", b"2")
+    assert cache.entries() == []
+    assert cache.clear() == 0
+    assert [path.name for path in cache.folder.iterdir()] == ["a.blob"]
+    cache.folder.chmod(0o700)
+    assert cache.get("a") == b"1"

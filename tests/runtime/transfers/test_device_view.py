@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,16 @@ class Capsule:
         return self.capsule
 
 
+def take_for_device(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let host memory be that of the client's devices."""
+    spec = replace(client.platform_spec, dlpack_device_type=HOST[0])
+    monkeypatch.setitem(client.__dict__, "platform_spec", spec)
+
+
 @pytest.fixture
-def device(client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setitem(device_dlpack.PLATFORMS, client.platform_name, HOST[0])
+def device(client: Client, pair: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    for each in (client, pair):
+        take_for_device(each, monkeypatch)
     yield client
     live_handles()
     assert device_view.lent() == 0
@@ -132,7 +140,7 @@ def test_streams_are_ordered_by_the_plugin(plugin: Plugin, monkeypatch: pytest.M
 
     functions = {"get_stream": get_stream, "wait_stream": wait_stream}
     with offering(plugin, by_name("Stream"), functions) as client:
-        monkeypatch.setitem(device_dlpack.PLATFORMS, client.platform_name, HOST[0])
+        take_for_device(client, monkeypatch)
         array = Array(values())
         with client.put(array) as buffer:
             # The plugin named no stream, so the producer is not asked to order anything.
@@ -155,7 +163,7 @@ def test_a_stream_that_the_plugin_names_is_the_producers_to_wait_on(
         seen.append(stream)
 
     with offering(plugin, by_name("Stream"), {"get_stream": get_stream}) as client:
-        monkeypatch.setitem(device_dlpack.PLATFORMS, client.platform_name, HOST[0])
+        take_for_device(client, monkeypatch)
         monkeypatch.setattr(device_view, "view", view)
         array = Array(values())
         device_view.put(client, array, None, copy=None)

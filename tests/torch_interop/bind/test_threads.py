@@ -24,6 +24,11 @@ torch.randn(1000, 1000).exp()
 """
 
 
-@pytest.mark.parametrize(("size", "gone"), [(500, "2"), (5, "0")])
-def test_threads_go_before_long_programs_alone(size: int, gone: str) -> None:
+@pytest.mark.parametrize(
+    ("size", "value", "gone"), [(500, "", "2"), (5, "", "0"), (500, "off", "0")]
+)
+def test_threads_go_before_long_programs_alone(
+    size: int, value: str, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_OPENMP_PAUSE", value)
     assert run_python(COUNT.format(size=size), imported=[TORCH]) == gone

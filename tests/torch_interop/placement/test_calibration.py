@@ -1,6 +1,7 @@
 """What PyTorch computes faster goes to PyTorch, from the size on where that was measured."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from pjrt_bridge import registry
-from pjrt_bridge.errors import OptionError
+from pjrt_bridge import registry, storage
+from pjrt_bridge.errors import BridgeWarning, OptionError
 from pjrt_bridge.runtime import Client, Plugin
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.placement import calibration
@@ -27,6 +28,7 @@ def used() -> Client:
 @pytest.fixture
 def measured(used: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine on which sorting 100 elements is faster in PyTorch, and nothing else."""
+    monkeypatch.setenv(storage.FOLDER_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setenv(calibration.VARIABLE, str(tmp_path))
     path = calibration.save(used, [Measured("aten.sort", 100, 1.0, 0.1)])
     assert path.is_relative_to(tmp_path)
@@ -73,6 +75,7 @@ def test_the_report_says_what_to_do(measured: Path) -> None:
 def test_what_packages_say_counts_where_nothing_was_measured(
     used: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setenv(storage.FOLDER_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setenv(calibration.VARIABLE, str(tmp_path))
     monkeypatch.setattr(registry, "slower", lambda plugin: {"aten.sort.default": 50})
     assert calibration.slower_operators(used) == {"aten.sort.default": 50}
@@ -120,6 +123,30 @@ def test_a_plugin_without_a_library_cannot_be_kept(plugin: Plugin, tmp_path: Pat
         assert calibration.path_for(client) is None
         with pytest.raises(OptionError, match="at an address"):
             calibration.save(client, [])
+
+
+def test_what_was_measured_is_read_and_not_written_where_files_are_off(
+    measured: Path, used: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(storage.FOLDER_VARIABLE, "off")
+    assert calibration.slower_operators(used) == {"aten.sort": 100}
+    before = measured.read_bytes()
+    with pytest.raises(OptionError, match="PJRT_BRIDGE_CACHE is off, so no file is written"):
+        calibration.save(used, [])
+    assert measured.read_bytes() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no user ids")
+def test_measurements_that_others_can_write_are_not_used(
+    measured: Path, used: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "slower", lambda plugin: {})
+    calibration._read.cache_clear()
+    measured.parent.chmod(0o777)
+    with pytest.warns(BridgeWarning, match="has mode 0777"):
+        assert calibration.slower_operators(used) == {}
+    with pytest.raises(OptionError, match=r"cannot be kept: .* has mode 0777"):
+        calibration.save(used, [])
 
 
 def test_measuring() -> None:

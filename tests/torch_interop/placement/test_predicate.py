@@ -41,7 +41,7 @@ def graph_of(*calls: Sequence[Any], **inputs: Any) -> fx.Graph:
     return graph
 
 
-def reasons(graph: fx.Graph, lookup: Any = registry.find) -> list[tuple[str, str]]:
+def reasons(graph: fx.Graph, lookup: Any = registry.find_lowering) -> list[tuple[str, str]]:
     return [
         (found.operator, found.reason)
         for found in Placement(lookup).fallback_reasons(graph).values()

@@ -19,9 +19,7 @@ such a program is kept in the compile cache like any other.
 `PJRT_BRIDGE_ATEN=off` rules it all out.
 """
 
-import os
-
-from pjrt_bridge.runtime.compile import compile_cache
+from pjrt_bridge import environment
 
 VARIABLE = "PJRT_BRIDGE_ATEN"
 """The variable that rules PyTorch's kernels out when it is `off`."""
@@ -29,4 +27,4 @@ VARIABLE = "PJRT_BRIDGE_ATEN"
 
 def is_off() -> bool:
     """Whether the user has ruled PyTorch's kernels out."""
-    return compile_cache.is_off(os.environ.get(VARIABLE, "").strip())
+    return environment.is_off(VARIABLE)

@@ -1,4 +1,4 @@
-"""PyTorch's CPU kernels as custom calls; see `_aten.c`."""
+"""PyTorch's CPU kernels as custom calls; see `native/module.c`."""
 
 from os import PathLike
 

@@ -18,9 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pjrt_bridge import child_processes
+from pjrt_bridge import child_processes, storage
 from pjrt_bridge.runtime.compile.cache import Cache
-from pjrt_bridge.runtime.compile.compile_cache import FOLDER_VARIABLE, cache_folder
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
 from pjrt_bridge.runtime.compile.progress import working
 from pjrt_bridge_cpu.aten import library as torch_library
@@ -69,10 +68,10 @@ def findings(library: Path) -> Findings:
 
 
 def _kept(library: Path) -> Findings:
-    folder = cache_folder()
+    folder = storage.cache_folder("aten")
     if folder is None:
         return probe(library).findings
-    store, key = Cache(folder / "aten", _LIMIT), _key(library)
+    store, key = Cache(folder, _LIMIT), _key(library)
     found = _read(store.get(key))
     if found is None:
         probed = probe(library)
@@ -100,7 +99,7 @@ def _probe(library: Path, seconds: float) -> Probed:
                 capture_output=True,
                 timeout=seconds,
                 check=False,
-                env=child_processes.environment({FOLDER_VARIABLE: "off"}),
+                env=child_processes.environment({storage.FOLDER_VARIABLE: "off"}),
             )
         except subprocess.TimeoutExpired as error:
             _take(found, error.stdout or b"")

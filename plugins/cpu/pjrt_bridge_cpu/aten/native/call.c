@@ -53,6 +53,9 @@ check_buffers(const Call *call, char *message)
         if (type != BUFFER)
             return fail(message, "operand or result %lld is no array", (long long)i);
         const Buffer *buffer = buffer_of(frame, i);
+        if (!REACHES(buffer->size, Buffer, dims))
+            return fail(message, "operand or result %lld has %zu bytes, fewer than %zu",
+                        (long long)i, buffer->size, sizeof *buffer);
         if (buffer->rank < 0 || buffer->rank > MOST_DIMENSIONS)
             return fail(message, "operand or result %lld has %lld dimensions, more than %d",
                         (long long)i, (long long)buffer->rank, MOST_DIMENSIONS);

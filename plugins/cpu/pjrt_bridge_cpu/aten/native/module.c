@@ -66,19 +66,53 @@ run_beside_modes(const Call *call, char *message)
     return errand.failed;
 }
 
+/* Answer who asks for the version of the API that this handler speaks: the newest that both know.
+ * A caller of another major version gets one that it does not speak, and registers nothing. */
+static Error *
+state_version(const Frame *frame, const MetadataExtension *asked)
+{
+    const Version *theirs = &frame->api->version;
+    const Call none = {0};
+    if (!REACHES(asked->base.size, MetadataExtension, metadata) ||
+        !REACHES(asked->metadata->size, Metadata, version))
+        return refuse(frame, INVALID_ARGUMENT, &none, "there is no room for its API version");
+    int minor = theirs->major == MAJOR ? theirs->minor : NEWEST_MINOR;
+    minor = minor < OLDEST_MINOR ? OLDEST_MINOR : minor;
+    asked->metadata->version.major = MAJOR;
+    asked->metadata->version.minor = minor > NEWEST_MINOR ? NEWEST_MINOR : minor;
+    return NULL;
+}
+
+/* Whether the caller's structs are those that the rest reads. */
+static int
+check_caller(const Frame *frame, char *message)
+{
+    const Api *api = frame->api;
+    if (api->version.major != MAJOR || api->version.minor < OLDEST_MINOR)
+        return fail(message, "found version %d.%d of XLA's FFI API, expected %d.%d or a later %d.x",
+                    api->version.major, api->version.minor, MAJOR, OLDEST_MINOR, MAJOR);
+    if (!REACHES(api->size, Api, threads))
+        return fail(message, "found a function table of %zu bytes, expected %zu or more", api->size,
+                    sizeof *api);
+    if (!REACHES(frame->size, Frame, attributes))
+        return fail(message, "found a call frame of %zu bytes, expected %zu or more", frame->size,
+                    sizeof *frame);
+    if (!REACHES(frame->operands.size, Buffers, buffers) ||
+        !REACHES(frame->results.size, Buffers, buffers) ||
+        !REACHES(frame->attributes.size, Attributes, values))
+        return fail(message, "its operands, results or attributes end early");
+    return 0;
+}
+
 static Error *
 handle(Frame *frame)
 {
     for (Extension *found = frame->extension; found; found = found->next)
-        if (found->type == METADATA) {
-            Version *version = &((MetadataExtension *)found)->metadata->version;
-            version->major = frame->api->version.major;
-            version->minor = frame->api->version.minor;
-            return NULL;
-        }
+        if (found->type == METADATA)
+            return state_version(frame, (MetadataExtension *)found);
     char message[MESSAGE] = "";
     Call call = {0};
-    if (read_call(frame, &call, message))
+    if (check_caller(frame, message) || read_call(frame, &call, message))
         return refuse(frame, INVALID_ARGUMENT, &call, message);
     if (run_beside_modes(&call, message))
         return refuse(frame, INTERNAL, &call, message);

@@ -1,6 +1,6 @@
 /* What XLA hands to a custom call, as it lies in memory.
  *
- * Source: xla/ffi/api/c_api.h 0.3.
+ * Source: xla/ffi/api/c_api.h 0.3. What is declared here is the same since 0.1.
  */
 
 #ifndef PJRT_BRIDGE_CPU_XLA_H
@@ -112,6 +112,13 @@ typedef struct {
     Buffers operands, results;
     Attributes attributes;
 } Frame;
+
+/* Of the API: the oldest and the newest that the declarations above are right for. */
+enum { MAJOR = 0, OLDEST_MINOR = 1, NEWEST_MINOR = 3 };
+
+/* Whether a struct of a size that its writer states reaches as far as a field. */
+#define REACHES(size, type, field) \
+    ((size) >= offsetof(type, field) + sizeof(((type *)NULL)->field))
 
 enum { METADATA = 1, ARRAY = 1, BUFFER = 1, STRING = 4, S64 = 5 };
 enum { INVALID_ARGUMENT = 3, INTERNAL = 13 };

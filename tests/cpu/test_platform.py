@@ -1,10 +1,14 @@
-"""Host memory that changes between calls is read anew, whatever kernels the plugin chooses."""
+"""What the package states of the platform keeps results right, however the plugin was opened."""
+
+from importlib import metadata
 
 import numpy as np
 import pytest
 import torch
 
 import pjrt_bridge
+import pjrt_bridge_cpu
+from tests.plugins import run_python
 
 MATMUL = """
 func.func @main(%a: tensor<256x768xf32>, %b: tensor<768x2304xf32>) -> tensor<256x2304xf32> {
@@ -61,3 +65,50 @@ def test_the_callers_flags_come_after_the_safe_ones() -> None:
     a, b = np.ones((256, 768), np.float32), np.ones((768, 2304), np.float32)
     (result,) = client.compile(MATMUL, options=options)(a, b)
     assert float(np.asarray(result)[0, 0]) == 768.0
+
+
+def test_a_library_that_is_opened_by_its_path_is_as_safe() -> None:
+    """What the package states holds for the platform, whoever opened the plugin and how."""
+    out = run_python(
+        """
+        import pjrt_bridge
+        from pjrt_bridge.extensions import FFI
+        from tests.plugins import cpu_library
+
+        client = pjrt_bridge.client(f"mine:{cpu_library()}", cpu_device_count=1)
+        print(client.plugin.name, dict(client.safe_flags), client.extension(FFI).platform)
+        print(client.platform_spec.unserializable({"a", "__onednn$matmul"}))
+        for count in (0, 4097, "two"):
+            try:
+                pjrt_bridge.client(f"mine:{cpu_library()}", cpu_device_count=count)
+            except OptionError as error:
+                print(error)
+        """
+    )
+    flags = "{'xla_cpu_use_xnnpack': False, 'xla_cpu_enable_fast_min_max': False}"
+    assert out.splitlines() == [
+        f"mine {flags} HOST",
+        "__onednn$matmul",
+        "option 'cpu_device_count' of plugin 'mine': found 0, expected 1 to 4096",
+        "option 'cpu_device_count' of plugin 'mine': found 4097, expected 1 to 4096",
+        "option 'cpu_device_count' of plugin 'mine': found 'two' of type str, expected int",
+    ]
+
+
+def test_a_plugin_that_the_runtime_loads_alone_is_as_safe() -> None:
+    out = run_python(
+        """
+        client = Plugin.load(cpu_library(), name="bare").client()
+        print(client.safe_flags["xla_cpu_use_xnnpack"])
+        """,
+        prelude="from pjrt_bridge.runtime import Plugin\nfrom tests.plugins import cpu_library\n",
+    )
+    assert out == "False"
+
+
+def test_the_platform_is_stated_also_without_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> metadata.Distribution:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", nothing)
+    assert pjrt_bridge_cpu.pjrt_bridge_platforms().compiler_flags
