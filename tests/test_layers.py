@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pjrt_bridge"
 
 FLOORS = [
-    {"errors", "dtypes", "timeline", "wire", "example_inputs", "child_processes"},
+    {"errors", "dtypes", "timeline", "wire", "example_inputs", "child_processes", "native_modules"},
     {"abi"},
     {"stablehlo"},
     {"runtime", "report"},

@@ -1,9 +1,12 @@
-"""PyTorch's CPU kernels as custom calls; see `_aten.c`."""
+"""PyTorch's CPU kernels as custom calls; see `native/module.c`."""
 
 from os import PathLike
 
 HANDLER: int
 """Address of the XLA_FFI_Handler."""
+
+REVISION: str
+"""Hash of the sources; see `pjrt_bridge.native_modules`."""
 
 def connect(
     path: str | PathLike[str], operators: tuple[tuple[str, str, str, str, int], ...], /
