@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 JAX ?= .venv-jax/bin/python
 BENCH ?=
-SOURCES := $(wildcard pjrt_bridge/runtime/*.[ch] plugins/cpu/pjrt_bridge_cpu/aten/native/*.[ch])
+SOURCES := build_native.py $(shell find pjrt_bridge plugins -name "*.[ch]" -o -name build_native.py)
 
 XLA_VENV := .venv-torch-xla
 XLA_READY := $(XLA_VENV)/.ready

@@ -29,6 +29,7 @@ LAYERS = [
         "child_processes",
         "environment",
         "storage",
+        "native_modules",
     },
     {"abi"},
     {"stablehlo"},

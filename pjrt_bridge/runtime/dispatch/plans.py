@@ -64,7 +64,7 @@ class Framework:
         is_lazy: says of a tensor that its memory does not hold its values as they are.
         owner: gives an object that keeps a tensor's memory.
         resizing: where a tensor keeps what lets the framework resize memory that it was made over,
-            as `_resizing.h` has it; None: it cannot.
+            as `resizing.h` has it; None: it cannot.
     """
 
     exchange: object

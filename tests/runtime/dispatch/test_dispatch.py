@@ -4,20 +4,15 @@ What holds also where tensors are read and made in another way is in `test_launc
 """
 
 import gc
-import shutil
-import subprocess
-import sysconfig
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import pjrt_bridge.runtime
 from pjrt_bridge.abi.functions import FUNCTIONS
 from pjrt_bridge.errors import Closed
 from pjrt_bridge.runtime import Client, Executable, Plugin
@@ -33,9 +28,6 @@ from tests.forked import TORCH
 from tests.plugins import require_dispatcher, run_python
 from tests.runtime.dispatch.launching import Launcher
 from tests.runtime.ownership.pending import Pending
-
-SOURCES = sorted(Path(pjrt_bridge.runtime.__file__).parent.glob("_*.c"))
-COMPILER = shutil.which("cc")
 
 require_dispatcher()
 
@@ -60,16 +52,6 @@ def test_the_structs_are_those_of_the_tables() -> None:
         }
         base = {"struct_size": (0, 8), "extension_start": (8, 8)}
         assert base | fields == declared
-
-
-@pytest.mark.skipif(COMPILER is None, reason="no C compiler")
-def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
-    include = sysconfig.get_paths()["include"]
-    warnings = ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wno-sign-conversion"]
-    target = ["-shared", "-fPIC", "-std=c11", "-O2", "-o", str(tmp_path / "_dispatch.so")]
-    command = [str(COMPILER), *warnings, *target, f"-I{include}", *map(str, SOURCES)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 # -- launching -------------------------------------------------------------------------------------
@@ -396,11 +378,3 @@ print(native.module is None, [(t.stride(), t.sum().item()) for t in tensors])
     with_module, without = printed
     assert with_module.replace("False", "True", 1) == without
     assert without.startswith("True")
-
-
-def test_a_module_that_was_built_from_other_sources_is_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert native.module is not None
-    monkeypatch.setattr(native.module, "REVISION", native.module.REVISION + 1)
-    assert native._load() is None

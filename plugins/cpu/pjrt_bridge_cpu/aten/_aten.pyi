@@ -5,6 +5,9 @@ from os import PathLike
 HANDLER: int
 """Address of the XLA_FFI_Handler."""
 
+REVISION: str
+"""Hash of the sources; see `pjrt_bridge.native_modules`."""
+
 def connect(
     path: str | PathLike[str], operators: tuple[tuple[str, str, str, str, int], ...], /
 ) -> None:

@@ -8,12 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pjrt_bridge import native_modules
 from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
 from pjrt_bridge.extensions import FFI
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.runtime.compile.compile_cache import keep_calls_of
 from pjrt_bridge_cpu.aten.calls import TARGET
 from pjrt_bridge_cpu.aten.operators import OPERATORS, Operator
+
+_SOURCES = Path(__file__).parent / "native"
 
 
 def library() -> Path | None:
@@ -52,10 +55,8 @@ def _handler() -> int | str:
     path = library()
     if path is None:
         return "PyTorch's library is not found"
-    native: Any
     try:
-        from pjrt_bridge_cpu.aten import _aten as native
-
+        native: Any = native_modules.load("pjrt_bridge_cpu.aten._aten", _SOURCES)
         native.connect(path, tuple(item.signature for item in OPERATORS if is_stated_so(item)))
     except (ImportError, OSError, LookupError) as error:
         return str(error)

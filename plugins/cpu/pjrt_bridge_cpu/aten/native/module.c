@@ -9,6 +9,7 @@
  *     call.c   what a program says, compared with the operator and the buffers
  *     parts.c  threads for a large call
  *     run.c    a part of it: tensors of buffers, and the operator
+ *     torch.c  libtorch's functions
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -208,7 +209,8 @@ PyInit__aten(void)
     if (!module)
         return NULL;
     PyObject *address = PyLong_FromVoidPtr((void *)handle);
-    if (!address || PyModule_AddObjectRef(module, "HANDLER", address)) {
+    if (!address || PyModule_AddObjectRef(module, "HANDLER", address) ||
+        PyModule_AddStringConstant(module, "REVISION", REVISION)) {
         Py_XDECREF(address);
         Py_DECREF(module);
         return NULL;

@@ -6,12 +6,11 @@
 
 #include "call.h"
 #include "torch.h"
+#include "wait.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef struct {
     const Call *call; /* Good until all parts are done. */
@@ -22,6 +21,14 @@ typedef struct {
     pthread_cond_t changed;
     char message[MESSAGE];
 } Work;
+
+/* Where a part begins. Lengths come from the program, so that a product could overflow. */
+static int64_t
+begin_of(const Work *work, int64_t index)
+{
+    int64_t length = work->call->length, longer = length % work->parts;
+    return length / work->parts * index + (index < longer ? index : longer);
+}
 
 /* Take parts until none is left. Whoever comes late finds none, and does not look at the call. */
 static void
@@ -42,10 +49,9 @@ take_parts(Work *work)
             started = true;
         }
         char message[MESSAGE] = "";
-        int64_t length = work->call->length;
-        int64_t begin = length * index / work->parts, end = length * (index + 1) / work->parts;
         int64_t lengths['z' - 'a' + 1] = {0};
-        const Part part = {work->call, begin, end, message, lengths};
+        const Part part = {work->call, begin_of(work, index), begin_of(work, index + 1), message,
+                           lengths};
         if (run_part(&part) && !atomic_exchange(&work->failed, 1))
             memcpy(work->message, message, MESSAGE);
         if (atomic_fetch_add(&work->done, 1) + 1 == work->parts) {
@@ -94,7 +100,8 @@ threads_of(const Frame *frame)
 {
     const Api *api = frame->api;
     int64_t count = 1;
-    if (api->size < offsetof(Api, threads) + sizeof api->threads || !api->threads)
+    if (api->size < offsetof(Api, threads) + sizeof api->threads || !api->threads ||
+        !api->schedule)
         return 1;
     ThreadsArgs args = {sizeof args, NULL, frame->context, &count};
     Error *error = api->threads(&args);
@@ -103,17 +110,6 @@ threads_of(const Frame *frame)
         return 1;
     }
     return count;
-}
-
-/* To wake a thread takes longer than what is left of most calls. */
-#define AWAKE 200000
-
-static int64_t
-nanoseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 int
@@ -145,9 +141,9 @@ run_in_parts(const Call *call, char *message)
         }
     }
     take_parts(work);
-    for (int64_t end = nanoseconds() + AWAKE;
-         atomic_load(&work->done) < work->parts && nanoseconds() < end;)
-        sched_yield();
+    int64_t end = spin_end();
+    while (atomic_load(&work->done) < work->parts && spin(end))
+        ;
     if (atomic_load(&work->done) < work->parts) {
         pthread_mutex_lock(&work->lock);
         while (atomic_load(&work->done) < work->parts)

@@ -1,9 +1,9 @@
-"""Types of the compiled module; see _dispatch.c."""
+"""Types of the compiled module; see module.c."""
 
 from collections.abc import Callable, Sized
 from typing import Any
 
-REVISION: int
+REVISION: str
 FUNCTIONS: tuple[str, ...]
 LAYOUTS: dict[str, dict[str, tuple[int, int]]]
 
@@ -51,15 +51,25 @@ class Launch:
     def shared(self) -> int: ...
     @property
     def copied(self) -> int: ...
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        """Wait for the end; every call does, also while another thread waits.
+
+        Raises:
+            PjrtError: the execution failed.
+            RuntimeError: the same, in calls after the first.
+        """
     def tensors(self) -> list[Any]: ...
-    def over(self) -> bool: ...
-    def end(self) -> None: ...
 
 class Output:
     """A result of a launch."""
 
     def tensor(self) -> Any: ...
+
+class Pending:
+    """What a plugin uses of an execution that nobody waits for, in `pending.queue`."""
+
+    def over(self) -> bool: ...
+    def end(self) -> None: ...
 
 def live() -> tuple[int, int]: ...
 def busy() -> bool: ...

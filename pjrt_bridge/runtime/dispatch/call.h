@@ -1,0 +1,15 @@
+/* Plan.launch and Plan.call: from values to a launch, or to tensors. */
+
+#ifndef PJRT_BRIDGE_CALL_H
+#define PJRT_BRIDGE_CALL_H
+
+#include "plan.h"
+
+/* A list of a tensor over each result, when all is over; None where a value does not fit as it is,
+ * or what is kept is stale. `values` is a tuple, and none of them is lazy. */
+PyObject *call_plan(Plan *self, PyObject *values, PyObject *kept);
+
+extern PyTypeObject *plan_type;
+extern PyType_Spec plan_spec;
+
+#endif

@@ -1,0 +1,177 @@
+/* See output.h. */
+
+#include "output.h"
+
+#include <stdlib.h>
+
+PyTypeObject *output_type;
+
+char no_elements[64] __attribute__((aligned(64)));
+
+bool
+is_aligned(const void *data)
+{
+    return (uintptr_t)data % 64 == 0;
+}
+
+/* -- tensors --------------------------------------------------------------------------------- */
+
+static union Managed *
+new_managed(Output *self)
+{
+    union Managed *managed = self->lent ? malloc(sizeof *managed) : &self->managed;
+    if (!managed) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    self->lent = true;
+    Py_INCREF((PyObject *)self);
+    return managed;
+}
+
+/* Called on any thread, with or without the GIL, also while an exception is set. */
+static void
+drop_managed(Output *output, void *managed)
+{
+    bool lent = managed == &output->managed;
+    if (!atomic_load(&process.plugins_are_gone) && Py_IsInitialized()) {
+        PyGILState_STATE state = PyGILState_Ensure();
+        if (lent)
+            output->lent = false;
+        Py_DECREF((PyObject *)output);
+        PyGILState_Release(state);
+    }
+    if (!lent)
+        free(managed);
+}
+
+static void
+delete_plain(DLManagedTensor *managed)
+{
+    drop_managed(managed->manager_ctx, managed);
+}
+
+static void
+delete_versioned(DLManagedTensorVersioned *managed)
+{
+    drop_managed(managed->manager_ctx, managed);
+}
+
+/* Of a capsule that nobody has taken over. */
+static void
+delete_capsule(PyObject *capsule)
+{
+    if (PyCapsule_IsValid(capsule, CAPSULE_NAME))
+        delete_plain(PyCapsule_GetPointer(capsule, CAPSULE_NAME));
+}
+
+/* Through a capsule. */
+static PyObject *
+adopted(Output *self, DLTensor tensor)
+{
+    union Managed *managed = new_managed(self);
+    if (!managed)
+        return NULL;
+    managed->plain = (DLManagedTensor){tensor, self, delete_plain};
+    PyObject *capsule = PyCapsule_New(managed, CAPSULE_NAME, delete_capsule);
+    if (!capsule) {
+        drop_managed(self, managed);
+        return NULL;
+    }
+    PyObject *adopted = PyObject_CallFunctionObjArgs(self->plan->adopt, capsule, NULL);
+    Py_DECREF(capsule);
+    return adopted;
+}
+
+/* Through the exchange API. */
+static PyObject *
+exchanged(Output *self, DLTensor tensor)
+{
+    union Managed *managed = new_managed(self);
+    if (!managed)
+        return NULL;
+    managed->versioned = (DLManagedTensorVersioned){{1, 1}, self, delete_versioned, 0, tensor};
+    void *exchanged = NULL;
+    /* Whether a failure takes `managed` is not said, so it stays. */
+    if (self->plan->exchange->object_from_managed(&managed->versioned, &exchanged))
+        return NULL;
+    let_resize(&self->plan->resizing, exchanged);
+    return exchanged;
+}
+
+PyObject *
+tensor_of(Output *self)
+{
+    if (!self->data) {
+        PyErr_SetString(PyExc_RuntimeError, "the launch was not finished");
+        return NULL;
+    }
+    DLTensor tensor = {
+        .data = self->data,
+        .device = {DL_CPU, 0},
+        .ndim = self->form->rank,
+        .dtype = self->form->dtype,
+        .shape = self->form->tensor_shape,
+        .strides = self->form->tensor_strides,
+    };
+    return self->plan->exchange ? exchanged(self, tensor) : adopted(self, tensor);
+}
+
+/* -- the object ------------------------------------------------------------------------------ */
+
+Output *
+new_output(Plan *plan, PyObject *lease, Form *form)
+{
+    Output *self = (Output *)PyType_GenericAlloc(output_type, 0);
+    if (self) {
+        self->plan = (Plan *)Py_NewRef((PyObject *)plan);
+        self->lease = Py_NewRef(lease);
+        self->form = form;
+    }
+    return self;
+}
+
+static void
+output_dealloc(Output *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    if (self->buffer) {
+        process.num_buffers--;
+        if (can_give_back(self->plan->generation)) {
+            PyObject *exception, *value, *traceback;
+            /* A plugin that is written in Python would take it for its own. */
+            PyErr_Fetch(&exception, &value, &traceback);
+            PyThreadState *state = enter_plugin();
+            destroy_buffer(self->plan, self->buffer);
+            leave_plugin(state);
+            PyErr_Restore(exception, value, traceback);
+        }
+    }
+    Py_DECREF(self->lease);
+    Py_DECREF((PyObject *)self->plan);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+output_tensor(Output *self, PyObject *Py_UNUSED(ignored))
+{
+    return tensor_of(self);
+}
+
+static PyMethodDef METHODS[] = {
+    METHOD("tensor", output_tensor, METH_NOARGS, "A tensor over the result, once it is there."),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot SLOTS[] = {
+    {Py_tp_dealloc, output_dealloc},
+    {Py_tp_methods, METHODS},
+    {Py_tp_doc, "A result of a launch."},
+    {0, NULL},
+};
+
+PyType_Spec output_spec = {
+    "pjrt_bridge.runtime.dispatch._dispatch.Output", sizeof(Output), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, SLOTS,
+};

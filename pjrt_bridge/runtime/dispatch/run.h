@@ -1,0 +1,65 @@
+/* Run: one execution of a plan, from host memory to results. */
+
+#ifndef PJRT_BRIDGE_RUN_H
+#define PJRT_BRIDGE_RUN_H
+
+#include "output.h"
+#include "pending.h"
+
+/* Host memory that becomes an input. */
+typedef struct {
+    Py_ssize_t parameter;
+    const void *data;
+    bool share;
+} HostInput;
+
+/* Arrays as long as a plan's parameters, or its results. */
+struct Workspace {
+    void **arguments; /* Buffers of the parameters. */
+    HostInput *host_inputs;
+    Input *inputs;
+    PyObject **owners;
+    void **results; /* Buffers. */
+    Output **outputs;
+};
+
+/* An execution, and what is made for it and with it. All zeros before it is opened. */
+typedef struct {
+    Execution execution;
+    Workspace *workspace;
+    Py_ssize_t num_outputs;
+    int64_t shared, copied; /* Bytes of inputs. */
+} Run;
+
+/* Begin to own: the objects that get the results are there before the plugin is called. -1 with an
+ * exception; the run has to be closed then, too. */
+int open_run(Run *self, Plan *plan, PyObject *lease);
+
+/* Own nothing any more. Outputs that somebody else has stay, whether they are there or not. */
+void close_run(Run *self);
+
+/* Make buffers of the first `num_host_inputs` of the workspace and execute; wait for the end if that
+ * is asked for. -1 with an exception where the plugin failed. */
+int start_run(Run *self, Py_ssize_t num_host_inputs, bool wait);
+
+/* How an execution ended. */
+typedef struct {
+    bool complete;
+    void *error;
+    const char *function; /* That failed. */
+    const char *made;     /* What it made, where it gave no error. */
+    Dropped dropped;
+} Ending;
+
+/* Wait for the end of what was started, whose event is `done` and is taken over. Give back what is
+ * not needed any more, and look where the results are. Without the GIL. */
+Ending await_end(Run *self, void *done);
+
+/* Count what was given back, and let go of the memory of the inputs. -1 with an exception where the
+ * execution failed. */
+int settle(Run *self, Ending ending);
+
+/* A list of a tensor over each result; NULL with an exception. */
+PyObject *tensors_of(const Run *self);
+
+#endif
