@@ -33,7 +33,7 @@ def found(pattern: str) -> dict[str, list[str]]:
 
 def test_every_variable_of_the_bridge_has_a_row() -> None:
     names = found(r"\b(PJRT_BRIDGE_[A-Z_]+[A-Z])\b(?<!_H)")
-    assert len(names) >= 9
+    assert len(names) >= 8
     assert {name: where for name, where in names.items() if name not in FIRST_COLUMN} == {}
     # And none that is read no more.
     assert {name for name in FIRST_COLUMN if name.startswith("PJRT_BRIDGE_")} == names.keys()
