@@ -75,7 +75,6 @@ class Dispatched:
 
     Attributes:
         plan: the dispatcher's.
-        arity: how many inputs the program has, beside what the function holds.
     """
 
     def __init__(
@@ -85,7 +84,6 @@ class Dispatched:
         self._executable = executable
         self._client = executable.client
         self._places = tuple(places)
-        self.arity = len(places)
         self._held = Held(emitted.held)
         self._types = [parameter.type for parameter in executable.signature.parameters]
         count = len(places)

@@ -1,4 +1,4 @@
-"""Graphs whose sizes differ from call to call: compiled for concrete sizes, in a bounded cache.
+"""Graphs whose sizes differ from call to call: compiled for the sizes of calls, in a bounded cache.
 
 XLA programs have static shapes. A graph with symbolic sizes is traced again with the sizes of a
 call, where they become numbers, and compiled; calls with the same sizes share that. Compiling costs
@@ -40,11 +40,6 @@ class Specializer(Generic[_Compiled]):
         compile: compiles the graph for the sizes of a list of arguments; it is told what differs
             from the arguments before, None for the first.
         uncompiled: runs any sizes, without compiling; None where every size has to be compiled.
-
-    Attributes:
-        hits: calls that found their sizes compiled.
-        compilations: calls that had to compile.
-        uncompiled_calls: calls with sizes that had not come before, which PyTorch ran.
     """
 
     def __init__(
@@ -58,9 +53,7 @@ class Specializer(Generic[_Compiled]):
         self._seen: OrderedDict[tuple[Any, ...], None] = OrderedDict()
         self._last: tuple[Any, ...] | None = None
         self._lock = threading.Lock()
-        self.hits = 0
-        self.compilations = 0
-        self.uncompiled_calls = 0
+        self._compilations = 0
 
     def find(self, arguments: list[Any]) -> _Compiled:
         """What runs arguments of these sizes."""
@@ -69,13 +62,11 @@ class Specializer(Generic[_Compiled]):
         with self._lock:
             found = self._compiled.get(key)
             if found is not None:
-                self.hits += 1
                 self._compiled.move_to_end(key)
                 return found
             if self._uncompiled is not None and self._is_new(key):
-                self.uncompiled_calls += 1
                 return self._uncompiled
-            self.compilations += 1
+            self._compilations += 1
             found = self._compile(arguments, self._trigger(key))
             self._last = key
             self._compiled[key] = found
@@ -85,7 +76,7 @@ class Specializer(Generic[_Compiled]):
 
     def _is_new(self, key: tuple[Any, ...]) -> bool:
         """Whether sizes come for the first time although many others came before."""
-        if self.compilations < EAGER or key in self._seen:
+        if self._compilations < EAGER or key in self._seen:
             self._seen.pop(key, None)
             return False
         self._seen[key] = None

@@ -67,7 +67,6 @@ class Emitted:
         mutations: (position of an argument, index of the result that becomes its new value).
         written: positions of those among them whose memory the program writes into, if the plugin
             uses it in place.
-        operations: number of graph nodes that compute.
     """
 
     program: Program
@@ -77,7 +76,6 @@ class Emitted:
     outputs: tuple[Argument | Computed | Constant, ...]
     mutations: tuple[tuple[int, int], ...]
     written: frozenset[int]
-    operations: int
 
 
 def emit(
@@ -172,7 +170,6 @@ class _Emission:
         self._in_place = in_place
         self._result_of = result_of
         self._written: set[int] = set()
-        self._operations = 0
 
     def run(self) -> Emitted:
         outputs: tuple[Argument | Computed | Constant, ...] = ()
@@ -190,7 +187,6 @@ class _Emission:
             outputs=outputs,
             mutations=tuple(self._mutations),
             written=frozenset(self._written),
-            operations=self._operations,
         )
 
     def _call(self, node: fx.Node) -> None:
@@ -199,7 +195,6 @@ class _Emission:
             assert isinstance(source, fx.Node)
             self._values[node] = self._materialized(node, self._values[source][index])
             return
-        self._operations += 1
         if compat.operator_name(node.target) == COPY_INTO_INPUT:
             self._mutate(node)
             return

@@ -32,7 +32,6 @@ def test_each_size_is_compiled_once() -> None:
     found, triggers = specializer()
     for size in (2, 3, 2, 2, 3):
         assert found.find([torch.ones(size)]) == f"compiled for [{size}]"
-    assert (found.compilations, found.hits) == (2, 3)
     assert triggers == [None, "argument 0 became [3] (strides [1]), was [2] (strides [1])"]
 
 
@@ -41,30 +40,30 @@ def test_strides_and_kinds_of_numbers_are_sizes_too() -> None:
     x = torch.ones(2, 3)
     for arguments in ([x, 1], [x.t().contiguous().t(), 1], [x, 1.0], [x, True], [x, 1]):
         found.find(arguments)
-    assert (found.compilations, found.hits) == (4, 1)
+    assert len(triggers) == 4
     assert triggers[1] == "argument 0 became [2, 3] (strides [1, 2]), was [2, 3] (strides [3, 1])"
 
 
 def test_the_size_that_was_not_used_longest_goes_first() -> None:
-    found, _ = specializer()
+    found, triggers = specializer()
     for size in (*range(1, LIMIT + 1), 1, LIMIT + 1):
         found.find([torch.ones(size)])
-    assert (found.compilations, found.hits) == (LIMIT + 1, 1)
+    assert len(triggers) == LIMIT + 1
     found.find([torch.ones(1)])
-    assert found.hits == 2
+    assert len(triggers) == LIMIT + 1
     found.find([torch.ones(2)])
-    assert found.compilations == LIMIT + 2
+    assert len(triggers) == LIMIT + 2
 
 
 def test_after_many_sizes_a_new_one_is_compiled_when_it_comes_again() -> None:
-    found, _ = specializer("PyTorch")
+    found, triggers = specializer("PyTorch")
     for size in range(1, EAGER + 1):
         assert found.find([torch.ones(size)]).startswith("compiled")
     assert found.find([torch.ones(100)]) == "PyTorch"
     assert found.find([torch.ones(101)]) == "PyTorch"
     assert found.find([torch.ones(100)]) == "compiled for [100]"
     assert found.find([torch.ones(1)]) == "compiled for [1]"
-    assert (found.compilations, found.hits, found.uncompiled_calls) == (EAGER + 1, 1, 2)
+    assert len(triggers) == EAGER + 1
 
 
 def test_threads_that_come_with_the_same_new_size_compile_once() -> None:
@@ -75,7 +74,6 @@ def test_threads_that_come_with_the_same_new_size_compile_once() -> None:
     for thread in threads:
         thread.join()
     assert len(triggers) == 1
-    assert found.hits == 7
 
 
 def test_a_failed_compilation_is_tried_again() -> None:
