@@ -26,12 +26,10 @@ from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.runtime import Buffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop import compat
 
-# Parts may call its operators, which exist once it is imported.
-from pjrt_bridge.torch_interop import (
-    compat,
-    randomness,  # noqa: F401
-)
+# Importing it defines the random operators with keys, which parts may call.
+from pjrt_bridge.torch_interop.randomness import operators  # noqa: F401
 from pjrt_bridge.torch_interop.tensors import adopt
 
 

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tests.differential import values
-from tests.differential.ir import Code, Name, Operand, Program, Statement, shown
+from tests.differential.ir import Code, Name, Operand, Program, Statement
 
 _ELEMENTS = 2048
 _LARGEST = 4096.0
@@ -371,8 +371,3 @@ def is_number(value: torch.Tensor) -> bool:
 def is_real(value: torch.Tensor) -> bool:
     """Neither bool nor complex."""
     return value.dtype is not torch.bool and not value.dtype.is_complex
-
-
-def text_of(operand: Operand) -> str:
-    """An operand as source, for a template that holds it for good."""
-    return shown(operand).replace("{", "{{").replace("}", "}}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from string import Formatter
 from typing import Any
 
 import torch
@@ -227,8 +226,3 @@ def mapped(operand: Operand, change: Callable[[Operand], Operand]) -> Operand:
 def renamed(operand: Operand, by: Mapping[str, Operand]) -> Operand:
     """The operand with variables replaced."""
     return mapped(operand, lambda part: by.get(part.name, part) if isinstance(part, Name) else part)
-
-
-def used_operands(text: str) -> set[int]:
-    """The numbers of the operands that a template shows."""
-    return {int(item[1]) for item in Formatter().parse(text) if item[1]}

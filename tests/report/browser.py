@@ -6,7 +6,6 @@ devtools-protocol/), so that pages are measured as they are, with no script of o
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import json
 import os
@@ -160,11 +159,6 @@ class Page:
             for event in events
             if event["method"] == "Network.requestWillBeSent"
         ]
-
-    def screenshot(self, path: Path) -> None:
-        """Write the whole page as a PNG."""
-        answer = self.call("Page.captureScreenshot", {"captureBeyondViewport": True})
-        path.write_bytes(base64.b64decode(answer["data"]))
 
 
 def _start(program: str, profile: str) -> tuple[subprocess.Popen[bytes], int, int]:

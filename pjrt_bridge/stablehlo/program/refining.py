@@ -21,16 +21,6 @@ from pjrt_bridge.stablehlo.program.program import Program
 _ASSERTION = "shape_assertion"
 
 
-def parameter_sizes(program: Program) -> tuple[tuple[int | None, ...], ...]:
-    """The sizes of each parameter's dimensions; None where one is dynamic.
-
-    Raises:
-        ProgramError: a parameter that is no ranked tensor.
-    """
-    main = modules.find_main(bindings.parse(program.bytecode(), f"program {program.name!r}"))
-    return tuple(tuple(_parts(index, kind)[0]) for index, kind in enumerate(main.type.inputs))
-
-
 def refine(
     program: Program,
     shapes: Sequence[Sequence[int]],

@@ -18,9 +18,7 @@ from torch._functorch._aot_autograd.schemas import (
 )
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
-from torch._ops import HigherOrderOperator as HigherOrderOperator
-from torch._ops import OpOverload as OpOverload
-from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
 from pjrt_bridge.torch_interop.compat.lists import list_decompositions

@@ -8,9 +8,6 @@ from typing import Any
 
 from torch._dynamo.utils import counters, get_compilation_metrics
 from torch._guards import CompileContext
-from torch._ops import HigherOrderOperator as HigherOrderOperator
-from torch._ops import OpOverload as OpOverload
-from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 
 
 def original(function: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import HigherOrderOperator as HigherOrderOperator
-from torch._ops import OpOverload as OpOverload
-from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator as HigherOrderOperator
-from torch._ops import OpOverload as OpOverload
-from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+from torch._ops import HigherOrderOperator, OpOverload
 
 OWN_NAMESPACE = "pjrt_bridge"
 """Of operators that stand for ATen's in graphs; they have ATen's names."""

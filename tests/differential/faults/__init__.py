@@ -5,8 +5,7 @@ Most change what a compiled graph gives, or what one lowering writes.
 
 from __future__ import annotations
 
-from tests.differential.faults import lowerings as lowerings
-from tests.differential.faults import results as results
-from tests.differential.faults.registry import FAULTS as FAULTS
-from tests.differential.faults.registry import WANTED as WANTED
-from tests.differential.faults.registry import plant as plant
+from tests.differential.faults import lowerings, results
+from tests.differential.faults.registry import FAULTS, WANTED, plant
+
+__all__ = ["FAULTS", "WANTED", "lowerings", "plant", "results"]

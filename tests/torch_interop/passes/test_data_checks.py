@@ -20,7 +20,6 @@ pytestmark = [
 
 X = torch.arange(12.0).reshape(4, 3)
 INSIDE, ABOVE, BELOW = (torch.tensor([0, last]) for last in (2, 9, -9))
-ALONG = INSIDE.reshape(1, 2)
 
 
 def placements() -> list[str]:

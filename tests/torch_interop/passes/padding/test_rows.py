@@ -141,8 +141,6 @@ def test_garbage_in_the_padding_reaches_no_result(name: str) -> None:
     assert_padding_changes_nothing(function, *args)
 
 
-OTHER = torch.randn(N, 1)
-
 MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "sum": (lambda x: x.sum(0), (X,), "aten.sum.dim_IntList: it reduces over the dimension"),
     "sum of all": (lambda x: x.sum(), (X,), "it reduces over the dimension"),
