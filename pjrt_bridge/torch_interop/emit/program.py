@@ -149,7 +149,7 @@ class _Emission:
         self._kernels = kernels
         self._positions = {node: position for position, node in enumerate(placeholders)}
         self._inputs = tuple(
-            (at, forms_of.get(at, _as_it_lies)(Form.of(compat.promise(node))))
+            (at, forms_of.get(at, _unchanged)(Form.of(compat.promise(node))))
             for at, node in tensors
         )
         self._captured = tuple((held[node], Form.of(held[node])) for node in attributes)
@@ -271,7 +271,7 @@ class _Emission:
             yield
 
 
-def _as_it_lies(form: Form) -> Form:
+def _unchanged(form: Form) -> Form:
     return form
 
 

@@ -1,6 +1,5 @@
 """Sizes that differ from call to call: compiled once each, in a bounded cache, correct always."""
 
-import threading
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from torch._dynamo import config as dynamo_config
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind import specialize
 from pjrt_bridge.torch_interop.bind.specialize import EAGER, LIMIT, Specializer
-from tests.torch_interop.helpers import assert_same, compiled
+from tests.torch_interop.helpers import assert_same, compiled, in_threads
 
 pytestmark = [
     pytest.mark.usefixtures("fresh"),
@@ -68,11 +67,7 @@ def test_after_many_sizes_a_new_one_is_compiled_when_it_comes_again() -> None:
 
 def test_threads_that_come_with_the_same_new_size_compile_once() -> None:
     found, triggers = specializer()
-    threads = [threading.Thread(target=found.find, args=([torch.ones(7)],)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(found.find, [([torch.ones(7)],)] * 8)
     assert len(triggers) == 1
 
 

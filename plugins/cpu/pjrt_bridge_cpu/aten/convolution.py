@@ -172,7 +172,7 @@ def _order(c: Context, x: Value) -> Order:
     Between two orders XLA's compiler moves element by element, so a graph keeps one.
     """
     last = channels_last(x.rank)
-    return last if c.alike() > 1 or memory_order(x) == last else tuple(range(x.rank))
+    return last if c.same_operator_count() > 1 or memory_order(x) == last else tuple(range(x.rank))
 
 
 def _is_cut_by_batch(x: Value, weight: Value, groups: int) -> bool:
