@@ -24,7 +24,7 @@ ROWS = 1024
 """Rows of float32 from which on the packing of transposed weights does not matter."""
 
 LARGE = 1 << 28
-"""Multiplications from which on packing a side twice takes less than waiting for a delayed thread."""
+"""Multiplications from which on packing a side twice is faster than waiting for a delayed thread."""
 
 NARROWEST = 16
 """A product with a shorter side is bound by memory; XLA is as fast there."""
