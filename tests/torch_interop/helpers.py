@@ -1,7 +1,9 @@
 """Compile for the device, and prove that the device was used."""
 
 import copy
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +27,39 @@ def assert_compiled(*kinds: str) -> None:
 
 
 TRAINING = ("forward", "backward")
+
+
+def placements() -> list[str]:
+    """Where the segments of all graphs that were compiled since the last reset run."""
+    return [segment.placement for graph in compiled_graphs() for segment in graph.segments]
+
+
+class Refused(Exception):
+    """What a custom operator raises."""
+
+
+@contextmanager
+def custom_operators(
+    namespace: str, operators: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]]
+) -> Iterator[None]:
+    """Operators that no lowering knows, by schema, each with its kernel and its fake kernel."""
+    library = torch.library.Library(namespace, "DEF")
+    for schema, (kernel, fake) in operators.items():
+        name = schema.partition("(")[0]
+        library.define(schema)
+        library.impl(name, kernel, "CompositeExplicitAutograd")
+        library._register_fake(name, fake)
+    yield
+    library._destroy()
+
+
+def in_threads(work: Callable[..., object], arguments: Iterable[Sequence[Any]]) -> None:
+    """Call a function in a thread for each of several arguments, and wait for all threads."""
+    threads = [threading.Thread(target=work, args=one) for one in arguments]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def twins(model: nn.Module) -> tuple[nn.Module, Any]:

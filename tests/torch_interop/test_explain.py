@@ -15,7 +15,7 @@ from pjrt_bridge.errors import HostFallbackWarning, OptionError
 from pjrt_bridge.report.report import Report
 from pjrt_bridge.runtime.compile import compile_cache
 from pjrt_bridge.torch_interop import compiled_graphs, explain, explain_with
-from tests.torch_interop.helpers import compiled
+from tests.torch_interop.helpers import compiled, custom_operators
 
 pytestmark = [
     pytest.mark.usefixtures("fresh"),
@@ -25,12 +25,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def operators() -> Iterator[None]:
-    library = torch.library.Library("pjrt_explain", "DEF")
-    library.define("twice(Tensor x) -> Tensor")
-    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
-    library._register_fake("twice", torch.empty_like)
-    yield
-    library._destroy()
+    twice = {"twice(Tensor x) -> Tensor": (lambda x: x * 2, torch.empty_like)}
+    with custom_operators("pjrt_explain", twice):
+        yield
 
 
 def placements(report: Report) -> list[list[str]]:

@@ -14,30 +14,22 @@ from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from tests.counting import settled
 from tests.torch_interop.faults import Faults
-from tests.torch_interop.helpers import assert_same, compiled
+from tests.torch_interop.helpers import Refused, assert_same, compiled, custom_operators
 
 pytestmark = pytest.mark.usefixtures("fresh", "way")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def operators() -> Iterator[None]:
-    library = torch.library.Library("pjrt_failures", "DEF")
-    library.define("twice(Tensor x) -> Tensor")
-    library.define("raises(Tensor x) -> Tensor")
-
     def raises(x: torch.Tensor) -> torch.Tensor:
         raise Refused("no")
 
-    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
-    library.impl("raises", raises, "CompositeExplicitAutograd")
-    library._register_fake("twice", torch.empty_like)
-    library._register_fake("raises", torch.empty_like)
-    yield
-    library._destroy()
-
-
-class Refused(Exception):
-    """What the user's own operator raises."""
+    made = {
+        "twice(Tensor x) -> Tensor": (lambda x: x * 2, torch.empty_like),
+        "raises(Tensor x) -> Tensor": (raises, torch.empty_like),
+    }
+    with custom_operators("pjrt_failures", made):
+        yield
 
 
 def whole(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:

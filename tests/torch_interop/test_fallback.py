@@ -21,7 +21,7 @@ from pjrt_bridge.errors import (
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.lowering import registry
-from tests.torch_interop.helpers import assert_compiled, assert_same, compiled
+from tests.torch_interop.helpers import assert_compiled, assert_same, compiled, custom_operators
 
 pytestmark = [
     pytest.mark.usefixtures("fresh"),
@@ -33,12 +33,9 @@ pytestmark = [
 @pytest.fixture(scope="module", autouse=True)
 def foreign_operator() -> Iterator[None]:
     """`pjrt_test::half`, an operator that no lowering knows."""
-    library = torch.library.Library("pjrt_test", "DEF")
-    library.define("half(Tensor x) -> Tensor")
-    library.impl("half", lambda x: x / 2, "CPU")
-    library.impl("half", lambda x: torch.empty_like(x), "Meta")
-    yield
-    library._destroy()
+    half = {"half(Tensor x) -> Tensor": (lambda x: x / 2, torch.empty_like)}
+    with custom_operators("pjrt_test", half):
+        yield
 
 
 def half(x: torch.Tensor) -> torch.Tensor:

@@ -22,6 +22,7 @@ from tests.torch_interop.helpers import (
     assert_same,
     assert_same_gradients,
     compiled,
+    in_threads,
     twins,
 )
 
@@ -120,11 +121,7 @@ def test_eight_threads_call_one_function() -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [(seed,) for seed in range(8)])
     assert not failures
     assert {(graph.kind, graph.on_device) for graph in compiled_graphs()} == {
         ("forward", 1),

@@ -1,7 +1,6 @@
 """Graphs that are split between the device and PyTorch."""
 
 import gc
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,37 +13,31 @@ from pjrt_bridge.errors import DataError, HostFallbackWarning, ResourceExhausted
 from pjrt_bridge.runtime import Client, Executable
 from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
-from tests.torch_interop.helpers import assert_same, compiled
+from tests.torch_interop.helpers import Refused, assert_same, compiled, custom_operators, in_threads
 
 pytestmark = pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
 
 
-class Refused(Exception):
-    """What the user's own operator raises."""
-
-
 @pytest.fixture(scope="module", autouse=True)
 def operators() -> Iterator[None]:
-    library = torch.library.Library("pjrt_mixed", "DEF")
-    library.define("twice(Tensor x) -> Tensor")
-    library.define("ends(Tensor x) -> (Tensor, Tensor)")
-    library.define("liar(Tensor x, bool shape) -> Tensor")
-
     def twice(x: torch.Tensor) -> torch.Tensor:
         if x.numel() and x.flatten()[0] == 666:
             raise Refused("not this number")
         return x * 2
 
-    library.impl("twice", twice, "CompositeExplicitAutograd")
-    library.impl("ends", lambda x: (x[:1] + 0, x[-1:] + 0), "CompositeExplicitAutograd")
-    library.impl(
-        "liar", lambda x, shape: x.double()[: 1 if shape else None], "CompositeExplicitAutograd"
-    )
-    library._register_fake("twice", torch.empty_like)
-    library._register_fake("liar", lambda x, shape: torch.empty_like(x))
-    library._register_fake("ends", lambda x: (torch.empty_like(x[:1]), torch.empty_like(x[:1])))
-    yield
-    library._destroy()
+    made = {
+        "twice(Tensor x) -> Tensor": (twice, torch.empty_like),
+        "ends(Tensor x) -> (Tensor, Tensor)": (
+            lambda x: (x[:1] + 0, x[-1:] + 0),
+            lambda x: (torch.empty_like(x[:1]), torch.empty_like(x[:1])),
+        ),
+        "liar(Tensor x, bool shape) -> Tensor": (
+            lambda x, shape: x.double()[: 1 if shape else None],
+            lambda x, shape: torch.empty_like(x),
+        ),
+    }
+    with custom_operators("pjrt_mixed", made):
+        yield
 
 
 def twice(x: torch.Tensor) -> torch.Tensor:
@@ -209,9 +202,5 @@ def test_eight_threads() -> None:
         for _ in range(60):
             wrong.extend([] if torch.equal(run(x), function(x)) else [seed])
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [(seed,) for seed in range(8)])
     assert not wrong

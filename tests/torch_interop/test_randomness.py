@@ -7,7 +7,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.torch_interop import compiled_graphs, explain
 from pjrt_bridge.torch_interop.randomness.operators import draw_keys
 from tests.torch_interop.faults import Faults
-from tests.torch_interop.helpers import assert_compiled, assert_same, compiled, leaves
+from tests.torch_interop.helpers import assert_compiled, assert_same, compiled, in_threads, leaves
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -128,11 +127,7 @@ def test_threads_draw_independently() -> None:
     def work() -> None:
         found.extend(tuple(run(torch.zeros(64)).tolist()) for _ in range(50))
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [()] * 4)
     assert len(set(found)) == len(found) == 200
     assert stats.kstest(np.array(found).ravel(), "uniform").pvalue > 1e-3
 

@@ -44,7 +44,7 @@ def lookup(client: Client, kernels: Kernels | None = None) -> Lookup:
 def _using(
     kernels: Kernels, lowering: portable.Lowering, c: Context, *args: Any, **kwargs: Any
 ) -> Any:
-    return lowering(c.using(kernels), *args, **kwargs)
+    return lowering(c.with_kernels(kernels), *args, **kwargs)
 
 
 def kernels_of(client: Client) -> Kernels:

@@ -50,7 +50,7 @@ def lower(
         outputs,
         contiguous_inputs=contiguous_inputs,
         inline=partial(inline, builder, lookup),
-        alike=partial(_alike, node),
+        same_operator_count=partial(_same_operator_count, node),
     )
     try:
         result = lowering(context, *args, **kwargs)
@@ -82,7 +82,7 @@ def _empty(builder: Builder, promised: TensorType | None) -> Value:
     return builder.full(promised.shape, 0, promised.dtype)
 
 
-def _alike(node: fx.Node) -> int:
+def _same_operator_count(node: fx.Node) -> int:
     return len(node.graph.find_nodes(op=node.op, target=node.target, sort=False))
 
 

@@ -11,6 +11,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -141,16 +142,17 @@ def _first_states(optimizer: torch.optim.Optimizer, owners: Sequence[torch.Tenso
     Raises:
         NotExportable: it does not hold.
     """
+    take = torch.no_grad()(partial(_step, optimizer, owners, capturable=False))
     zeros, no_gradients = [[torch.zeros_like(owner) for owner in owners] for _ in range(2)]
-    found = _taken(optimizer, owners, zeros, no_gradients, [{} for _ in owners])
+    found = take(zeros, no_gradients, [{} for _ in owners])
     for state in found:
         if isinstance(state.get(_COUNTER), torch.Tensor):
             state[_COUNTER] = torch.zeros_like(state[_COUNTER])
     generator = torch.Generator().manual_seed(0)
     some = [torch.randn(owner.shape, generator=generator).to(owner.dtype) for owner in owners]
     expected_values, values = [[one.clone() for one in some] for _ in range(2)]
-    expected = _taken(optimizer, owners, expected_values, some, [{} for _ in owners])
-    again = _taken(optimizer, owners, values, some, [_copied(state) for state in found])
+    expected = take(expected_values, some, [{} for _ in owners])
+    again = take(values, some, [_copied(state) for state in found])
     alike = all(map(_equal, expected, again)) and all(map(torch.equal, expected_values, values))
     if not alike:
         raise NotExportable(
@@ -158,18 +160,6 @@ def _first_states(optimizer: torch.optim.Optimizer, owners: Sequence[torch.Tenso
             "one step before exporting"
         )
     return found
-
-
-def _taken(
-    optimizer: torch.optim.Optimizer,
-    owners: Sequence[torch.Tensor],
-    values: Sequence[torch.Tensor],
-    gradients: Sequence[torch.Tensor],
-    states: list[State],
-) -> list[State]:
-    """The states after a step that changes `values`."""
-    with torch.no_grad():
-        return _step(optimizer, owners, values, gradients, states, capturable=False)
 
 
 def _step(
@@ -181,7 +171,7 @@ def _step(
     *,
     capturable: bool = True,
 ) -> list[State]:
-    """Take a step with other parameters and states; returns the new states."""
+    """Take a step that changes `values`, with other states; returns the new states."""
     shell = copy.copy(optimizer)
     places = {id(owner): at for at, owner in enumerate(owners)}
     for value, gradient in zip(values, gradients, strict=True):

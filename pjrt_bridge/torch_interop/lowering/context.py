@@ -134,7 +134,7 @@ class Context:
         inline: emits a graph that is an argument of a higher-order operator, on values and numbers
             for its arguments; gives its outputs.
         kernels: compute products, convolutions and reductions.
-        alike: tells how many nodes of the graph call the same operator.
+        same_operator_count: returns how many nodes of the graph call the same operator.
     """
 
     def __init__(
@@ -144,16 +144,16 @@ class Context:
         *,
         contiguous_inputs: bool = False,
         inline: Callable[[Any, Sequence[Any]], tuple[Any, ...]] | None = None,
-        alike: Callable[[], int] = lambda: 1,
+        same_operator_count: Callable[[], int] = lambda: 1,
     ) -> None:
         self.b = b
         self.outputs = tuple(outputs)
         self.contiguous_inputs = contiguous_inputs
         self.inline = _no_graphs if inline is None else inline
         self.kernels = Kernels()
-        self.alike = alike
+        self.same_operator_count = same_operator_count
 
-    def using(self, kernels: Kernels) -> Context:
+    def with_kernels(self, kernels: Kernels) -> Context:
         """The same node, computed by other kernels."""
         other = copy.copy(self)
         other.kernels = kernels

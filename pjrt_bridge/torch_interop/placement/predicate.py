@@ -8,11 +8,12 @@ the user reads. Equal nodes are tried once.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.node import map_aggregate
 
 from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
@@ -115,7 +116,7 @@ class Placement:
         size = self._slower.get(name) or self._slower.get(name.rpartition(".")[0])
         if size is None:
             return None
-        types = [item for item in _leaves((arguments, outputs)) if isinstance(item, TensorType)]
+        types = refusals.types_in((arguments, outputs))
         largest = max((item.size for item in types), default=0)
         if largest < size:
             return None
@@ -128,10 +129,11 @@ class Placement:
         outputs: Sequence[TensorType | None],
         contiguous: bool,
     ) -> _Refused | None:
-        types = [item for item in _leaves(arguments) if isinstance(item, TensorType)]
-        with self._builder.scratch(types) as parameters:
+        with self._builder.scratch(refusals.types_in(arguments)) as parameters:
             supply = iter(parameters)
-            args, kwargs = _replace(arguments, supply)
+            args, kwargs = map_aggregate(
+                arguments, lambda item: next(supply) if isinstance(item, TensorType) else item
+            )
             try:
                 lower(self._builder, self._lookup, node, args, kwargs, outputs, contiguous)
             except NotLowerable as refusal:
@@ -171,23 +173,3 @@ def _describe(promise: Any) -> Any:
     if isinstance(promise, (tuple, list)):
         return tuple(tensor_type(item) for item in promise)
     return tensor_type(promise) or promise
-
-
-def _leaves(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
-
-
-def _replace(value: Any, supply: Any) -> Any:
-    if isinstance(value, TensorType):
-        return next(supply)
-    if isinstance(value, dict):
-        return {name: _replace(item, supply) for name, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_replace(item, supply) for item in value)
-    return value

@@ -12,11 +12,12 @@ equal ones; where fake tensors do not accept the replaced sizes, nothing is refu
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.fx.node import map_aggregate
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import UnsupportedDtype
@@ -67,10 +68,10 @@ def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
         # The trial must not change the state of torch's generator.
         args, kwargs = arguments
         arguments = (args, {**kwargs, "generator": _Generator()})
-    said = _refusal(target, arguments, outputs)
-    if said is not None and str(target) in _VALUES_MATTER and "not implemented for" not in said:
+    error = _refusal(target, arguments, outputs)
+    if error is not None and str(target) in _VALUES_MATTER and "not implemented for" not in error:
         return None
-    return said
+    return error
 
 
 class _Generator:
@@ -81,16 +82,16 @@ class _Generator:
 
 
 def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | None:
-    types = list(_types(arguments))
+    types = types_in(arguments)
     if not types or any(item.dtype.torch is None for item in types):
         return None
-    small = sum(item.size for item in (*types, *_types(outputs))) <= _ELEMENTS
+    small = sum(item.size for item in (*types, *types_in(outputs))) <= _ELEMENTS
     if not small:
         usual = frozenset(item.dtype.name for item in types) in _USUAL
         if usual and all(item.size for item in types):
             return None
         arguments = _replaced(arguments, _sizes(types))
-    return _asked(_Call(target, arguments, small))
+    return _cached_error(_Call(target, arguments, small))
 
 
 def refused(target: compat.OpOverload, arguments: Any) -> bool:
@@ -120,16 +121,16 @@ class _Call:
 
 
 @lru_cache(maxsize=4096)
-def _asked(call: _Call) -> str | None:
+def _cached_error(call: _Call) -> str | None:
     with compat.untraced(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Zeros are valid positions, but not divisors, so ones are tried next.
-        said = _tried(call, torch.zeros)
-        if said is not None:
-            said = _tried(call, torch.ones)
-        if said is None or (not call.promised and not _is_fault_of_types(call)):
+        error = _error_of(call, torch.zeros)
+        if error is not None:
+            error = _error_of(call, torch.ones)
+        if error is None or (not call.promised and not _is_fault_of_types(call)):
             return None
-    return said
+    return error
 
 
 def _is_fault_of_types(call: _Call) -> bool:
@@ -143,8 +144,8 @@ def _is_fault_of_types(call: _Call) -> bool:
         return False
     changes: tuple[Callable[[TensorType], TensorType], ...] = (_as_float, _as_any_float, _filled)
     for change in changes:
-        plain = _Call(call.target, _changed(call.arguments, change), promised=False)
-        if _tried(plain, torch.zeros) is None or _tried(plain, torch.ones) is None:
+        plain = _Call(call.target, _with_types(call.arguments, change), promised=False)
+        if _error_of(plain, torch.zeros) is None or _error_of(plain, torch.ones) is None:
             return True
     return False
 
@@ -164,17 +165,14 @@ def _filled(found: TensorType) -> TensorType:
     return TensorType(tuple(size or _SIZE for size in found.shape), found.dtype)
 
 
-def _changed(value: Any, change: Callable[[TensorType], TensorType]) -> Any:
-    if isinstance(value, TensorType):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {name: _changed(item, change) for name, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_changed(item, change) for item in value)
-    return value
+def _with_types(arguments: Any, change: Callable[[TensorType], TensorType]) -> Any:
+    """Arguments with other types in place of their tensors."""
+    return map_aggregate(
+        arguments, lambda item: change(item) if isinstance(item, TensorType) else item
+    )
 
 
-def _tried(call: _Call, fill: Callable[..., torch.Tensor]) -> str | None:
+def _error_of(call: _Call, fill: Callable[..., torch.Tensor]) -> str | None:
     try:
         args, kwargs = _tensors(call.arguments, fill)
         call.target(*args, **kwargs)
@@ -190,38 +188,34 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _tensors(value: Any, fill: Callable[..., torch.Tensor]) -> Any:
-    if isinstance(value, TensorType):
-        return fill(value.shape, dtype=getattr(torch, str(value.dtype.torch)))
-    if isinstance(value, _Generator):
-        return torch.Generator()
-    if isinstance(value, Mapping):
-        return {name: _tensors(item, fill) for name, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_tensors(item, fill) for item in value)
-    return value
+def _tensors(arguments: Any, fill: Callable[..., torch.Tensor]) -> Any:
+    """Arguments with tensors in place of their types."""
+
+    def tensor(item: Any) -> Any:
+        if isinstance(item, TensorType):
+            return fill(item.shape, dtype=getattr(torch, str(item.dtype.torch)))
+        return torch.Generator() if isinstance(item, _Generator) else item
+
+    return map_aggregate(arguments, tensor)
 
 
-def _described(value: Any) -> Any:
-    """Fake tensors as their types; symbolic sizes as their examples."""
-    if isinstance(value, Mapping):
-        return {name: _described(item) for name, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_described(item) for item in value)
-    if compat.is_symbolic(value):
-        value = compat.stand_in(value)
-    return tensor_type(value) or value
+def _described(arguments: Any) -> Any:
+    """Arguments with types in place of fake tensors, and examples in place of symbolic sizes."""
+
+    def described(item: Any) -> Any:
+        item = compat.stand_in(item) if compat.is_symbolic(item) else item
+        return tensor_type(item) or item
+
+    return map_aggregate(arguments, described)
 
 
-def _types(value: Any) -> Iterator[TensorType]:
-    if isinstance(value, TensorType):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _types(item)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _types(item)
+def types_in(arguments: Any) -> list[TensorType]:
+    """The types of tensors in nested arguments or results, in order."""
+    found: list[TensorType] = []
+    map_aggregate(
+        arguments, lambda item: found.append(item) if isinstance(item, TensorType) else None
+    )
+    return found
 
 
 def _sizes(types: list[TensorType]) -> dict[int, int]:
@@ -230,13 +224,12 @@ def _sizes(types: list[TensorType]) -> dict[int, int]:
     return {size: _SIZE + 1 + at for at, size in enumerate(large)}
 
 
-def _replaced(value: Any, sizes: Mapping[int, int]) -> Any:
-    if isinstance(value, TensorType):
-        return TensorType(tuple(sizes.get(n, n) for n in value.shape), value.dtype)
-    if isinstance(value, Mapping):
-        return {name: _replaced(item, sizes) for name, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return type(value)(_replaced(item, sizes) for item in value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return sizes.get(value, value)
-    return value
+def _replaced(arguments: Any, sizes: Mapping[int, int]) -> Any:
+    """Arguments with other sizes, also among their numbers."""
+
+    def replaced(item: Any) -> Any:
+        if isinstance(item, TensorType):
+            return TensorType(tuple(sizes.get(n, n) for n in item.shape), item.dtype)
+        return sizes.get(item, item) if type(item) is int else item
+
+    return map_aggregate(arguments, replaced)

@@ -1,7 +1,7 @@
 """Depthwise convolutions as sums of shifted arrays, one for each element of the kernel.
 
-Where every channel is convolved by itself there is no product of matrices in it, which XLA's CPU
-compiler and oneDNN look for. A sum of shifted arrays is one loop over the result that vectors fit.
+XLA's CPU compiler and oneDNN compute convolutions as products of matrices, which a convolution of
+each channel by itself is not. A sum of shifted arrays is one vectorized loop over the result.
 """
 
 from __future__ import annotations
@@ -132,14 +132,14 @@ def _sizes(x: Value, kernel: Sequence[int], how: Convolution) -> tuple[int, ...]
 def _shifted(
     b: Builder, padded: Value, sizes: Sequence[int], at: Sequence[int], steps: Sequence[int]
 ) -> Value:
-    """As many elements as `sizes` from `at` on, each `steps` after the one before."""
+    """The strided slice of `sizes` elements from `at` on, with strides `steps`."""
     batch, channels = padded.shape[:2]
     limits = [first + (n - 1) * step + 1 for first, n, step in zip(at, sizes, steps, strict=True)]
     return b.slice(padded, (0, 0, *at), (batch, channels, *limits), (1, 1, *steps))
 
 
 def _repeated(b: Builder, x: Value, channels: int) -> Value:
-    """Each channel as often as makes them so many."""
+    """Each channel repeated, to so many channels."""
     batch, own, *sizes = x.shape
     if own == channels:
         return x

@@ -1,9 +1,9 @@
-"""Reductions over the last dimensions, as XLA's CPU compiler can use vectors for them.
+"""Reductions over the last dimensions in a form that XLA's CPU compiler vectorizes.
 
-The compiler goes through a row element by element, and keeps to that order because rounding depends
-on it; columns it reduces side by side. So a row is taken for a matrix of a few columns: these are
-reduced first, then what is left. A barrier keeps the compiler from making one reduction of both
-again. Sums are as exact as its own, which are pairwise.
+The compiler reduces a row element by element, in order, because rounding depends on the order;
+columns it reduces in parallel. So a row is reshaped to a matrix of a few columns: these are reduced
+first, then their results. A barrier keeps the compiler from merging both reductions. Sums are as
+exact as its own, which are pairwise.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.torch_interop.lowering.api import Kernels, Reduction
 
 _COLUMNS = ((128, 32), (64, 16), (16, 8))
-"""From which length of a row on it is taken for how many columns, of at most 32 bits each."""
+"""From which length of a row on how many columns are used, of elements of at most 32 bits."""
 
 _WORDS = 8
 """The columns of 64-bit elements."""
@@ -33,7 +33,7 @@ class BlockedReductions(Kernels):
         columns = _columns(x, reduction, length)
         if not columns or x.size == 0 or _lies_across(x):
             return super().reduce(b, reduction, x, dims)
-        # What else is reduced is reduced last: first, what lies together.
+        # Other dimensions are reduced last, after the contiguous ones.
         others = (*(dim for dim in dims if dim < first), first)
         flat = b.reshape(x, (*rows, length))
         whole = length - length % columns
@@ -51,7 +51,7 @@ class BlockedReductions(Kernels):
 
 
 def _columns(x: Value, reduction: Reduction, length: int) -> int:
-    """How many columns a row is taken for; 0 where the compiler does as well by itself."""
+    """How many columns are used for a row; 0 where the compiler is as fast without."""
     kind = x.dtype
     if kind.is_complex or not (kind.is_bool or kind.bits in (8, 16, 32, 64)):
         return 0
@@ -61,7 +61,7 @@ def _columns(x: Value, reduction: Reduction, length: int) -> int:
 
 
 def _lies_across(x: Value) -> bool:
-    """Whether the last dimension is another one in memory: then the columns lie side by side."""
+    """Whether another dimension is innermost in memory: then the compiler vectorizes already."""
     order = None if x.origin is None else x.origin.permutation
     return order is not None and order[-1] != x.rank - 1
 

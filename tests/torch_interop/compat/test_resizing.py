@@ -6,7 +6,6 @@ import copy
 import gc
 import io
 import pickle
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +17,7 @@ import torch
 from pjrt_bridge.runtime import live_handles
 from pjrt_bridge.torch_interop.compat import resizing
 from tests.plugins import run_python
-from tests.torch_interop.helpers import compiled
+from tests.torch_interop.helpers import compiled, in_threads
 
 pytestmark = pytest.mark.usefixtures("fresh", "way")
 
@@ -190,11 +189,7 @@ def test_threads_that_resize(add: Callable[[torch.Tensor], torch.Tensor]) -> Non
             if y[:6].tolist() != (x + 1).tolist():
                 wrong.append((x, y))
 
-    threads = [threading.Thread(target=work, args=(1000.0 * number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [(1000.0 * number,) for number in range(4)])
     assert not wrong
 
 

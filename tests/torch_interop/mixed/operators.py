@@ -3,11 +3,9 @@
 import torch
 from torch import Tensor
 
+from tests.torch_interop.helpers import Refused
+
 REFUSED_NUMBER = 666.0
-
-
-class Refused(Exception):
-    """What `guarded` raises: an exception class of the user's."""
 
 
 order: list[str] = []

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.torch_interop.helpers import assert_same
+from tests.torch_interop.helpers import assert_same, custom_operators
 from tests.torch_interop.mixed import operators as ops
 from tests.torch_interop.mixed.support import check, device_segments, mixed
 
@@ -17,32 +17,23 @@ pytestmark = pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallback
 @pytest.fixture(scope="module", autouse=True)
 def plain_operators() -> Iterator[None]:
     """Operators that `custom_op` cannot define."""
-    library = torch.library.Library("pjrt_plain", "DEF")
-    library.define("maybe(Tensor x, bool second) -> (Tensor, Tensor?)")
-    library.define("nothing(Tensor x) -> ()")
-    library.define("keyed(Tensor x, *, Tensor other, int[2] shift, ScalarType dtype) -> Tensor")
-    library.define("one_of(Tensor[] xs, int index) -> Tensor")
-    library.impl(
-        "maybe", lambda x, second: (x + 1, x + 2 if second else None), "CompositeExplicitAutograd"
-    )
-    library.impl("nothing", lambda x: None, "CompositeExplicitAutograd")
-    library.impl(
-        "keyed",
-        lambda x, *, other, shift, dtype: (x.roll(shift, (0, 1)) - other).to(dtype),
-        "CompositeExplicitAutograd",
-    )
-    library.impl("one_of", lambda xs, index: xs[index] * 1, "CompositeExplicitAutograd")
-    library._register_fake(
-        "maybe",
-        lambda x, second: (torch.empty_like(x), torch.empty_like(x) if second else None),
-    )
-    library._register_fake("nothing", lambda x: None)
-    library._register_fake(
-        "keyed", lambda x, *, other, shift, dtype: torch.empty_like(x, dtype=dtype)
-    )
-    library._register_fake("one_of", lambda xs, index: torch.empty_like(xs[index]))
-    yield
-    library._destroy()
+    made = {
+        "maybe(Tensor x, bool second) -> (Tensor, Tensor?)": (
+            lambda x, second: (x + 1, x + 2 if second else None),
+            lambda x, second: (torch.empty_like(x), torch.empty_like(x) if second else None),
+        ),
+        "nothing(Tensor x) -> ()": (lambda x: None, lambda x: None),
+        "keyed(Tensor x, *, Tensor other, int[2] shift, ScalarType dtype) -> Tensor": (
+            lambda x, *, other, shift, dtype: (x.roll(shift, (0, 1)) - other).to(dtype),
+            lambda x, *, other, shift, dtype: torch.empty_like(x, dtype=dtype),
+        ),
+        "one_of(Tensor[] xs, int index) -> Tensor": (
+            lambda xs, index: xs[index] * 1,
+            lambda xs, index: torch.empty_like(xs[index]),
+        ),
+    }
+    with custom_operators("pjrt_plain", made):
+        yield
 
 
 def test_functional() -> None:

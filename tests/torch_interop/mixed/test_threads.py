@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.torch_interop.helpers import assert_same
+from tests.torch_interop.helpers import Refused, assert_same
 from tests.torch_interop.mixed import operators as ops
 from tests.torch_interop.mixed.support import device_segments, mixed
 
@@ -63,7 +63,7 @@ def test_one_program_that_raises_in_some_threads() -> None:
             x = torch.full((64,), ops.REFUSED_NUMBER / 2 if bad else step / 30)
             try:
                 found = run(x)
-            except ops.Refused:
+            except Refused:
                 raised += 1
                 assert bad
             else:

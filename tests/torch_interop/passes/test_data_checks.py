@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.options import BackendOptions
-from tests.torch_interop.helpers import assert_same, compiled
+from tests.torch_interop.helpers import assert_same, compiled, placements
 
 pytestmark = [
     pytest.mark.usefixtures("fresh"),
@@ -20,10 +19,6 @@ pytestmark = [
 
 X = torch.arange(12.0).reshape(4, 3)
 INSIDE, ABOVE, BELOW = (torch.tensor([0, last]) for last in (2, 9, -9))
-
-
-def placements() -> list[str]:
-    return [segment.placement for graph in compiled_graphs() for segment in graph.segments]
 
 
 READING: dict[str, Callable[[torch.Tensor], Any]] = {

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from pjrt_bridge.torch_interop import compiled_graphs
-from tests.torch_interop.helpers import compiled
+from tests.torch_interop.helpers import compiled, placements
 
 pytestmark = [
     pytest.mark.usefixtures("fresh"),
@@ -15,10 +14,6 @@ pytestmark = [
 
 SINGULAR = torch.zeros(2, 3, 3)
 REGULAR = torch.eye(3).expand(2, 3, 3) + 1
-
-
-def placements() -> list[str]:
-    return [segment.placement for graph in compiled_graphs() for segment in graph.segments]
 
 
 def inverse(x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Attention in one go, without the matrix of all scores: PyTorch's flash kernel for CPUs."""
+"""Attention without the matrix of all scores: PyTorch's flash kernel for CPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST = 100_000
 """Multiplications from which on it is worth a call."""
 
 _HEADS_INSIDE = (0, 2, 1, 3)
-"""(batch, heads, length, size) with the heads of a place side by side, as the kernel writes it."""
+"""(batch, heads, length, size) with the heads of a position together, as the kernel writes it."""
 _ROWS = (0, 2, 1)
 """The same for (batch, heads, length)."""
 
@@ -98,7 +98,7 @@ def _takes(*sides: Value, mask: Value | None) -> bool:
     return (
         dtype in (FLOAT32, BFLOAT16)
         and all(side.dtype == dtype and side.rank == 4 and side.size for side in sides)
-        # The kernel does not look, and reads beyond the end of fewer heads.
+        # The kernel does not check that, and reads out of bounds where a side has fewer heads.
         and len({side.shape[1] for side in sides}) == 1
         and (mask is None or (mask.dtype in (dtype, FLOAT32) and mask.rank in (2, 4)))
     )
@@ -109,7 +109,7 @@ def _work(query: Value, key: Value) -> int:
 
 
 def _order(side: Value) -> Order:
-    """As it comes, if the elements of a head lie together."""
+    """The order of an operand, if the elements of a head are together, else row-major."""
     order = memory_order(side)
     return order if order[-1] == side.rank - 1 else tuple(range(side.rank))
 

@@ -1,8 +1,8 @@
 """Convolutions by oneDNN, as PyTorch calls it, forward and backward.
 
-In a graph with several of them data lies with channels last, which is what oneDNN is fast at, and
-what XLA then carries through the elementwise operations between two convolutions. Depthwise ones
-are sums of shifted arrays (`depthwise`).
+In a graph with several of them data has channels last, for which oneDNN is fast, and which XLA
+keeps through the elementwise operations between two convolutions. Depthwise ones are sums of
+shifted arrays (`depthwise`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def convolution(
         "dilation": dilation,
         "groups": groups,
     }
-    # Asked for a convolution on one thread, PyTorch takes its BLAS for small kernels.
+    # On one thread `aten::convolution` uses BLAS for small kernels; this operator is always
+    # oneDNN's.
     operator, data = (CONVOLUTION, "input") if transposed else (ONEDNN_CONVOLUTION, "self")
     if transposed:
         arguments.update(transposed=True, output_padding=output_padding)
@@ -167,16 +168,16 @@ def channels_last(rank: int) -> Order:
 
 
 def _order(c: Context, x: Value) -> Order:
-    """How data lies: with channels last, or as it came for one convolution alone.
+    """The order of data in memory: channels last, or row-major for a single convolution.
 
-    Between two orders XLA's compiler moves element by element, so a graph keeps one.
+    XLA's compiler copies from one order to another element by element, so a graph keeps one.
     """
     last = channels_last(x.rank)
-    return last if c.alike() > 1 or memory_order(x) == last else tuple(range(x.rank))
+    return last if c.same_operator_count() > 1 or memory_order(x) == last else tuple(range(x.rank))
 
 
 def _is_cut_by_batch(x: Value, weight: Value, groups: int) -> bool:
-    """Where the parts of a call are batches, not channels of what it gives.
+    """Whether the parts of a call are batches, and not channels of the result.
 
     Each part packs all of the weights in the one case, and reads all of the data in the other.
     """
@@ -195,7 +196,7 @@ def _takes(x: Value, weight: Value, groups: int, *others: Value) -> bool:
 
 
 def _work(shape: Sequence[int], weight: Value) -> int:
-    """Multiplications: the smaller sides of all places, times the kernel."""
+    """Multiplications: elements of the smaller side, times the kernel."""
     return math.prod(shape) * math.prod(weight.shape[1:])
 
 

@@ -1,8 +1,8 @@
 """Products by PyTorch's BLAS and oneDNN.
 
-Of bfloat16 XLA has none of its own. In float32 it has one that is as fast, but packs a transposed
-right side, as the weights of a linear layer are, element by element: the fewer rows multiply them,
-the more of the time that takes.
+XLA has no product of its own in bfloat16. In float32 its product is as fast, but it packs a
+transposed right side, such as the weights of a linear layer, element by element, which takes most
+of the time where the left side has few rows.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ LEAST = 1 << 18
 """Multiplications from which on a product is worth a call."""
 
 ROWS = 1024
-"""So many rows of float32 make up for the packing of transposed weights."""
+"""Rows of float32 from which on the packing of transposed weights does not matter."""
 
 LARGE = 1 << 28
-"""Multiplications from which on packing a side once more takes less than waiting for a thread that
-other work has held up."""
+"""Multiplications from which on packing a side twice is faster than waiting for a late thread."""
 
 NARROWEST = 16
 """A product with a shorter side is bound by memory; XLA is as fast there."""
@@ -35,7 +34,7 @@ class AtenProducts(Kernels):
     """Products by PyTorch.
 
     Attributes:
-        use: writes the calls.
+        use: emits the calls.
     """
 
     use: Use
@@ -55,7 +54,7 @@ def _pays(x: Value, y: Value) -> bool:
         return work >= LEAST and min(*x.shape[-2:], y.shape[-1]) >= NARROWEST
     order = memory_order(y)
     transposed = order[-1] != y.rank - 1
-    # A product with one row is one with a vector, for which the compiler has a loop of its own.
+    # With one row it is a product with a vector, which the compiler vectorizes.
     return x.dtype == FLOAT32 and transposed and work >= LEAST and 1 < x.shape[-2] < ROWS
 
 
@@ -72,7 +71,7 @@ def _product(b: Builder, x: Value, y: Value) -> Call:
 
 
 def _cut(x: Value, columns: int, left: Mapping[str, int], right: Mapping[str, int]) -> Cut:
-    """Parts of a product of matrices: of the larger side, since each part packs the other whole."""
+    """Parts of a product of matrices: of the larger side, since each packs the whole other one."""
     rows, work = x.shape[0], x.size * columns
     pieces = 2 if work > LARGE else 1
     if columns > rows:

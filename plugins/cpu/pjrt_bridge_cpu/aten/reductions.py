@@ -1,6 +1,6 @@
-"""Reductions of what is in memory, by PyTorch's loops.
+"""Reductions of values in memory, by PyTorch's kernels.
 
-What is computed as it is read stays with XLA, which makes one loop of both.
+Reductions of computed values stay with XLA, which fuses both into one loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AtenReductions(Kernels):
     """Sums and extremes over the last dimensions.
 
     Attributes:
-        use: writes the calls.
+        use: emits the calls.
     """
 
     use: Use
@@ -39,7 +39,7 @@ class AtenReductions(Kernels):
         last = sorted(dims) == list(range(first, x.rank))
         if operator is None or not last or not _takes(x):
             return super().reduce(b, reduction, x, dims)
-        # All elements: as a few rows first, then what is left of them.
+        # A reduction of all elements: as a few rows first, then of their results.
         kept = x.shape[:first] or (_divisor(x.size),)
         rows = math.prod(kept)
         length = x.size // rows

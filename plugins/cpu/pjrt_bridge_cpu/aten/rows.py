@@ -1,6 +1,6 @@
-"""What goes along rows: softmax, the place of the largest, running sums, the order of elements.
+"""Operators along rows: softmax, positions of extremes, running sums, sorting.
 
-XLA's compiler goes through a row one number at a time where an operation depends on its order.
+XLA's compiler goes through a row one element at a time where an operation depends on its order.
 """
 
 from __future__ import annotations
@@ -109,12 +109,12 @@ def _along(
         return None
     at, types = normalize_dim(dim, x.rank), promised
     if x.rank > 2 and at == x.rank - 1:
-        # All rows side by side: the outermost dimension alone may be too short to be cut.
+        # All rows in one dimension: the outermost one alone may be too short to be cut.
         rows = math.prod(x.shape[:-1])
         types = [TensorType((rows, *item.shape[at:]), item.dtype) for item in promised]
         x, at = c.b.reshape(x, (rows, x.shape[-1])), 1
     cut = None
-    # Every part has to lie in one piece.
+    # Every part has to be contiguous.
     if x.rank > 1 and at > 0:
         cut = Cut(grain(cost * x.size, x.shape[0]), {"self": 0}, (0,) * len(outs), PIECES)
     places = {name: Out(index) for index, name in enumerate(outs)}
@@ -123,7 +123,7 @@ def _along(
         {"self": x, "dim": at, **arguments, **places},
         types,
         returns=(None,) * len(outs),
-        # Softmax writes what lies otherwise to wrong places (PyTorch 2.13).
+        # Softmax writes operands of other orders to wrong places (PyTorch 2.13).
         orders={"self": tuple(range(x.rank))},
         cut=cut,
     )

@@ -1,4 +1,4 @@
-"""From operators of a graph to calls: who decides, and what happens where nobody wants to."""
+"""Rules: which uses of an operator become calls of PyTorch's kernels."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ FLOAT32 = dtypes.of("float32")
 BFLOAT16 = dtypes.of("bfloat16")
 
 Usable = Callable[[str], bool]
-"""Whether a use, by its name, was found right here."""
+"""Whether a use, by its name, gave right results when it was tried on this machine."""
 
 
 class Rule(Protocol):
-    """Lowers a use of an operator, or gives None for the portable lowering."""
+    """Lowers a use of an operator, or returns None for the portable lowering."""
 
     def __call__(self, c: Context, use: Use, /, *args: Any, **kwargs: Any) -> Any:
         """See the class."""
 
 
 class Use:
-    """Writes calls that may be used here.
+    """Emits calls of PyTorch's kernels that are usable on this machine.
 
     Args:
-        usable: tells which.
+        usable: tells which uses are.
     """
 
     def __init__(self, usable: Usable) -> None:
         self._usable = usable
 
     def __call__(self, b: Builder, call: Call, dtype: DType) -> tuple[Value, ...] | None:
-        """The results of a call on an element type; None where it may not be used."""
+        """The results of a call on an element type; None where it is not usable."""
         if not (is_stated_so(call.operator) and self._usable(use_name(call, dtype))):
             return None
         return emit(b, call)
 
 
 def use_name(call: Call, dtype: DType) -> str:
-    """What a use is called: the operator and the element type."""
+    """The name of a use: the operator and the element type."""
     return f"{call.operator} {dtype}"
 
 
 def lowerings(rules: Mapping[str, Rule], use: Use) -> dict[str, Lowering]:
-    """Lowerings that follow rules, and are the portable ones where a rule gives nothing."""
+    """Lowerings by rules, which call the portable ones where a rule returns None."""
     return {name: partial(_lower, name, rule, use) for name, rule in rules.items()}
 
 
@@ -65,18 +65,18 @@ def _lower(name: str, rule: Rule, use: Use, c: Context, *args: Any, **kwargs: An
 
 
 def only(found: Sequence[Value | None] | None) -> Value | None:
-    """The result of a call that has one; None where it was not written."""
+    """The result of a call that has one; None where the call is not usable."""
     return None if found is None else found[0]
 
 
 def grain(work: int, length: int) -> int:
-    """The least length of a part, for parts that are worth waking a thread.
+    """The least length of the parts of a call, so that each is worth waking a thread.
 
     Args:
         work: of the whole call, in additions or in elements that are read.
         length: of the dimension that is cut.
     """
-    # A call of a few parts is done before a thread that sleeps has woken.
+    # A call of a few parts is done before a sleeping thread has woken.
     if work <= 4 * _PART:
         return length
     return max(1, -(-_PART * length // work))
@@ -87,4 +87,4 @@ _PART = 1 << 18
 50 us."""
 
 PIECES = 4
-"""Parts for each thread of what goes through rows."""
+"""Parts for each thread of calls that go through rows."""

@@ -1,6 +1,6 @@
-"""Rows of a table by their places, as an embedding looks them up.
+"""Rows of a table by their indices, as an embedding looks them up.
 
-XLA's compiler copies them element by element. A place out of range is an error here, as in eager.
+XLA's compiler copies them element by element. An index out of range is an error here, as in eager.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value | None:
-    """`aten.embedding`; what it says beyond the places is for its gradient."""
+    """`aten.embedding`; its other arguments are for its gradient."""
     return index_select(c, use, table, 0, places)
 
 
@@ -52,7 +52,7 @@ def index_select(c: Context, use: Use, table: Value, dim: int, places: Value) ->
 
 
 def _takes(table: Value, places: Value) -> bool:
-    """Whether a table lies as it is wanted: laying it out anew takes longer than the rest."""
+    """Whether a table is row-major in memory: to copy it takes longer than the look-up."""
     return (
         table.dtype in (FLOAT32, BFLOAT16)
         and str(places.dtype) in ("int32", "int64")

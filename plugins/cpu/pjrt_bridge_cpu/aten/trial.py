@@ -61,7 +61,7 @@ class Trial:
         outputs = [None if tensor is None else _type(tensor) for tensor in self._expected]
         use = Use(self._note)
         builder = Builder(types, name="probe")
-        context = Context(builder, outputs).using(kernels(use))
+        context = Context(builder, outputs).with_kernels(kernels(use))
         lowering = lowerings(use).get(check.operator) or find_lowering(check.operator)
         assert lowering is not None
         values = builder.parameters
