@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.schemas import (
+    InputAliasInfo,
+    OutputAliasInfo,
     OutputType,
     PlainTensorMeta,
     ViewAndMutationMeta,
@@ -215,16 +217,88 @@ def returned(kind: str) -> Returned:
     )
 
 
+_KNOWN_FIELDS: Mapping[type, frozenset[str]] = {
+    InputAliasInfo: frozenset(
+        [
+            "is_leaf",
+            "keep_input_mutations",
+            "mutates_data",
+            "mutates_metadata",
+            "mutates_storage_metadata",
+            "mutation_inductor_storage_resize",
+            "mutations_hidden_from_autograd",
+            "mutations_under_no_grad_or_inference_mode",
+            "requires_grad",
+        ]
+    ),
+    OutputAliasInfo: frozenset(
+        [
+            "base_idx",
+            "dynamic_dims",
+            "output_type",
+            "raw_type",
+            "requires_grad",
+            "requires_grad_for_backward",
+            "view_meta_sequence",
+        ]
+    ),
+    ViewAndMutationMeta: frozenset(
+        [
+            "act_input_indices",
+            "bw_donated_idxs",
+            "compile_id_str",
+            "deterministic",
+            "grad_enabled_mutation",
+            "graphsafe_rng_device",
+            "graphsafe_rng_state_index",
+            "indices_of_inputs_that_requires_grad_with_mutations_in_bw",
+            "input_info",
+            "keep_input_mutations",
+            "mutated_inp_stream_indices",
+            "num_backward_tokens",
+            "num_graphsafe_rng_states",
+            "num_intermediate_bases",
+            "num_opaque_objects_saved_for_bw",
+            "num_symints_saved_for_bw",
+            "num_tensors_saved_with_no_vc_check",
+            "output_info",
+            "static_input_indices",
+            "subclass_fw_graph_out_meta",
+            "subclass_inp_meta",
+            "subclass_tangent_meta",
+            "tangent_source_stack_traces",
+            "tokens",
+            "traced_tangent_metas",
+            "traced_tangents",
+            "traced_tangents_descs",
+        ]
+    ),
+}
+"""AOTAutograd's metadata of a graph, as `passes_through` was written for it.
+
+A field that another version adds may be a reason not to go past its wrapper.
+"""
+
+
+def is_known_metadata(metadata: Any) -> bool:
+    """Whether AOTAutograd's metadata of a graph has the fields that are known, and no others."""
+    found = {type(item) for item in (metadata, *metadata.input_info, *metadata.output_info)}
+    return all(
+        kind in _KNOWN_FIELDS and {field.name for field in fields(kind)} == _KNOWN_FIELDS[kind]
+        for kind in found
+    )
+
+
 def passes_through(inputs: int) -> bool:
     """Whether the user's arguments reach the graph, and its outputs the user, just as they are.
 
-    Known while AOTAutograd compiles an inference graph.
+    Known while AOTAutograd compiles an inference graph. False of metadata in an unknown form.
 
     Args:
         inputs: how many the graph has.
     """
     metadata = _forward_metadata()
-    if metadata is None:
+    if metadata is None or not is_known_metadata(metadata):
         return False
     plain = [*metadata.subclass_inp_meta, *metadata.subclass_fw_graph_out_meta]
     return (
