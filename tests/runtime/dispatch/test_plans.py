@@ -12,7 +12,7 @@ import torch
 
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.runtime.dispatch import plans
-from pjrt_bridge.torch_interop.tensors import framework
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from tests import programs
 from tests.conftest import Census
 from tests.plugins import require_dispatcher
@@ -64,7 +64,7 @@ def test_a_parameter_without_value_and_buffer(no_leaks: Census, client: Client) 
     """A plugin would follow the NULL."""
     with client.compile(programs.ADD) as executable:
         launcher = Launcher(executable, [client.put(ONES)])
-        nothing = plans.Kept([None, None], [0, 0])
+        nothing = plans.PinnedBuffers([None, None], [0, 0])
         with pytest.raises(IndexError):
             launcher.plan.launch([ONES], nothing.parts, None)
         with pytest.raises(IndexError):
@@ -84,7 +84,7 @@ def test_values_that_leave_the_list_while_it_is_read(no_leaks: Census, client: C
         alive.append(first() is not None)
         return torch.Tensor.untyped_storage(tensor)
 
-    exchange = framework()
+    exchange = ADAPTER.exchange()
     assert exchange is not None
     exchange = dataclasses.replace(exchange, is_lazy=is_lazy, owner=owner)
     with client.compile(programs.ADD) as executable:
