@@ -32,7 +32,7 @@ from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, MixedGraph, run
 from pjrt_bridge.torch_interop.bind.segments import HostSegment, device_segment
 from pjrt_bridge.torch_interop.emit.program import emit
-from pjrt_bridge.torch_interop.lowering.registry import find
+from pjrt_bridge.torch_interop.lowering.registry import find_lowering
 from pjrt_bridge.torch_interop.placement.split import operators, split
 
 
@@ -149,7 +149,7 @@ def segment_figure(rounds: int) -> Figure:
     """A program that is one device segment, beside a direct call of that segment."""
     x, y = torch.randn(64), torch.randn(64)
     module = make_fx(lambda x, y: (x * y + x,), tracing_mode="fake")(x, y)
-    emitted = emit(module, find, name="one_segment")
+    emitted = emit(module, find_lowering, name="one_segment")
     executable = pjrt_bridge.client().compile(emitted.program)
     segment = device_segment(executable, emitted, frozenset(), HostSegment(module), _fail)
     whole = DeviceGraph(segment, _record(module))

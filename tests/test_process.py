@@ -71,7 +71,7 @@ HANDLERS = {
     "omp_pause_resource_all": {"pjrt_bridge/torch_interop/bind/threads.py"},
     "functorch_config": {"pjrt_bridge/torch_interop/compat/autograd.py"},
     "ctypes.pythonapi.": {"plugins/reference/pjrt_bridge_reference/table.py"},
-    "threading.Thread(": {"plugins/reference/pjrt_bridge_reference/device.py"},
+    "threading.Thread(": {"plugins/reference/pjrt_bridge_reference/worker.py"},
     "RTLD_GLOBAL": set(),
 }
 """What changes a process, and the modules that the page speaks of where it says so."""

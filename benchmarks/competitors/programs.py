@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from benchmarks.case import Case
 from pjrt_bridge.torch_interop.compat import decompositions
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
-from pjrt_bridge.torch_interop.lowering.registry import find
+from pjrt_bridge.torch_interop.lowering.registry import find_lowering
 
 
 @dataclass(frozen=True)
@@ -49,4 +49,4 @@ def program_of(case: Case) -> TorchProgram:
     tensors = [*parameters, *work.inputs]
     with torch.no_grad():
         module = make_fx(call, decompositions(), tracing_mode="fake")(*tensors)
-    return TorchProgram(emit(module, find, name="benchmark"), tensors, len(parameters))
+    return TorchProgram(emit(module, find_lowering, name="benchmark"), tensors, len(parameters))

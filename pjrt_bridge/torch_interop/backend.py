@@ -57,7 +57,7 @@ def pjrt(
     )
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))
-    return compiled if holds_tensors else compiler.entered(compiled)
+    return compiled if holds_tensors else compiler.entrance(compiled)
 
 
 # torch.compiler.reset calls it.

@@ -80,7 +80,7 @@ class Compiler:
         self._static: frozenset[int] = frozenset()
         self._entrance: Entrance | None = None
 
-    def entered(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    def entrance(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """What Dynamo's code is to call: what AOTAutograd made, or a fast path before it."""
         return compiled if self._entrance is None else self._entrance.before(compiled)
 

@@ -62,10 +62,10 @@ def test_outcomes_have_a_meaning_and_exceptions_a_reason() -> None:
 
 
 FAULTY = """
-from pjrt_bridge.torch_interop import refusals
+from pjrt_bridge.torch_interop.placement import refusals
 from tests.errors import worker
 
-refusals._asked = lambda call: None
+refusals._cached_error = lambda call: None
 worker.main()
 """
 

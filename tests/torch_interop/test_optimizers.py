@@ -9,7 +9,7 @@ import torch
 from torch import nn, optim
 
 from pjrt_bridge.torch_interop import compiled_graphs
-from pjrt_bridge.torch_interop.bind import graphs
+from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter
 from tests.torch_interop.helpers import assert_same, leaves
 
 pytestmark = [
@@ -54,13 +54,13 @@ def train(model: nn.Module, step: Callable[[], Any], x: torch.Tensor) -> None:
 def test_steps_agree_with_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[int] = []
 
-    def update(argument: torch.Tensor, value: torch.Tensor) -> None:
-        if argument.data_ptr() != value.data_ptr():
-            copied.append(argument.numel())
-        original(argument, value)
+    def assign(self: TorchAdapter, target: torch.Tensor, value: torch.Tensor) -> None:
+        if target.data_ptr() != value.data_ptr():
+            copied.append(target.numel())
+        original(self, target, value)
 
-    original = graphs.update
-    monkeypatch.setattr(graphs, "update", update)
+    original = TorchAdapter.assign
+    monkeypatch.setattr(TorchAdapter, "assign", assign)
     ours, theirs = models()
     ours_optimizer, theirs_optimizer = (
         OPTIMIZERS[name](model.parameters()) for model in (ours, theirs)

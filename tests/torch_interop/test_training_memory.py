@@ -12,6 +12,7 @@ from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.runtime.ownership.handles import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind import graphs
+from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter
 from tests.torch_interop.helpers import compiled
 
 pytestmark = [
@@ -46,14 +47,14 @@ def test_gradients_and_new_parameters_are_not_copied(monkeypatch: pytest.MonkeyP
         return results
 
     copied: list[int] = []
-    update = graphs.update
+    original = TorchAdapter.assign
 
-    def updated(argument: torch.Tensor, value: torch.Tensor) -> None:
-        copied.append(0 if argument.data_ptr() == value.data_ptr() else value.nbytes)
-        update(argument, value)
+    def assign(self: TorchAdapter, target: torch.Tensor, value: torch.Tensor) -> None:
+        copied.append(0 if target.data_ptr() == value.data_ptr() else value.nbytes)
+        original(self, target, value)
 
     monkeypatch.setattr(graphs.DeviceGraph, "run", watched)
-    monkeypatch.setattr(graphs, "update", updated)
+    monkeypatch.setattr(TorchAdapter, "assign", assign)
     x = torch.randn(64, WIDTH)
     weights = [parameter.data_ptr() for parameter in model.parameters()]
     for _ in range(3):

@@ -81,6 +81,22 @@ def test_an_assertion_on_an_argument_and_one_without_a_message(client: Client) -
             loaded(torch.tensor(0.0))
 
 
+def test_weights_that_nothing_can_be_drawn_with(client: Client) -> None:
+    """As eager, which raises the same of them, in an operator."""
+    draw = lambda_module(lambda weights: torch.multinomial(weights, 2, replacement=True))
+    with export(draw, (ONES,)).load_on(client) as loaded:
+        (found,) = (np.asarray(loaded(ONES)),)
+        assert found.shape == (2,)
+        assert set(found.tolist()) <= {0, 1, 2}
+        with pytest.raises(CheckFailed, match="inf, nan or negative"):
+            loaded(torch.tensor([1.0, -1.0, 1.0]))
+        with pytest.raises(CheckFailed, match="inf, nan or negative"):
+            loaded(torch.tensor([1.0, torch.nan, 1.0]))
+        with pytest.raises(CheckFailed, match="sum is not positive"):
+            loaded(torch.zeros(3))
+        assert np.asarray(loaded(ONES)).shape == (2,)
+
+
 def test_in_a_training_step(client: Client) -> None:
     class Solved(nn.Module):
         def __init__(self) -> None:
