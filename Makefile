@@ -2,6 +2,7 @@
 # The environment is made on first use; `make clean` removes it.
 
 PYTHON ?= python3
+TORCH ?= 2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -13,7 +14,9 @@ XLA_VENV := .venv-torch-xla
 XLA_READY := $(XLA_VENV)/.ready
 XLA_PIP ?=
 
-.PHONY: demo test test-full test-torch-xla coverage coverage-wide lint format bench browser clean
+OTHERS := .plugins-of-others
+
+.PHONY: demo test test-full test-torch-xla plugins-of-others coverage coverage-wide lint format bench docs wheels browser clean
 
 demo: $(READY)
 	$(BIN)/python -m examples.demo
@@ -33,12 +36,19 @@ test-torch-xla: $(XLA_READY)
 	$(XLA_VENV)/bin/python -m pytest tests/torch_interop/export/test_torch_xla.py \
 		tests/exported/test_torch_xla_bundle.py
 
+# Builds of XLA's CPU plugin from other projects, which `make test-full` tests where they are.
+plugins-of-others: $(READY)
+	rm -rf $(OTHERS)
+	$(BIN)/python -m pip install --quiet --no-deps --target $(OTHERS) \
+		fastatomstruct-xla-cpu==2026.6.23 lammps-jax-pjrt-cpu==0.11.2
+
 # Every operator of torch's database, what it refuses, and every model: three quarters of an hour on
 # two cores.
 coverage: $(READY)
 	$(BIN)/python -m tests.opinfo --write
 	$(BIN)/python -m tests.errors --write
 	$(BIN)/python -m tests.models --write
+	$(BIN)/python -m tests.coverage.needed
 	$(BIN)/python -m tests.coverage
 
 # Every element type, with more samples: hours. What ran is kept, and an interrupted run goes on.
@@ -60,6 +70,16 @@ format: $(READY)
 bench: $(READY) $(JAX)
 	$(BIN)/python -m benchmarks $(addprefix --jax ,$(JAX)) $(BENCH)
 
+# The pages as a site, with a reference of the API, in build/site.
+docs: $(READY)
+	$(BIN)/python -m pip install --quiet -e ".[docs]"
+	$(BIN)/python -m mkdocs build --quiet --strict
+
+# Source archives of all distributions, and the wheels that are built from these, in dist.
+wheels: $(READY)
+	rm -rf dist
+	for project in . plugins/*/; do $(BIN)/python -m build --outdir dist $$project || exit 1; done
+
 # An environment of its own, with the version that fits the jaxlib here.
 .venv-jax/bin/python: $(READY)
 	$(PYTHON) -m venv .venv-jax
@@ -75,7 +95,7 @@ browser:
 # torch comes first and pinned: asked for by a range it would bring gigabytes of CUDA wheels.
 $(READY): pyproject.toml $(wildcard plugins/*/pyproject.toml) $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet torch==$(TORCH)
 	$(BIN)/python -m pip install --quiet -e ".[cpu,torch,dev]" -e plugins/cpu \
 		-e plugins/reference -e plugins/cuda -e plugins/tpu
 	touch $@
@@ -91,4 +111,4 @@ $(XLA_READY): pyproject.toml plugins/cpu/pyproject.toml $(SOURCES)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(XLA_VENV) .venv-jax build *.egg-info
+	rm -rf $(VENV) $(XLA_VENV) $(OTHERS) .venv-jax build dist *.egg-info

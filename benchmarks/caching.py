@@ -32,7 +32,7 @@ def figures(rounds: int) -> Iterator[Figure]:
             with tempfile.TemporaryDirectory() as folder:
                 os.environ[FOLDER_VARIABLE] = folder
                 cold.append(_compile(model, tokens))
-                stored = len(list(Path(folder).rglob("*.blob")))
+                stored = len(list(Path(folder).rglob("*.entry")))
                 warm.append(_compile(model, tokens))
     finally:
         if before is None:

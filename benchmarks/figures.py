@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping
 from benchmarks.figure import Figure
 from benchmarks.processes import Process
 
-FAMILIES: Mapping[str, int] = {"mixed": 45, "tracing": 1, "caching": 3, "exporting": 5}
+FAMILIES: Mapping[str, int] = {
+    "first_call": 3,
+    "mixed": 45,
+    "tracing": 1,
+    "caching": 3,
+    "exporting": 5,
+    "generation": 15,
+}
 """Modules beside this one, each with `figures(rounds)`, and the most rounds that a run affords."""
 
 

@@ -27,6 +27,7 @@ from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import partition
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.report.fallback_reason import FallbackReason
+from pjrt_bridge.runtime.transfers import putting
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, MixedGraph, run
@@ -160,7 +161,7 @@ def segment_figure(rounds: int) -> Figure:
 
     def by_hand() -> torch.Tensor:
         buffers = [
-            executable.client.put_host(ADAPTER.host_array(tensor, parameter.spec))
+            putting.put_host(executable.client, ADAPTER.host_array(tensor, parameter.spec))
             for parameter, tensor in zip(bindings.parameters, (x, y), strict=True)
         ]
         return ADAPTER.adopt(executable.execute(buffers)[0], result)

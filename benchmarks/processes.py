@@ -15,6 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pjrt_bridge.environment import BACKGROUND_VARIABLE
+
 ROOT = Path(__file__).parent.parent
 
 PATIENCE = 600.0
@@ -48,7 +50,8 @@ class Process:
             self._process = subprocess.Popen(
                 [interpreter or sys.executable, "-m", "benchmarks.worker"],
                 cwd=ROOT,
-                env={**os.environ, **(environment or {})},
+                # All programs of a worker are compiled alike.
+                env={**os.environ, BACKGROUND_VARIABLE: "off", **(environment or {})},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,

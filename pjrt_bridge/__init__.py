@@ -10,10 +10,14 @@
 PyTorch users need no more than `torch.compile(model, backend="pjrt")`.
 """
 
-from pjrt_bridge import errors, stablehlo
-from pjrt_bridge.profiling import profile
-from pjrt_bridge.registry import client, compile_for, plugins, topology
-from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, live_handles
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pjrt_bridge import errors, stablehlo
+    from pjrt_bridge.profiling import profile
+    from pjrt_bridge.registry import client, compile_for, plugins, topology
+    from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, live_handles
 
 __all__ = [
     "Buffer",
@@ -29,3 +33,29 @@ __all__ = [
     "stablehlo",
     "topology",
 ]
+
+_MODULES = {
+    "Buffer": "runtime",
+    "Client": "runtime",
+    "CompileOptions": "runtime",
+    "Executable": "runtime",
+    "client": "registry",
+    "compile_for": "registry",
+    "live_handles": "runtime",
+    "plugins": "registry",
+    "profile": "profiling",
+    "topology": "registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Torch imports a module of this package whenever it is imported, and uses none of these.
+    if name in ("errors", "stablehlo"):
+        return import_module(f"{__name__}.{name}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

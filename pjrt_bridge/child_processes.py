@@ -3,11 +3,15 @@
 `python -m` looks for modules in the working directory first. Who looks at a file in a folder that
 came from elsewhere must not run a `select.py` that lies beside it, so these processes find modules
 where this one does, and nowhere else.
+
+How such a process ended is put into words here, too.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
 from collections.abc import Mapping
 
@@ -24,3 +28,44 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
         more: further variables.
     """
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(more or {})}
+
+
+def ended(status: int) -> str:
+    """An exit status in words; a negative one is a signal's, as `subprocess` has it."""
+    if status >= 0:
+        return f"ended the process with status {status}"
+    try:
+        return f"crashed ({signal.Signals(-status).name})"
+    except ValueError:
+        return f"crashed (signal {-status})"
+
+
+_LONGEST = 300
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_FRAME = re.compile(
+    r"\s*(---|@ |#\d|\*\*\*|0x[0-9a-f]+|backtrace:|terminate called)", re.IGNORECASE
+)
+_FATAL = (
+    # absl and glog: F0000 00:00:00.000000 123 file.cc:45] text
+    re.compile(r"F\d{4} \S+ +\d+ \S+:\d+\] (.+)"),
+    # spdlog: time | critical | ... | text
+    re.compile(r".*\| *(?:critical|fatal) *\|(?:.*\|)? *(.+)", re.IGNORECASE),
+    re.compile(r"\s*what\(\): +(.+)"),
+)
+"""Lines that say why a process is about to end, the best ones first."""
+_LABEL = re.compile(r"[A-Z_]*FATAL *: *")
+_PLACE = re.compile(r" \([\w./+-]+:\d+\)$")
+
+
+def last_words(text: str) -> str:
+    """Why a process died, from what it wrote to standard error; empty where it wrote nothing.
+
+    Without frames of the stack, labels, and places in its sources.
+    """
+    lines = [_ESCAPE.sub("", line).rstrip() for line in text.splitlines()]
+    said = [line for line in lines if line.strip() and not _FRAME.match(line)]
+    found = next(
+        (match[1] for fatal in _FATAL for line in said if (match := fatal.match(line))),
+        said[-1] if said else "",
+    )
+    return _PLACE.sub("", _LABEL.sub("", found.strip()))[:_LONGEST]

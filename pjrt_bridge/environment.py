@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 
+BACKGROUND_VARIABLE = "PJRT_BRIDGE_BACKGROUND"
+"""`off`: what would be found out in the background is found out before it is first needed."""
+
 _OFF = ("off", "0", "no", "false")
 
 

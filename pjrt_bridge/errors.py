@@ -174,7 +174,15 @@ class PluginNotFound(PjrtBridgeError, LookupError):
 
 
 class PluginLoadError(PjrtBridgeError, OSError):
-    """A plugin's library could not be loaded, or exports no `GetPjrtApi`."""
+    """A plugin's library could not be loaded, or exports no `GetPjrtApi`.
+
+    Attributes:
+        missing: names of the shared libraries that it needs and that were not found.
+    """
+
+    def __init__(self, message: str, *, missing: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.missing = tuple(missing)
 
 
 class PluginIncompatible(PjrtBridgeError):
@@ -275,8 +283,16 @@ class CheckFailed(PjrtBridgeError, RuntimeError):
     """What an exported model asserts of its values does not hold in a call."""
 
 
+class UntriedVersion(PjrtBridgeError, RuntimeError):
+    """Private parts of a library would have to be changed, and its version was not tried."""
+
+
 class Closed(PjrtBridgeError, RuntimeError):
     """The client, executable or event was closed."""
+
+
+class DeviceError(PjrtBridgeError, RuntimeError):
+    """Torch's device `pjrt` cannot be what is asked for, or a tensor is not where it has to be."""
 
 
 class ForkedProcess(PjrtBridgeError, RuntimeError):

@@ -17,6 +17,8 @@ from pjrt_bridge.errors import DataError, UnsupportedDtype
 
 _SIZES = r"\s*(\d+\s*(,\s*\d+\s*)*,?)?\s*"
 _SPEC = re.compile(rf"(?P<element>\w+)\[(?P<shape>{_SIZES})\](<(?P<limit>\d+))?")
+_NPY = b"\x93NUMPY"
+_ZIP = b"PK"
 _LIMIT = 2
 """Random integers are below it where nothing else is said: indices of almost any table."""
 
@@ -73,6 +75,36 @@ def _from_file(path: str, adopt: Callable[[Any], Tensor], also: tuple[str, ...])
             f"{', '.join(map(repr, others))} or {last!r}"
         )
     try:
-        return adopt(np.load(path, allow_pickle=False))
-    except (ValueError, EOFError, TypeError) as error:
-        raise DataError(f"input {path}: cannot be read as a .npy file: {error}") from error
+        return adopt(load_array(Path(path)))
+    except DataError as error:
+        raise DataError(f"input {path}: {error}") from error
+    except (ValueError, TypeError) as error:
+        raise DataError(f"input {path}: cannot be taken as an input: {error}") from error
+
+
+def load_array(path: Path) -> np.ndarray[Any, Any]:
+    """The array of a `.npy` file.
+
+    Raises:
+        DataError: no such file, or another one; the text says how to write one.
+    """
+    written = "numpy.save('x.npy', array) writes one"
+    if not path.is_file():
+        raise DataError(f"found no such file, expected a .npy file; {written}")
+    try:
+        with path.open("rb") as file:
+            start = file.read(len(_NPY))
+            file.seek(0)
+            if start == _NPY:
+                return np.load(file, allow_pickle=False)  # type: ignore[no-any-return]
+    except OSError as error:
+        raise DataError(f"cannot be read: {error.strerror}") from error
+    except Exception as error:
+        # NumPy evaluates the header as Python, and lets errors of that pass.
+        if "allow_pickle" in str(error):
+            found = "found an array of Python objects, expected numbers"
+            raise DataError(f"{found}; {written}") from None
+        raise DataError(f"cannot be read as a .npy file: {error}") from error
+    if start.startswith(_ZIP):
+        raise DataError(f"holds several arrays, expected a .npy file with one; {written}")
+    raise DataError(f"found a file that begins with {start!r}, expected a .npy file; {written}")

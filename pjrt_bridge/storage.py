@@ -4,7 +4,8 @@ Compiled programs are native code that is loaded without further questions, and 
 or tried decides which code runs. So the folder has to belong to the user who runs the process, and
 nobody else may write to it. Folders are made with mode 0700; one that others could have written to
 is neither read nor written, which a `BridgeWarning` says once. Each file is looked at, too, when it
-is open: what was put in its place while the folder was looked at belongs to somebody else.
+is open: it has to be a regular file of the user, of a bounded size. Anything else (a link, a pipe,
+somebody else's file) is ignored, which a `BridgeWarning` says once for each file.
 
 The variable `PJRT_BRIDGE_CACHE` names the folder; `off` keeps the bridge from writing any file.
 
@@ -16,14 +17,12 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-import warnings
 from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
 
-from pjrt_bridge import environment
-from pjrt_bridge.errors import BridgeWarning
+from pjrt_bridge import environment, user_warnings
 
 FOLDER_VARIABLE = "PJRT_BRIDGE_CACHE"
 
@@ -99,23 +98,49 @@ def is_trusted(folder: Path) -> bool:
     found = objection(folder)
     if found is not None and found not in _warned:
         _warned.add(found)
-        warnings.warn(f"files in {folder} are not used: {found}", BridgeWarning, stacklevel=2)
+        user_warnings.warn(f"files in {folder} are not used: {found}")
     return found is None
 
 
-def read(path: Path) -> bytes | None:
-    """The contents of a file; None where there is none, or where others could have written it."""
+def read(path: Path, limit: int, *, start: bytes = b"") -> bytes | None:
+    """The contents of a file; None where there is none, or where it is not used.
+
+    Used is a regular file of this process's user that nobody else can write to. Of anything else
+    no byte is read, and a `BridgeWarning` says so once.
+
+    Args:
+        path: of the file.
+        limit: bytes that it may have.
+        start: bytes that it has to begin with; they are no part of what is returned. Of a file that
+            begins otherwise nothing else is read.
+    """
     if not is_trusted(path.parent):
         return None
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    flags = os.O_RDONLY
+    # Without O_NONBLOCK a pipe would be waited for.
+    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
+        flags |= getattr(os, name, 0)
     try:
-        with open(os.open(path, flags), "rb") as file:
-            state, user = os.fstat(file.fileno()), _user()
-            if user is not None and _unsafe(path, state, user, own=True) is not None:
-                return None
-            return file.read()
-    except OSError:
+        handle = os.open(path, flags)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        _ignore(path, f"it cannot be opened: {error.strerror}", limit)
+        return None
+    try:
+        state = os.fstat(handle)
+        found = _unusable(state, limit)
+        if found is None:
+            with open(handle, "rb", closefd=False) as file:
+                if file.read(len(start)) == start:
+                    return file.read(state.st_size - len(start))
+            found = "it is damaged, or was put in the place of another file"
+    except OSError as error:
+        found = f"it cannot be read: {error.strerror}"
+    finally:
+        os.close(handle)
+    _ignore(path, found, limit)
+    return None
 
 
 def write(path: Path, data: bytes) -> bool:
@@ -142,6 +167,28 @@ def write(path: Path, data: bytes) -> bool:
     except OSError:
         return False
     return True
+
+
+def _unusable(state: os.stat_result, limit: int) -> str | None:
+    """Why an open file is not used; None where it is."""
+    if not stat.S_ISREG(state.st_mode):
+        return "it is no regular file"
+    user = _user()
+    if user is not None and state.st_uid != user:
+        return f"it belongs to {_name_of(state.st_uid)}"
+    mode = stat.S_IMODE(state.st_mode)
+    if user is not None and mode & _WRITABLE_BY_OTHERS:
+        return f"it has mode {mode:04o}, so others can write to it"
+    return f"it has {state.st_size} bytes" if state.st_size > limit else None
+
+
+def _ignore(path: Path, reason: str, limit: int) -> None:
+    if str(path) not in _warned:
+        _warned.add(str(path))
+        user_warnings.warn(
+            f"{path} is not used: {reason}; expected a regular file of this process's user of at "
+            f"most {limit} bytes, as the bridge writes them. It is safe to delete it"
+        )
 
 
 _EXPECTED = "expected a folder of this process's user that nobody else can write to; "

@@ -1,25 +1,35 @@
-"""Clients that tests share; a test that closes a client makes its own."""
+"""What every test starts from: the defaults of users, and clients that tests share.
+
+A test that closes a client makes its own.
+"""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from pjrt_bridge.runtime import Client, Plugin, live_handles
+from tests import configuration
 from tests.plugins import cpu_plugin
 
-# What one test compiled, another must not find; tests of the cache turn it on for themselves.
-os.environ["PJRT_BRIDGE_CACHE"] = "off"
-# Nor may what was measured on a machine decide what runs where.
-os.environ["PJRT_BRIDGE_CALIBRATION"] = "off"
-# Nor which kernels are called; tests of these decide that themselves.
-os.environ["PJRT_BRIDGE_ATEN"] = "off"
+# The process that starts xdist's workers makes the folder, and they use it together.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _FOLDER = Path(tempfile.mkdtemp(prefix="pjrt_bridge-tests-"))
+    atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
+    # What starts programs is chosen for a whole run: see `require_dispatcher`.
+    configuration.isolate(_FOLDER, keep=("PJRT_BRIDGE_DISPATCH",))
+    # Plugins that are given by their path are tried in the tests of that alone.
+    os.environ["PJRT_BRIDGE_TRIAL"] = "off"
 
 # Machines are shared: how long an example takes says nothing of the code.
 settings.register_profile("shared machine", deadline=None)
@@ -53,6 +63,18 @@ def client(plugin: Plugin) -> Client:
 def pair(plugin: Plugin) -> Client:
     """Two devices."""
     return plugin.client({"cpu_device_count": 2})
+
+
+@pytest.fixture
+def compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are compiled, also those that an earlier test has compiled."""
+    monkeypatch.setenv(configuration.CACHE, "off")
+
+
+@pytest.fixture
+def xla_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program calls PyTorch's kernels."""
+    monkeypatch.setenv(configuration.ATEN, "off")
 
 
 class Census:

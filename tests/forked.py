@@ -21,6 +21,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+PLAIN = (
+    "asyncio",
+    "jaxlib.mlir.dialects.chlo",
+    "jaxlib.mlir.dialects.func",
+    "jaxlib.mlir.dialects.stablehlo",
+    "ml_dtypes",
+    "numpy",
+    "pytest",
+)
+"""What the runtime, and tests of it, import of others."""
+
 TORCH = "torch._dynamo.backends.common"
 """What the backend imports of PyTorch."""
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import dedent
@@ -28,10 +25,10 @@ from tests.plugins import cpu_plugin
 
 
 def cpu_library() -> Path:
-    """Path of the XLA CPU plugin."""
-    files = importlib.metadata.files("xla-cpu-pjrt") or []
-    (found,) = [file for file in files if file.name == "xla_cpu_pjrt.so"]
-    return Path(str(found.locate()))
+    """Path of the XLA CPU plugin, of the build that `PJRT_BRIDGE_CPU_BUILD` names."""
+    from pjrt_bridge_cpu import builds
+
+    return builds.chosen().library()
 
 
 def cpu_plugin():  # type: ignore[no-untyped-def]
@@ -71,25 +68,16 @@ def run_python(
     *arguments: str,
     prelude: str = PRELUDE,
     timeout: float = 60,
-    imported: Sequence[str] = (),
+    imported: Sequence[str] = forked.PLAIN,
 ) -> str:
     """Run Python in a process of its own; what it printed.
 
     Asserts that the process neither died of a signal nor failed, and wrote nothing to standard
     error: an exception that the source expects it has to catch itself. Of modules that take long to
-    import, `imported` names those that the process may begin with.
+    import, `imported` names those that the process may begin with, none of them the bridge's.
     """
     text = prelude + dedent(source)
-    if imported:
-        done = forked.parent(*imported).run(text, arguments, timeout=timeout)
-    else:
-        done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", text, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            cwd=Path(__file__).parent.parent,
-        )
+    done = forked.parent(*imported).run(text, arguments, timeout=timeout)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
     assert done.stderr == "", done.stderr
     return done.stdout.strip()

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pjrt_bridge import child_processes
 
 HARMFUL = """
@@ -51,3 +53,36 @@ def test_a_new_process_finds_what_this_one_finds(tmp_path: Path, monkeypatch) ->
         timeout=60,
     )
     assert done.stdout.strip() == "here"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ""),
+        ("one\ntwo\n", "two"),
+        (
+            "12:00 | info | UMD | opened\n"
+            "12:00 | critical |  Always | TT_FATAL: No chips detected (assert.hpp:104)\n"
+            "terminate called after throwing an instance of 'std::runtime_error'\n"
+            "  what():  TT_FATAL @ a/b.cpp:129: num_chips > 0\nbacktrace:\n --- /lib/x.so(+0x3)",
+            "No chips detected",
+        ),
+        ("noise\n  what():  no device\n --- frame\nlast", "no device"),
+        (
+            "W0000 00:00:1.2 7 a.cc:1] beware\n"
+            "F0000 00:00:1.2 7 b.cc:22] Check failed: n > 0 \n*** Check failure stack trace: ***\n"
+            "    @     0x7ffe5c169110  (unknown)\n",
+            "Check failed: n > 0",
+        ),
+        ("\x1b[31mred\x1b[0m\n", "red"),
+        ("x" * 1000, "x" * 300),
+    ],
+)
+def test_last_words_say_why_a_process_died(text: str, words: str) -> None:
+    assert child_processes.last_words(text) == words
+
+
+def test_how_a_process_ended() -> None:
+    assert child_processes.ended(3) == "ended the process with status 3"
+    assert child_processes.ended(-6) == "crashed (SIGABRT)"
+    assert child_processes.ended(-99) == "crashed (signal 99)"

@@ -29,6 +29,7 @@ NAMES = {
     "_aten": "pjrt_bridge_cpu.aten._aten",
 }
 COMPILER = shutil.which("cc")
+ARM_COMPILER = shutil.which("aarch64-linux-gnu-gcc")
 MAKE = shutil.which("make")
 
 require_dispatcher()
@@ -37,14 +38,29 @@ require_dispatcher()
 # -- the sources -----------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        pytest.param(
+            COMPILER, marks=pytest.mark.skipif(COMPILER is None, reason="no C compiler"), id="host"
+        ),
+        pytest.param(
+            ARM_COMPILER,
+            marks=pytest.mark.skipif(
+                ARM_COMPILER is None, reason="no compiler for AArch64 (gcc-aarch64-linux-gnu)"
+            ),
+            id="aarch64",
+        ),
+    ],
+)
 @pytest.mark.parametrize("module", FOLDERS)
-def test_they_compile_without_a_warning(module: str, tmp_path: Path) -> None:
+def test_they_compile_without_a_warning(module: str, compiler: str, tmp_path: Path) -> None:
+    # Python's headers of 64-bit Linux are the same for both processors.
     include = sysconfig.get_paths()["include"]
     warnings = ["-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion", "-Wno-sign-conversion"]
     target = ["-shared", "-fPIC", "-std=gnu11", "-O2", "-o", str(tmp_path / "module.so")]
     sources = map(str, sorted(FOLDERS[module].glob("*.c")))
-    command = [str(COMPILER), *warnings, *target, '-DREVISION=""', f"-I{include}", *sources]
+    command = [compiler, *warnings, *target, '-DREVISION=""', f"-I{include}", *sources]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -122,6 +138,11 @@ def test_a_module_that_was_built_from_other_sources(
         pytest.raises(ImportError, match=message),
     ):
         native_modules.load(NAMES[module], folder)
+
+
+def test_in_a_wheel_there_are_no_sources_to_compare(tmp_path: Path) -> None:
+    assert native_modules.revision(tmp_path) is None
+    assert native_modules.load(NAMES["_dispatch"], tmp_path) is native.module
 
 
 def test_a_module_from_before_there_were_revisions(monkeypatch: pytest.MonkeyPatch) -> None:

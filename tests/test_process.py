@@ -48,14 +48,17 @@ def test_every_other_variable_that_is_read_or_set_is_named() -> None:
 
 HANDLERS = {
     "atexit.register": {
-        "pjrt_bridge/runtime/ownership/handles.py",
+        "pjrt_bridge/runtime/ownership/exit.py",
         "pjrt_bridge/stablehlo/program/probe.py",
+        "plugins/cpu/pjrt_bridge_cpu/aten/findings.py",
         "plugins/reference/pjrt_bridge_reference/table.py",
     },
     "os.register_at_fork": {
         "pjrt_bridge/abi/api.py",
         "pjrt_bridge/runtime/objects/plugin.py",
-        "pjrt_bridge/runtime/ownership/handles.py",
+        "pjrt_bridge/runtime/ownership/deferred.py",
+        "pjrt_bridge/runtime/ownership/exit.py",
+        "pjrt_bridge/runtime/ownership/process.py",
         "pjrt_bridge/stablehlo/program/probe.py",
     },
     "signal.signal": set(),
@@ -65,13 +68,19 @@ HANDLERS = {
     "os.environ.setdefault": {
         "pjrt_bridge/cli/conformance.py",
         "pjrt_bridge/cli/frameworks.py",
-        "pjrt_bridge/registry/registry.py",
+        "pjrt_bridge/registry/opening.py",
         "pjrt_bridge/torch_interop/exporting/torch_xla.py",
     },
     "omp_pause_resource_all": {"pjrt_bridge/torch_interop/bind/threads.py"},
     "functorch_config": {"pjrt_bridge/torch_interop/compat/autograd.py"},
     "ctypes.pythonapi.": {"plugins/reference/pjrt_bridge_reference/table.py"},
-    "threading.Thread(": {"plugins/reference/pjrt_bridge_reference/worker.py"},
+    "threading.Thread(": {
+        "pjrt_bridge/runtime/compile/interruptible.py",
+        # In a process of its own.
+        "pjrt_bridge/stablehlo/program/probe.py",
+        "plugins/cpu/pjrt_bridge_cpu/aten/findings.py",
+        "plugins/reference/pjrt_bridge_reference/worker.py",
+    },
     "RTLD_GLOBAL": set(),
 }
 """What changes a process, and the modules that the page speaks of where it says so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import pytest
 from pjrt_bridge import storage
 from pjrt_bridge.errors import BridgeWarning
 from tests.plugins import cpu_library
+
+LIMIT = 1000
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no user ids")
 
@@ -42,7 +45,7 @@ def kept(name: str = "kind") -> Path:
 def test_folders_and_files_are_made_for_the_user_alone(root: Path) -> None:
     path = kept()
     assert storage.write(path, b"data")
-    assert storage.read(path) == b"data"
+    assert storage.read(path, LIMIT) == b"data"
     assert [mode(made) for made in (root.parent, root, path.parent)] == [0o700] * 3
     assert mode(path) == 0o600
     assert [found.name for found in path.parent.iterdir()] == ["file"]
@@ -56,7 +59,7 @@ def test_a_folder_that_others_can_write_to_is_refused(root: Path, which: str, bi
     bad = root if which == "root" else path.parent
     bad.chmod(bits)
     with pytest.warns(BridgeWarning) as said:
-        assert storage.read(path) is None
+        assert storage.read(path, LIMIT) is None
     # A second warning would be an error here.
     assert not storage.write(path, b"other")
     assert not storage.write(path.with_name("another"), b"other")
@@ -66,7 +69,7 @@ def test_a_folder_that_others_can_write_to_is_refused(root: Path, which: str, bi
     assert "PJRT_BRIDGE_CACHE=off" in text
     assert [found.name for found in path.parent.iterdir()] == ["file"]
     bad.chmod(0o755)
-    assert storage.read(path) == b"data"
+    assert storage.read(path, LIMIT) == b"data"
 
 
 def test_what_lies_below_a_folder_that_others_can_write_to_is_not_made(root: Path) -> None:
@@ -82,7 +85,7 @@ def test_a_folder_of_another_user_is_refused(root: Path, monkeypatch: pytest.Mon
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 12345)
     with pytest.warns(BridgeWarning, match=f"{root} belongs to user .+, expected a folder of"):
-        assert storage.read(kept()) is None
+        assert storage.read(kept(), LIMIT) is None
     assert not storage.write(kept("other"), b"data")
 
 
@@ -90,10 +93,10 @@ def test_a_folder_that_anybody_can_replace_is_refused(root: Path) -> None:
     assert storage.write(kept(), b"data")
     root.parent.chmod(0o777)
     with pytest.warns(BridgeWarning, match="mode 0777, so everybody can replace what is in it"):
-        assert storage.read(kept()) is None
+        assert storage.read(kept(), LIMIT) is None
     # As /tmp is: only who made something may rename it.
     root.parent.chmod(0o1777)
-    assert storage.read(kept()) == b"data"
+    assert storage.read(kept(), LIMIT) == b"data"
 
 
 def test_a_link_of_the_user_is_followed_and_looked_behind(
@@ -103,10 +106,10 @@ def test_a_link_of_the_user_is_followed_and_looked_behind(
     link = tmp_path / "link"
     link.symlink_to(root)
     monkeypatch.setenv("PJRT_BRIDGE_CACHE", str(link))
-    assert storage.read(kept()) == b"data"
+    assert storage.read(kept(), LIMIT) == b"data"
     root.chmod(0o777)
     with pytest.warns(BridgeWarning, match=f"{root} has mode 0777"):
-        assert storage.read(kept()) is None
+        assert storage.read(kept(), LIMIT) is None
 
 
 @pytest.mark.skipif(getattr(os, "geteuid", int)() != 0, reason="only root gives links away")
@@ -119,22 +122,70 @@ def test_a_link_of_another_user_is_refused(
     os.chown(link, 54321, -1, follow_symlinks=False)
     monkeypatch.setenv("PJRT_BRIDGE_CACHE", str(link))
     with pytest.warns(BridgeWarning, match=f"{link} is a symbolic link of user 54321"):
-        assert storage.read(kept()) is None
+        assert storage.read(kept(), LIMIT) is None
 
 
 def test_a_file_that_others_could_have_written_is_not_read(root: Path, tmp_path: Path) -> None:
     path = kept()
     assert storage.write(path, b"data")
     path.chmod(0o666)
-    assert storage.read(path) is None
+    with pytest.warns(BridgeWarning, match=f"{path} is not used: it has mode 0666"):
+        assert storage.read(path, LIMIT) is None
+    # A second warning would be an error here.
+    assert storage.read(path, LIMIT) is None
     path.unlink()
     (tmp_path / "elsewhere").write_bytes(b"data")
+    path = path.with_name("link")
     path.symlink_to(tmp_path / "elsewhere")
-    assert storage.read(path) is None
+    with pytest.warns(BridgeWarning, match="link is not used: it cannot be opened"):
+        assert storage.read(path, LIMIT) is None
     # It is replaced as any other one.
     assert storage.write(path, b"new")
-    assert storage.read(path) == b"new"
+    assert storage.read(path, LIMIT) == b"new"
     assert (tmp_path / "elsewhere").read_bytes() == b"data"
+
+
+def test_what_is_no_regular_file_is_not_read(root: Path) -> None:
+    path = kept()
+    assert storage.write(path.with_name("other"), b"data")
+    os.mkfifo(path, 0o600)
+    with pytest.warns(BridgeWarning, match="it is no regular file; expected a regular file of"):
+        assert storage.read(path, LIMIT) is None
+    assert storage.write(path, b"new")
+    assert storage.read(path, LIMIT) == b"new"
+    folder = path.with_name("folder")
+    folder.mkdir(0o700)
+    with pytest.warns(BridgeWarning, match="it is no regular file"):
+        assert storage.read(folder, LIMIT) is None
+    assert storage.read(folder / "file" / "below", LIMIT) is None
+
+
+@pytest.mark.skipif(getattr(os, "geteuid", int)() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_is_not_read(root: Path) -> None:
+    assert storage.write(kept(), b"data")
+    os.chown(kept(), 54321, -1)
+    with pytest.warns(BridgeWarning, match="it belongs to user 54321"):
+        assert storage.read(kept(), LIMIT) is None
+
+
+def test_a_file_that_is_too_large_is_not_read(root: Path) -> None:
+    assert storage.write(kept(), b"")
+    os.truncate(kept(), 6_000_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.warns(BridgeWarning, match="has 6000000000 bytes; .* of at most 1000 bytes"):
+        assert storage.read(kept(), LIMIT) is None
+    os.truncate(kept(), LIMIT + 1)
+    assert storage.read(kept(), LIMIT) is None
+    os.truncate(kept(), LIMIT)
+    assert storage.read(kept(), LIMIT) == bytes(LIMIT)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def test_a_file_that_begins_otherwise_is_not_read(root: Path) -> None:
+    assert storage.write(kept(), b"key data")
+    assert storage.read(kept(), LIMIT, start=b"key ") == b"data"
+    with pytest.warns(BridgeWarning, match="put in the place of another file"):
+        assert storage.read(kept(), LIMIT, start=b"yek ") is None
 
 
 @pytest.mark.parametrize("value", ["off", "OFF", "0", "no", "false", " off "])
@@ -166,7 +217,7 @@ def test_systems_without_user_ids_compare_nothing(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert storage.write(kept(), b"data")
-        assert storage.read(kept()) == b"data"
+        assert storage.read(kept(), LIMIT) == b"data"
 
 
 PROGRAM = """
@@ -269,7 +320,14 @@ def test_the_library_is_hashed_anew_where_its_hash_was_spoilt(
     identity.library_hash.cache_clear()
     good = identity.library_hash(cpu_library())
     (path,) = (root / "libraries").iterdir()
+    kept_hash = path.read_bytes()
     path.write_bytes(b"")
     identity.library_hash.cache_clear()
+    with pytest.warns(BridgeWarning, match="is damaged"):
+        assert identity.library_hash(cpu_library()) == good
+    assert path.read_bytes() == kept_hash
+    # Another hash in its place would let programs for another build of the plugin run.
+    path.write_bytes(kept_hash.replace(good.encode(), b"0" * 64))
+    identity.library_hash.cache_clear()
     assert identity.library_hash(cpu_library()) == good
-    assert path.read_bytes().decode() == good
+    assert path.read_bytes() == kept_hash

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, NamedTuple
+import threading
+from typing import Any, NamedTuple, Protocol
 
 from pjrt_bridge.abi.functions import FIRST_OFFSET, FUNCTIONS, SLOT, offset_of
 from pjrt_bridge.abi.memory import MemoryMap
@@ -41,13 +42,21 @@ REQUIRED = (
     "Client_Create",
     "Client_Destroy",
     "Client_PlatformName",
+    "Client_PlatformVersion",
+    "Client_ProcessIndex",
     "Client_AddressableDevices",
     "Client_Compile",
     "Client_BufferFromHostBuffer",
     "DeviceDescription_Id",
+    "DeviceDescription_ProcessIndex",
+    "DeviceDescription_Attributes",
+    "DeviceDescription_Kind",
+    "DeviceDescription_ToString",
     "Device_GetDescription",
+    "Device_LocalHardwareId",
     "Executable_Destroy",
     "Executable_NumOutputs",
+    "Executable_NumPartitions",
     "LoadedExecutable_Destroy",
     "LoadedExecutable_GetExecutable",
     "LoadedExecutable_Execute",
@@ -67,14 +76,24 @@ VOID_FUNCTIONS = frozenset({"Error_Destroy", "Error_Message"})
 """They return void: reading their return register as a pointer would invent an error."""
 
 _forks = 0
+_last_caller: int | None = None
+# What a table of this process has in `_forks`, as long as every thread may call it.
+_unrestricted = 0
 
 
 def _count_fork() -> None:
-    global _forks
+    global _forks, _last_caller, _unrestricted
     _forks += 1
+    _last_caller, _unrestricted = None, _forks
 
 
 os.register_at_fork(after_in_child=_count_fork)
+
+
+def restrict_calls(thread: int) -> None:
+    """Let one thread alone call plugins from now on, in this process; calls end other threads."""
+    global _last_caller, _unrestricted
+    _last_caller, _unrestricted = thread, -1
 
 
 class Entry(NamedTuple):
@@ -89,6 +108,16 @@ class Entry(NamedTuple):
     function: Any
     args: type[Any]
     sizes: tuple[int, ...]
+
+
+class Owner(Protocol):
+    """What owns an object that a plugin is about to make.
+
+    Attributes:
+        made: where the plugin writes the pointer.
+    """
+
+    made: Any
 
 
 class Api:
@@ -135,16 +164,19 @@ class Api:
         return self._pointer(function) is not None
 
     def check_process(self) -> None:
-        """Refuse to go on in a forked child.
+        """Refuse to go on where plugins must not be called.
 
         Raises:
             ForkedProcess: the table was loaded before this process was forked.
+            SystemExit: the process ends, and another thread is at that.
         """
         if not self.usable:
             raise ForkedProcess(
                 f"plugin {self.plugin!r} was loaded before fork(); its threads do not exist in "
                 f"this child process. Start workers with the 'spawn' or 'forkserver' method."
             )
+        if _last_caller is not None and _last_caller != threading.get_ident():
+            raise SystemExit
 
     def call(self, function: str, **values: Any) -> Any:
         """Call a function; give its args struct back, with the outputs filled.
@@ -159,17 +191,38 @@ class Api:
         """
         return self.invoke(self._entries.get(function) or self._resolve(function), function, values)
 
-    def invoke(self, entry: Entry, function: str, values: dict[str, Any]) -> Any:
-        """Call a function of this table, or of an extension; see `call`."""
-        if self._forks != _forks:
+    def call_for(self, owner: Owner, function: str, **values: Any) -> Any:
+        """`call`, and give the args struct to the owner of what the plugin writes into it.
+
+        The owner has it before the plugin is called. So an exception that comes at any moment, such
+        as KeyboardInterrupt, cannot lose what the plugin made.
+
+        Raises:
+            As `call`; the owner has nothing then.
+        """
+        entry = self._entries.get(function) or self._resolve(function)
+        return self.invoke(entry, function, values, owner)
+
+    def invoke(
+        self, entry: Entry, function: str, values: dict[str, Any], owner: Owner | None = None
+    ) -> Any:
+        """Call a function of this table, or of an extension; see `call` and `call_for`."""
+        if self._forks != _unrestricted:
             self.check_process()
         try:
             args = entry.args(*entry.sizes, **values)
         except TypeError:
             plain = {name: _address(value) for name, value in values.items()}
             args = entry.args(*entry.sizes, **plain)
-        error = entry.function(ctypes.addressof(args))
+        address = ctypes.addressof(args)
+        if owner is not None:
+            # Python raises what comes from outside after calls and not after assignments: whoever
+            # finds something in `made` knows that the plugin was called.
+            owner.made = args
+        error = entry.function(address)
         if error:
+            if owner is not None:
+                owner.made = None
             raise self.error(error, function)
         return args
 

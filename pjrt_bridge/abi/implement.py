@@ -331,6 +331,8 @@ class Implementation:
                 return function(read(struct, address))
             except Status as status:
                 code, message = status.code, status.message
+            except MemoryError as error:
+                code, message = ErrorCode.RESOURCE_EXHAUSTED, str(error) or "out of memory"
             except BaseException as error:
                 code, message = ErrorCode.INTERNAL, f"{type(error).__name__}: {error}"
             # Nobody would destroy what a void function returns.

@@ -13,6 +13,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pjrt_bridge import registry
 from pjrt_bridge.cli.console import columns, out, print_json
+from pjrt_bridge.cli.frameworks import need_torch
 from pjrt_bridge.report.wording import duration
 
 
@@ -33,6 +34,7 @@ def calibrate(
     machine and with this build of the plugin; options={"placement": "device"} does not. It takes
     some minutes, in which nothing else should run.
     """
+    need_torch("calibrate")
     from pjrt_bridge.torch_interop.placement import calibration
 
     info = registry.select(name)

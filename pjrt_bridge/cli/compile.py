@@ -12,7 +12,14 @@ from rich.text import Text
 from pjrt_bridge import registry
 from pjrt_bridge.cli.accounts import Accountant, rows, table, target_rows
 from pjrt_bridge.cli.console import facts, out, parse_options, print_json
-from pjrt_bridge.cli.opening import FUNCTION_FLAGS, FUNCTION_HELP, Choice, known_sizes, open_model
+from pjrt_bridge.cli.opening import (
+    FUNCTION_FLAGS,
+    FUNCTION_HELP,
+    TRUSTED_HELP,
+    Choice,
+    known_sizes,
+    open_model,
+)
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.report.wording import byte_size
@@ -79,6 +86,7 @@ def compile(
             "--option", metavar="NAME=VALUE", help="A create option of the topology. Repeatable."
         ),
     ] = None,
+    trusted: Annotated[bool, typer.Option("--trusted", help=TRUSTED_HELP)] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -104,7 +112,13 @@ def compile(
             return registry.client(plugin)
         return registry.topology(topology or "", plugin, **options)
 
-    choice = Choice(function, platform, size or (), default_platform=lambda: target().platform_name)
+    choice = Choice(
+        function,
+        platform,
+        size or (),
+        default_platform=lambda: target().platform_name,
+        trusted=trusted,
+    )
     opened = open_model(model, choice)
     if _in_parts(opened):
         _compile_parts(opened, target(), output, as_json=as_json)
@@ -165,7 +179,9 @@ def _compile_parts(
     if accounts:
         console.print(table(accounts))
     if output is not None:
-        console.print(f"wrote {output}, for `pjrt-bridge run` and ExportedModel.load", markup=False)
+        console.print(
+            f"wrote {output}, for `pjrt-bridge run --trusted` and ExportedModel.load", markup=False
+        )
 
 
 def _program(path: Path, model: ExportedModel) -> Program:

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ import typer
 from rich.console import Console
 
 from pjrt_bridge.cli.console import out
-from pjrt_bridge.cli.frameworks import need_tensorflow
+from pjrt_bridge.cli.frameworks import need_tensorflow, need_torch
 from pjrt_bridge.errors import HostFallbackWarning, OptionError
 from pjrt_bridge.report.data import Framework
 from pjrt_bridge.report.report import Report
@@ -67,6 +68,7 @@ def explain(
     PyTorch's, unless --framework says otherwise.
     """
     function = _load(target)
+    _check_count(target, function, input or ())
     options = {
         name: value
         for name, value in (
@@ -90,6 +92,27 @@ def explain(
         progress.print(f"wrote {report.to_html(html)}", markup=False)
 
 
+def _check_count(target: str, function: Callable[..., Any], inputs: Sequence[str]) -> None:
+    """See that a function takes so many arguments.
+
+    Raises:
+        OptionError: it does not.
+    """
+    called = function.forward if hasattr(function, "forward") else function
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        # Functions in C do not tell.
+        return
+    try:
+        signature.bind(*inputs)
+    except TypeError as error:
+        raise OptionError(
+            f"{target}{signature}: found {len(inputs)} --input: {error}; give one for each "
+            "argument, such as --input f32[8,64]"
+        ) from error
+
+
 def _framework(asked: Framework | None, function: Callable[..., Any]) -> Framework:
     """Whose function it is: what the user says, or what its class belongs to."""
     if asked is not None:
@@ -102,11 +125,10 @@ def _framework(asked: Framework | None, function: Callable[..., Any]) -> Framewo
 def _in_torch(
     function: Callable[..., Any], inputs: Sequence[str], options: Mapping[str, Any]
 ) -> Report:
-    try:
-        from pjrt_bridge import torch_interop
-        from pjrt_bridge.torch_interop.example_inputs import example_input
-    except ModuleNotFoundError as error:
-        raise OptionError(f"explain needs PyTorch: {error}; pip install torch==2.13.0") from error
+    need_torch("explain")
+    from pjrt_bridge import torch_interop
+    from pjrt_bridge.torch_interop.example_inputs import example_input
+
     return torch_interop.explain_with(options, function, *map(example_input, inputs))
 
 
@@ -154,12 +176,29 @@ def _module(where: str) -> Any:
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
         sys.path.insert(0, str(path.parent.resolve()))
-        spec.loader.exec_module(module)
+        loader = spec.loader
+        _imported(where, lambda: loader.exec_module(module))
         return module
     sys.path.insert(0, os.getcwd())
+    return _imported(where, lambda: importlib.import_module(where))
+
+
+def _imported(where: str, run: Callable[[], Any]) -> Any:
+    """Import a module of the user's.
+
+    Raises:
+        OptionError: it cannot be imported; the text names the line.
+    """
     try:
-        return importlib.import_module(where)
+        return run()
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{where}.".startswith(f"{error.name}."):
-            raise
-        raise OptionError(f"{where}: no module {error.name!r} here or installed") from error
+        if error.name is not None and f"{where}.".startswith(f"{error.name}."):
+            raise OptionError(f"{where}: no module {error.name!r} here or installed") from error
+        install = f"; pip install {error.name}" if error.name in ("torch", "tensorflow") else ""
+        raise OptionError(f"{where}: cannot be imported: {error}{install}") from error
+    except Exception as error:
+        lines = traceback.extract_tb(error.__traceback__)
+        line = f"{lines[-1].filename}:{lines[-1].lineno}" if lines else where
+        raise OptionError(
+            f"{where}: cannot be imported: {line}: {type(error).__name__}: {error}"
+        ) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from pjrt_bridge.cli import cache, calibrate, compile, conformance, explain, plugins, run
 from pjrt_bridge.cli.console import fail
 from pjrt_bridge.errors import PjrtBridgeError
+from pjrt_bridge.versions import version
 
 app = typer.Typer(
     name="pjrt-bridge",
@@ -31,7 +31,7 @@ app.command()(conformance.conformance)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"pjrt-bridge {metadata.version('pjrt-bridge')}")
+        print(f"pjrt-bridge {version('pjrt-bridge') or 'of a folder'}")
         raise typer.Exit
 
 

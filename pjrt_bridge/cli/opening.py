@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pjrt_bridge.exported import ExportedModel
 
 FUNCTION_FLAGS = ("--function", "--signature")
+TRUSTED_HELP = (
+    "The model is of somebody whose programs you would run: load its parts that are code, too."
+)
 FUNCTION_HELP = "Of a bundle that holds several; of a SavedModel the signature."
 
 MODEL = "a saved model"
@@ -38,12 +41,14 @@ class Choice:
         sizes: `name=number` for each symbolic size of an artifact or a signature, or for some of
             those by which the programs of a saved model differ.
         default_platform: asked where an artifact is for several platforms and none was named.
+        trusted: load what runs code when it is loaded.
     """
 
     function: str | None
     platform: str | None
     sizes: Sequence[str]
     default_platform: Callable[[], str]
+    trusted: bool = False
 
 
 def open_model(path: Path, choice: Choice) -> ExportedModel:
@@ -57,6 +62,7 @@ def open_model(path: Path, choice: Choice) -> ExportedModel:
     if path.is_dir():
         return _open_folder(path, choice)
     from pjrt_bridge.exported import of_program
+    from pjrt_bridge.runtime.compile.serialized import MAGIC as EXECUTABLE
     from pjrt_bridge.stablehlo import Program
     from pjrt_bridge.stablehlo.program.bytecode import MAGIC
 
@@ -64,6 +70,11 @@ def open_model(path: Path, choice: Choice) -> ExportedModel:
         content = path.read_bytes()
     except OSError as error:
         raise ProgramError(f"program: cannot read {str(path)!r}: {error.strerror}") from error
+    if content.startswith(EXECUTABLE):
+        raise ProgramError(
+            f"{path}: found one compiled program, which `Client.deserialize` loads; give the model "
+            "or program that it was compiled from"
+        )
     if content.startswith(MAGIC) or _is_text(content):
         check_offered(path, "one program", choice)
         return of_program(Program.from_file(path), exporter="file")
@@ -97,7 +108,9 @@ def _open_folder(path: Path, choice: Choice) -> ExportedModel:
     kind = kind_of(path)
     if kind == MODEL:
         check_offered(path, kind, choice, "sizes")
-        return _of_sizes(path, ExportedModel.load(path), _sizes(choice.sizes))
+        return _of_sizes(
+            path, ExportedModel.load(path, trusted=choice.trusted), _sizes(choice.sizes)
+        )
     if kind == BUNDLE:
         check_offered(path, kind, choice, "function")
         return torch_xla_bundle.read_bundle(path, choice.function)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pjrt_bridge import registry
 from pjrt_bridge.abi.chain import Extension
-from pjrt_bridge.abi.extension_structs import EXTENSIONS
+from pjrt_bridge.abi.extension_structs import EXTENSIONS, ExtensionTable
 from pjrt_bridge.cli.console import (
     columns,
     facts,
@@ -24,6 +24,7 @@ from pjrt_bridge.cli.console import (
 )
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.registry import PluginInfo
+from pjrt_bridge.runtime.dispatch import native
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client, Plugin
@@ -41,12 +42,13 @@ ClientOptions = Annotated[
 
 
 def plugins(as_json: AsJson = False) -> None:
-    """List the plugins that were found, and why some cannot be used.
+    """List the plugins that were found, why some cannot be used, and how calls are dispatched.
 
-    No library is loaded. The default is the plugin that PJRT_BRIDGE_PLUGIN names, else the
-    available one of the highest priority.
+    Plugins that no package of the bridge brings are tried once in a process of their own. The
+    default is the plugin that PJRT_BRIDGE_PLUGIN names, else the available one of the highest
+    priority that has a device.
     """
-    found = registry.plugins()
+    found = registry.plugins(try_unknown=True)
     default, problem = _default()
     if as_json:
         print_json([_info_data(info, default) for info in found])
@@ -56,6 +58,7 @@ def plugins(as_json: AsJson = False) -> None:
         state, color = _state(info, default)
         console.print(Text.assemble((info.name, "bold"), " ", (state, color)))
         console.print(facts(_info_rows(info)))
+    console.print(Text.assemble(("dispatch: ", "bold"), native.description()))
     if problem is not None:
         fail(problem)
 
@@ -80,7 +83,8 @@ def _info_rows(info: PluginInfo) -> dict[str, object]:
     if info.reason is not None:
         rows["reason"] = info.reason
     if info.no_device is not None:
-        rows["no device"] = f"{info.no_device}; it compiles ahead of time"
+        ahead = "" if info.no_device == info.no_client else "; it compiles ahead of time"
+        rows["no device"] = f"{info.no_device}{ahead}"
     if info.spec is not None and info.spec.description:
         rows["about"] = info.spec.description
     if info.library is not None:
@@ -145,6 +149,7 @@ def _plugin_data(info: PluginInfo, plugin: Plugin) -> dict[str, Any]:
     return {
         "name": info.name,
         "source": info.source,
+        "dispatch": native.description(),
         "library": None if plugin.library is None else str(plugin.library),
         "api_version": list(plugin.api_version),
         "api_struct_size": plugin.api.struct_size,
@@ -152,18 +157,24 @@ def _plugin_data(info: PluginInfo, plugin: Plugin) -> dict[str, Any]:
         "extensions": [
             {
                 "type": extension.type,
-                "name": extension.name,
+                "name": extension.name if table is None else table.name,
                 "struct_size": extension.struct_size,
-                "functions": _functions(extension),
+                "functions": _functions(extension, table),
             }
-            for extension in plugin.extensions
+            for extension, table in _extensions(plugin)
         ],
     }
 
 
-def _functions(extension: Extension) -> dict[str, bool] | None:
+def _extensions(plugin: Plugin) -> list[tuple[Extension, ExtensionTable | None]]:
+    """The extensions of a plugin with their declarations: the bridge's, and those of packages."""
+    brought = {item.TABLE.type: item.TABLE for item in registry.accessors().values()}
+    tables = brought | EXTENSIONS
+    return [(extension, tables.get(extension.type)) for extension in plugin.extensions]
+
+
+def _functions(extension: Extension, table: ExtensionTable | None) -> dict[str, bool] | None:
     """For each known function of an extension whether its slot is there and filled."""
-    table = EXTENSIONS.get(extension.type)
     if table is None:
         return None
     return {
@@ -213,6 +224,7 @@ def _print_plugin(info: PluginInfo, plugin: Plugin, client: Client | None) -> No
         rows["version"] = client.platform_version
         rows["options"] = named_values(client.options)
         rows["host memory"] = "used in place" if client.shares_host_memory else "copied"
+    rows["dispatch"] = native.description()
     console.print(Text(info.name, "bold"))
     console.print(facts(rows))
     _print_section(
@@ -221,14 +233,14 @@ def _print_plugin(info: PluginInfo, plugin: Plugin, client: Client | None) -> No
     if client is not None:
         _print_client(client)
     extensions = columns("type", "name", "bytes", "functions")
-    for extension in plugin.extensions:
-        row = (str(extension.type), extension.name, str(extension.struct_size))
-        extensions.add_row(*row, _functions_text(extension))
+    for extension, table in _extensions(plugin):
+        name = extension.name if table is None else table.name
+        row = (str(extension.type), name, str(extension.struct_size))
+        extensions.add_row(*row, _functions_text(_functions(extension, table)))
     _print_section("Extensions", extensions)
 
 
-def _functions_text(extension: Extension) -> str:
-    found = _functions(extension)
+def _functions_text(found: dict[str, bool] | None) -> str:
     if not found:
         return ""
     missing = [name for name, there in found.items() if not there]

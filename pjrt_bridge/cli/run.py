@@ -16,6 +16,7 @@ from pjrt_bridge.cli.opening import (
     FUNCTION_FLAGS,
     FUNCTION_HELP,
     SAVED_MODEL,
+    TRUSTED_HELP,
     Choice,
     check_offered,
     kind_of,
@@ -77,6 +78,7 @@ def run(
             help="Of what jax.export left symbolic, or of a model with programs for several.",
         ),
     ] = None,
+    trusted: Annotated[bool, typer.Option("--trusted", help=TRUSTED_HELP)] = False,
     option: ClientOptions = None,
 ) -> None:
     """Compile a model or a program, run it once and print its results.
@@ -90,7 +92,13 @@ def run(
     def client() -> Client:
         return registry.client(plugin, **options)
 
-    choice = Choice(function, platform, size or (), default_platform=lambda: client().platform_name)
+    choice = Choice(
+        function,
+        platform,
+        size or (),
+        default_platform=lambda: client().platform_name,
+        trusted=trusted,
+    )
     opened = _open(model, choice)
     texts = _assigned(list(opened.inputs), input or [])
     if opened.inputs.keys() != texts.keys() or len(input or ()) != len(opened.inputs):

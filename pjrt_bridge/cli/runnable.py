@@ -194,16 +194,12 @@ def _array(value: Any) -> Any:
 
 
 def _load(path: Path, expected: TensorLeaf) -> Any:
-    import numpy as np
+    from pjrt_bridge.example_inputs import load_array
 
     try:
-        with path.open("rb") as file:
-            array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        cause = getattr(error, "strerror", None) or error
-        raise DataError(f"--input {path}: cannot be read as a .npy file: {cause}") from error
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"--input {path}: holds several arrays, expected a .npy file with one")
+        array = load_array(path)
+    except DataError as error:
+        raise DataError(f"--input {path}: {error}") from error
     host = expected.dtype.numpy
     # A .npy file keeps only the width of the types that NumPy does not know (bfloat16, ...).
     if array.dtype.kind == "V" and array.dtype.itemsize == host.itemsize:

@@ -14,9 +14,8 @@ from pjrt_bridge import child_processes
 from pjrt_bridge.conformance.check import Check
 from pjrt_bridge.conformance.context import Subject
 from pjrt_bridge.conformance.report import Status
+from pjrt_bridge.registry.trial import VARIABLE as TRIAL_VARIABLE
 from pjrt_bridge.storage import FOLDER_VARIABLE
-
-_LONGEST = 300
 
 Answer = tuple[Status, str, dict[str, Any]]
 """Status, reason, and what else the worker said."""
@@ -113,7 +112,8 @@ class WorkerProcess:
                 text=True,
                 errors="replace",
                 # A program from the cache would say nothing about the compiler.
-                env=child_processes.environment({FOLDER_VARIABLE: "off"}),
+                # And this process is a trial itself.
+                env=child_processes.environment({FOLDER_VARIABLE: "off", TRIAL_VARIABLE: "off"}),
                 # A group of its own: processes that a check has started go with it.
                 start_new_session=True,
             )
@@ -133,15 +133,5 @@ class WorkerProcess:
 
     def _last_words(self, status: int) -> str:
         self._errors.seek(0)
-        lines = [line.strip() for line in self._errors if line.strip()]
-        said = f": {lines[-1][:_LONGEST]}" if lines and status else ""
-        return f"{_ended(status)}{said}"
-
-
-def _ended(status: int) -> str:
-    if status >= 0:
-        return f"ended the process with status {status}"
-    try:
-        return f"crashed ({signal.Signals(-status).name})"
-    except ValueError:
-        return f"crashed (signal {-status})"
+        said = child_processes.last_words(self._errors.read()) if status else ""
+        return f"{child_processes.ended(status)}{f': {said}' if said else ''}"

@@ -77,7 +77,8 @@ def default_memory(client: Client) -> int:
 
 def buffer(client: Client, pointer: int | None, *shape: int) -> Buffer:
     """The bridge's object over a PJRT_Buffer of float32 on the first device."""
-    return Buffer(client, pointer, TensorType(shape, dtypes.of("float32")), client.devices[0])
+    type = TensorType(shape, dtypes.of("float32"))
+    return Buffer.of_pointer(client, pointer, type, client.devices[0])
 
 
 def size_of(function: str) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 
 from pjrt_bridge.conformance.check import Check, Needs
 from pjrt_bridge.conformance.context import Subject
 from pjrt_bridge.conformance.process import Answer, WorkerProcess
 from pjrt_bridge.conformance.report import Report, Result, Status
 from pjrt_bridge.conformance.suite import CLIENT, LOAD
+from pjrt_bridge.versions import version
 
 LIMIT = 120.0
 """Seconds that a check may take by default."""
@@ -41,7 +41,7 @@ def run(
         progress: called with each result as it comes.
     """
     start = time.perf_counter()
-    versions = {name: metadata.version(name) for name in ("pjrt-bridge", "jaxlib")}
+    versions = {name: version(name) for name in ("pjrt-bridge", "jaxlib")}
     report = Report({"name": subject.plugin}, versions=versions)
     missing: dict[Needs, Answer] = {}
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.exported.parts import SplitProgram
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.runtime import Compiled, CompileOptions, Plugin
+from pjrt_bridge.runtime import Compiled, CompileOptions, PluginCore
 from pjrt_bridge.runtime.compile.serialized import unpack
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.program.saved import SavedProgram
@@ -28,7 +28,7 @@ class Compiler(Protocol):
     """
 
     @property
-    def plugin(self) -> Plugin: ...  # noqa: D102
+    def plugin(self) -> PluginCore: ...  # noqa: D102
 
     def compile(self, program: Program, *, options: CompileOptions | None = None) -> Compiled:
         """See `Client.compile`."""

@@ -21,6 +21,7 @@ from pjrt_bridge.exported.model import ExportedModel
 from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.tree import Tree
 from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.wrong_arguments import wrong
 
 
 def of_program(
@@ -47,6 +48,8 @@ def of_program(
         ProgramError: a weight of another type than its parameter, or as many names as there are
             no arguments.
     """
+    if not isinstance(program, Program):
+        raise ProgramError(wrong("of_program", program, "a Program"))
     kept = {index: (name, np.asarray(value)) for index, (name, value) in (weights or {}).items()}
     declared = program.signature.parameters
     for index, (name, array) in kept.items():

@@ -6,7 +6,7 @@ beside those of the model, and an exported model raises over it as the framework
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,13 +35,6 @@ class Check:
     def to_json(self) -> dict[str, Any]:
         """Data for JSON."""
         return {**vars(self), "value": [self.value.kind, self.value.of]}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Check:
-        """The check that `to_json` described; raises KeyError, TypeError or ValueError."""
-        if data["holds"] not in ("nonzero", "zero"):
-            raise ValueError(f"checks: holds: found {data['holds']!r}, needed 'nonzero' or 'zero'")
-        return cls(Slot(*data["value"]), data["holds"], data["message"], data["source"])
 
 
 def hold(checks: Iterable[Check], value_of: Callable[[Slot], Any]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import SignatureMismatch
 from pjrt_bridge.exported.tree import Tree
@@ -162,10 +161,3 @@ def leaf_to_json(leaf: TensorLeaf | ConstantLeaf) -> dict[str, Any]:
     if isinstance(leaf, ConstantLeaf):
         return {"name": leaf.name, "constant": leaf.value}
     return {"name": leaf.name, "dtype": leaf.dtype.name, "shape": list(leaf.shape)}
-
-
-def leaf_from_json(data: Mapping[str, Any]) -> TensorLeaf | ConstantLeaf:
-    """The leaf that `leaf_to_json` described; raises KeyError, TypeError or UnsupportedDtype."""
-    if "constant" in data:
-        return ConstantLeaf(data["name"], data["constant"])
-    return TensorLeaf(data["name"], dtypes.of(data["dtype"]), tuple(data["shape"]))

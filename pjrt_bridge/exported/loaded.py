@@ -10,11 +10,11 @@ import numpy as np
 
 from pjrt_bridge.errors import DataError, PjrtBridgeError, SignatureMismatch, UnsupportedDtype
 from pjrt_bridge.exported import checks
+from pjrt_bridge.exported.files import Array
 from pjrt_bridge.exported.interface import Interface, Slot, TensorLeaf, Weight
 from pjrt_bridge.exported.parts import SplitProgram
 from pjrt_bridge.exported.running import Runnable, compiled
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.exported.weights import Array
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions
 from pjrt_bridge.runtime.transfers.host import overwrite
 

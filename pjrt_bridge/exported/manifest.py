@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import reprlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pjrt_bridge.errors import SavedModelError
+from pjrt_bridge.exported import files
+from pjrt_bridge.exported.fields import Field
 
 FILE = "manifest.json"
 FORMAT = 3
@@ -23,8 +26,6 @@ FORMAT = 3
 """
 
 KIND = "pjrt_bridge.exported_model"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ class Manifest:
             exporter's own).
         exporter: who wrote it.
         files: every other file of the folder, by name.
-        model: signature, weights and programs; see `exported.model`.
+        model: signature, weights and programs; see `exported.reading`.
         format: the oldest that says all of it.
     """
 
     versions: Mapping[str, str]
     exporter: str
     files: Mapping[str, FileRecord]
-    model: Mapping[str, Any]
+    model: Field
     format: int = 1
 
     def write(self, folder: Path) -> None:
@@ -62,7 +63,7 @@ class Manifest:
             "exporter": self.exporter,
             "versions": dict(self.versions),
             "files": {name: vars(record) for name, record in self.files.items()},
-            "model": self.model,
+            "model": self.model.value,
         }
         text = json.dumps({**fields, "sha256": _hash(fields)}, indent=1)
         (folder / FILE).write_text(text + "\n")
@@ -75,34 +76,35 @@ class Manifest:
             SavedModelError: there is none, of another kind or a newer format, truncated, altered.
         """
         path = folder / FILE
+        content = files.read_file(path, files.MANIFEST_LIMIT)
         try:
-            found = json.loads(path.read_text())
-        except OSError as error:
-            raise SavedModelError(f"{path}: cannot be read: {error.strerror}") from error
-        except ValueError as error:
+            found = json.loads(content)
+            found = found if isinstance(found, dict) else {}
+            stated = found.pop("sha256", None)
+            needed = _hash(found)
+        except (ValueError, RecursionError) as error:
             raise SavedModelError(f"{path}: truncated, or no JSON: {error}") from error
-        kind = found.get("kind") if isinstance(found, dict) else None
-        if kind != KIND:
-            raise SavedModelError(f"{path}: field 'kind': found {kind!r}, needed {KIND!r}")
-        if not isinstance(found.get("format"), int) or found["format"] > FORMAT:
+        if found.get("kind") != KIND:
+            kind = reprlib.repr(found.get("kind"))
+            raise SavedModelError(f"{path}: field 'kind': found {kind}, needed {KIND!r}")
+        format = found.get("format")
+        if type(format) is not int or not 1 <= format <= FORMAT:
             raise SavedModelError(
-                f"{path}: field 'format': found {found.get('format')!r}, needed {FORMAT} or less; "
-                f"it was written by {found.get('versions')}"
+                f"{path}: field 'format': found {format!r:.80}, needed {FORMAT} or less; "
+                f"it was written by {reprlib.repr(found.get('versions'))}"
             )
-        stated = found.pop("sha256", None)
-        if (needed := _hash(found)) != stated:
+        if needed != stated:
             raise SavedModelError(
-                f"{path}: field 'sha256': found {stated!r}, needed {needed!r}: it was altered"
+                f"{path}: field 'sha256': found {reprlib.repr(stated)}, needed {needed!r}: it was "
+                "altered"
             )
-        return reading(
-            path,
-            lambda: cls(
-                found["versions"],
-                found["exporter"],
-                {name: FileRecord(**record) for name, record in found["files"].items()},
-                found["model"],
-                found["format"],
-            ),
+        fields = Field(path, found)
+        return cls(
+            {name: version.text() for name, version in fields["versions"].members().items()},
+            fields["exporter"].text(),
+            {name: _record(name, item) for name, item in fields["files"].members().items()},
+            fields["model"],
+            format,
         )
 
     def check(self, path: Path, data: memoryview) -> None:
@@ -126,19 +128,13 @@ class Manifest:
             )
 
 
-def reading(path: Path, read: Callable[[], T]) -> T:
-    """What a function makes of a manifest's fields.
-
-    Raises:
-        SavedModelError: a field is missing or of another form.
-    """
-    try:
-        return read()
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        if isinstance(error, SavedModelError):
-            raise
-        missing = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-        raise SavedModelError(f"{path}: a field has another form: {missing}") from error
+def _record(name: str, field: Field) -> FileRecord:
+    if not files.is_plain(name):
+        raise SavedModelError(
+            f"{field.file}: field 'files': found the name {reprlib.repr(name)}, needed that of a "
+            "file in this folder: letters, digits, '_', '-' and '.'"
+        )
+    return FileRecord(field["bytes"].number(), field["sha256"].text())
 
 
 def _hash(fields: Mapping[str, Any]) -> str:

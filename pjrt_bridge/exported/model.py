@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -10,33 +12,35 @@ from pathlib import Path
 from typing import Any
 
 from pjrt_bridge import dtypes, registry
-from pjrt_bridge.errors import DataError, ProgramError, SavedModelError
+from pjrt_bridge.errors import DataError, OptionError, ProgramError, SavedModelError
 from pjrt_bridge.exported import weights as files
 from pjrt_bridge.exported.ahead import Compiler, compile_ahead
-from pjrt_bridge.exported.interface import (
-    Argument,
-    Interface,
-    Weight,
-    leaf_from_json,
-    leaf_to_json,
-)
+from pjrt_bridge.exported.fields import Field
+from pjrt_bridge.exported.files import Array
+from pjrt_bridge.exported.interface import Interface, Weight, leaf_to_json
 from pjrt_bridge.exported.loaded import LoadedModel
-from pjrt_bridge.exported.manifest import FILE, FileRecord, Manifest, reading
+from pjrt_bridge.exported.manifest import FILE, FileRecord, Manifest
 from pjrt_bridge.exported.parts import SplitProgram
+from pjrt_bridge.exported.reading import (
+    WEIGHTS,
+    check_weights,
+    read_interface,
+    read_programs,
+    read_symbols,
+    read_tensors,
+    read_weights,
+)
 from pjrt_bridge.exported.reporting import report
 from pjrt_bridge.exported.running import readable
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.exported.stored import PREFIX, restore, store
-from pjrt_bridge.exported.tree import Tree
-from pjrt_bridge.exported.weights import Array
+from pjrt_bridge.exported.stored import PREFIX, store
 from pjrt_bridge.report.report import Report
 from pjrt_bridge.runtime import Client, Compiled, CompileOptions
 from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.wrong_arguments import wrong
 
-WEIGHTS = "weights.safetensors"
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExportedModel:
     """A model as StableHLO, apart from the framework that it was written in.
 
@@ -59,6 +63,14 @@ class ExportedModel:
     exporter: str
     symbols: Mapping[str, tuple[int | None, int | None]]
     target: str | None = None
+
+    def __repr__(self) -> str:
+        sizes = (one.dtype.itemsize * math.prod(one.shape) for one in self.weights.values())
+        arguments = ", ".join(argument.name for argument in self.interface.arguments)
+        return (
+            f"ExportedModel({self.name}({arguments}): {len(self.specializations)} program(s), "
+            f"{len(self.weights)} weights of {sum(sizes):,} bytes)"
+        )
 
     @property
     def program(self) -> Program:
@@ -95,12 +107,17 @@ class ExportedModel:
         """
         import numpy as np
 
+        if not isinstance(arrays, Mapping):
+            raise DataError(wrong(f"model {self.name!r}", arrays, "a mapping of names to arrays"))
         tensors = dict(self.tensors)
         for name, value in arrays.items():
             weight = self.weights.get(name)
             if weight is None:
                 raise DataError(f"model {self.name!r} has no weight {name!r}")
-            array = np.asarray(value)
+            try:
+                array = np.asarray(value)
+            except ValueError as error:
+                raise DataError(f"weight {name!r}: {error}") from error
             if dtypes.from_numpy(array.dtype) != weight.dtype or array.shape != weight.shape:
                 raise DataError(
                     f"weight {name!r}: found {array.dtype}{list(array.shape)}, expected "
@@ -135,6 +152,8 @@ class ExportedModel:
             SavedModelError: a program that cannot be expressed for the plugin's StableHLO versions.
             PjrtError: the plugin cannot compile or serialize one.
         """
+        if not callable(getattr(compiler, "compile", None)) or not hasattr(compiler, "plugin"):
+            raise OptionError(wrong("compile_for", compiler, "a Client or a Topology"))
 
         def compiled(program: Program) -> Compiled:
             return compiler.compile(readable(program, compiler.plugin), options=options)
@@ -199,53 +218,48 @@ class ExportedModel:
             if self.tensors:
                 sha256 = files.write(path / WEIGHTS, self.tensors)
                 found[WEIGHTS] = FileRecord((path / WEIGHTS).stat().st_size, sha256)
-            Manifest(_versions(), self.exporter, found, model, format).write(path)
+            fields = Field(path / FILE, model)
+            Manifest(_versions(), self.exporter, found, fields, format).write(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error.strerror}") from error
 
     @classmethod
-    def load(cls, folder: str | Path) -> ExportedModel:
+    def load(cls, folder: str | Path, *, trusted: bool = False) -> ExportedModel:
         """Read what `save` wrote; every file is checked, the weights are mapped and not copied.
 
         Needs neither the framework nor the model's code, nor jaxlib; the framework only where parts
-        of the model run in it.
+        of the model run in it. The first use of a program of unknown origin takes another process
+        that reads it with jaxlib.
+
+        Args:
+            folder: that was written.
+            trusted: the folder is of somebody whose programs you would run. Only then are parts
+                that a framework runs loaded (`.pt2`), and what was compiled ahead of time
+                (`.executable`): both are code. Programs are not read by another process first.
 
         Raises:
             SavedModelError: a file is missing, truncated or altered, the format is newer, what the
-                files hold does not go together, or a framework that runs parts is missing.
+                files hold does not go together, a framework that runs parts is missing, or the
+                folder holds code and is not trusted.
         """
+        if not isinstance(folder, (str, os.PathLike)):
+            raise SavedModelError(wrong("saved model", folder, "the path of a folder"))
         path = Path(folder)
         manifest = Manifest.read(path)
-        tensors: dict[str, Array] = {}
-        if WEIGHTS in manifest.files:
-            data = files.map_file(path / WEIGHTS)
-            manifest.check(path / WEIGHTS, data.data)
-            tensors = files.read(path / WEIGHTS, data)
         model = manifest.model
-        found = reading(
-            path / FILE,
-            lambda: cls(
-                model["name"],
-                Interface(
-                    tuple(
-                        Argument(a["name"], Tree.from_json(a["tree"])) for a in model["arguments"]
-                    ),
-                    tuple(map(leaf_from_json, model["inputs"])),
-                    Tree.from_json(model["outputs"]),
-                ),
-                {
-                    name: Weight(w["kind"], dtypes.of(w["dtype"]), tuple(w["shape"]), w["tensor"])
-                    for name, w in model["weights"].items()
-                },
-                tensors,
-                tuple(restore(path, manifest, one) for one in model["programs"]),
-                manifest.exporter,
-                {name: (low, high) for name, (low, high) in model["symbols"].items()},
-                model["target"],
-            ),
+        interface, weights = read_interface(model), read_weights(model)
+        tensors = read_tensors(path, manifest, weights)
+        check_weights(path / WEIGHTS, weights, tensors)
+        return cls(
+            model["name"].text(),
+            interface,
+            weights,
+            tensors,
+            read_programs(path, manifest, interface, weights, trusted=trusted),
+            manifest.exporter,
+            read_symbols(model),
+            model["target"].optional_text(),
         )
-        found._check(path)
-        return found
 
     def _to_json(self, programs: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -264,42 +278,6 @@ class ExportedModel:
             },
             "programs": programs,
         }
-
-    def _check(self, folder: Path) -> None:
-        """See that weights and programs go together.
-
-        Raises:
-            SavedModelError: they do not.
-        """
-        where = folder / WEIGHTS
-        for name, weight in self.weights.items():
-            array = self.tensors.get(weight.tensor)
-            if array is None:
-                raise SavedModelError(
-                    f"{where}: weight {name!r}: tensor {weight.tensor!r} is missing"
-                )
-            if array.shape != weight.shape or dtypes.from_numpy(array.dtype) != weight.dtype:
-                raise SavedModelError(
-                    f"{where}: weight {name!r}: found {array.dtype}{list(array.shape)}, needed "
-                    f"{weight.dtype}{list(weight.shape)}"
-                )
-        for one in self.specializations:
-            counts = (len(one.parameters), len(one.updates))
-            needed = (len(one.types), one.results)
-            if counts != needed:
-                raise SavedModelError(
-                    f"{folder / FILE}: program {one.program.name!r}: found {counts[0]} parameters "
-                    f"and {counts[1]} results, needed {needed[0]} and {needed[1]}"
-                )
-            for slot, type in zip(one.parameters, one.types, strict=True):
-                given = self.weights.get(slot.of) if slot.kind == "weight" else None
-                if slot.kind != "weight":
-                    continue
-                if given is None or (given.shape, given.dtype) != (type.shape, type.dtype):
-                    found = "none" if given is None else f"{given.dtype}{list(given.shape)}"
-                    raise SavedModelError(
-                        f"{folder / FILE}: weight {slot.of!r}: found {found}, needed {type}"
-                    )
 
 
 def check_room(folder: Path) -> None:

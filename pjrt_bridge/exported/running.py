@@ -13,7 +13,7 @@ from pjrt_bridge.mixed.execution import CallRecord, Runner
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import Segment
 from pjrt_bridge.mixed.program import MixedProgram
-from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, Plugin
+from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, PluginCore
 from pjrt_bridge.stablehlo.bindings import parse_version
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.program.saved import SavedProgram
@@ -141,7 +141,7 @@ def segments_of(program: SplitProgram) -> list[Segment]:
     ]
 
 
-def readable(program: Program, plugin: Plugin) -> Program:
+def readable(program: Program, plugin: PluginCore) -> Program:
     """The program in a StableHLO version that a plugin reads, written again if it has to be.
 
     Raises:

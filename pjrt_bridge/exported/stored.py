@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pjrt_bridge.errors import PjrtBridgeError, ProgramError, SavedModelError
-from pjrt_bridge.exported import weights
 from pjrt_bridge.exported.ahead import CompiledProgram
-from pjrt_bridge.exported.checks import Check
-from pjrt_bridge.exported.interface import Slot
+from pjrt_bridge.exported.fields import Field
+from pjrt_bridge.exported.files import PROGRAM_LIMIT, is_plain, read_file
+from pjrt_bridge.exported.foreign import ForeignProgram
 from pjrt_bridge.exported.manifest import FILE, Manifest
 from pjrt_bridge.exported.parts import HostPart, Part, SplitProgram, read_host_part
 from pjrt_bridge.exported.running import graph_of
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.report.fallback_reason import FallbackReason
+from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.program.saved import SavedProgram
 from pjrt_bridge.stablehlo.types import Signature, TensorType
@@ -83,76 +82,110 @@ def _store_part(part: Part, name: str, target: str | None) -> tuple[dict[str, An
     return {**fields, "framework": part.runs.framework, "file": file}, {file: part.runs.content()}
 
 
-def restore(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> Specialization:
+def restore(
+    folder: Path, manifest: Manifest, data: Field, *, trusted: bool
+) -> Program | SplitProgram:
     """The program that `store` gave these fields for; its files are checked.
 
+    Args:
+        folder: of the model.
+        manifest: of the folder.
+        data: the fields.
+        trusted: files that run code when they are loaded may be loaded.
+
     Raises:
-        SavedModelError: a file is missing, truncated or altered, or a part cannot be read.
-        Exception: a field is missing or of another form; see `manifest.reading`.
+        SavedModelError: a file is missing, truncated, altered or not trusted, a part cannot be
+            read, or a field is of another form.
     """
-    program = _program(folder, manifest, data) if "file" in data else _split(folder, manifest, data)
-    return Specialization(
-        program,
-        tuple(Slot(kind, of) for kind, of in data["parameters"]),
-        tuple(slot and Slot(*slot) for slot in data["updates"]),
-        tuple(Slot(kind, of) for kind, of in data["outputs"]),
-        data["sizes"],
-        tuple(map(Check.from_json, data.get("checks", ()))),
-    )
+    reader = _Reader(folder, manifest, trusted)
+    return reader.program(data) if data.find("file") else reader.split(data)
 
 
-def _program(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> Program:
-    path, content = _content(folder, manifest, data["file"])
-    try:
-        program = SavedProgram(content, data["name"], Signature.from_json(data["signature"]))
-        if "executable" not in data:
-            return program
-        path, executable = _content(folder, manifest, data["executable"])
-        return CompiledProgram(content, program.name, program.signature, executable)
-    except ProgramError as error:
-        raise SavedModelError(f"{path}: {error}") from error
+class _Reader:
+    def __init__(self, folder: Path, manifest: Manifest, trusted: bool) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._trusted = trusted
 
+    def program(self, data: Field) -> Program:
+        """A program for a device."""
+        path, artifact = self._content(data["file"])
+        name, signature = data["name"].text(), data["signature"].parsed(Signature.from_json)
+        compiled = data.find("executable")
+        if compiled is not None:
+            executable_path, executable = self._code(compiled, "what a compiler made of the model")
+            path = executable_path
+        try:
+            if compiled is not None:
+                return CompiledProgram(artifact, name, signature, executable)
+            if self._trusted:
+                return SavedProgram(artifact, name, signature)
+            return ForeignProgram(artifact, name, signature, path)
+        except ProgramError as error:
+            raise SavedModelError(f"{path}: {error}") from error
 
-def _content(folder: Path, manifest: Manifest, file: str) -> tuple[Path, bytes]:
-    path = folder / Path(file).name
-    content = weights.map_file(path)
-    manifest.check(path, content.data)
-    return path, bytes(content)
+    def split(self, data: Field) -> SplitProgram:
+        """A program in parts."""
+        found = SplitProgram(
+            data["name"].text(),
+            tuple(item.parsed(TensorType.from_json) for item in data["types"].items()),
+            tuple(map(self._part, data["parts"].items())),
+            data["results"].numbers(),
+        )
+        try:
+            graph_of(found)
+        except PjrtBridgeError as error:
+            raise SavedModelError(f"{self._folder / FILE}: field 'parts': {error}") from error
+        return found
 
+    def _part(self, data: Field) -> Part:
+        runs: Program | HostPart
+        inputs, outputs = data["inputs"].numbers(), data["outputs"].numbers()
+        framework = data.find("framework")
+        if framework is not None:
+            path, content = self._code(data["file"], f"a part that {framework.text()} runs")
+            runs = read_host_part(framework.text(), content, path)
+        else:
+            runs = self.program(data)
+            counts = (len(inputs), len(outputs))
+            needed = (len(runs.signature.parameters), len(runs.signature.results))
+            if counts != needed:
+                raise SavedModelError(
+                    f"{self._folder / FILE}: part {runs.name!r}: found {counts[0]} inputs and "
+                    f"{counts[1]} outputs, needed {needed[0]} and {needed[1]}"
+                )
+        reasons = data["fallback_reasons" if self._manifest.format > 2 else "obstacles"]
+        return Part(
+            runs,
+            inputs,
+            outputs,
+            {name: count.number() for name, count in data["operators"].members().items()},
+            tuple(
+                FallbackReason(
+                    reason["operator"].text(),
+                    reason["reason"].text(),
+                    reason["kind"].choice(*get_args(Kind)),
+                    reason["source"].optional_text(),
+                )
+                for reason in reasons.items()
+            ),
+        )
 
-def _split(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> SplitProgram:
-    found = SplitProgram(
-        data["name"],
-        tuple(map(TensorType.from_json, data["types"])),
-        tuple(_part(folder, manifest, part) for part in data["parts"]),
-        tuple(data["results"]),
-    )
-    try:
-        graph_of(found)
-    except PjrtBridgeError as error:
-        raise SavedModelError(f"{folder / FILE}: field 'parts': {error}") from error
-    return found
-
-
-def _part(folder: Path, manifest: Manifest, data: Mapping[str, Any]) -> Part:
-    runs: Program | HostPart
-    if "framework" in data:
-        path, content = _content(folder, manifest, data["file"])
-        runs = read_host_part(data["framework"], content, path)
-    else:
-        runs = _program(folder, manifest, data)
-        counts = (len(data["inputs"]), len(data["outputs"]))
-        needed = (len(runs.signature.parameters), len(runs.signature.results))
-        if counts != needed:
+    def _code(self, field: Field, what: str) -> tuple[Path, bytes]:
+        """A file whose contents run."""
+        if not self._trusted:
             raise SavedModelError(
-                f"{folder / FILE}: part {runs.name!r}: found {counts[0]} inputs and {counts[1]} "
-                f"outputs, needed {needed[0]} and {needed[1]}"
+                f"{self._folder / field.text()}: {what}, and loading it runs code that is in the "
+                "file. If you made this folder, or would run a program of whoever did, use "
+                "ExportedModel.load(folder, trusted=True), or `pjrt-bridge run --trusted`"
             )
-    reasons = data["fallback_reasons" if manifest.format > 2 else "obstacles"]
-    return Part(
-        runs,
-        tuple(data["inputs"]),
-        tuple(data["outputs"]),
-        data["operators"],
-        tuple(FallbackReason(**reason) for reason in reasons),
-    )
+        return self._content(field)
+
+    def _content(self, field: Field) -> tuple[Path, bytes]:
+        name = field.text()
+        if not is_plain(name):
+            raise field.error("the name of a file in this folder: letters, digits, '_', '-', '.'")
+        path = self._folder / name
+        content = read_file(path, PROGRAM_LIMIT)
+        self._manifest.check(path, memoryview(content))
+        return path, content

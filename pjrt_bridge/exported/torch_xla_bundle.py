@@ -19,6 +19,7 @@ import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError, SavedModelError, UnsupportedDtype
+from pjrt_bridge.exported.files import MANIFEST_LIMIT, Array, open_file, read_file
 from pjrt_bridge.exported.interface import (
     Argument,
     ConstantLeaf,
@@ -30,8 +31,7 @@ from pjrt_bridge.exported.interface import (
 )
 from pjrt_bridge.exported.model import ExportedModel
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.exported.tree import Kind, Tree
-from pjrt_bridge.exported.weights import Array
+from pjrt_bridge.exported.tree import LEVELS, Kind, Tree
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Parameter
 
@@ -249,9 +249,9 @@ def _program(stem: Path) -> Program:
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text())
-    except OSError as error:
-        raise SavedModelError(f"{path}: cannot be read: {error.strerror}") from error
+        found = json.loads(read_file(path, MANIFEST_LIMIT))
+    except SavedModelError:
+        raise
     except (ValueError, RecursionError) as error:
         raise SavedModelError(f"{path}: truncated, or no JSON: {error}") from error
     if not isinstance(found, dict):
@@ -267,12 +267,17 @@ def _field(where: Path, data: Mapping[str, Any], name: str, kind: type) -> Any:
 
 
 def _mapped(path: Path) -> Array:
+    # Anything but a regular file is refused here.
+    open_file(path).close()
     try:
-        found: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise SavedModelError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
+    except Exception as error:
+        # NumPy evaluates the header as Python, and lets errors of that pass.
         raise SavedModelError(f"{path}: truncated, or no file of NumPy's: {error}") from error
+    if not isinstance(found, np.ndarray):
+        raise SavedModelError(f"{path}: found several arrays, needed a file with one")
     return found
 
 
@@ -308,16 +313,20 @@ def _tree(where: Path, field: str, text: Any) -> Tree | None:
         raise SavedModelError(
             f"{where}: {field}: found protocol {protocol!r}, needed {_SPEC_PROTOCOL}"
         )
-    return _node(where, field, spec, [])
+    return _node(where, field, spec, [], 0)
 
 
-def _node(where: Path, field: str, spec: Any, leaves: list[None]) -> Tree:
+def _node(where: Path, field: str, spec: Any, leaves: list[None], depth: int) -> Tree:
+    if depth > LEVELS:
+        raise SavedModelError(
+            f"{where}: {field}: found more than {LEVELS} levels, needed {LEVELS} at most"
+        )
     match spec:
         case {"type": None}:
             leaves.append(None)
             return Tree("leaf", leaf=len(leaves) - 1)
         case {"type": str(name), "context": context, "children_spec": list(children)}:
-            items = tuple(_node(where, field, child, leaves) for child in children)
+            items = tuple(_node(where, field, child, leaves, depth + 1) for child in children)
             kind = _KINDS.get(name, "tuple")
             origin = "" if name.startswith("builtins.") else name
             if kind != "dict":

@@ -6,11 +6,15 @@ are not installed. The class that a container had is kept as a note.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pjrt_bridge.errors import SavedModelError, SignatureMismatch
+
+LEVELS = 100
+"""Containers within containers that are read."""
 
 Kind = Literal["leaf", "none", "list", "tuple", "dict"]
 
@@ -115,23 +119,32 @@ class Tree:
         Raises:
             SavedModelError: the data has another form.
         """
-        if data is None:
-            return cls("none")
-        if isinstance(data, int):
-            return cls("leaf", leaf=data)
-        origin = data.get("class", "") if isinstance(data, dict) else ""
+        return _from_json(data, 0)
+
+
+def _from_json(data: Any, depth: int) -> Tree:
+    if depth > LEVELS:
+        raise SavedModelError(
+            f"a nesting of tensors: found more than {LEVELS} levels, expected {LEVELS} at most"
+        )
+    if data is None:
+        return Tree("none")
+    if type(data) is int and data >= 0:
+        return Tree("leaf", leaf=data)
+    origin = data.get("class", "") if isinstance(data, dict) else None
+    if isinstance(origin, str):
         match data:
             case {"dict": dict() as found}:
-                items = tuple(map(cls.from_json, found.values()))
-                return cls("dict", items=items, keys=tuple(found), origin=origin)
-            case {"list": list() as found}:
-                return cls("list", items=tuple(map(cls.from_json, found)), origin=origin)
-            case {"tuple": list() as found}:
-                return cls("tuple", items=tuple(map(cls.from_json, found)), origin=origin)
-        raise SavedModelError(
-            f"a nesting of tensors: found {data!r}, expected a number, null, or "
-            "an object with the key 'dict', 'list' or 'tuple'"
-        )
+                items = tuple(_from_json(item, depth + 1) for item in found.values())
+                return Tree("dict", items=items, keys=tuple(found), origin=origin)
+            case {"list": list() as found} | {"tuple": list() as found}:
+                kind: Kind = "list" if "list" in data else "tuple"
+                items = tuple(_from_json(item, depth + 1) for item in found)
+                return Tree(kind, items=items, origin=origin)
+    raise SavedModelError(
+        f"a nesting of tensors: found {reprlib.repr(data)}, expected a number from 0 up, null, or "
+        "an object with the key 'dict', 'list' or 'tuple'"
+    )
 
 
 def tree_of(value: Any, leaves: list[Any]) -> Tree:

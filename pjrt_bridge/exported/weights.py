@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,17 @@ import numpy as np
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import SavedModelError, UnsupportedDtype
+from pjrt_bridge.exported.fields import LARGEST
+from pjrt_bridge.exported.files import Array
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT
 
-Array = np.ndarray[Any, Any]
-
+HEADER_LIMIT = 100_000_000
+"""Bytes of a file's header, as the format has it."""
 PADDING = "__padding__"
 """What the names of entries begin with that hold nothing."""
+
+_RANK = 32
+"""Dimensions of an array, of which NumPy's have more."""
 
 _NAMES = {
     "bool": "BOOL",
@@ -80,19 +86,6 @@ def write(path: Path, tensors: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def map_file(path: Path) -> Array:
-    """The bytes of a file, read only when they are looked at.
-
-    Raises:
-        SavedModelError: the file is not there, cannot be read, or is empty.
-    """
-    try:
-        return np.memmap(path, np.uint8, "r")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SavedModelError(f"{path}: cannot be read: {reason}") from error
-
-
 def read(path: Path, data: Array) -> dict[str, Array]:
     """The arrays of a file, as views of its mapped bytes.
 
@@ -104,6 +97,8 @@ def read(path: Path, data: Array) -> dict[str, Array]:
         SavedModelError: no such file, truncated, or of element types that are not known.
     """
     size = int.from_bytes(bytes(data[:8]), "little")
+    if size > HEADER_LIMIT:
+        raise SavedModelError(f"{path}: header: found {size} bytes, needed {HEADER_LIMIT} at most")
     if data.size < 8 or size > data.size - 8:
         raise SavedModelError(
             f"{path}: header: found {data.size} bytes in the file, needed {size + 8}"
@@ -111,7 +106,7 @@ def read(path: Path, data: Array) -> dict[str, Array]:
     try:
         header = json.loads(bytes(data[8 : 8 + size]))
         header.pop("__metadata__", None)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise SavedModelError(f"{path}: header: found no JSON object: {error}") from error
     body = data[8 + size :]
     return {
@@ -123,23 +118,29 @@ def read(path: Path, data: Array) -> dict[str, Array]:
 
 def _array(where: str, entry: Any, body: Array) -> Array:
     try:
-        dtype, shape = _DTYPES.get(entry["dtype"]), tuple(map(int, entry["shape"]))
-        start, end = map(int, entry["data_offsets"])
+        dtype, shape = _DTYPES.get(entry["dtype"]), tuple(map(_size, entry["shape"]))
+        start, end = map(_size, entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
         raise SavedModelError(
-            f"{where}: found {entry!r}, needed dtype, shape and data_offsets"
+            f"{where}: found {reprlib.repr(entry)}, needed dtype, shape and data_offsets"
         ) from error
     if dtype is None:
         raise SavedModelError(
             f"{where}: dtype: found {entry['dtype']!r}, needed one of {', '.join(_DTYPES)}"
         )
     needed = math.prod(shape) * dtype.itemsize
-    if end - start != needed or min(shape, default=0) < 0 or not 0 <= start <= end <= body.size:
+    if end - start != needed or not start <= end <= body.size or len(shape) > _RANK:
         raise SavedModelError(
             f"{where}: data_offsets: found {start} to {end} of {body.size} bytes, needed {needed} "
             f"bytes for {dtype}{list(shape)}"
         )
     return body[start:end].view(dtype.numpy).reshape(shape)
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= LARGEST:
+        raise ValueError(value)
+    return value
 
 
 def _entry(dtype: str, shape: tuple[int, ...], start: int, size: int) -> dict[str, Any]:

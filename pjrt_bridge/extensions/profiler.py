@@ -15,7 +15,7 @@ from pjrt_bridge.abi.chain import Extension
 from pjrt_bridge.abi.extension_structs import PROFILER_API, by_name
 from pjrt_bridge.errors import ExtensionUnavailable, PjrtError
 from pjrt_bridge.extensions.base import Accessor
-from pjrt_bridge.runtime.ownership.handles import plugins_are_there
+from pjrt_bridge.runtime.ownership.process import plugins_are_there
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client

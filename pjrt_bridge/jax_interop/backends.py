@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 
-from pjrt_bridge import registry
+from pjrt_bridge import registry, user_warnings
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import (
-    BridgeWarning,
     OptionError,
     PjrtBridgeError,
     RegistrationError,
@@ -59,7 +57,7 @@ def register(
     if isinstance(plugins, str):
         raise OptionError(f"plugins: found {plugins!r}, expected a list of names")
     if plugins is None:
-        found = registry.plugins()
+        found = registry.plugins(try_unknown=True)
         # JAX does not start at all where a backend of high priority has no device.
         infos = [info for info in found if info.available and info.no_device is None]
     else:
@@ -80,17 +78,14 @@ def register(
             except PjrtBridgeError as error:
                 if plugins is not None or info.name in given:
                     raise
-                warnings.warn(
-                    f"plugin {info.name!r} is no backend of JAX: {error}",
-                    BridgeWarning,
-                    stacklevel=2,
-                )
+                user_warnings.warn(f"plugin {info.name!r} is no backend of JAX: {error}")
     return names
 
 
 def _register(info: PluginInfo, options: Mapping[str, NamedValue] | None) -> str:
     spec = info.spec
     assert spec is not None  # Only a specification makes a plugin available.
+    registry.check_client(info, options or {})
     plugin = registry.load(info)
     address = plugin.api.address
     present = _registered.get(address) or compat.tables().get(address)

@@ -8,11 +8,14 @@ which waits. What the device fails to do, the framework computes when the failur
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError
+from pjrt_bridge.runtime import Buffer
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.stablehlo.types import TensorType
 
 
@@ -247,6 +250,24 @@ class DeferredValue:
         return self._tensor
 
 
+class ResidentValue(ABC):
+    """A value that was on the device before the call: it crosses only to a host segment."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def buffer_as(self, spec: ValueSpec) -> Buffer:
+        """Its elements, lying as a program takes them."""
+
+    @abstractmethod
+    def tensor(self) -> Any:
+        """The framework's tensor of a copy in host memory; waits for the values."""
+
+    @abstractmethod
+    def replace(self, buffer: Buffer, spec: ValueSpec) -> None:
+        """Have the user's value hold other elements from now on."""
+
+
 def tensor_of(value: Any) -> Any:
-    """A value as the framework takes it; waits for one that is deferred."""
-    return value.tensor() if isinstance(value, DeferredValue) else value
+    """A value as the framework takes it on the host; waits for one that is deferred."""
+    return value.tensor() if isinstance(value, (DeferredValue, ResidentValue)) else value

@@ -11,13 +11,20 @@ from typing import Any, Protocol
 
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.mixed.adapter import Bindings, FrameworkAdapter
-from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, Launched, tensor_of
+from pjrt_bridge.mixed.execution import (
+    CallRecord,
+    DeferredValue,
+    Launched,
+    ResidentValue,
+    tensor_of,
+)
 from pjrt_bridge.mixed.pinned import PinnedInputs
 from pjrt_bridge.runtime import Buffer, Event, Executable
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.ownership import callbacks
-from pjrt_bridge.runtime.ownership.handles import tidy
+from pjrt_bridge.runtime.ownership.deferred import tidy
+from pjrt_bridge.runtime.transfers import putting
 
 
 class Launcher(Protocol):
@@ -214,6 +221,7 @@ class BufferLauncher:
     ) -> None:
         self._executable = executable
         self._client = executable.client
+        self._device = executable.devices[0]
         self._adapter = adapter
         self._given = _Given(bindings)
         self._parameters = bindings.parameters
@@ -249,6 +257,8 @@ class BufferLauncher:
             if type(direct) is BufferOutput and direct.spec.lies_as(spec):
                 return direct.buffer
             value = value.tensor()
+        if isinstance(value, ResidentValue):
+            return value.buffer_as(spec)
         if isinstance(value, Buffer):
             return value
         host = self._adapter.host_array(value, spec)
@@ -258,7 +268,7 @@ class BufferLauncher:
             and host.address == self._adapter.address(value)
         )
         call.crossed(call.at, spec.nbytes, shared=shared)
-        return self._client.put_host(host, writable=parameter.written)
+        return putting.put_host(self._client, host, self._device, writable=parameter.written)
 
 
 class BufferOutput:

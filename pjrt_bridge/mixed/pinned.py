@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from pjrt_bridge.mixed.adapter import FrameworkAdapter
 from pjrt_bridge.mixed.execution import CallRecord
-from pjrt_bridge.runtime import Buffer, Client
+from pjrt_bridge.runtime import Buffer, ClientCore
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter, PinnedBuffers
+from pjrt_bridge.runtime.transfers import putting
 
 _PATIENCE = 8
 """Moves in quick succession after which a value goes in with each call."""
@@ -45,7 +46,7 @@ class PinnedInputs:
     def __init__(
         self,
         adapter: FrameworkAdapter,
-        client: Client,
+        client: ClientCore,
         parameters: Sequence[BoundParameter],
         constants: Sequence[Buffer],
         pinned: Collection[int],
@@ -114,7 +115,7 @@ class PinnedInputs:
             host = self._adapter.host_array(value, parameter.spec)
             shared = self._in_place and host.shareable and host.address == mark
             if shared or not self._in_place:
-                marks[index], buffers[index] = mark, self._client.put_host(host)
+                marks[index], buffers[index] = mark, putting.put_host(self._client, host)
                 call.crossed(call.at, parameter.spec.nbytes, shared=shared)
         self._state = self._pin(marks, buffers)
         return self._state.dispatched

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pjrt_bridge import timeline
+from pjrt_bridge import timeline, user_warnings
 from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.report.data import GraphReport, SegmentReport
@@ -52,6 +51,8 @@ class GraphRecord:
         name: tells it from the other graphs of the same code.
         plugin: name of the plugin.
         code: which code the framework compiled, and the how-manieth time; None where it tells none.
+        division: the user's line at which the framework ended it, and why; None where its function
+            ends there.
         trigger: what made the bridge compile it again for other sizes; None otherwise.
         within: the record of the graph whose segment it specializes.
         segments: in running order.
@@ -70,6 +71,7 @@ class GraphRecord:
     last: CallRecord | None = None
     recent: Callable[[], CallRecord | None] | None = None
     code: tuple[int, int] | None = None
+    division: str | None = None
 
     def follow(self, last: Callable[[], CallRecord | None]) -> None:
         """Ask a method for later calls that went past all this, for as long as its object lives.
@@ -137,7 +139,7 @@ class Ledger:
         """Warn of something that runs on the host, unless it was said before."""
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(text, HostFallbackWarning, stacklevel=2)
+            user_warnings.warn(text, HostFallbackWarning)
 
 
 class Watch:

@@ -12,9 +12,15 @@ from typing import Any
 
 from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError, PjrtError
 from pjrt_bridge.mixed.adapter import Argument, Bindings, Computed, Constant, FrameworkAdapter
-from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, Execution, Runner
+from pjrt_bridge.mixed.execution import (
+    CallRecord,
+    DeferredValue,
+    Execution,
+    ResidentValue,
+    Runner,
+)
 from pjrt_bridge.mixed.fast_path import FastPath
-from pjrt_bridge.mixed.launchers import Launcher
+from pjrt_bridge.mixed.launchers import BufferOutput, Launcher
 
 PATIENCE = 3
 """Failures in a row after which a segment is not tried on the device again."""
@@ -90,16 +96,20 @@ class DeviceSegment:
         if self.fast_path is not None:
             self.fast_path.went_well(call)
         for target, index in self.bindings.updates:
-            place = values[target.position] if isinstance(target, Argument) else target.value
-            self._adapter.assign(place, results[index])
+            self._adapter.assign(self._place(target, values), results[index])
         return self._outputs(values, results)
 
     def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
-        """The outputs, deferred; waits for nothing but updates.
+        """The outputs, deferred; waits for nothing but updates of host memory.
 
         Takes tensors, and what other segments have started.
         """
-        if self.bindings.updates:
+        resident = [
+            (place, index)
+            for target, index in self.bindings.updates
+            if isinstance(place := self._place(target, values), ResidentValue)
+        ]
+        if len(resident) < len(self.bindings.updates):
             return self.run(values, call)
         if self._failures >= PATIENCE:
             return self._host(values, call)
@@ -114,7 +124,15 @@ class DeviceSegment:
             DeferredValue(execution, index, output, type)
             for index, (output, type) in enumerate(zip(launched.outputs, self._types, strict=True))
         ]
+        for place, index in resident:
+            output = launched.outputs[index]
+            assert isinstance(output, BufferOutput)
+            place.replace(output.buffer, output.spec)
         return self._outputs(values, results)
+
+    @staticmethod
+    def _place(target: Argument | Constant, values: Sequence[Any]) -> Any:
+        return values[target.position] if isinstance(target, Argument) else target.value
 
     def _outputs(self, values: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
         if self.is_plain:

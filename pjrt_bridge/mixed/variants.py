@@ -2,7 +2,9 @@
 
 XLA's programs have fixed sizes. Calls of the same sizes share a compilation. Compiling costs more
 than many runs: once several sizes have been compiled, one that comes for the first time is computed
-by the host, and compiled when it comes again. Nothing waits for a compilation but calls that need
+by the host, and compiled when it comes again. When as many are compiled as are kept, a new one
+takes the place of one that was not used for many calls, and is computed by the host where there is
+none: sizes in rotation never compile for ever. Nothing waits for a compilation but calls that need
 what it makes.
 """
 
@@ -16,8 +18,14 @@ from typing import Generic, TypeVar
 LIMIT = 64
 """Variants that are kept; the one that was not used longest goes first."""
 
+UNUSED = 1000
+"""Calls for which a variant was not used that another may replace, where the host can compute."""
+
 EAGER = 8
 """Variants that are compiled when their sizes come for the first time."""
+
+_SEEN = 4096
+"""Sizes that came once and are remembered."""
 
 _Compiled = TypeVar("_Compiled")
 
@@ -25,11 +33,12 @@ _Compiled = TypeVar("_Compiled")
 class _Variant(Generic[_Compiled]):
     """A variant that is compiled once, by the first thread that needs it."""
 
-    __slots__ = ("compiled", "compiling")
+    __slots__ = ("compiled", "compiling", "used")
 
     def __init__(self) -> None:
         self.compiling = threading.Lock()
         self.compiled: _Compiled | None = None
+        self.used = 0
 
 
 class VariantCache(Generic[_Compiled]):
@@ -37,12 +46,19 @@ class VariantCache(Generic[_Compiled]):
 
     Args:
         uncompiled: computes any sizes, without compiling; None where each has to be compiled.
+        full: called once, when the host computes sizes because as many are compiled as are kept.
     """
 
-    def __init__(self, uncompiled: _Compiled | None = None) -> None:
+    def __init__(
+        self,
+        uncompiled: _Compiled | None = None,
+        full: Callable[[], None] | None = None,
+    ) -> None:
         self._uncompiled = uncompiled
+        self._full = full
+        self._calls = 0
         self._variants: OrderedDict[Hashable, _Variant[_Compiled]] = OrderedDict()
-        self._seen: OrderedDict[Hashable, None] = OrderedDict()
+        self._seen: OrderedDict[int, None] = OrderedDict()
         self._compilations = 0
         self._last: Hashable | None = None
         self._lock = threading.Lock()
@@ -51,24 +67,41 @@ class VariantCache(Generic[_Compiled]):
         """How many variants are compiled."""
         return sum(variant.compiled is not None for variant in list(self._variants.values()))
 
-    def find(self, key: Hashable, compile: Callable[[Hashable | None], _Compiled]) -> _Compiled:
+    def find(
+        self,
+        key: Hashable,
+        compile: Callable[[Hashable | None], _Compiled],
+        *,
+        wanted: bool = False,
+    ) -> _Compiled:
         """What runs a call.
 
         Args:
             key: tells calls of one variant from those of others.
             compile: makes the variant; it is told the key that was compiled before, if there was
                 one. What it raises passes through, and the next call tries again.
+            wanted: compile it when it comes for the first time, because it will come again.
         """
+        told = None
         with self._lock:
+            self._calls += 1
             variant = self._variants.get(key)
             if variant is not None:
                 self._variants.move_to_end(key)
+                variant.used = self._calls
                 if variant.compiled is not None:
                     return variant.compiled
-            elif self._uncompiled is not None and self._is_new(key):
-                return self._uncompiled
-            else:
+            elif self._uncompiled is None or (wanted and len(self._variants) < LIMIT):
                 variant = self._keep(key, _Variant())
+            elif not self._has_room():
+                told, self._full = self._full, None
+            elif wanted or not self._is_new(key):
+                variant = self._keep(key, _Variant())
+        if variant is None:
+            assert self._uncompiled is not None
+            if told is not None:
+                told()
+            return self._uncompiled
         # Threads that come with the same new sizes compile once; others do not wait.
         with variant.compiling:
             if variant.compiled is None:
@@ -88,17 +121,27 @@ class VariantCache(Generic[_Compiled]):
             return variant.compiled
 
     def _keep(self, key: Hashable, variant: _Variant[_Compiled]) -> _Variant[_Compiled]:
+        variant.used = self._calls
         self._variants[key] = variant
         if len(self._variants) > LIMIT:
             self._variants.popitem(last=False)
         return variant
 
+    def _has_room(self) -> bool:
+        """Whether a variant may be added, and another go for it."""
+        if len(self._variants) < LIMIT:
+            return True
+        oldest = next(iter(self._variants.values()))
+        return self._calls - oldest.used > UNUSED
+
     def _is_new(self, key: Hashable) -> bool:
         """Whether sizes come for the first time although many others came before."""
-        if max(self._compilations, len(self._variants)) < EAGER or key in self._seen:
-            self._seen.pop(key, None)
+        # Keys are long: their hashes are kept, and two that are equal cost a compilation.
+        seen = hash(key)
+        if max(self._compilations, len(self._variants)) < EAGER or seen in self._seen:
+            self._seen.pop(seen, None)
             return False
-        self._seen[key] = None
-        if len(self._seen) > LIMIT:
+        self._seen[seen] = None
+        if len(self._seen) > _SEEN:
             self._seen.popitem(last=False)
         return True

@@ -9,7 +9,7 @@ from pjrt_bridge.registry.ahead import compile_for, topology
 from pjrt_bridge.registry.brought import accessors, kernels, lowerings, platform_specs, slower
 from pjrt_bridge.registry.discovery import PluginInfo, plugins, refresh
 from pjrt_bridge.registry.hookspecs import hookimpl
-from pjrt_bridge.registry.registry import client, load, select
+from pjrt_bridge.registry.registry import check_client, client, load, select
 from pjrt_bridge.registry.spec import PluginSpec, TopologySpec
 from pjrt_bridge.registry.wheels import wheel_library
 from pjrt_bridge.runtime.platforms import PlatformSpec
@@ -20,6 +20,7 @@ __all__ = [
     "PluginSpec",
     "TopologySpec",
     "accessors",
+    "check_client",
     "client",
     "compile_for",
     "hookimpl",

@@ -11,6 +11,7 @@ from pjrt_bridge.registry.brought import topology_spec
 from pjrt_bridge.registry.catalogue import INSTALL_FOR_TOPOLOGY
 from pjrt_bridge.registry.discovery import PluginInfo
 from pjrt_bridge.registry.registry import PluginLike, client, load, select
+from pjrt_bridge.wrong_arguments import wrong
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Compiled, CompileOptions, Topology
@@ -83,6 +84,9 @@ def compile_for(
         PjrtError: what the plugin answered; `ResourceExhausted` where the compiler finds that the
             program does not fit.
     """
+    known = topology is None or isinstance(topology, str) or hasattr(topology, "compile")
+    if not known or isinstance(topology, type):
+        raise OptionError(wrong("topology", topology, "a name such as 'v5e:2x2', or a Topology"))
     if topology is None and not create_options:
         return client(plugin).compile(program, options=options)
     if topology is None or isinstance(topology, str):

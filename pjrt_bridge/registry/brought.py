@@ -5,12 +5,13 @@ A package whose hook raises is left out with a warning, and costs the others not
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pjrt_bridge import user_warnings
+from pjrt_bridge.abi.extension_structs import ExtensionTable
 from pjrt_bridge.abi.values import NamedValue
-from pjrt_bridge.errors import BridgeWarning, OptionError
+from pjrt_bridge.errors import OptionError
 from pjrt_bridge.registry.catalogue import GUARDED_BY
 from pjrt_bridge.registry.discovery import discover
 from pjrt_bridge.registry.hooks import HOOK_FAILURES, reason_of
@@ -21,7 +22,7 @@ from pjrt_bridge.runtime.platforms import PlatformSpec
 
 if TYPE_CHECKING:
     from pjrt_bridge.extensions import Accessor
-    from pjrt_bridge.runtime import Client, Plugin
+    from pjrt_bridge.runtime import Client, PluginCore
 
 _T = TypeVar("_T")
 
@@ -33,8 +34,12 @@ def lowerings(client: Client) -> dict[str, Lowering]:
     a `BridgeWarning`. A package whose hook raises is left out, with a `BridgeWarning` too.
     """
 
-    def one(results: Iterable[Mapping[str, Lowering]]) -> dict[str, Lowering]:
-        return {name: item for result in results for name, item in result.items()}
+    def one(results: Iterable[object]) -> dict[str, Lowering]:
+        found = _entries(results, "functions")
+        for name, item in found.items():
+            if not callable(item):
+                raise OptionError(f"{name}: found {item!r}, expected a function")
+        return found
 
     what = f"lowerings for plugin {client.plugin.name!r}"
     brought = _brought("pjrt_bridge_lowerings", what, one, plugin=client.plugin, client=client)
@@ -57,15 +62,15 @@ def kernels(client: Client) -> object | None:
     return _merged(brought, "set of kernels for").get(name)
 
 
-def slower(plugin: Plugin) -> dict[str, int]:
+def slower(plugin: PluginCore) -> dict[str, int]:
     """What packages say of operators that the host computes faster than a plugin; see the hook.
 
     Where two packages speak of the same operator, the entry point whose name sorts first wins, with
     a `BridgeWarning`. A package whose hook raises is left out, with one too.
     """
 
-    def one(results: Iterable[Mapping[str, int]]) -> dict[str, int]:
-        found = {name: size for result in results for name, size in result.items()}
+    def one(results: Iterable[object]) -> dict[str, int]:
+        found = _entries(results, "numbers of elements")
         for name, size in found.items():
             if type(size) is not int or size < 1:
                 raise OptionError(f"{name}: found {size!r}, expected a number of elements")
@@ -83,11 +88,13 @@ def accessors() -> dict[str, type[Accessor]]:
     """
     from pjrt_bridge.extensions import BUILT_IN, Accessor
 
-    def one(results: Iterable[Iterable[type[Accessor]]]) -> dict[str, type[Accessor]]:
+    def one(results: Iterable[object]) -> dict[str, type[Accessor]]:
         found = {}
-        for item in (item for result in results for item in result):
+        for item in _items(results):
             if not (isinstance(item, type) and issubclass(item, Accessor)):
                 raise OptionError(f"found {item!r}, expected subclasses of extensions.Accessor")
+            if not isinstance(getattr(item, "TABLE", None), ExtensionTable):
+                raise OptionError(f"{item!r} has no TABLE, which extension() declares")
             found[item.TABLE.name] = item
         return found
 
@@ -106,11 +113,10 @@ def platform_specs() -> dict[str, PlatformSpec]:
 
     def one(results: Iterable[object]) -> dict[str, PlatformSpec]:
         found = {}
-        for result in results:
-            for item in result if isinstance(result, Iterable) else (result,):
-                if not isinstance(item, PlatformSpec):
-                    raise OptionError(f"found {item!r}, expected PlatformSpecs")
-                found[item.name] = item
+        for item in _items(results):
+            if not isinstance(item, PlatformSpec):
+                raise OptionError(f"found {item!r}, expected PlatformSpecs")
+            found[item.name] = item
         return found
 
     merged = _merged(_brought("pjrt_bridge_platforms", "platforms", one), "platform")
@@ -151,6 +157,22 @@ def topology_spec(
     return None
 
 
+def _items(results: Iterable[object]) -> Iterator[object]:
+    """What hooks returned: each gives one or several."""
+    for result in results:
+        yield from result if isinstance(result, Iterable) else (result,)
+
+
+def _entries(results: Iterable[object], what: str) -> dict[str, Any]:
+    """What hooks returned, each a mapping from operators."""
+    found: dict[str, Any] = {}
+    for result in results:
+        if not isinstance(result, Mapping) or not all(isinstance(name, str) for name in result):
+            raise OptionError(f"found {result!r}, expected a mapping of operator names to {what}")
+        found |= result
+    return found
+
+
 def _brought(
     hook: str, what: str, one: Callable[[Any], dict[str, _T]], **arguments: Any
 ) -> Iterator[tuple[str, dict[str, _T]]]:
@@ -177,7 +199,7 @@ def _merged(brought: Iterable[tuple[str, dict[str, _T]]], what: str) -> dict[str
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, BridgeWarning, stacklevel=5)
+    user_warnings.warn(text)
 
 
 platforms.provide(platform_specs)

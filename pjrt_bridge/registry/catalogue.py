@@ -26,3 +26,44 @@ that the other vendors' libraries lack by themselves are good defaults.
 
 GUARDED_BY: Mapping[str, str] = {"cpu": "pjrt-bridge-cpu"}
 """Platforms whose plugins give wrong results in silence, with the package that knows how not to."""
+
+_ROCM = (
+    "AMD's ROCm 7 (packages of AMD's repository into /opt/rocm, or rocm-sdk-core and "
+    "rocm-sdk-libraries from AMD's index of wheels; those on PyPI are placeholders)"
+)
+_ZE = "the Level Zero loader (libze1 of the system, newer than 1.8)"
+
+BROUGHT_BY: Mapping[str, str] = {
+    # jax-oneapi-pjrt 0.11.2 is linked with oneAPI 2025.1, whose wheels put them where it looks.
+    "libmpi.so.12": "impi-rt",
+    "libhwloc.so.15": "tcmlib",
+    "libumf.so.0": "umf==0.10.*",
+    "libur_": "intel-cmplr-lib-ur==2025.1.*",
+    "libOpenCL.so.1": "intel-opencl-rt==2025.1.*",
+    "libimf.so": "intel-cmplr-lib-rt==2025.1.*",
+    "libintlc.so": "intel-cmplr-lib-rt==2025.1.*",
+    "libirc.so": "intel-cmplr-lib-rt==2025.1.*",
+    "libirng.so": "intel-cmplr-lib-rt==2025.1.*",
+    "libsvml.so": "intel-cmplr-lib-rt==2025.1.*",
+    "libsycl.so.8": "intel-sycl-rt==2025.1.*",
+    "libmkl_sycl_blas.so.5": "onemkl-sycl-blas==2025.1.*",
+    "libmkl_sycl_dft.so.5": "onemkl-sycl-dft==2025.1.*",
+    "libmkl_sycl_lapack.so.5": "onemkl-sycl-lapack==2025.1.*",
+    "libmkl_sycl_rng.so.5": "onemkl-sycl-rng==2025.1.*",
+    "libmkl_sycl_sparse.so.5": "onemkl-sycl-sparse==2025.1.*",
+    "libmkl_core.so.2": "mkl==2025.1.*",
+    "libccl.so.1": "oneccl",
+}
+"""Wheels that bring shared libraries which vendors' plugins need, by how their names start."""
+
+BROUGHT_OTHERWISE: Mapping[str, str] = {
+    "libze_": _ZE,
+    "libroc": _ROCM,
+    "librccl": _ROCM,
+    "libhip": _ROCM,
+    "libhsa-": _ROCM,
+    "libMIOpen": _ROCM,
+    "libamdhip": _ROCM,
+    "libamd_smi": _ROCM,
+}
+"""The same for what no wheel on PyPI brings."""

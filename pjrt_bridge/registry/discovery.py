@@ -10,11 +10,11 @@ import importlib
 import os
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pjrt_bridge.registry import sources
+from pjrt_bridge.registry import sources, trial
 from pjrt_bridge.registry.hooks import Hooks
 from pjrt_bridge.registry.sources import BRIDGE_VARIABLE, JAX_VARIABLE, Finding, SourceKind
 from pjrt_bridge.registry.spec import PluginSpec
@@ -33,6 +33,9 @@ class PluginInfo:
         reason: why it is unavailable.
         spec: what it takes to load it; None for a failed source.
         conflict: the name is claimed twice by equal sources, so that selecting it raises.
+        vouched: a package's hook brought its library; others are tried before they are used.
+        no_client: why a trial in another process got no client of it; None where it got one, or
+            there was none.
     """
 
     name: str
@@ -43,11 +46,15 @@ class PluginInfo:
     reason: str | None
     spec: PluginSpec | None
     conflict: bool = False
+    vouched: bool = False
+    no_client: str | None = None
 
     @property
     def no_device(self) -> str | None:
-        """Why there is nothing for an available plugin to run on; it compiles ahead of time."""
-        return self.spec.no_device if self.available and self.spec is not None else None
+        """Why there is nothing for an available plugin to run on."""
+        if not self.available or self.spec is None:
+            return None
+        return self.no_client if self.spec.no_device is None else self.spec.no_device
 
     def __str__(self) -> str:
         state = "available" if self.available else f"unavailable: {self.reason}"
@@ -110,6 +117,16 @@ def _resolve(findings: Sequence[Finding]) -> list[PluginInfo]:
         if finding.spec is not None:
             owners.setdefault(finding.name, finding)
     infos = [_info(finding, owners, claims[finding.kind, finding.name]) for finding in kept]
+    vouching = {_real_path(f) for f in findings if f.kind is SourceKind.ENTRY_POINT and f.spec}
+    return _sorted(
+        replace(info, vouched=True)
+        if info.library is not None and info.library.resolve() in vouching
+        else info
+        for info in infos
+    )
+
+
+def _sorted(infos: Iterable[PluginInfo]) -> list[PluginInfo]:
     return sorted(
         infos,
         key=lambda info: (not info.available, info.no_device is not None, -info.priority),
@@ -152,9 +169,43 @@ def missing(spec: PluginSpec) -> str | None:
     return f"{spec.path} is no file" if spec.path.exists() else f"{spec.path} does not exist"
 
 
-def plugins() -> list[PluginInfo]:
+def is_vouched(library: Path) -> bool:
+    """Whether a package's hook has brought a library."""
+    real = library.resolve()
+    return any(
+        info.vouched and info.library is not None and info.library.resolve() == real
+        for info in discover().plugins
+    )
+
+
+def plugins(*, try_unknown: bool = False) -> list[PluginInfo]:
     """Every plugin that was found, usable or not, the default one first.
 
-    Nothing is loaded, and no source that fails keeps the others from the list.
+    No library is loaded into this process, and no source that fails keeps the others from the list.
+
+    Args:
+        try_unknown: plugins that nobody vouches for, and of which nothing is known, are tried now
+            in another process, which takes seconds for each; else they are taken for usable.
     """
-    return list(discover().plugins)
+    return _sorted(_as_tried(info, now=try_unknown) for info in discover().plugins)
+
+
+def is_untried(info: PluginInfo) -> bool:
+    """Whether a plugin is to be tried, and what will come of it is not known."""
+    spec = info.spec
+    if spec is None or not info.available or not trial.applies(spec, vouched=info.vouched):
+        return False
+    return trial.known(spec, spec.options) is None
+
+
+def _as_tried(info: PluginInfo, *, now: bool) -> PluginInfo:
+    spec = info.spec
+    if spec is None or not info.available or not trial.applies(spec, vouched=info.vouched):
+        return info
+    found = (trial.outcome if now else trial.known)(spec, spec.options)
+    if found is None or found.fate == "good":
+        return info
+    reason = found.reason or found.ended
+    if found.stage == "load":
+        return replace(info, available=False, reason=reason)
+    return replace(info, no_client=reason)

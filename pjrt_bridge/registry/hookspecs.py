@@ -13,9 +13,10 @@ def pjrt_bridge_plugins():
 ```
 
 Entry points are imported at discovery: a hook module imports no framework and loads no library.
-A hook may leave out arguments that it does not need. One that raises costs only its own
-contribution: the message of `pjrt_bridge_plugins` becomes the reason that `plugins()` shows, the
-message of another hook a `BridgeWarning`; so it should say what is missing and how to get it.
+A hook may leave out arguments that it does not need; those that it has are named as here. One that
+raises, or returns something else, costs only its own contribution: the message of
+`pjrt_bridge_plugins` becomes the reason that `plugins()` shows, the message of another hook a
+`BridgeWarning`; so it should say what is missing and how to get it.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ GROUP = "pjrt_bridge"
 Lowering = Callable[..., Value | Sequence[Value | None]]
 """A function of (context, *arguments, **keywords) that emits the StableHLO of one operator.
 
-For PyTorch the context is a `pjrt_bridge.torch_interop.lowering.context.Context`, and the rest are
-the operator's arguments with a `Value` for each tensor. It returns the one output, or one entry for
-each output, None where the operator gives None; and raises `NotLowerable`
-(`pjrt_bridge.torch_interop.lowering.registry`) for a use that it cannot express.
+For PyTorch the context is a `Context` of `pjrt_bridge.torch_interop.lowering.api`, and the rest are
+the operator's arguments with a `Value` for each tensor. It returns the `Value` of the one output,
+or a sequence with an entry for each output, None where the operator gives None; and raises
+`NotLowerable` (of the same module) for a use that it cannot express.
 """
 
 hookspec = pluggy.HookspecMarker(GROUP)
@@ -73,12 +74,12 @@ def pjrt_bridge_platforms() -> PlatformSpec | Iterable[PlatformSpec] | None:
 
 
 @hookspec
-def pjrt_bridge_extensions() -> Iterable[type[Accessor]] | None:
+def pjrt_bridge_extensions() -> type[Accessor] | Iterable[type[Accessor]] | None:
     """Bring accessor classes for extensions of the PJRT C API.
 
     Returns:
-        Subclasses of `pjrt_bridge.extensions.Accessor`, which `accessors()` lists beside the
-        built-in ones; `client.extension(cls)` gives what a plugin offers of one.
+        One subclass of `pjrt_bridge.extensions.Accessor` or several, which `accessors()` lists
+        beside the built-in ones; `client.extension(cls)` gives what a plugin offers of one.
     """
 
 
@@ -118,7 +119,7 @@ def pjrt_bridge_slower(plugin: Plugin) -> Mapping[str, int] | None:
     """Say which operators a plugin computes more slowly than the host, and from which size on.
 
     For PyTorch it is not asked where the user has measured that on this machine (`pjrt-bridge
-    calibrate`).
+    calibrate`), wants everything on the device (`placement`), or forbids the host (`fallback`).
 
     Args:
         plugin: the loaded plugin that a program is compiled for.
@@ -143,8 +144,8 @@ def pjrt_bridge_topology(
         options: create options that the user gave.
 
     Returns:
-        The plugin, and what its topology function takes; None where the name is not of this
-        package.
+        The plugin, and what its topology function takes, to which the options that the user gave
+        are added; None where the name is not of this package.
 
     Raises:
         OptionError: the plugin is this package's, and there is no such target; the text lists what

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pjrt_bridge.abi.values import NamedValue
-from pjrt_bridge.errors import PluginConflict, PluginNotFound
+from pjrt_bridge.errors import OptionError, PluginConflict, PluginNotFound
+from pjrt_bridge.registry import trial
 from pjrt_bridge.registry.catalogue import INSTALL_DEFAULT
-from pjrt_bridge.registry.discovery import PluginInfo, discover, missing, plugins
+from pjrt_bridge.registry.discovery import (
+    PluginInfo,
+    discover,
+    is_untried,
+    is_vouched,
+    missing,
+    plugins,
+)
+from pjrt_bridge.registry.opening import open_plugin
 from pjrt_bridge.registry.sources import BRIDGE_VARIABLE
 from pjrt_bridge.registry.spec import PluginSpec, checked_options, parse_reference
+from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.wrong_arguments import wrong
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client, Plugin
 
 PluginLike = str | os.PathLike[str] | PluginSpec
 """How a plugin is named: a name, a path, `name:path`, or a specification."""
-
-_lock = threading.Lock()
-_by_address: dict[int, Plugin] = {}
 
 
 def select(plugin: PluginLike | None = None) -> PluginInfo:
@@ -46,6 +53,10 @@ def select(plugin: PluginLike | None = None) -> PluginInfo:
         parsed = parse_reference(variable, source=BRIDGE_VARIABLE)
         name = parsed if isinstance(parsed, str) else parsed.name
         return _named(name, f" (asked for by {BRIDGE_VARIABLE})")
+    given: object = plugin
+    if not isinstance(given, (str, os.PathLike, PluginSpec)):
+        expected = "a name, a path, `name:path` or a PluginSpec"
+        raise OptionError(wrong("plugin", given, expected))
     if not isinstance(plugin, PluginSpec):
         parsed = parse_reference(os.fspath(plugin), source="argument")
         if isinstance(parsed, str):
@@ -55,19 +66,36 @@ def select(plugin: PluginLike | None = None) -> PluginInfo:
     if reason is not None:
         raise PluginNotFound(f"plugin {plugin.name!r}: {reason}")
     source = plugin.source or "argument"
-    return PluginInfo(plugin.name, source, plugin.path, plugin.priority, True, None, plugin)
+    return PluginInfo(
+        plugin.name,
+        source,
+        plugin.path,
+        plugin.priority,
+        True,
+        None,
+        plugin,
+        vouched=plugin.path is not None and is_vouched(plugin.path),
+    )
 
 
 def _default() -> PluginInfo:
-    found = plugins()
-    if not found or not found[0].available or found[0].no_device is not None:
-        raise PluginNotFound(f"no plugin is available{_listing(found)}")
-    return found[0]
+    tried: set[str] = set()
+    while True:
+        found = plugins()
+        if not found or not found[0].available or found[0].no_device is not None:
+            raise PluginNotFound(f"no plugin is available{_listing(found)}")
+        first = found[0]
+        if first.name in tried or not is_untried(first):
+            return first
+        # What it is found to be may put another one into its place.
+        tried.add(first.name)
+        assert first.spec is not None  # Only a specification makes a record available.
+        trial.outcome(first.spec, first.spec.options)
 
 
 def _named(name: str, asked_by: str = "") -> PluginInfo:
-    found = plugins()
-    candidates = [info for info in found if info.name == name]
+    # What a trial found is no reason to refuse a name: whoever loads the plugin is told.
+    candidates = [info for info in discover().plugins if info.name == name]
     for info in candidates:
         if info.available:
             return info
@@ -78,7 +106,7 @@ def _named(name: str, asked_by: str = "") -> PluginInfo:
             f"uninstall one, or give the library: {BRIDGE_VARIABLE}={name}:/path/to/library.so"
         )
     state = "is unavailable" if candidates else "was not found"
-    raise PluginNotFound(f"plugin {name!r}{asked_by} {state}{_listing(found)}")
+    raise PluginNotFound(f"plugin {name!r}{asked_by} {state}{_listing(plugins())}")
 
 
 def _listing(found: Sequence[PluginInfo]) -> str:
@@ -98,23 +126,13 @@ def load(plugin: PluginLike | PluginInfo | None = None) -> Plugin:
     Raises:
         PluginLoadError: the library cannot be loaded or exports no `GetPjrtApi`.
         PluginIncompatible: its API table cannot be used.
-        PluginNotFound, PluginConflict, OptionError: as `select`.
+        PluginNotFound: the library would end the process, as a trial in another one found; or as
+            `select`.
+        PluginConflict, OptionError: as `select`.
     """
-    from pjrt_bridge.runtime import Plugin
-
-    spec = _spec(plugin)
-    for name, value in spec.environment.items():
-        os.environ.setdefault(name, value)
-    if spec.path is not None:
-        return Plugin.load(spec.path, name=spec.name, option_types=spec.option_types)
-    assert spec.address is not None  # PluginSpec holds one of the two.
-    with _lock:
-        found = _by_address.get(spec.address)
-        if found is None:
-            found = _by_address[spec.address] = Plugin.from_address(
-                spec.address, name=spec.name, option_types=spec.option_types
-            )
-        return found
+    info, spec = _found(plugin)
+    trial.check(spec, spec.options, vouched=info.vouched, stage="load")
+    return open_plugin(spec)
 
 
 def client(plugin: PluginLike | PluginInfo | None = None, /, **options: NamedValue) -> Client:
@@ -126,25 +144,42 @@ def client(plugin: PluginLike | PluginInfo | None = None, /, **options: NamedVal
 
     Raises:
         PluginNotFound: the plugin's package says that this machine has no device for it, and why;
-            or as `load`.
+            the plugin would end the process, as a trial in another one found; or as `load`.
         OptionError: an option has a type that a plugin cannot take.
         PjrtError: what the plugin answered, for example that there is no such device.
         PluginConflict, PluginLoadError, PluginIncompatible: as `load`.
     """
-    spec = _spec(plugin)
+    info, spec = _found(plugin)
     if spec.no_device is not None:
         raise PluginNotFound(
             f"plugin {spec.name!r} has no device on this machine: {spec.no_device}; "
             "pjrt_bridge.compile_for compiles for devices that are not there"
         )
+    native.warn_where_missing()
     given = checked_options(options, where=f"client of plugin {spec.name!r}")
-    return load(spec).client({**spec.options, **given})
+    wanted = {**spec.options, **given}
+    trial.check(spec, wanted, vouched=info.vouched)
+    made = open_plugin(spec).client(wanted)
+    if not info.vouched:
+        trial.prove(spec)
+    return made
 
 
-def _spec(plugin: PluginLike | PluginInfo | None) -> PluginSpec:
+def check_client(info: PluginInfo, options: Mapping[str, NamedValue]) -> None:
+    """Refuse a plugin whose client, made by somebody else in this process, would end it.
+
+    Raises:
+        PluginNotFound: a trial in another process died or hung.
+    """
+    assert info.spec is not None  # Only a specification makes a record available.
+    trial.check(info.spec, {**info.spec.options, **options}, vouched=info.vouched)
+
+
+def _found(plugin: PluginLike | PluginInfo | None) -> tuple[PluginInfo, PluginSpec]:
     # A record that is unavailable is selected by its name again, for the error that explains it.
     if isinstance(plugin, PluginInfo):
-        plugin = plugin.spec if plugin.available else plugin.name
-    spec = select(plugin).spec
-    assert spec is not None  # Only a specification makes a record available.
-    return spec
+        info = plugin if plugin.spec is not None and plugin.available else select(plugin.name)
+    else:
+        info = select(plugin)
+    assert info.spec is not None  # Only a specification makes a record available.
+    return info, info.spec

@@ -9,6 +9,7 @@ folders are read here.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib import metadata, util
@@ -19,6 +20,9 @@ from pjrt_bridge.registry import catalogue
 from pjrt_bridge.registry.spec import short_name
 
 _GROUPS = ("xla_plugins", "jax_plugins")
+_SYSTEMS = {".so": "Linux", ".dylib": "macOS", ".dll": "Windows"}
+_SUFFIXES = {"darwin": (".dylib", ".so"), "win32": (".dll",)}.get(sys.platform, (".so",))
+"""Of libraries that this system loads."""
 _EXTENSION_MODULE = re.compile(r"\.(cpython-|abi3\.)")
 
 
@@ -117,18 +121,27 @@ def _folders(module: str) -> list[Path]:
 
 def _library_in(folders: list[Path]) -> tuple[Path | None, str | None]:
     """The one PJRT library in a package's folders, or why it cannot be told."""
-    libraries = [
-        path
-        for folder in folders
-        for pattern in ("*.so", "*.dylib", "*/*.so", "*/*.dylib")
-        for path in sorted(folder.glob(pattern))
-        if not _EXTENSION_MODULE.search(path.name)
-    ]
+    libraries = _with_suffixes(folders, _SUFFIXES)
     named = [path for path in libraries if re.search("pjrt|plugin", path.name)]
     chosen = named or libraries
     if len(chosen) == 1:
         return chosen[0], None
     if not chosen:
+        foreign = _with_suffixes(folders, tuple(_SYSTEMS))
+        if foreign:
+            system = _SYSTEMS[foreign[0].suffix]
+            return None, f"its library {foreign[0].name} is for {system}, this is {sys.platform}"
         return None, "its folder holds no shared library"
     names = ", ".join(path.name for path in chosen)
     return None, f"cannot tell which is the plugin: {names}; name one with PJRT_BRIDGE_PLUGIN"
+
+
+def _with_suffixes(folders: list[Path], suffixes: tuple[str, ...]) -> list[Path]:
+    return [
+        path
+        for folder in folders
+        for depth in ("", "*/")
+        for suffix in suffixes
+        for path in sorted(folder.glob(f"{depth}*{suffix}"))
+        if not _EXTENSION_MODULE.search(path.name)
+    ]

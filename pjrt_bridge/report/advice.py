@@ -28,6 +28,9 @@ _TINY = 4
 _LEAST_TINY = 3
 """Number of such segments below which they are not mentioned."""
 
+LONGEST_BREAK = 600
+"""Characters of what a framework says of a place where it divided the program: its explanation
+ends with the setting that helps."""
 _SHOWN = 3
 _LONGEST = 160
 
@@ -178,8 +181,11 @@ _TORCH: _Sentences = {
     ),
     "data": lambda names: (
         f"Depends on data: {names}. Keep sizes fixed, as with `where` in place of a boolean index,"
-        " and numbers in tensors, not read out of them; or let the bridge pad such sizes to the"
-        ' next of a few with options={"buckets": [64, 256, 1024]}.'
+        " and numbers in tensors, not read out of them."
+    ),
+    "sizes": lambda names: (
+        f"Sizes that keep changing: {names}. Change the operators that keep them from being padded,"
+        " pad them in the model, or use a cache of a fixed size."
     ),
 }
 _TENSORFLOW: _Sentences = {
@@ -271,7 +277,7 @@ def _size(segment: SegmentReport) -> int:
 
 
 def _breaks(report: ReportData) -> _Advice:
-    breaks = list(dict.fromkeys(wording.clip(found, _LONGEST) for found in report.breaks))
+    breaks = list(dict.fromkeys(wording.clip(found, LONGEST_BREAK) for found in report.breaks))
     if not breaks:
         return
     where = "once" if len(breaks) == 1 else f"in {len(breaks)} places"
@@ -279,5 +285,13 @@ def _breaks(report: ReportData) -> _Advice:
         len(breaks) * _PER_GRAPH,
         f"The framework divided the program {where}:"
         f" {wording.listed(breaks, _SHOWN, 'place', '; ')}. Take out of the compiled function what"
-        " cannot be traced: printing, branches on values, calls into other libraries.",
+        " cannot be traced: printing, branches on values, calls into other libraries."
+        f"{_outside(report)}",
     )
+
+
+def _outside(report: ReportData) -> str:
+    if not report.outside:
+        return ""
+    operators = wording.listed(wording.counted(report.outside.items()), _SHOWN, "operator")
+    return f" Between these graphs the framework itself ran {operators}."

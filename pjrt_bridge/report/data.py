@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pjrt_bridge.report.fallback_reason import FallbackReason
@@ -107,6 +107,7 @@ class ReportData:
         program: its name.
         graphs: in the order in which they were compiled.
         breaks: why the framework divided the program into several graphs, with the user's lines.
+        outside: how often each operator runs in the framework itself, outside of all graphs.
         first_seconds: the first call, compiling included, in seconds; None where the program was
             compiled before.
         call_seconds: a later call, without measurements inside it, in seconds.
@@ -119,6 +120,7 @@ class ReportData:
     first_seconds: float | None = None
     call_seconds: float | None = None
     framework: Framework = "torch"
+    outside: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def segments(self) -> tuple[SegmentReport, ...]:
@@ -143,7 +145,7 @@ class ReportData:
     @property
     def on_host(self) -> Mapping[str, int]:
         """How often each operator runs on the host."""
-        found: Counter[str] = Counter()
+        found: Counter[str] = Counter(self.outside)
         for segment in self.segments:
             if segment.placement == "host":
                 found.update(segment.operators)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pjrt_bridge.report.wording import plural
 
-Kind = Literal["unsupported", "refused", "data", "requested", "small", "slow", "failed"]
+Kind = Literal["unsupported", "refused", "data", "requested", "small", "slow", "sizes", "failed"]
 """Why something runs on the host:
 
 - unsupported: the operator has no lowering;
@@ -17,6 +17,7 @@ Kind = Literal["unsupported", "refused", "data", "requested", "small", "slow", "
 - requested: the user's options keep it on the host;
 - small: the segment is not worth a launch;
 - slow: the host was measured to be faster;
+- sizes: they change too often to be compiled;
 - failed: the device failed.
 """
 

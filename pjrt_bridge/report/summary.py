@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pjrt_bridge.report import wording
 from pjrt_bridge.report.data import EXPORTED, GraphReport, ReportData
 from pjrt_bridge.report.wording import byte_size, duration, plural, printable, share
+
+_SHOWN = 4
 
 NOTHING_COMPILED = (
     "No graph was handed over for compiling. Either the program computes nothing on tensors, or all"
@@ -18,7 +21,8 @@ def device_operators(report: ReportData) -> tuple[int, int]:
         (segment.placement == "device", sum(segment.operators.values()))
         for segment in report.segments
     ]
-    return sum(n for on_device, n in numbers if on_device), sum(n for _, n in numbers)
+    outside = sum(report.outside.values())
+    return sum(n for on_device, n in numbers if on_device), sum(n for _, n in numbers) + outside
 
 
 def placement_sentence(report: ReportData) -> str:
@@ -29,7 +33,7 @@ def placement_sentence(report: ReportData) -> str:
     plugins = ", ".join(dict.fromkeys(printable(graph.plugin) for graph in report.graphs))
     if not places:
         return "no compiled graph ran in this call"
-    if "host" not in places:
+    if "host" not in places and not report.outside:
         return f"everything runs on {plugins}"
     on_device, whole = device_operators(report)
     if not whole:
@@ -57,6 +61,10 @@ def key_figures(report: ReportData) -> dict[str, tuple[str, str]]:
         rows["first call"] = (duration(report.first_seconds), "compiling included")
     if report.call_seconds is not None:
         rows["later calls"] = (duration(report.call_seconds), "each")
+    if report.outside:
+        operators = wording.listed(wording.counted(report.outside.items()), _SHOWN, "operator")
+        count = sum(report.outside.values())
+        rows["outside of graphs"] = (str(count), f"run by the framework on the host: {operators}")
     if all(graph.kind == EXPORTED for graph in report.graphs):
         return rows
     rows["in place"] = (byte_size(report.bytes_shared), "crossed without a copy, per call")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pjrt_bridge.report import summary, wording
-from pjrt_bridge.report.advice import advise
+from pjrt_bridge.report.advice import LONGEST_BREAK, advise
 from pjrt_bridge.report.data import GraphReport, ReportData
 from pjrt_bridge.report.rows import MergedReason, Row, short_rows
 
@@ -180,7 +180,7 @@ def _ends(report: ReportData) -> list[RenderableType]:
         f"{wording.printable(graph.name)}: {wording.clip(graph.trigger or '', _LONGEST)}"
         for graph in report.recompilations
     ]
-    breaks = [wording.clip(found, _LONGEST) for found in report.breaks]
+    breaks = [wording.clip(found, LONGEST_BREAK) for found in report.breaks]
     parts: list[RenderableType] = []
     for title, lines in (
         ("Compiled again", again),

@@ -15,9 +15,17 @@ def printable(text: str) -> str:
 
 
 def clip(text: str, length: int) -> str:
-    """A printable line of at most so many characters, with dots where something is missing."""
+    """A printable line of at most so many characters, with dots where something is missing.
+
+    What stands in backticks, such as a setting to be copied, is there whole or not at all.
+    """
     line = printable(text)
-    return line if len(line) <= length else line[: max(0, length - 3)].rstrip(" .") + "..."
+    if len(line) <= length:
+        return line
+    short = line[: max(0, length - 3)]
+    if short.count("`") % 2 and "`" in line[len(short) :]:
+        short = short[: short.rindex("`")]
+    return short.rstrip(" .") + "..."
 
 
 def plural(number: int, singular: str) -> str:

@@ -5,22 +5,26 @@ Topology, DeviceDescription, CompiledExecutable.
 """
 
 from pjrt_bridge.runtime.compile.options import CompileOptions
-from pjrt_bridge.runtime.objects.buffer import Buffer, BufferState
+from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.buffer_core import BufferState
 from pjrt_bridge.runtime.objects.client import Client, open_clients
-from pjrt_bridge.runtime.objects.compiled import Compiled, CompiledExecutable
+from pjrt_bridge.runtime.objects.client_core import ClientCore
+from pjrt_bridge.runtime.objects.compiled import Compiled
 from pjrt_bridge.runtime.objects.description import MemoryStats
 from pjrt_bridge.runtime.objects.device import Device, DeviceDescription, Memory
 from pjrt_bridge.runtime.objects.event import Event
 from pjrt_bridge.runtime.objects.executable import Executable
 from pjrt_bridge.runtime.objects.plugin import Plugin
-from pjrt_bridge.runtime.objects.topology import Topology
-from pjrt_bridge.runtime.ownership.handles import live as live_handles
+from pjrt_bridge.runtime.objects.plugin_core import PluginCore
+from pjrt_bridge.runtime.objects.topology import CompiledExecutable, Topology
+from pjrt_bridge.runtime.ownership.exit import live as live_handles
 from pjrt_bridge.runtime.transfers.layout import Layout
 
 __all__ = [
     "Buffer",
     "BufferState",
     "Client",
+    "ClientCore",
     "CompileOptions",
     "Compiled",
     "CompiledExecutable",
@@ -32,6 +36,7 @@ __all__ = [
     "Memory",
     "MemoryStats",
     "Plugin",
+    "PluginCore",
     "Topology",
     "live_handles",
     "open_clients",

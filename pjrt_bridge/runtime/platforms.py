@@ -8,18 +8,19 @@ nothing here may import a package.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from pjrt_bridge.errors import BridgeWarning, OptionError
+from pjrt_bridge import dtypes, user_warnings
+from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime.compile.options import CompileOptions, Override
 
 OptionType = type | range
 """Type of a create option: str, bool, int, float or list; a range for an int within it."""
 
 _OPTION_TYPES = (str, bool, int, float, list)
+_TYPE_NAMES = frozenset(dtype.name for dtype in dtypes.ALL)
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,11 @@ class PlatformSpec:
             plugins have in common. Plugins abort over values of another type, and no plugin tells
             its platform before it has a client, so these types hold for every plugin that does not
             state its own.
+        fatal_constants: element types, by the bridge's names, of constants on which its compiler
+            ends the process; programs with such constants are refused.
         warning: what users are told when a program is first compiled for the platform.
+        versions: what holds instead of all this for plugins whose minor version of the PJRT API is
+            in a range; the first range that holds it counts.
 
     Raises:
         OptionError: a field has a wrong type or an impossible value.
@@ -51,7 +56,9 @@ class PlatformSpec:
     ffi_name: str | None = None
     dlpack_device_type: int | None = None
     option_types: Mapping[str, OptionType] = field(default_factory=dict, hash=False)
+    fatal_constants: tuple[str, ...] = ()
     warning: str | None = None
+    versions: Mapping[range, PlatformSpec] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -61,19 +68,36 @@ class PlatformSpec:
             CompileOptions(env=self.compiler_flags)
         except OptionError as error:
             raise OptionError(f"{where}, compiler_flags: {error}") from None
-        calls = self.unserializable_calls
-        if not isinstance(calls, tuple) or not all(
-            isinstance(call, str) and call for call in calls
-        ):
-            raise OptionError(
-                f"{where}, unserializable_calls: found {calls!r}, expected a tuple of texts"
-            )
+        _check_texts(self.unserializable_calls, f"{where}, unserializable_calls")
+        _check_texts(self.fatal_constants, f"{where}, fatal_constants")
+        for name in self.fatal_constants:
+            if name not in _TYPE_NAMES:
+                raise OptionError(f"{where}, fatal_constants: there is no element type {name!r}")
         kind = self.dlpack_device_type
         if kind is not None and type(kind) is not int:
             raise OptionError(f"{where}, dlpack_device_type: found {kind!r}, expected an int")
         check_option_types(self.option_types, where=where)
+        if not isinstance(self.versions, Mapping) or not all(
+            isinstance(minor, range)
+            and isinstance(spec, PlatformSpec)
+            and spec.name == self.name
+            and not spec.versions
+            for minor, spec in self.versions.items()
+        ):
+            raise OptionError(
+                f"{where}, versions: found {self.versions!r}, expected ranges of minor versions "
+                "with a PlatformSpec of the same name for each"
+            )
+        object.__setattr__(self, "versions", MappingProxyType(dict(self.versions)))
         object.__setattr__(self, "compiler_flags", MappingProxyType(dict(self.compiler_flags)))
         object.__setattr__(self, "option_types", MappingProxyType(dict(self.option_types)))
+
+    def for_api(self, version: tuple[int, int]) -> PlatformSpec:
+        """What holds for plugins of a version of the PJRT API, (major, minor)."""
+        major, minor = version
+        return next(
+            (spec for found, spec in self.versions.items() if major == 0 and minor in found), self
+        )
 
     def unserializable(self, custom_calls: Collection[str]) -> str | None:
         """The first target of custom calls that a plugin dies of when it serializes, or None."""
@@ -85,7 +109,7 @@ class PlatformSpec:
         """Say once in a process what users have to know of the platform."""
         if self.warning is not None and self.warning not in _warned:
             _warned.add(self.warning)
-            warnings.warn(self.warning, BridgeWarning, stacklevel=2)
+            user_warnings.warn(self.warning)
 
 
 def check_option_types(types: Mapping[str, OptionType], *, where: str) -> None:
@@ -103,6 +127,12 @@ def check_option_types(types: Mapping[str, OptionType], *, where: str) -> None:
         )
 
 
+def _check_texts(found: object, where: str) -> None:
+    if not isinstance(found, tuple) or not all(isinstance(item, str) and item for item in found):
+        raise OptionError(f"{where}: found {found!r}, expected a tuple of texts")
+
+
+_NAMELESS = "(no name)"
 _warned: set[str] = set()
 
 
@@ -124,7 +154,11 @@ def known() -> Mapping[str, PlatformSpec]:
     return _source()
 
 
-def find(name: str) -> PlatformSpec:
-    """What is known of a platform; nothing but its name where no package speaks for it."""
+def find(name: str, version: tuple[int, int]) -> PlatformSpec:
+    """What is known of a platform's plugins of a version of the PJRT API, (major, minor).
+
+    Nothing but its name where no package speaks for it. A plugin may give none, which is no reason
+    to refuse it.
+    """
     found = known().get(name)
-    return PlatformSpec(name) if found is None else found
+    return PlatformSpec(name or _NAMELESS) if found is None else found.for_api(version)

@@ -220,10 +220,24 @@ def parse_version(version: str) -> tuple[int, ...]:
     Raises:
         ProgramError: not of the form `1.8.0`.
     """
-    parts = version.split(".")
+    parts = version.split(".") if isinstance(version, str) else ()
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
         raise ProgramError(f"StableHLO version {version!r}: expected the form 1.8.0")
     return tuple(int(part) for part in parts)
+
+
+def check_version(version: str) -> None:
+    """See that artifacts can be written for a StableHLO version.
+
+    Raises:
+        ProgramError: no version, or none that the bindings write.
+    """
+    oldest, newest = minimum_version(), current_version()
+    if not parse_version(oldest) <= parse_version(version) <= parse_version(newest):
+        raise ProgramError(
+            f"StableHLO version {version!r}: expected one from {oldest} to {newest}, which "
+            "jaxlib's bindings write"
+        )
 
 
 def add_interpreter_dialect(context: Any) -> None:

@@ -190,3 +190,13 @@ def custom_calls(module: Any) -> frozenset[str]:
     """Targets of a module's custom calls."""
     calls = [item for item in operations(module) if item.name == "stablehlo.custom_call"]
     return frozenset(call.attributes["call_target_name"].value for call in calls)
+
+
+def has_constant(module: Any, element: str) -> bool:
+    """Whether a module has a constant of an element type, as StableHLO text spells it."""
+    ir = bindings.load().ir
+    return any(
+        str(ir.ShapedType(item.results[0].type).element_type) == element
+        for item in operations(module)
+        if item.name == "stablehlo.constant"
+    )

@@ -14,9 +14,12 @@ from typing import Any, Literal
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.errors import ProgramError, UnsupportedDtype
 
 Donation = Literal["kept", "may", "must"]
+
+_RANK = 1000
+"""Dimensions of a tensor whose description is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class TensorType:
             ProgramError: a negative dimension.
             KeyError, TypeError: the data has another form.
         """
-        return TensorType(tuple(data["shape"]), dtypes.of(data["dtype"]))
+        return TensorType(_numbers(data["shape"]), dtypes.of(_text(data["dtype"])))
 
     def __str__(self) -> str:
         return f"{self.dtype.stablehlo}[{','.join(map(str, self.shape))}]"
@@ -158,15 +161,27 @@ class Signature:
             ProgramError: the data has another form.
         """
         try:
-            return cls(
+            found = cls(
+                tuple(map(_parameter, data["parameters"])),
                 tuple(
-                    Parameter(**_fields(p), donation=p["donation"], alias=p["alias"])
-                    for p in data["parameters"]
+                    Result(**_fields(r), dynamic=_numbers(r["dynamic"])) for r in data["results"]
                 ),
-                tuple(Result(**_fields(r), dynamic=tuple(r["dynamic"])) for r in data["results"]),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, UnsupportedDtype) as error:
             raise ProgramError(f"signature: malformed JSON data: {error!r}") from error
+        for parameter in found.parameters:
+            if parameter.alias is not None and parameter.alias >= len(found.results):
+                raise ProgramError(
+                    f"signature: malformed JSON data: alias {parameter.alias} of "
+                    f"{len(found.results)} results"
+                )
+        for result in found.results:
+            if any(dimension >= result.type.rank for dimension in result.dynamic):
+                raise ProgramError(
+                    f"signature: malformed JSON data: dynamic dimensions {result.dynamic} of "
+                    f"{result.type}"
+                )
+        return found
 
 
 def _check_layout(what: str, tensor: TensorType, layout: tuple[int, ...] | None) -> None:
@@ -185,10 +200,36 @@ def _common(item: Parameter | Result) -> dict[str, Any]:
     }
 
 
+def _parameter(data: Mapping[str, Any]) -> Parameter:
+    if data["donation"] not in ("kept", "may", "must"):
+        raise TypeError(f"donation {data['donation']!r:.80}")
+    alias = None if data["alias"] is None else _numbers([data["alias"]])[0]
+    return Parameter(**_fields(data), donation=data["donation"], alias=alias)
+
+
 def _fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    type = TensorType.from_json(data)
+    shards = _numbers(data["shard_shape"])
+    if len(shards) != type.rank:
+        raise TypeError(f"shard_shape {shards!r:.80} of {type}")
     return {
-        "type": TensorType.from_json(data),
-        "layout": None if data["layout"] is None else tuple(data["layout"]),
-        "sharding": data["sharding"],
-        "shard_shape": tuple(data["shard_shape"]),
+        "type": type,
+        "layout": None if data["layout"] is None else _numbers(data["layout"]),
+        "sharding": None if data["sharding"] is None else _text(data["sharding"]),
+        "shard_shape": shards,
     }
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) > _RANK:
+        raise TypeError(f"{value!r:.80} is no list of at most {_RANK} numbers")
+    for number in value:
+        if type(number) is not int or not -1 << 63 <= number < 1 << 63:
+            raise TypeError(f"{number!r:.80} is no integer of 64 bits")
+    return tuple(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.80} is no text")
+    return value

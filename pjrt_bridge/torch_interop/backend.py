@@ -20,6 +20,7 @@ from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.passes.functionalize_rng import functionalize_rng
+from pjrt_bridge.torch_interop.passes.merge_equal_calls import merge_equal_calls
 from pjrt_bridge.torch_interop.placement.refusals import refused
 
 
@@ -36,15 +37,15 @@ def pjrt(
         graph: from Dynamo.
         example_inputs: its (fake) inputs.
         options: see `BackendOptions`.
-        mode: must be left at its default.
+        mode: one of `pjrt_bridge.torch_interop.options.MODES`.
 
     Raises:
-        OptionError: an unknown option or an impossible value.
+        OptionError: an unknown option or mode, or an impossible value.
         PluginNotFound: no plugin of that name, or none at all.
         FallbackForbidden: the graph cannot run on the device and `fallback` is `"error"`.
     """
     chosen = BackendOptions.parse(options, mode)
-    compiler = Compiler(select_client(chosen.plugin), chosen)
+    compiler = Compiler(select_client(chosen.plugin), chosen, compat.division(graph))
     compiled = compat.run_aot_autograd(
         graph,
         example_inputs,
@@ -53,11 +54,18 @@ def pjrt(
         inference=partial(compiler.compile, "inference"),
         keep=chosen.wants_on_host,
         refused=refused,
-        change=partial(functionalize_rng, keep=chosen.wants_on_host),
+        change=partial(_prepare, chosen),
     )
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))
+    compiled = compat.marked(compiled)
     return compiled if holds_tensors else compiler.entrance(compiled)
+
+
+def _prepare(options: BackendOptions, joint: fx.Graph) -> None:
+    """Rewrite a joint graph before it is divided into forward and backward."""
+    functionalize_rng(joint, keep=options.wants_on_host)
+    merge_equal_calls(joint)
 
 
 # torch.compiler.reset calls it.

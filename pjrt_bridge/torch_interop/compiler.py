@@ -6,10 +6,8 @@ do, and PyTorch runs the rest between them. Sizes that only a call knows are com
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,38 +16,52 @@ from torch import fx
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import (
     DEVICE_FAILURES,
+    DeviceError,
     FallbackForbidden,
     PjrtBridgeError,
     ProgramError,
     UnsupportedDtype,
 )
 from pjrt_bridge.mixed.execution import Runner
-from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
+from pjrt_bridge.mixed.records import GraphRecord, Ledger, SegmentRecord
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.report.fallback_reason import FallbackReason, UnintendedFallback
-from pjrt_bridge.runtime import Client, Executable
+from pjrt_bridge.runtime import Client, Device, Executable
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.graphs import (
     CompiledGraph,
     DeviceGraph,
     HostGraph,
     MixedGraph,
+    PlainGraph,
     RewrittenGraph,
-    SymbolicGraph,
     run,
 )
 from pjrt_bridge.torch_interop.bind.segments import HostSegment, device_segment
 from pjrt_bridge.torch_interop.bind.sizes import is_symbolic
+from pjrt_bridge.torch_interop.compiling_records import (
+    counting,
+    name_of_segment,
+    segment_record,
+)
+from pjrt_bridge.torch_interop.compiling_sizes import SymbolicCompiler
+from pjrt_bridge.torch_interop.device.border import (
+    RESIDENT,
+    Residency,
+    ResidentGraph,
+    on_host_terms,
+)
+from pjrt_bridge.torch_interop.device.chosen import chosen
+from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.nodes import is_mutation, is_size_computation
 from pjrt_bridge.torch_interop.options import BackendOptions
-from pjrt_bridge.torch_interop.passes.padding import Padding
-from pjrt_bridge.torch_interop.passes.pipeline import Context, rewrite
-from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
+from pjrt_bridge.torch_interop.passes.pipeline import Context, Rewritten, rewrite
 from pjrt_bridge.torch_interop.placement.calibration import slower_operators
 from pjrt_bridge.torch_interop.placement.predicate import Placement
 from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators, split
@@ -65,12 +77,22 @@ class Compiler:
     Args:
         client: of the plugin that runs them.
         options: the user's.
+        division: see `GraphRecord.division`.
+        ledger: of what is compiled, and of the warnings.
     """
 
-    def __init__(self, client: Client, options: BackendOptions) -> None:
+    def __init__(
+        self,
+        client: Client,
+        options: BackendOptions,
+        division: str | None = None,
+        ledger: Ledger = LEDGER,
+    ) -> None:
         self._client = client
         self._plugin = client.plugin.name
         self._options = options
+        self._division = division
+        self._ledger = ledger
         self._kernels = kernels_of(client)
         self._lookup = lookup(client, self._kernels)
         self._orders = options.orders()
@@ -79,6 +101,9 @@ class Compiler:
         self._slower = slower_operators(client) if weighed else {}
         self._static: frozenset[int] = frozenset()
         self._entrance: Entrance | None = None
+        self._device: Device | None = None
+        self._adapter = ADAPTER
+        self._sizes = SymbolicCompiler(self._plugin, options, ledger, self._compile, self._object)
 
     def entrance(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """What Dynamo's code is to call: what AOTAutograd made, or a fast path before it."""
@@ -110,10 +135,12 @@ class Compiler:
             check_indices=self._options.check_indices,
         )
         rewritten = rewrite(graph, context, sized=False)
-        record = GraphRecord(kind, kind, self._plugin, code=compat.compile_id())
+        record = GraphRecord(
+            kind, kind, self._plugin, code=compat.compile_id(), division=self._division
+        )
         start: Callable[[list[Any]], Any]
         if is_symbolic(rewritten.module.graph):
-            start = self._symbolic(rewritten.module, record, static).run
+            start = self._sizes.compile(rewritten.module, record, static).run
         else:
             compiled = self._compile(rewritten.module, record, static)
             start = partial(run, compiled)
@@ -126,13 +153,49 @@ class Compiler:
                 self._entrance = compiled.fast_path()
         return compat.boxed(partial(rewritten.call, start) if rewritten.steps else start)
 
+    def rewrite_call(
+        self, graph: fx.GraphModule, kind: str
+    ) -> tuple[fx.GraphModule, tuple[Rewritten, ...]]:
+        """Apply the passes to the graph of an operator that is called on resident tensors.
+
+        Args:
+            graph: functional, over arrays that lie in order; it has known sizes.
+            kind: see `compile`.
+
+        Returns:
+            The graph, and what leads to its calls, the first to be called first.
+        """
+        context = Context(
+            kind,
+            returned=compat.Returned(inference=True),
+            check_indices=self._options.check_indices,
+        )
+        first = rewrite(graph, context, sized=False)
+        second = rewrite(first.module, context, sized=True)
+        return second.module, (first, second)
+
+    def compile_rewritten(
+        self, graph: fx.GraphModule, record: GraphRecord, index: int
+    ) -> PlainGraph:
+        """Compile a graph that `rewrite_call` gave, or several as one, for a device."""
+        return self._for_device(index)._compile_plain(graph, record, frozenset())
+
+    def lowers(self, graph: fx.GraphModule) -> bool:
+        """Whether all of a graph can be on the device."""
+        placement = Placement(self._lookup, self._options.wants_on_host, self._slower)
+        return not placement.fallback_reasons(graph.graph)
+
     # -- one graph ---------------------------------------------------------------------------------
 
     def _compile(
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
     ) -> CompiledGraph:
         """Compile a graph whose inputs have concrete sizes."""
-        context = Context(record.kind, check_indices=self._options.check_indices)
+        context = Context(
+            record.kind,
+            keeps=self._options.wants_on_host,
+            check_indices=self._options.check_indices,
+        )
         rewritten = rewrite(graph, context, sized=True)
         compiled = self._compile_rewritten(rewritten.module, record, static)
         return RewrittenGraph(compiled, rewritten) if rewritten.steps else compiled
@@ -141,10 +204,37 @@ class Compiler:
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
     ) -> CompiledGraph:
         """Compile a graph that all passes were applied to."""
+        residency = Residency.of(graph.graph)
+        if residency is None:
+            return self._compile_plain(graph, record, static)
+        compiler = self._for_device(residency.index)
+        compiled = compiler._compile_plain(on_host_terms(graph), record, frozenset())
+        return ResidentGraph(compiled, residency)
+
+    def _for_device(self, index: int) -> Compiler:
+        """What compiles graphs over resident tensors.
+
+        Raises:
+            DeviceError: these tensors are on another client's device.
+        """
+        client, device = chosen(index)
+        if self._options.plugin is not None and client.plugin.name != self._plugin:
+            raise DeviceError(
+                f"plugin {self._plugin!r} was asked for, and the tensors of the graph are on "
+                f"device '{NAME}', which is plugin {client.plugin.name!r}"
+            )
+        found = Compiler(client, self._options, self._division, self._ledger)
+        found._device, found._adapter, found._slower = device, RESIDENT, {}
+        return found
+
+    def _compile_plain(
+        self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
+    ) -> PlainGraph:
+        """Compile a graph of host tensors."""
         if all(map(_only_hands_on, graph.graph.nodes)):
             record.segments.append(SegmentRecord("host", operators(graph.graph)))
             return self._on_host(HostSegment(graph), record)
-        with _counting(record, "lowering_seconds"), timeline.span(f"place {record.name}"):
+        with counting(record, "lowering_seconds"), timeline.span(f"place {record.name}"):
             placement = Placement(self._lookup, self._options.wants_on_host, self._slower)
             reasons = placement.fallback_reasons(graph.graph)
         self._object(record, f"the {record.kind} graph", reasons.values())
@@ -160,7 +250,7 @@ class Compiler:
         except _FAILURES as error:
             self._failed(record, segment, error)
             return self._on_host(host, record)
-        LEDGER.add(record)
+        self._ledger.add(record)
         return DeviceGraph(compiled, record)
 
     def _compile_parts(
@@ -169,7 +259,7 @@ class Compiler:
         record: GraphRecord,
         static: frozenset[int],
         reasons: Mapping[str, FallbackReason],
-    ) -> CompiledGraph:
+    ) -> PlainGraph:
         """Compile what can run on the device, and leave the rest to PyTorch."""
         if any(node.name in reasons and is_mutation(node) for node in graph.graph.nodes):
             record.segments.append(
@@ -182,7 +272,7 @@ class Compiler:
             )
             return self._on_host(HostSegment(graph), record)
         parts = split(graph, reasons, min_segment=self._options.min_segment)
-        record.segments += map(_segment_record, parts.parts)
+        record.segments += map(segment_record, parts.parts)
         # Segments depend on each other's values, not on each other's programs.
         with ThreadPoolExecutor(_COMPILING, "pjrt-bridge compiles") as pool:
             begun = [
@@ -192,7 +282,7 @@ class Compiler:
                 )
             ]
             runners = [ready() for ready in begun]
-        LEDGER.add(record)
+        self._ledger.add(record)
         return MixedGraph(parts, runners, record)
 
     def _begin(
@@ -211,7 +301,7 @@ class Compiler:
         name = f"{record.name}_{index}"
         if part.symbolic:
             inner = GraphRecord(record.kind, name, self._plugin, within=record, code=record.code)
-            symbolic = self._symbolic(part.module, inner, frozenset())
+            symbolic = self._sizes.compile(part.module, inner, frozenset())
             return lambda: symbolic.start
         inputs = part.inputs_among(static)
         try:
@@ -235,7 +325,7 @@ class Compiler:
     def _emit(
         self, name: str, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
     ) -> Emitted:
-        with _counting(record, "lowering_seconds"), timeline.span(f"emit {name}"):
+        with counting(record, "lowering_seconds"), timeline.span(f"emit {name}"):
             return emit(
                 graph,
                 self._lookup,
@@ -247,9 +337,9 @@ class Compiler:
             )
 
     def _compile_program(self, emitted: Emitted, segment: SegmentRecord) -> Executable:
-        with _counting(segment, "compile_seconds"):
+        with counting(segment, "compile_seconds"):
             executable = self._client.compile(
-                emitted.program, options=self._options.compile_options()
+                emitted.program, options=self._options.compile_options(self._device)
             )
         segment.cached = executable.cached
         return executable
@@ -264,57 +354,11 @@ class Compiler:
         host: HostSegment,
     ) -> DeviceSegment:
         failed = partial(self._failed_in_a_call, record, segment)
-        return device_segment(executable, emitted, static, host, failed)
+        return device_segment(executable, emitted, static, host, failed, self._adapter)
 
     def _on_host(self, segment: HostSegment, record: GraphRecord) -> HostGraph:
-        LEDGER.add(record)
+        self._ledger.add(record)
         return HostGraph(segment, record)
-
-    # -- sizes that a call brings ------------------------------------------------------------------
-
-    def _symbolic(
-        self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
-    ) -> SymbolicGraph:
-        """Compile a graph for the sizes that come; `record` tells what it is."""
-        padding = None
-        if self._options.buckets:
-            padding = Padding(graph, self._options.buckets)
-            graph, static = padding.module, static - padding.positions
-        uncompiled = None
-        if self._options.fallback != "error":
-            host = GraphRecord(
-                record.kind, record.name, self._plugin, within=record.within, code=record.code
-            )
-            names = node_names(graph.graph)
-            host.segments.append(SegmentRecord("host", operators(graph.graph), names))
-            uncompiled = HostGraph(HostSegment(graph), host)
-        compiler = partial(self._specialized, graph, record, static, padding)
-        return SymbolicGraph(compiler, uncompiled, padding)
-
-    def _specialized(
-        self,
-        graph: fx.GraphModule,
-        model: GraphRecord,
-        static: frozenset[int],
-        padding: Padding | None,
-        arguments: list[Any],
-        trigger: str | None,
-    ) -> CompiledGraph:
-        refusals = [] if padding is None else padding.refusals(arguments)
-        if trigger and refusals:
-            trigger += f"; not padded to a bucket because of {'; '.join(refusals)}"
-        record = GraphRecord(
-            model.kind, model.name, self._plugin, trigger, model.within, code=model.code
-        )
-        try:
-            specialized = substitute_sizes(graph, arguments)
-        except compat.DATA_DEPENDENT as error:
-            reason = FallbackReason("", f"a size in it depends on data: {error}", "data")
-            self._object(record, f"the {record.kind} graph", [reason])
-            names = node_names(graph.graph)
-            record.segments.append(SegmentRecord("host", operators(graph.graph), names, [reason]))
-            return self._on_host(HostSegment(graph), record)
-        return self._compile(specialized, record, static)
 
     # -- what the host has to do -------------------------------------------------------------------
 
@@ -328,7 +372,7 @@ class Compiler:
                 f"the {record.kind} graph cannot run on plugin {self._plugin!r}: {found.shown}. "
                 "Change the model there, or allow the host with options={'fallback': 'host'}"
             )
-        LEDGER.warn_once(
+        self._ledger.warn_once(
             f"plugin {self._plugin!r} does not run {found.affected(what, 'operator')}, PyTorch "
             f"does: {found.shown}"
         )
@@ -337,7 +381,7 @@ class Compiler:
         """Note that a segment cannot be compiled: it runs on the host."""
         segment.placement = "host"
         segment.failed(f"it could not be compiled: {error}")
-        self._object(record, _segment_of(record), segment.fallback_reasons[-1:])
+        self._object(record, name_of_segment(record), segment.fallback_reasons[-1:])
 
     def _failed_in_a_call(
         self, record: GraphRecord, segment: SegmentRecord, error: PjrtBridgeError
@@ -345,36 +389,9 @@ class Compiler:
         if self._options.fallback == "error":
             raise error
         segment.failed(f"it failed on the device: {error}")
-        self._object(record, _segment_of(record), segment.fallback_reasons[-1:])
+        self._object(record, name_of_segment(record), segment.fallback_reasons[-1:])
 
 
 def _only_hands_on(node: fx.Node) -> bool:
     """Whether a node is an argument, a result, or a calculation with sizes: nothing to launch."""
     return node.op in ("placeholder", "output") or is_size_computation(node)
-
-
-def _segment_record(part: Part) -> SegmentRecord:
-    return SegmentRecord(
-        placement="device" if part.on_device else "host",
-        operators=operators(part.module.graph),
-        nodes=node_names(part.module.graph),
-        fallback_reasons=list(part.fallback_reasons),
-        reads=part.reads,
-        takes_arguments=any(at is not None for at in part.arguments),
-        gives_results=part.gives_results,
-    )
-
-
-def _segment_of(record: GraphRecord) -> str:
-    whole = len(record.segments) == 1
-    return f"the {record.kind} graph" if whole else f"a segment of the {record.kind} graph"
-
-
-@contextmanager
-def _counting(where: GraphRecord | SegmentRecord, seconds: str) -> Iterator[None]:
-    """Add the time of a `with` block to an attribute."""
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        setattr(where, seconds, getattr(where, seconds) + time.perf_counter() - started)

@@ -7,6 +7,9 @@ from pjrt_bridge.report.data import GraphReport
 
 LEDGER = Ledger()
 
+EAGER = Ledger()
+"""Of the operators that ran on resident tensors without being compiled by the user."""
+
 
 def compiled_graphs() -> tuple[GraphReport, ...]:
     """What became of the graphs that were compiled since the last reset (the last 1000).

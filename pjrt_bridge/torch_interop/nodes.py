@@ -21,6 +21,17 @@ _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in .+\n\s*(?P<cod
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
+def label(node: fx.Node) -> str:
+    """What users read for what a node calls.
+
+    An operator that writes into its arguments, which functionalization wraps, has its own name.
+    """
+    wrapped = node.args[0] if node.args and isinstance(node.target, HigherOrderOperator) else None
+    if isinstance(wrapped, OpOverload):
+        return compat.label(wrapped)
+    return compat.label(node.target)
+
+
 def is_size_computation(node: fx.Node) -> bool:
     """Whether a node reads sizes of tensors or calculates with them: tracing leaves numbers."""
     if node.op != "call_function" or isinstance(node.target, HigherOrderOperator):

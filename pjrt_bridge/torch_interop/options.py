@@ -8,10 +8,22 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.runtime import CompileOptions
+from pjrt_bridge.runtime import CompileOptions, Device
 from pjrt_bridge.runtime.compile.options import Override
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.layouts import Orders, Rule
+
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "default": {},
+    "reduce-overhead": {},
+    "max-autotune": {},
+    "max-autotune-no-cudagraphs": {},
+}
+"""The options that each `mode` of torch.compile stands for.
+
+They are the defaults for all: a graph is one program whose calls are short already, which is what
+Inductor's CUDA graphs are for, and kernels are chosen by the plugin's compiler.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,9 +41,9 @@ class BackendOptions:
             `"device"` runs everything on the device that can run there.
         min_segment: the least number of operators (views and scalars do not count) for which the
             device is used; smaller parts of a graph run in PyTorch.
-        buckets: increasing sizes. Sizes that only a call knows are padded up to the next of them
-            where the operators allow, and then share a compilation; others are compiled as they
-            are.
+        buckets: sizes that change are padded where the operators allow, so that calls share a
+            compilation: `"auto"` to sizes that the bridge chooses once they change, increasing
+            sizes to the next of them, `[]` not at all. Others are compiled as they are.
         compiler_flags: flags of the plugin's compiler for these graphs alone.
         excess_precision: a chain of operators in half precision is computed in float32 and rounded
             where it ends, as Inductor does; False: after each operator, as eager mode does.
@@ -52,7 +64,7 @@ class BackendOptions:
     host_ops: Sequence[str] = ()
     placement: Literal["auto", "device"] = "auto"
     min_segment: int = 1
-    buckets: Sequence[int] = ()
+    buckets: Sequence[int] | Literal["auto"] = "auto"
     compiler_flags: Mapping[str, Override] = field(default_factory=dict)
     excess_precision: bool = True
     check_indices: bool = False
@@ -60,16 +72,21 @@ class BackendOptions:
 
     @staticmethod
     def parse(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
-        """Check what torch.compile hands over."""
-        if mode not in (None, "default"):
-            raise OptionError(f"the pjrt backend has no mode {mode!r}; use options={{...}}")
+        """Check what torch.compile hands over.
+
+        Args:
+            options: by their names, which go before those of the mode.
+            mode: one of `MODES`.
+        """
+        if mode is not None and not (isinstance(mode, str) and mode in MODES):
+            raise OptionError(f"the pjrt backend has no mode {mode!r}; it has {', '.join(MODES)}")
         known = [item.name for item in fields(BackendOptions)]
         unknown = sorted(set(options or {}) - set(known))
         if unknown:
             raise OptionError(
                 f"the pjrt backend has no options {', '.join(unknown)}; it has {', '.join(known)}"
             )
-        return BackendOptions(**(options or {}))
+        return BackendOptions(**{**MODES[mode or "default"], **(options or {})})
 
     def __post_init__(self) -> None:
         if self.plugin is not None and not isinstance(self.plugin, str):
@@ -107,9 +124,10 @@ class BackendOptions:
         """What `layouts` says."""
         return Orders.parse(self.layouts)
 
-    def compile_options(self) -> CompileOptions:
-        """The options of each compilation."""
-        return CompileOptions(env=dict(self.compiler_flags))
+    def compile_options(self, device: Device | None = None) -> CompileOptions:
+        """The options of each compilation; for the first device by default."""
+        assignment = None if device is None else [[device.id]]
+        return CompileOptions(env=dict(self.compiler_flags), device_assignment=assignment)
 
     def wants_on_host(self, operator: str) -> bool:
         """Whether `host_ops` names an overload such as `"aten.mm.default"`."""
@@ -122,7 +140,9 @@ def _host_ops(names: Any) -> tuple[str, ...]:
     return tuple(map(_host_op, names))
 
 
-def _buckets(sizes: Any) -> tuple[int, ...]:
+def _buckets(sizes: Any) -> tuple[int, ...] | Literal["auto"]:
+    if sizes == "auto":
+        return "auto"
     if (
         isinstance(sizes, str)
         or not isinstance(sizes, Sequence)
@@ -130,8 +150,8 @@ def _buckets(sizes: Any) -> tuple[int, ...]:
         or any(low >= high for low, high in pairwise((0, *sizes)))
     ):
         raise OptionError(
-            f"option buckets: found {sizes!r}, expected increasing sizes, 1 or more, such as "
-            "[64, 256, 1024]"
+            f"option buckets: found {sizes!r}, expected 'auto' or increasing sizes, 1 or more, "
+            "such as [64, 256, 1024]"
         )
     return tuple(sizes)
 

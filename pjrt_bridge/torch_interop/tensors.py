@@ -19,7 +19,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DEVICE_FAILURES, DataError
 from pjrt_bridge.runtime import Buffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.ownership.handles import Pin
+from pjrt_bridge.runtime.ownership.pins import Pin
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.compat import resizing
 

@@ -40,6 +40,17 @@ def test_outputs_come_back() -> None:
     assert Api(table.address, plugin="fake").call("Event_IsReady", event=7).is_ready is True
 
 
+def test_a_struct_states_the_size_of_its_fields_and_not_that_of_its_memory() -> None:
+    """As PJRT_STRUCT_SIZE does, up to the end of the last field; compilers pad behind it."""
+    seen = {}
+
+    def is_ready(args: ctypes.Structure) -> None:
+        seen[ctypes.sizeof(args)] = args.struct_size
+
+    Api(FakeTable({"Event_IsReady": is_ready}).address, plugin="fake").call("Event_IsReady")
+    assert seen == {32: 25}
+
+
 def test_arrays_structs_and_bytes_are_passed_by_address() -> None:
     seen = {}
 

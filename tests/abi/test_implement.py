@@ -12,7 +12,14 @@ from pjrt_bridge.abi.extension_structs import by_name
 from pjrt_bridge.abi.functions import FUNCTIONS
 from pjrt_bridge.abi.implement import Errors, Implementation, Keep, Objects, Status
 from pjrt_bridge.abi.values import decode_named_values, read_int64s, read_pointers, text
-from pjrt_bridge.errors import ErrorCode, Internal, InvalidArgument, PjrtError, Unimplemented
+from pjrt_bridge.errors import (
+    ErrorCode,
+    Internal,
+    InvalidArgument,
+    PjrtError,
+    ResourceExhausted,
+    Unimplemented,
+)
 from pjrt_bridge.runtime import Plugin
 
 
@@ -53,6 +60,15 @@ def test_a_status_becomes_an_error_and_nothing_of_it_stays(code: ErrorCode) -> N
         api.call("Client_Create")
     assert found.value.code == code
     assert made.errors_alive == 0
+
+
+def test_a_function_that_runs_out_of_memory_says_so() -> None:
+    def fail(args: Any) -> None:
+        np.empty(1 << 60, np.uint8)
+
+    _, api = table({"Client_Create": fail})
+    with pytest.raises(ResourceExhausted, match="Unable to allocate"):
+        api.call("Client_Create")
 
 
 def test_an_exception_in_a_function_is_an_internal_error() -> None:

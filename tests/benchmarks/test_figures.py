@@ -13,7 +13,15 @@ def test_a_family_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("family", "count"), [("mixed", 9), ("tracing", 2), ("caching", 1), ("exporting", 2)]
+    ("family", "count"),
+    [
+        ("first_call", 2),
+        ("mixed", 9),
+        ("tracing", 2),
+        ("caching", 1),
+        ("exporting", 2),
+        ("generation", 1),
+    ],
 )
 def test_all_figures_come(family: str, count: int) -> None:
     found = list(figures.measure(family, 1))

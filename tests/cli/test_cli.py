@@ -117,6 +117,15 @@ def test_inspect_as_json(command: Command) -> None:
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
+def test_inspect_shows_extensions_that_a_package_declares(
+    command: Command, form: list[str]
+) -> None:
+    outcome = command("inspect", "reference", *form)
+    assert "Reference_Statistics" in outcome.out
+    assert ('"live": true' if form else "1 of 1") in outcome.out
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
 def test_inspect_without_a_device_still_shows_the_plugin(command: Command, form: list[str]) -> None:
     outcome = command("inspect", "cpu", "-o", "cpu_device_count=0", *form)
     assert outcome.status == 1
@@ -187,9 +196,9 @@ def test_run_restores_types_that_npy_files_cannot_name(command: Command) -> None
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "cannot be read as a .npy file: No such file or directory"),
-        (b"not an array", "cannot be read as a .npy file: "),
-        (b"", "cannot be read as a .npy file: "),
+        (None, "found no such file, expected a .npy file"),
+        (b"not an array", "found a file that begins with b'not an'"),
+        (b"", "found a file that begins with b''"),
     ],
 )
 def test_run_with_an_input_that_cannot_be_read(
@@ -208,8 +217,9 @@ def test_run_refuses_an_archive_of_arrays(command: Command) -> None:
     np.savez("a.npz", a=np.zeros((2, 3), np.float32))
     np.save("b.npy", np.float32(2))
     outcome = command("run", write("add.mlir", ADD), "-i", "a.npz", "-i", "b.npy")
-    assert (
-        outcome.err == "error: --input a.npz: holds several arrays, expected a .npy file with one\n"
+    assert outcome.err == (
+        "error: --input a.npz: holds several arrays, expected a .npy file with one; "
+        "numpy.save('x.npy', array) writes one\n"
     )
 
 
@@ -247,7 +257,7 @@ def test_debug_lets_the_exception_through(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_unexpected_exception_is_one_line(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken() -> None:
+    def broken(**options: object) -> None:
         raise KeyError("x")
 
     monkeypatch.setattr(registry, "plugins", broken)
@@ -277,6 +287,7 @@ def test_the_module_runs_without_importing_a_framework() -> None:
 
 
 def test_cache(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_CACHE", "off")
     assert command("cache").out == "off: PJRT_BRIDGE_CACHE turns it off\n"
     told = json.loads(command("cache", "--json").out)
     assert told == {"folder": None, "entries": [], "reason": None}
@@ -340,6 +351,7 @@ def test_cache_of_what_packages_found_out(
 
 
 def test_calibrate(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_CALIBRATION", "off")
     refused = command("calibrate", "cpu")
     assert refused.status == 1
     assert "PJRT_BRIDGE_CALIBRATION is off" in refused.err

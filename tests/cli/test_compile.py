@@ -88,12 +88,12 @@ def test_a_saved_model_with_programs_for_several_sizes(command: Command, tmp_pat
 
 WITHOUT_COMPILING = """
 import sys
-from pjrt_bridge.runtime.objects import client
+from pjrt_bridge.runtime.compile import compiling
 
 def refuse(*arguments):
     raise AssertionError("it compiles")
 
-client.compile_program = refuse
+compiling.compile_program = refuse
 sys.argv = ["pjrt-bridge", *sys.argv[1:]]
 from pjrt_bridge.cli.main import main
 main()
@@ -101,7 +101,7 @@ main()
 
 
 def run_elsewhere(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", WITHOUT_COMPILING, "run", *arguments]
+    command = [sys.executable, "-c", WITHOUT_COMPILING, "run", "--trusted", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
@@ -114,14 +114,14 @@ def test_a_model_in_parts(command: Command, tmp_path: Path) -> None:
     net = Middle()
     export(net, (x,), split=True).save("model")
     expected = net(x)
-    outcome = command("compile", "model", "-p", "cpu", "-o", "out")
+    outcome = command("compile", "--trusted", "model", "-p", "cpu", "-o", "out")
     assert (outcome.status, outcome.err) == (0, "")
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
     assert lines[0] == "Middle"
     assert lines[1].startswith("compiled for this machine, plugin cpu, in ")
     assert "parts 2 for the device, 2 on the host" in lines
     assert any(line.startswith("Middle_2 0.") for line in lines)
-    assert lines[-1] == "wrote out, for `pjrt-bridge run` and ExportedModel.load"
+    assert lines[-1] == "wrote out, for `pjrt-bridge run --trusted` and ExportedModel.load"
 
     # The results are the model's, in a process that compiles nothing.
     np.save("x.npy", x.numpy())
@@ -133,29 +133,29 @@ def test_a_model_in_parts(command: Command, tmp_path: Path) -> None:
         np.testing.assert_allclose(one, torch.as_tensor(other).detach().numpy(), rtol=1e-5)
 
     # What was compiled is told, refused by another plugin, and compiled for that.
-    assert "  compiled for           cpu cpu\n" in command("run", "out").out
-    outcome = command("run", "out", "-i", "x.npy", "-p", "reference")
+    assert "  compiled for           cpu cpu\n" in command("run", "--trusted", "out").out
+    outcome = command("run", "--trusted", "out", "-i", "x.npy", "-p", "reference")
     assert outcome.status == 1
     assert "'Middle_0' was made for 'cpu cpu', this client runs" in outcome.err
     arguments = ("-p", "reference", "-t", "reference:2", "-o", "other", "--json")
-    outcome = command("compile", "out", *arguments)
+    outcome = command("compile", "--trusted", "out", *arguments)
     assert outcome.status == 0, outcome.err
     data = json.loads(outcome.out)
     assert [one["name"] for one in data["programs"]] == ["Middle_0", "Middle_2"]
     assert {one["topology"] for one in data["programs"]} == {"reference:2"}
     assert (data["name"], data["host_parts"], data["output"]) == ("Middle", 2, "other")
-    assert command("run", "other", "-i", "x.npy", "-p", "reference").status == 0
+    assert command("run", "--trusted", "other", "-i", "x.npy", "-p", "reference").status == 0
 
     # Damage of a compiled part is found, and a folder of something else is left alone.
     executable = Path("out/program_0_2.executable")
     executable.write_bytes(executable.read_bytes()[:-1])
-    outcome = command("run", "out", "-i", "x.npy", "-p", "cpu")
+    outcome = command("run", "--trusted", "out", "-i", "x.npy", "-p", "cpu")
     assert outcome.err.startswith("error: out/program_0_2.executable: size: found")
     for place, said in (
         ("results", "holds files and no manifest.json; give a new folder"),
         ("x.npy", "cannot be written: it is a file; give a new folder"),
     ):
-        outcome = command("compile", "model", "-p", "cpu", "-o", place)
+        outcome = command("compile", "--trusted", "model", "-p", "cpu", "-o", place)
         assert (outcome.status, outcome.err) == (1, f"error: {place}: {said}\n")
 
 

@@ -134,7 +134,10 @@ def test_sizes_of_a_saved_model(command: Command) -> None:
         (["x=bias.npy", "ids.npy"], "--input x=bias.npy: no input 'x'; expected one of arg0, arg1"),
         (["arg0=ids.npy", "arg0=ids.npy"], "--input arg0=ids.npy: 'arg0' is given twice"),
         (["ids.npy", "ids.npy"], "argument 'arg1': found int64[2, 3], expected float32[8]"),
-        (["ids.npy", "gone.npy"], "--input gone.npy: cannot be read as a .npy file: No such file"),
+        (
+            ["ids.npy", "gone.npy"],
+            "--input gone.npy: found no such file, expected a .npy",
+        ),
     ],
 )
 def test_inputs_that_do_not_fit(command: Command, given: list[str], message: str) -> None:
@@ -156,9 +159,13 @@ def test_a_model_in_parts(command: Command) -> None:
     export(Distinct(), (x,), split=True).save("model")
     np.save("x.npy", x.numpy())
     outcome = command("run", "model", "-i", "x.npy", "-p", "cpu")
+    assert outcome.status == 1
+    assert "model/program_0_1.pt2: a part that torch runs, and loading it runs code" in outcome.err
+    assert "`pjrt-bridge run --trusted`" in outcome.err
+    outcome = command("run", "--trusted", "model", "-i", "x.npy", "-p", "cpu")
     assert (outcome.status, outcome.err) == (0, "")
     assert outcome.out == "result 0  float32 2\n[2. 4.]\nresult 1  float32 3\n[ 6. 12. 12.]\n"
-    outcome = command("run", "model")
+    outcome = command("run", "--trusted", "model")
     assert outcome.status == 2
     assert "  input x   float32 3\n  result 0  computed\n  result 1  computed\n" in outcome.out
     assert command("compile", "model/program_0_2.stablehlo", "-p", "cpu").status == 0

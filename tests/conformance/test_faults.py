@@ -4,46 +4,33 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from pjrt_bridge.abi.functions import FUNCTIONS, offset_of
 from pjrt_bridge.conformance import Context, Status, suite
 from pjrt_bridge.conformance.context import Subject
 from pjrt_bridge.conformance.worker import judge
 from pjrt_bridge.runtime import Plugin
+from tests.faults.replaced import Replaced
 from tests.plugins import cpu_plugin
 
 CHECKS = suite()
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 Function = Callable[[Any], int | None]
 
 
-class Faulty:
-    """The table of a plugin with one function replaced.
+def context(plugin: Plugin, name: str, fault: Callable[[Function], Function]) -> Context:
+    """What checks are given of a plugin with a fault in one function.
 
     No event may stay without an end here: the process would wait for it when it exits.
     """
-
-    def __init__(self, plugin: Plugin, name: str, fault: Callable[[Function], Function]) -> None:
-        size = plugin.api.struct_size
-        self._memory = ctypes.create_string_buffer(size)
-        ctypes.memmove(self._memory, plugin.api.address, size)
-        self.address = ctypes.addressof(self._memory)
-        slot = ctypes.c_void_p.from_address(self.address + offset_of(name))
-        original = _CALLBACK(slot.value or 0)
-        struct = FUNCTIONS[name]
-        assert struct is not None
-        replaced = fault(lambda args: original(ctypes.addressof(args)))
-        self._kept = _CALLBACK(lambda address: replaced(struct.ctype.from_address(address)))
-        slot.value = ctypes.cast(self._kept, ctypes.c_void_p).value
-
-
-def context(plugin: Plugin, name: str, fault: Callable[[Function], Function]) -> Context:
-    table = Faulty(plugin, name, fault)
+    table = Replaced(
+        plugin.api.address,
+        {name: lambda table, args: fault(partial(table.real, name))(args)},
+    )
     made = Context(Subject("cpu"))
-    vars(made)["plugin"] = Plugin.from_address(table.address, name="faulty", keepalive=table)
+    vars(made)["plugin"] = table.plugin("faulty")
     return made
 
 

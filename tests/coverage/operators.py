@@ -9,7 +9,8 @@ import torch
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.lowering import registry
 
-_NEEDED = Path(__file__).with_name("model_operators.txt")
+NEEDED = Path(__file__).with_name("model_operators.txt")
+"""Operators that models need, and how many models; written by `tests.coverage.needed`."""
 
 LOWERED = "lowered"
 REASONS = {
@@ -26,10 +27,14 @@ def core() -> dict[str, str]:
 
 
 def needed_by_models() -> dict[str, int]:
-    """Operators that real models need after core decompositions, and by how many."""
-    lines = _NEEDED.read_text().splitlines()
-    pairs = [line.split() for line in lines if not line.startswith("#")]
+    """Operators that models need after core decompositions, and how many models do."""
+    pairs = [line.split() for line in NEEDED.read_text().splitlines()[1:]]
     return {name: int(count) for name, count in pairs}
+
+
+def models() -> int:
+    """How many models were looked at."""
+    return int(NEEDED.read_text().split(maxsplit=2)[1])
 
 
 def has_lowering(name: str) -> bool:

@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import torch
+
 from pjrt_bridge.torch_interop.lowering import registry
 from tests.coverage import operators
 from tests.errors import expectations as errors
@@ -15,8 +17,9 @@ from tests.errors.case import KINDS
 from tests.errors.case import Case as ErrorCase
 from tests.errors.exceptions import EXCEPTIONS
 from tests.models import expectations as models
+from tests.models.tolerances import SMALLEST, TOLERANCES
+from tests.opinfo import cases, exact, large, wide
 from tests.opinfo import expectations as opinfo
-from tests.opinfo import wide
 from tests.opinfo.case import Case
 from tests.opinfo.cases import all_cases
 
@@ -78,10 +81,11 @@ def _core() -> Iterable[str]:
 def _model_operators() -> Iterable[str]:
     needed = operators.needed_by_models()
     missing = [name for name in needed if not operators.has_lowering(name)]
-    yield "## Operators of real models"
+    yield "## Operators of models"
     yield ""
-    yield f"{len(needed) - len(missing)} of the {len(needed)} operators that 42 models need after"
-    yield "torch's core decompositions have a lowering."
+    yield f"{len(needed) - len(missing)} of the {len(needed)} operators that {operators.models()}"
+    yield "models need after torch's core decompositions, in inference and in a training step,"
+    yield "have a lowering; `python -m tests.coverage.needed` traces them."
     if missing:
         yield f"Missing: {_listed(missing)}"
     yield ""
@@ -91,10 +95,26 @@ def _database() -> Iterable[str]:
     outcomes = opinfo.load()
     yield "## Torch's operator database"
     yield ""
-    yield "Each entry runs with samples of its own through `torch.compile(backend='pjrt')`, and"
-    yield "results, strides, gradients and mutated arguments are compared with eager's. `device`:"
-    yield "all of it on the device. `torch`: torch cannot trace it for any backend, or eager cannot"
-    yield "run the sample. The share is that of `device` in what is left."
+    yield f"Each entry runs with up to {cases.SAMPLES} samples through"
+    yield "`torch.compile(backend='pjrt')`, twice, by the defaults of users who set nothing."
+    yield f"They are those of its first {cases.LOOKED_AT} that differ most in shapes and keywords,"
+    yield f"and have up to {cases.ELEMENTS:,} elements; {len(large.ENTRIES)} entries have one more,"
+    yield "so large that programs for the CPU plugin call PyTorch's kernels. Numbers, types, shapes"
+    yield "and strides of results and mutated arguments, and numbers, types and shapes of"
+    yield "gradients, are compared with eager's. `device`: all of it on the device. `torch`: torch"
+    yield "cannot trace any sample for any backend, or eager can run none. The share is that of"
+    yield "`device` in what is left."
+    yield ""
+    yield "A number may differ by a part of itself and a part of the largest of its tensor, so"
+    yield "small results are looked at as closely as large ones. Numbers that are no floats have"
+    yield "to be equal."
+    yield ""
+    yield from _table(("type", "of itself", "of the largest"), _tolerances())
+    yield ""
+    yield f"An entry that itself asks for more gets it, up to {cases.WIDEST}. Beyond that"
+    rounded = sum("~rounded" in outcome for outcome in outcomes.values())
+    yield f"{rounded} cases differ, in which the error against the result in double precision is at"
+    yield f"most {exact.FACTOR:.0f} times eager's largest."
     yield ""
     header = ("type", "direction", "entries", "device", "mixed", "host", "torch", "share")
     rows = []
@@ -118,6 +138,14 @@ def _database() -> Iterable[str]:
     yield ""
 
 
+def _tolerances() -> Iterable[Sequence[object]]:
+    for dtype, found in cases.TOLERANCES.items():
+        yield str(dtype).removeprefix("torch."), found.of_element, found.of_largest
+    for dtype in (torch.bfloat16, torch.float16):
+        eps = torch.finfo(dtype).eps
+        yield str(dtype).removeprefix("torch."), f"{2 * eps:.2g}", f"{eps:.2g}"
+
+
 def _wide() -> Iterable[str]:
     outcomes = wide.load()
     plain = {case: wide.without_samples(outcome) for case, outcome in outcomes.items()}
@@ -132,7 +160,8 @@ def _wide() -> Iterable[str]:
     yield ""
     yield "`make coverage-wide` runs each entry, and operators on lists of tensors, in each element"
     yield f"type that torch lists, with up to {_MOST} samples and reference inputs of their own,"
-    yield "by the tolerances of torch's own tests. So far"
+    yield "by the tolerances of torch's own tests, the absolute one as a part of the largest number"
+    yield "of a tensor, or those above. So far"
     yield f"{len(outcomes)} of {_every()} cases ran, with {number} samples; {share} % of those"
     yield f"that eager can run are on the device alone. {loose} cases agree only by the tolerances"
     yield f"of the table above, {infinite} only for complex numbers that are neither infinite nor"
@@ -175,7 +204,7 @@ def _errors() -> Iterable[str]:
     yield "sizes of 0 (`empty`), with other element types (`dtypes`) and with indices that are out"
     yield "of range (`indices`). Where eager raises, the compiled call has to raise; where it does"
     every = sum(1 for _ in error_cases())
-    yield "not, the compiled call has to give the same. So far"
+    yield "not, the compiled call has to give the same, by the tolerances above. So far"
     yield f"{len(outcomes)} of {every} cases ran. Numbers of calls:"
     yield ""
     rows = [
@@ -216,7 +245,10 @@ def _models() -> Iterable[str]:
     yield "## Models"
     yield ""
     yield f"{len(by_model)} architectures with small random configurations, against eager: results"
-    yield "in inference, and loss and all gradients of a training step."
+    yield "in inference, and loss and all gradients of a training step; two calls, with a step of"
+    yield "the optimizer between. Numbers may differ by a part of the largest of their tensor:"
+    yield ", ".join(f"{part:g} in {str(dtype)[6:]}" for dtype, part in TOLERANCES.items()) + ". Of"
+    yield f"gradients that is at least {SMALLEST:g} of the largest of all."
     yield ""
     rows = [
         (model, *(by_model[model].get(mode, "") for mode in modes)) for model in sorted(by_model)

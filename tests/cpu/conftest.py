@@ -1,9 +1,14 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge_cpu.aten import rules
+from pjrt_bridge_cpu.aten.calls import Call
 
 
 @pytest.fixture
@@ -13,3 +18,29 @@ def fresh() -> Iterator[None]:
     torch.manual_seed(0)
     yield
     torch.compiler.reset()
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many calls were written, by operator."""
+    counts: Counter[str] = Counter()
+    _note(monkeypatch, lambda call: counts.update([str(call.operator).removeprefix("aten::")]))
+    return counts
+
+
+@pytest.fixture
+def emitted(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """The calls that were written, in their order."""
+    found: list[Call] = []
+    _note(monkeypatch, found.append)
+    return found
+
+
+def _note(monkeypatch: pytest.MonkeyPatch, note: Callable[[Call], object]) -> None:
+    emit = rules.emit
+
+    def noting(b: Builder, call: Call) -> tuple[Value, ...]:
+        note(call)
+        return emit(b, call)
+
+    monkeypatch.setattr(rules, "emit", noting)

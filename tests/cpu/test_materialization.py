@@ -10,6 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import pjrt_bridge
 from pjrt_bridge import dtypes
+from pjrt_bridge.errors import Unimplemented
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.compat import decompositions
@@ -44,7 +45,10 @@ def cost(count: int, behind: bool) -> float:
     outputs = module.graph.output_node()
     outputs.args = ([outputs.args[0]],)
     emitted = emit(module, lookup(client), name="blocks", kernels=kernels_of(client))
-    return client.compile(emitted.program).cost()["bytes accessed"]
+    try:
+        return client.compile(emitted.program).cost()["bytes accessed"]
+    except Unimplemented:
+        pytest.skip("this build of the plugin tells no cost")
 
 
 @pytest.mark.parametrize("behind", [True, False])

@@ -8,6 +8,7 @@ import torch
 
 import pjrt_bridge
 import pjrt_bridge_cpu
+from pjrt_bridge_cpu import builds
 from tests.plugins import run_python
 
 MATMUL = """
@@ -60,8 +61,8 @@ def test_a_nan_wins_on_either_side(operation: str) -> None:
 
 def test_the_callers_flags_come_after_the_safe_ones() -> None:
     client = pjrt_bridge.client()
-    assert client.safe_flags["xla_cpu_use_xnnpack"] is False
-    options = pjrt_bridge.CompileOptions(env={"xla_cpu_use_xnnpack": True})
+    assert client.safe_flags["xla_cpu_enable_fast_min_max"] is False
+    options = pjrt_bridge.CompileOptions(env={"xla_cpu_enable_fast_min_max": True})
     a, b = np.ones((256, 768), np.float32), np.ones((768, 2304), np.float32)
     (result,) = client.compile(MATMUL, options=options)(a, b)
     assert float(np.asarray(result)[0, 0]) == 768.0
@@ -85,7 +86,7 @@ def test_a_library_that_is_opened_by_its_path_is_as_safe() -> None:
                 print(error)
         """
     )
-    flags = "{'xla_cpu_use_xnnpack': False, 'xla_cpu_enable_fast_min_max': False}"
+    flags = dict(builds.chosen().compiler_flags)
     assert out.splitlines() == [
         f"mine {flags} HOST",
         "__onednn$matmul",
@@ -99,7 +100,7 @@ def test_a_plugin_that_the_runtime_loads_alone_is_as_safe() -> None:
     out = run_python(
         """
         client = Plugin.load(cpu_library(), name="bare").client()
-        print(client.safe_flags["xla_cpu_use_xnnpack"])
+        print(client.safe_flags["xla_cpu_enable_fast_min_max"])
         """,
         prelude="from pjrt_bridge.runtime import Plugin\nfrom tests.plugins import cpu_library\n",
     )

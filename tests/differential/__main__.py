@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.configuration import isolated
 from tests.differential.faults import FAULTS, WANTED
 from tests.differential.generating import generate
 from tests.differential.modes import NAMES
@@ -19,6 +20,7 @@ from tests.differential.report import Report
 from tests.differential.runner import Ran, Runner, Settings, Worker
 
 
+@isolated()
 def main() -> int:
     """The process's exit status."""
     options = _options()

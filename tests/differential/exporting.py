@@ -200,7 +200,7 @@ def _running(exported: _Exported, by_torch: bool) -> Iterator[Callable[..., Any]
         return
     with tempfile.TemporaryDirectory() as folder:
         exported.model.save(folder)
-        with ExportedModel.load(folder).load_on(client()) as loaded:
+        with ExportedModel.load(folder, trusted=True).load_on(client()) as loaded:
             yield loaded
 
 

@@ -21,6 +21,7 @@ from tests.differential.laying_out import laid_out
 from tests.differential.messages import Answer, Found, packed
 from tests.differential.modes import Mode, choose, device_programs, host_operators
 from tests.differential.observing import Call, execute, observe
+from tests.differential.residing import on_device
 from tests.differential.threads import observe_threads
 
 
@@ -42,6 +43,7 @@ class Judge:
         self._program = program
         self._ignored = ignored
         source = program.source()
+        self._source = source
         self._namespace = namespace or (lambda: execute(source))
         started = time.perf_counter()
         self.expected = self._observe(self._function("f"))
@@ -115,6 +117,14 @@ class Judge:
         if mode.results_rule is not None and program.afterwards:
             self.answer.refused[mode.name] = "uses of results depend on their layout"
             return []
+        if mode.eager:
+            if "grown" in program.afterwards or "cond" in self._source:
+                self.answer.refused[mode.name] = "larger storages, and Dynamo in a device's context"
+                return []
+            self.answer.modes.append(mode.name)
+            with on_device(mode.eager):
+                found = self._observe(self._function("f"))
+            return self._kept(found, mode)
         found = self._observe(mode.compiled(self._function("f")))
         if mode.results_rule is not None and any(_is_in_parts(call.error) for call in found):
             self.answer.refused[mode.name] = "in several graphs"
@@ -128,6 +138,8 @@ class Judge:
         wrong = self._differences(found, laid_out(self.expected, rule))
         if not wrong:
             return []
+        if mode.eager:
+            return wrong
         for oracle in ("torch.export",) if mode.exported else ("aot_eager", "decomposed"):
             if oracle == "decomposed" and all(item.severity == "wrong" for item in wrong):
                 break

@@ -24,6 +24,8 @@ class Mode:
         threads: how many call at the same time; 0: only this one.
         exported: the program is exported, saved, loaded and run; if it is dynamic, one model for
             all sizes.
+        eager: the program runs uncompiled on torch's device `pjrt`, with this value of
+            PJRT_BRIDGE_EAGER; empty: it does not.
     """
 
     name: str = "whole"
@@ -31,6 +33,7 @@ class Mode:
     options: tuple[tuple[str, Any], ...] = ()
     threads: int = 0
     exported: bool = False
+    eager: str = ""
 
     @property
     def results_rule(self) -> Any:
@@ -60,6 +63,8 @@ class Mode:
             words.append(f"threads={self.threads}")
         if self.exported:
             words.append("exported=True")
+        if self.eager:
+            words.append(f"eager={self.eager!r}")
         return f"Mode({', '.join(words)})"
 
 
@@ -78,10 +83,12 @@ NAMES = (
     "exported_dynamic",
     "layouts",
     "flags",
+    "resident",
+    "fused",
 )
 """Names of all modes."""
 
-_WEIGHTS = (4, 6, 4, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+_WEIGHTS = (4, 6, 4, 5, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2)
 
 
 def choose(
@@ -139,6 +146,8 @@ def _mode(name: str, rng: random.Random, operators: Sequence[str]) -> Mode:
         flag = rng.choice(sorted(_FLAGS))
         options = (("compiler_flags", {flag: rng.choice(_FLAGS[flag])}), ("placement", "device"))
         return Mode(name, dynamic, options)
+    if name in ("resident", "fused"):
+        return Mode(name, eager="async" if name == "resident" else name)
     return Mode(name, name == "exported_dynamic", exported=True)
 
 

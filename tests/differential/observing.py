@@ -57,7 +57,8 @@ class Seen:
             tensor.storage_offset(),
             tensor.requires_grad,
             (tensor.is_conj(), tensor.is_neg()),
-            tensor.untyped_storage().resizable(),
+            # On torch's device `pjrt` a tensor that is resized gets another storage.
+            tensor.device.type != "cpu" or tensor.untyped_storage().resizable(),
             tensor.untyped_storage().nbytes() != tensor.numel() * tensor.itemsize,
             copied(tensor),
         )
@@ -335,6 +336,7 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
             .resolve_conj()
             .resolve_neg()
             .clone(memory_format=torch.contiguous_format)
+            .cpu()
         )
 
 

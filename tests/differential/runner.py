@@ -30,10 +30,10 @@ CRASH = "crash"
 HANG = "hang"
 
 _ENVIRONMENTS: tuple[dict[str, str], ...] = (
-    {"PJRT_BRIDGE_ATEN": "off"},
-    {"PJRT_BRIDGE_ATEN": "off"},
-    {"PJRT_BRIDGE_ATEN": "off", "PJRT_BRIDGE_DISPATCH": "python"},
     {},
+    {},
+    {"PJRT_BRIDGE_DISPATCH": "python"},
+    {"PJRT_BRIDGE_ATEN": "off"},
 )
 """Those of workers, in turn: what is read when a process starts."""
 

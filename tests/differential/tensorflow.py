@@ -16,12 +16,11 @@ from dataclasses import dataclass, replace
 
 # TensorFlow writes a page when it starts.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("PJRT_BRIDGE_CACHE", "off")
-os.environ.setdefault("PJRT_BRIDGE_CALIBRATION", "off")
 
 from collections import Counter
 from typing import Any
 
+from tests.configuration import isolated
 from tests.sweeping.worker import Result, Verdict, Worker, answers, serve
 
 LIMIT = 120
@@ -176,6 +175,11 @@ def main() -> int:
         faults = [TfCase("0", "0", name) for name in FAULTS.faults]
         serve(answers(), TfCase, faults, run_case)
         return 0
+    return _sweep(options)
+
+
+@isolated()
+def _sweep(options: argparse.Namespace) -> int:
     if options.planted:
         hits = find_planted(options.planted, options.seconds, options.seed)
         for name, problem in hits.items():

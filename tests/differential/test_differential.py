@@ -54,7 +54,7 @@ def _lines(ran: Ran) -> list[str]:
     return [f"program {ran.index}: {failure.text}\n{test}" for failure, test in pairs]
 
 
-# In other environments: the third one has Python's dispatcher, the fourth PyTorch's kernels.
+# The third slice has Python's dispatcher, the fourth none of PyTorch's kernels.
 @pytest.mark.parametrize("first", [0, SLICE, 2 * BLOCK, 3 * BLOCK])
 def test_programs_agree_with_eager_mode(first: int) -> None:
     assert not "\n".join(_run(SEED, first, SLICE))

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
-# What one program compiled, another must not find; nor may measurements decide what runs where.
-os.environ.setdefault("PJRT_BRIDGE_CACHE", "off")
-os.environ.setdefault("PJRT_BRIDGE_CALIBRATION", "off")
-
 import json
 import sys
 import traceback

@@ -31,13 +31,13 @@ import sys
 import numpy as np
 from pjrt_bridge.exported import ExportedModel
 from pjrt_bridge.runtime import Plugin
-from pjrt_bridge.runtime.objects import client
+from pjrt_bridge.runtime.compile import compiling
 
 def refuse(*arguments):
     raise AssertionError("it compiles")
 
-client.compile_program = refuse
-model = ExportedModel.load(sys.argv[1])
+compiling.compile_program = refuse
+model = ExportedModel.load(sys.argv[1], trusted=True)
 client = Plugin.load(sys.argv[2], name="cpu").client({"cpu_device_count": 1})
 with model.load_on(client) as loaded:
     print(np.asarray(loaded(np.ones(16, np.float32))["y"]).tolist())
@@ -51,6 +51,7 @@ def reference() -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.usefixtures("compiled_anew")
 def test_another_process_compiles_nothing(client: Client, tmp_path: Path) -> None:
     def run(folder: Path) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", ELSEWHERE, folder, cpu_library()]
@@ -69,7 +70,7 @@ def test_it_does_what_it_did(
     make: Callable[[], ExportedModel], client: Client, tmp_path: Path
 ) -> None:
     make().compile_for(client).save(tmp_path)
-    model = ExportedModel.load(tmp_path)
+    model = ExportedModel.load(tmp_path, trusted=True)
     assert all(isinstance(program, CompiledProgram) for program in model.device_programs)
     x = np.arange(3 if make is by_size else 16, dtype=np.float32)
     with make().load_on(client) as expected, model.load_on(client) as found:
@@ -111,7 +112,7 @@ def test_another_platform_is_refused_and_can_be_compiled_for(
     client: Client, reference: Client, tmp_path: Path
 ) -> None:
     scaled().compile_for(reference).save(tmp_path)
-    model = ExportedModel.load(tmp_path)
+    model = ExportedModel.load(tmp_path, trusted=True)
     with (
         model.load_on(client) as loaded,
         pytest.raises(
@@ -122,7 +123,7 @@ def test_another_platform_is_refused_and_can_be_compiled_for(
         loaded(X)
     # In place, over the mapped weights.
     model.compile_for(client).save(tmp_path)
-    with ExportedModel.load(tmp_path).load_on(client) as loaded:
+    with ExportedModel.load(tmp_path, trusted=True).load_on(client) as loaded:
         assert np.array_equal(loaded(X)["y"], WEIGHT)
 
 
@@ -152,7 +153,7 @@ def test_damage_names_the_file(
     in_parts(Unique()).compile_for(client).save(tmp_path)
     damage(tmp_path / "program_0_0.executable")
     with pytest.raises(SavedModelError, match=text):
-        ExportedModel.load(tmp_path)
+        ExportedModel.load(tmp_path, trusted=True)
 
 
 def test_what_another_program_became(client: Client, tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_what_another_program_became(client: Client, tmp_path: Path) -> None:
         match=r"program_1\.executable: the serialized executable is of a program 'negated_3' with "
         r"another signature: found \(.*3.*\) -> \(.*3.*\), needed \(.*2.*\)",
     ):
-        ExportedModel.load(tmp_path)
+        ExportedModel.load(tmp_path, trusted=True)
 
 
 def test_what_the_plugin_does_not_take(client: Client) -> None:

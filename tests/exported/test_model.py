@@ -201,7 +201,7 @@ def flipped(data: bytes) -> bytes:
             r"field 'format': found 4, needed 3 or less; it was written by",
         ),
         (rewrite(lambda m: m.pop("files")), r"manifest.json: .*'files' is missing"),
-        (rewrite(lambda m: m["files"].clear()), r"field 'files': 'program_0.stablehlo' is missing"),
+        (rewrite(lambda m: m["files"].clear()), r"field 'files': '[a-z_0]+\.s[a-z]+' is missing"),
         (rewrite(lambda m: m["model"].pop("inputs")), r"manifest.json: .*'inputs' is missing"),
         (
             rewrite(lambda m: m["model"]["weights"]["layer.weight"].update(shape=[4])),
@@ -225,7 +225,7 @@ def flipped(data: bytes) -> bytes:
         ),
         (
             rewrite(lambda m: m["model"]["programs"][0]["signature"].pop("results")),
-            r"program_0.stablehlo: signature: malformed",
+            r"field 'model.programs.0..signature': signature: malformed",
         ),
         (lambda at: (at / "weights.safetensors").unlink(), r"weights.safetensors: cannot be read"),
         (

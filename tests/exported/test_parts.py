@@ -145,7 +145,7 @@ def test_nobody_reads_the_parts_of_other_frameworks(tmp_path: Path) -> None:
         match=r"program_0_1\.npy: this part of the model runs in 'numpy' on the host, and there is "
         r"no pjrt_bridge\.numpy_interop",
     ):
-        ExportedModel.load(tmp_path)
+        ExportedModel.load(tmp_path, trusted=True)
 
 
 @pytest.mark.parametrize("name", ["", "os.path", "Torch", "../torch"])

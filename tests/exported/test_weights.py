@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from pjrt_bridge.errors import SavedModelError, UnsupportedDtype
 from pjrt_bridge.exported import weights
-from pjrt_bridge.exported.weights import Array
+from pjrt_bridge.exported.files import Array, map_file
 
 DTYPES = [np.float32, np.int64, np.bool_, np.uint8, np.complex64, ml_dtypes.bfloat16]
 ARRAYS = st.builds(
@@ -26,7 +26,7 @@ NAMES = st.text(min_size=1, max_size=8).filter(lambda name: name != "__metadata_
 
 
 def read(path: Path) -> dict[str, Array]:
-    return weights.read(path, weights.map_file(path))
+    return weights.read(path, map_file(path))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -102,4 +102,4 @@ def test_what_cannot_be_read_is_named(
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SavedModelError, match="nowhere: cannot be read: No such file"):
-        weights.map_file(tmp_path / "nowhere")
+        map_file(tmp_path / "nowhere")

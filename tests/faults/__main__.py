@@ -11,10 +11,12 @@ import os
 import sys
 import time
 
+from tests.configuration import isolated
 from tests.faults import matrix
 from tests.sweeping.worker import run
 
 
+@isolated()
 def main() -> int:
     """The process's exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pjrt_bridge.abi.api import VOID_FUNCTIONS, Api
-from pjrt_bridge.abi.functions import FUNCTIONS, SLOTS_0_81, offset_of
-from pjrt_bridge.abi.implement import Function, Implementation
+from pjrt_bridge.abi.functions import FUNCTIONS, SLOTS_0_81
+from pjrt_bridge.abi.implement import Function
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.errors import ErrorCode, PjrtError
 from tests.faults.ledger import MAKES, Ledger, pointers_at
+from tests.faults.replaced import Replaced, Replacement
 
 CODES = {
     "error": ErrorCode.INTERNAL,
@@ -91,20 +92,17 @@ class Faulty:
         self._refused: list[tuple[str, Any]] = []
         self._results: dict[int, int] = {}
         self._real = Api(base, plugin="real")
-        # Its errors are ours; its other slots are the real plugin's own.
-        self._errors = Implementation({}, base=base)
-        offered = Api(self._errors.address, plugin="real", keepalive=self._errors)
         self._own = functions or {}
-        names = [name for name in FUNCTIONS if FUNCTIONS[name] and offered.has(name)]
-        self._table = Implementation(
+        names = [name for name in FUNCTIONS if FUNCTIONS[name] and self._real.has(name)]
+        self._table = Replaced(
+            base,
             {name: self._wrapped(name) for name in (*names, *self._own)},
-            base=self._errors.address,
             slots=slots,
             version=version,
             extension_start=self._extended(self._real.extension_start, unknown_extensions),
         )
         self.address = self._table.address
-        self._taken = {name: self._put(name, None) for name in without}
+        self._taken = {name: self._table.put(name, None) for name in without}
 
     @contextmanager
     def strike(self, fault: Fault | None) -> Iterator[None]:
@@ -129,14 +127,7 @@ class Faulty:
 
     def fill(self, function: str) -> None:
         """Put a function that was left out into its slot."""
-        self._put(function, self._taken.pop(function))
-
-    def _put(self, function: str, pointer: int | None) -> int | None:
-        """Set a slot; what was there before."""
-        slot = ctypes.c_void_p.from_address(self.address + offset_of(function))
-        before = slot.value
-        slot.value = pointer
-        return before
+        self._table.put(function, self._taken.pop(function))
 
     def take_back(self) -> None:
         """End the objects that a fault kept from being destroyed."""
@@ -149,8 +140,8 @@ class Faulty:
 
     # -- one call ----------------------------------------------------------------------------------
 
-    def _wrapped(self, name: str) -> Function:
-        def call(args: Any) -> int | None:
+    def _wrapped(self, name: str) -> Replacement:
+        def call(_: Replaced, args: Any) -> int | None:
             self.calls[name] += 1
             if refusal := self.ledger.refuse(name, args):
                 if name in VOID_FUNCTIONS:
@@ -192,7 +183,7 @@ class Faulty:
                 return self._pass_on(name, args)
         if name.endswith("_Destroy"):
             self._refused.append((name, getattr(args, _subject(name))))
-        return self._error(CODES[fault.kind], f"the sky fell on {name}")
+        return self._error(CODES[fault.kind], f"injected fault in {name}")
 
     def _pass_on(self, name: str, args: Any) -> int | None:
         event = getattr(args, "event", None) if name.startswith("Event_") else None
@@ -201,7 +192,7 @@ class Faulty:
         # Before the call: as soon as an object has gone, another may have its address.
         self.ledger.ended(name, args)
         own = self._own.get(name)
-        error = self._table.call_base(name, args) if own is None else own(args)
+        error = self._table.real(name, args) if own is None else own(args)
         if error:
             self.ledger.made("Error", error)
             return error
@@ -234,11 +225,11 @@ class Faulty:
             callback(self._error(CODES["failing event"], "the event failed"), args.user_arg)
             return None
         # What it stands for has ended, as it has where a real one fails.
-        self._table.call_base("Event_Await", _AWAIT.new(event=event))
+        self._table.real("Event_Await", _AWAIT.new(event=event))
         return self._error(CODES["failing event"], "the event failed")
 
     def _error(self, code: ErrorCode, message: str) -> int:
-        error = self._errors.error(code, message)
+        error = self._table.error(code, message)
         self.ledger.made("Error", error)
         return error
 
@@ -268,7 +259,7 @@ class Faulty:
 
     def _spoiled(self, name: str, args: Any, kind: str) -> int | None:
         """An execution that the plugin runs, and whose results are withheld."""
-        error = self._table.call_base(name, args)
+        error = self._table.real(name, args)
         if error:
             self.ledger.made("Error", error)
             return error
@@ -288,7 +279,7 @@ class Faulty:
             self._real.call("Buffer_Destroy", buffer=pointer)
         for event in events:
             self._await_and_destroy(event)
-        return self._error(CODES[kind], f"the sky fell on {name}")
+        return self._error(CODES[kind], f"injected fault in {name}")
 
     def _await_and_destroy(self, event: int) -> None:
         try:

@@ -13,10 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.configuration import isolated
 from tests.fuzz.sweep import INPUTS, SIZE, batches, start, table
 from tests.sweeping.worker import run
 
 
+@isolated()
 def main() -> int:
     """The process's exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)

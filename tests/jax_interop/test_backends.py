@@ -24,7 +24,7 @@ logging.getLogger("jax").setLevel(logging.ERROR)
 from pjrt_bridge import jax_interop, registry
 from pjrt_bridge.errors import *
 from pjrt_bridge.registry import PluginSpec
-from tests.jax_interop.wrapping import Wrapped
+from tests.faults.replaced import through_python
 
 def says(kind, text, call, *args, **kwargs):
     try:
@@ -62,7 +62,7 @@ def test_names_options_and_several_devices() -> None:
         assert jax_interop.register() == names
         says(RegistrationError, "options come too late",
              jax_interop.register, ["cpu"], options={"cpu": {"cpu_device_count": 1}})
-        late = Wrapped(registry.load("cpu").api.address)
+        late = through_python(registry.load("cpu").api.address)
         says(RegistrationError, "before the first use of a device",
              jax_interop.register, [PluginSpec("late", address=late.address)])
         """
@@ -80,7 +80,7 @@ def test_plugins_without_a_device_are_left_out() -> None:
             if info.name == "reference" else info
             for info in found
         ]
-        registry.plugins = lambda: idle
+        registry.plugins = lambda **options: idle
         names = jax_interop.register()
         assert "cpu" in names and "reference" not in names, names
         import jax
@@ -148,7 +148,7 @@ def test_numpy_on_it(name: str) -> None:
 def test_numpy_on_a_table_whose_functions_are_all_pythons() -> None:
     run(
         """
-        wrapped = Wrapped(registry.load("cpu").api.address)
+        wrapped = through_python(registry.load("cpu").api.address)
         spec = PluginSpec("wrapped", address=wrapped.address, options={"cpu_device_count": 1})
         NAME = jax_interop.register([spec])["wrapped"]
         """
@@ -189,11 +189,12 @@ def test_weights_that_are_updated_in_place_are_multiplied_with_their_new_values(
 def test_one_plugin_without_devices_leaves_jax_alone() -> None:
     run(
         """
-        def refuse(args):
+        def refuse(table, args):
             raise Status(ErrorCode.NOT_FOUND, "no device is plugged in")
 
-        from pjrt_bridge.abi.implement import Implementation, Status
-        table = Implementation({"Client_Create": refuse}, base=registry.load("cpu").api.address)
+        from pjrt_bridge.abi.implement import Status
+        from tests.faults.replaced import Replaced
+        table = Replaced(registry.load("cpu").api.address, {"Client_Create": refuse})
         jax_interop.register([PluginSpec("unplugged", address=table.address)])
         import jax
         assert jax.devices()[0].platform == "cpu"

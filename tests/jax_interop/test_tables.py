@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pjrt_bridge.abi.implement import Implementation, Status
+from pjrt_bridge.abi.implement import Status
 from pjrt_bridge.errors import ErrorCode, PjrtError, RegistrationError
 from pjrt_bridge.jax_interop.tables import table_for_jax
 from pjrt_bridge.runtime import Client, CompileOptions, Plugin
 from pjrt_bridge.runtime.dispatch import native
 from tests import programs
+from tests.faults.replaced import Replaced
 from tests.plugins import cpu_plugin, run_python
 
 X = np.ones(64, np.float32)
@@ -30,20 +31,18 @@ class Compiling:
     def __init__(self, *, refuses: bytes | None = None) -> None:
         self.seen: list[bytes] = []
         self._refuses = refuses
-        self.table = Implementation(
-            {"Client_Compile": self._compile}, base=cpu_plugin().api.address
-        )
+        self.table = Replaced(cpu_plugin().api.address, {"Client_Compile": self._compile})
 
-    def _compile(self, args: Any) -> int | None:
+    def _compile(self, table: Replaced, args: Any) -> int | None:
         options = ctypes.string_at(args.compile_options, args.compile_options_size)
         self.seen.append(options)
         if self._refuses is not None and self._refuses in options:
             raise Status(ErrorCode.INVALID_ARGUMENT, f"no such flag in {len(options)} bytes")
-        return self.table.call_base("Client_Compile", args)
+        return table.real("Client_Compile", args)
 
     def client(self) -> Client:
         """Of a copy for JAX; the flags are not the bridge's own."""
-        api = Plugin.from_address(self.table.address, name="counted").api
+        api = self.table.plugin("counted").api
         copy = Plugin.from_address(table_for_jax(api, guarded=False), name="copy")
         client = Client(copy, {"cpu_device_count": 1})
         client.__dict__["safe_flags"] = {}

@@ -5,7 +5,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from pjrt_bridge.mixed.variants import EAGER, LIMIT, VariantCache
+from pjrt_bridge.mixed.variants import EAGER, LIMIT, UNUSED, VariantCache
 
 
 class Compiler:
@@ -51,6 +51,36 @@ def test_after_many_a_new_one_is_compiled_when_it_comes_again() -> None:
     assert compiler.find(100) == "compiled for 100"
     assert compiler.find(0) == "compiled for 0"
     assert len(compiler.compiled) == EAGER + 1
+
+
+def test_sizes_in_rotation_are_not_compiled_for_ever_and_that_is_told_once() -> None:
+    told: list[int] = []
+    compiler = Compiler("host")
+    compiler.cache = VariantCache("host", lambda: told.append(len(compiler.compiled)))
+    for _ in range(5):
+        for key in range(LIMIT + 26):
+            compiler.find(key)
+    assert len(compiler.compiled) == LIMIT
+    assert told == [LIMIT]
+    assert compiler.find(0) == "compiled for 0"
+    assert compiler.find(LIMIT + 25) == "host"
+
+
+def test_new_sizes_take_the_place_of_those_that_are_not_used_any_more() -> None:
+    compiler = Compiler("host")
+    for key in (*range(LIMIT), *range(LIMIT)):
+        compiler.find(key)
+    for _ in range(UNUSED + LIMIT):
+        compiler.find("new")
+    assert compiler.find("new") == "compiled for new"
+    assert len(compiler.cache) == LIMIT
+
+
+def test_what_is_wanted_is_compiled_at_once() -> None:
+    cache: VariantCache[str] = VariantCache("host")
+    for key in range(LIMIT):
+        assert cache.find(key, lambda _: "compiled", wanted=True) == "compiled"
+    assert cache.find(LIMIT, lambda _: "compiled", wanted=True) == "host"
 
 
 def test_threads_that_need_the_same_compile_once() -> None:

@@ -14,22 +14,17 @@ from torch import nn
 from torch._dynamo.exc import Unsupported
 from torch.utils import _pytree as pytree
 
+from tests.comparing import EXACT, Tolerance, largest
 from tests.models import zoo
 from tests.models.case import Case
 from tests.models.generation import generate
+from tests.models.tolerances import SMALLEST, TOLERANCES
 from tests.sweeping.comparing import Ran, differences
 from tests.sweeping.placed import Placed, line_of, name_of, placement, take
 from tests.sweeping.worker import Verdict
 
 CALLS = 2
 """Of every model; between them, in training, is a step of the optimizer."""
-
-TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2}
-"""Largest difference allowed, in a tensor whose largest element is 1."""
-
-SMALLEST = 1e-2
-"""A gradient whose largest element is less than this part of the largest of all counts as if it
-were that: some are zero but for rounding, such as those of the biases of keys."""
 
 RAN = [item.name for item in fields(Ran)]
 
@@ -48,11 +43,13 @@ class Mode:
         training: with gradients of all parameters.
         dtype: of weights and inputs.
         autocast: bfloat16 where torch thinks that it is enough.
+        device: where the model and its inputs are.
     """
 
     training: bool
     dtype: torch.dtype = torch.float32
     autocast: bool = False
+    device: str = "cpu"
 
     @property
     def tolerance(self) -> float:
@@ -201,6 +198,8 @@ def calls(name: str, mode: Mode, wrap: Wrapper) -> Iterator[Ran]:
     )
     with torch.no_grad():
         model.eval()(**inputs)  # Some make in their first call what cannot be traced.
+    model.to(mode.device)
+    inputs = pytree.tree_map_only(torch.Tensor, lambda x: x.to(mode.device), inputs)
     function = wrap(model.train(mode.training))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(CALLS):
@@ -219,7 +218,7 @@ def calls(name: str, mode: Mode, wrap: Wrapper) -> Iterator[Ran]:
 
 def _copied(tree: Any) -> Any:
     """What is left when the model goes on."""
-    return pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone(), tree)
+    return pytree.tree_map_only(torch.Tensor, lambda x: x.detach().clone().cpu(), tree)
 
 
 def assert_determined(model: nn.Module) -> None:
@@ -245,7 +244,7 @@ def loss(results: Any) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
     return torch.stack(
         [
-            (leaf * torch.randn(leaf.shape, generator=generator)).mean()
+            (leaf * torch.randn(leaf.shape, generator=generator).to(leaf.device)).mean()
             for leaf in pytree.tree_leaves(results)
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad
         ]
@@ -255,34 +254,12 @@ def loss(results: Any) -> torch.Tensor:
 def compare(found: Ran, expected: Ran, tolerance: float) -> list[str]:
     """Each place where two calls differ by more than the tolerance of the largest element there."""
     floor = SMALLEST * max(map(_largest, pytree.tree_leaves(expected.gradients)), default=0.0)
-    ours, theirs = [], []
-    for part, least in (("results", 0.0), ("gradients", floor), ("arguments", 0.0)):
-        one, other = getattr(found, part), getattr(expected, part)
-        scales = [max(_largest(leaf), least) or 1.0 for leaf in pytree.tree_leaves(other)]
-        ours.append(_divided(one, scales))
-        theirs.append(_divided(other, scales))
 
-    def tolerances(dtype: torch.dtype) -> tuple[float, float]:
-        return (0.0, tolerance) if dtype.is_floating_point else (0.0, 0.0)
+    def tolerances(dtype: torch.dtype) -> Tolerance:
+        return Tolerance(0.0, tolerance) if dtype.is_floating_point else EXACT
 
-    return differences(Ran(*ours), Ran(*theirs), tolerances)
+    return differences(found, expected, tolerances, least_gradient=floor)
 
 
 def _largest(leaf: Any) -> float:
-    if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or not leaf.numel():
-        return 0.0
-    return float(leaf.detach().abs().nan_to_num(posinf=0.0).max())
-
-
-def _divided(tree: Any, scales: list[float]) -> Any:
-    """Floating tensors over these numbers; of another structure, which is reported, as it is."""
-    leaves, structure = pytree.tree_flatten(tree)
-    if len(leaves) != len(scales):
-        return tree
-    return pytree.tree_unflatten(
-        [
-            leaf / scale if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
-            for leaf, scale in zip(leaves, scales, strict=True)
-        ],
-        structure,
-    )
+    return largest(leaf) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else 0.0

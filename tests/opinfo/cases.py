@@ -16,7 +16,10 @@ from torch.testing._internal import common_methods_invocations as database
 from torch.testing._internal.common_device_type import toleranceOverride
 from torch.utils import _pytree as pytree
 
+from tests.comparing import EXACT, Tolerance
+from tests.opinfo import large
 from tests.opinfo.case import Case
+from tests.opinfo.large import Call
 
 TYPES = (
     torch.float32,
@@ -28,15 +31,28 @@ TYPES = (
 )
 """The element types of the sweep."""
 
-_LOOKED_AT = 60
-_ELEMENTS = 1 << 16
+TOLERANCES = {
+    torch.float64: Tolerance(1e-11, 1e-13),
+    torch.complex128: Tolerance(1e-11, 1e-13),
+    torch.float32: Tolerance(5e-6, 1e-6),
+    torch.complex64: Tolerance(5e-6, 1e-6),
+}
+"""By how much results may differ from eager's; of smaller types by two units of the last place."""
+
+WIDEST = 1e-3
+"""Where an entry itself asks for a larger tolerance it gets it, up to this part."""
+
+SAMPLES = 3
+"""Of a case, at most."""
+
+LOOKED_AT = 60
+"""Samples of which these are chosen, those that differ most."""
+
+ELEMENTS = 1 << 16
+"""Of all tensors of a sample; larger ones are passed over where there are others."""
+
 _WIDE_LOOKED_AT = 400
 _WIDE_ELEMENTS = 1 << 13
-_WIDEST = 1e-3
-
-
-Call = tuple[tuple[Any, ...], dict[str, Any]]
-"""Positional and keyword arguments."""
 
 
 @dataclass(frozen=True)
@@ -139,10 +155,22 @@ def _database(wide: bool) -> list[Any]:
 
 
 def samples(info: Any, case: Case, count: int) -> list[Sample]:
-    """Samples of a case that differ in shapes and keywords, the same in every run."""
-    candidates = list(islice(_generated(info, case, info.sample_inputs), _LOOKED_AT))
-    small = [item for item in candidates if _elements(item) <= _ELEMENTS]
-    return _distinct(small or candidates[:1], count)
+    """Samples of a case that differ in shapes and keywords, and a large one where that differs.
+
+    The same in every run.
+    """
+    candidates = list(islice(_generated(info, case, info.sample_inputs), LOOKED_AT))
+    small = [item for item in candidates if _elements(item) <= ELEMENTS]
+    return [*_distinct(small or candidates[:1], count), *_large(case)]
+
+
+def _large(case: Case) -> Iterator[Sample]:
+    """What is a call of a kernel of PyTorch, where there is one."""
+    found, dtype = large.ENTRIES.get(case.entry), getattr(torch, case.dtype)
+    if found is not None and dtype in found.types and case.direction == "forward":
+        seed()
+        args, kwargs = found.above(dtype)
+        yield Sample(args, kwargs, lambda result: result)
 
 
 def wide_samples(info: Any, case: Case, count: int) -> list[Sample]:
@@ -208,32 +236,35 @@ def _features(sample: Sample) -> frozenset[Any]:
     return frozenset(found)
 
 
-def tolerance(info: Any, dtype: torch.dtype) -> tuple[float, float]:
-    """(relative, absolute) for a floating type: torch's own, or what the entry itself asks for."""
+def tolerance(info: Any, dtype: torch.dtype) -> Tolerance:
+    """By how much results may differ from eager's: more where the entry itself asks for it."""
     if not (dtype.is_floating_point or dtype.is_complex):
-        return 0.0, 0.0
-    base = {torch.float64: 1e-7, torch.complex128: 1e-7}.get(dtype, 5e-5)
-    if torch.finfo(dtype).bits < 32:
-        base = 4 * torch.finfo(dtype).eps
-    rtol = atol = base
+        return EXACT
+    eps = torch.finfo(dtype).eps
+    found = Tolerance(2 * eps, eps) if torch.finfo(dtype).bits < 32 else TOLERANCES[dtype]
     for override in _overrides(info.decorators or ()):
         given = override.d.get(dtype)
         if given is not None and not math.isinf(given.atol):
-            rtol = max(rtol, min(given.rtol, _WIDEST))
-            atol = max(atol, min(given.atol, _WIDEST))
-    return rtol, atol
+            limited = (min(part, WIDEST) for part in _parts(given))
+            found = Tolerance(*map(max, found, limited))
+    return found
 
 
-def strict_tolerance(info: Any, dtype: torch.dtype) -> tuple[float, float]:
-    """(relative, absolute) as torch's own tests have it: of `assert_close`, or of the entry."""
+def strict_tolerance(info: Any, dtype: torch.dtype) -> Tolerance:
+    """As torch's own tests have it: of `assert_close`, or of the entry."""
     if not (dtype.is_floating_point or dtype.is_complex):
-        return 0.0, 0.0
-    rtol, atol = default_tolerances(dtype)
+        return EXACT
+    found = Tolerance(*default_tolerances(dtype))
     for override in _overrides(info.decorators or ()):
         given = override.d.get(dtype)
         if given is not None and not math.isinf(given.atol):
-            rtol, atol = max(rtol, given.rtol), max(atol, given.atol)
-    return rtol, atol
+            found = Tolerance(*map(max, found, _parts(given)))
+    return found
+
+
+def _parts(given: Any) -> Tolerance:
+    """Torch's absolute tolerance is taken for a part of the largest element."""
+    return Tolerance(given.rtol, given.atol)
 
 
 def _overrides(decorators: Iterable[Any]) -> Iterator[Any]:

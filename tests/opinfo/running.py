@@ -16,6 +16,7 @@ from pjrt_bridge.torch_interop import compat
 from tests.opinfo import cases
 from tests.opinfo.case import Case
 from tests.opinfo.cases import Sample
+from tests.opinfo.exact import is_as_near, widened
 from tests.sweeping.comparing import Numbers, Ran, differences
 from tests.sweeping.placed import line_of, name_of, placement, take
 from tests.sweeping.worker import Verdict
@@ -32,7 +33,7 @@ SPECTRAL = (
 Backend = str | Callable[..., Any]
 
 
-def run_case(case: Case, info: Any, count: int = 3) -> Verdict:
+def run_case(case: Case, info: Any, count: int = cases.SAMPLES) -> Verdict:
     """Run a case with so many samples."""
     started = time.perf_counter()
     verdict = Verdict()
@@ -117,9 +118,12 @@ class _Run:
         except Exception as error:
             return f"{name_of(error)}: {line_of(error)}"
         trouble = [diff for run in found for diff in self._compare(run, expected)]
-        if trouble:
+        if not trouble:
+            flag = self._looseness(found, expected)
+        elif self._is_rounded(samples, found, expected):
+            flag = " ~rounded"
+        else:
             return trouble[0]
-        flag = self._looseness(found, expected)
         self._verdict.outcomes.add(placement(take()) + flag)
         return None
 
@@ -208,10 +212,20 @@ class _Run:
             decomposed, sample, found, fullgraph
         ):
             return " ~strides"
+        if self._is_rounded([sample], found, expected):
+            return " ~rounded"
         if self._strict is not None and self._is_right_where_finite(sample):
             return " ~infinite"
         self._problem(number, trouble[0])
         return ""
+
+    def _is_rounded(self, samples: list[Sample], found: Sequence[Ran], expected: Ran) -> bool:
+        """Whether all is as near to the results in double precision as eager's."""
+        try:
+            exact = self._eager([widened(sample) for sample in samples])
+        except Exception:
+            return False
+        return all(is_as_near(run, expected, exact, self._tolerance) for run in found)
 
     def _is_right_where_finite(self, sample: Sample) -> bool:
         """Whether only complex numbers that are infinite or NaN are computed in another way."""

@@ -11,6 +11,7 @@ import pytest
 from tests.opinfo import expectations
 from tests.opinfo.case import Case
 from tests.opinfo.sweep import Sweep
+from tests.sweeping import worker as worker_process
 from tests.sweeping.command import differences
 
 EXPECTED = expectations.load()
@@ -71,8 +72,16 @@ def test_a_case_that_hangs_is_ended():
     hanging = FRAGILE.replace("os.abort()", "sys.stdin.read()")
     with Sweep([sys.executable, "-c", hanging], limit=1) as slow:
         results = [slow.run(case) for case in slow.cases()]
-    assert results[1].problems == ("the process ended with status -9",)
+    assert results[1].problems == ("no answer within 1 s",)
     assert results[2].outcome == "device"
+
+
+def test_a_worker_that_does_not_end_is_ended(monkeypatch):
+    monkeypatch.setattr(worker_process, "ENDING", 0.5)
+    with Sweep([sys.executable, "-c", FRAGILE + "import time\ntime.sleep(600)"]) as slow:
+        slow.cases()
+        process = slow._started()
+    assert process.poll() == -9
 
 
 def test_an_interrupted_case_leaves_no_answer_behind(monkeypatch):

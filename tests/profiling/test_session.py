@@ -22,6 +22,8 @@ module @add {
 }
 """
 
+pytestmark = pytest.mark.usefixtures("compiled_anew")
+
 
 def names(found: pjrt_bridge.profiling.Profile) -> set[str]:
     return set(found.totals())

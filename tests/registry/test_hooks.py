@@ -100,8 +100,13 @@ def test_an_entry_point_may_name_an_object(site: Site) -> None:
         ("import sys; sys.exit('bye')", "SystemExit: bye"),
         ("x = 1", "implements no hook; known hooks: pjrt_bridge_extensions, "),
         ("@hookimpl\ndef pjrt_bridge_other():\n    pass", "implements no hook"),
+        (
+            "def pjrt_bridge_plugins():\n    pass",
+            "implements no hook; pjrt_bridge_plugins is not marked with hookimpl, so it is never "
+            "called; known hooks: ",
+        ),
         ("@hookimpl\ndef pjrt_bridge_plugins(oops):\n    pass", "PluginValidationError: "),
-        ("@hookimpl\ndef pjrt_bridge_plugins():\n    1 / 0", "ZeroDivisionError: "),
+        ("@hookimpl\ndef pjrt_bridge_plugins():\n    1 / 0", "by zero (bad_hook.py, line 4)"),
         (
             "from pjrt_bridge.registry import wheel_library\n@hookimpl\n"
             "def pjrt_bridge_plugins():\n    wheel_library('chip-wheel', 'x.so')",
@@ -132,6 +137,29 @@ def test_a_hook_that_fails_costs_only_itself(site: Site, source: str, reason: st
     assert second.reason is not None
     assert reason in second.reason
     assert "\n" not in second.reason
+
+
+@pytest.mark.parametrize(
+    ("source", "warning"),
+    [
+        ("def pjrt_bridge_slower(plugin): ...", "pjrt_bridge_slower is not marked with hookimpl"),
+        (
+            "@hookimpl\ndef pjrt_bridge_lowering(plugin): ...",
+            "pjrt_bridge_lowering is no hook that this version knows.*pjrt_bridge_lowerings, ",
+        ),
+        ("def pjrt_bridge_helper(): ...\npjrt_bridge_slower = 3", None),
+    ],
+)
+def test_functions_that_are_never_called_are_named(
+    site: Site, source: str, warning: str | None
+) -> None:
+    plugin = "@hookimpl\ndef pjrt_bridge_plugins():\n    return PluginSpec('chip', address=4096)\n"
+    site.hook("chip-bridge", "chip_hook", plugin + source)
+    if warning is None:
+        assert list(by_name()) == ["chip"]
+        return
+    with pytest.warns(BridgeWarning, match=f"entry point chip_hook of chip-bridge 1.0: {warning}"):
+        assert list(by_name()) == ["chip"]
 
 
 def test_two_entry_points_of_one_module_are_told_apart(site: Site) -> None:
@@ -202,14 +230,24 @@ def test_a_second_lowering_of_one_operator_is_named_and_left_out(site: Site) -> 
         assert lowerings(client) == {"op": len}
 
 
-@pytest.mark.parametrize("body", ["raise OSError('no table')", "return [1]"])
-def test_a_lowering_hook_that_fails_is_named_and_left_out(site: Site, body: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("raise OSError('no table')", r"OSError: no table \(fails_a.py, line 4\)"),
+        ("return [1]", r"found \[1\], expected a mapping of operator names to functions"),
+        ("return {1: abs}", r"found \{1: .*, expected a mapping of operator names to functions"),
+        ("return {'op': 'abs'}", "op: found 'abs', expected a function"),
+    ],
+)
+def test_a_lowering_hook_that_fails_is_named_and_left_out(
+    site: Site, body: str, reason: str
+) -> None:
     site.hook("a", "fails_a", f"@hookimpl\ndef pjrt_bridge_lowerings(plugin):\n    {body}")
     site.hook(
         "b", "works_b", "@hookimpl\ndef pjrt_bridge_lowerings(plugin):\n    return {'o': abs}"
     )
     client: Any = Connected()
-    with pytest.warns(BridgeWarning, match="fails_a of a 1.0: its lowerings for plugin 'chip'"):
+    with pytest.warns(BridgeWarning, match=f"fails_a of a 1.0: .*'chip' are not used: {reason}"):
         assert lowerings(client) == {"o": abs}
 
 
@@ -238,8 +276,9 @@ def pjrt_bridge_extensions():
 """
 
 
-def test_accessors_of_packages_stand_beside_the_built_in_ones(site: Site) -> None:
-    site.hook("a", "pulse_a", PULSE.replace("{classes}", "[Pulse]"))
+@pytest.mark.parametrize("classes", ["[Pulse]", "Pulse"])
+def test_accessors_of_packages_stand_beside_the_built_in_ones(site: Site, classes: str) -> None:
+    site.hook("a", "pulse_a", PULSE.replace("{classes}", classes))
     found = accessors()
     assert {"Profiler", "Pulse"} <= set(found)
     assert found["Pulse"].TABLE.type == 9001
@@ -253,7 +292,7 @@ def test_a_second_accessor_of_one_extension_is_named_and_left_out(site: Site) ->
         assert accessors()["Pulse"].__module__ == "pulse_a"
 
 
-@pytest.mark.parametrize("classes", ["[1]", "[int]", "1 / 0"])
+@pytest.mark.parametrize("classes", ["[1]", "[int]", "1 / 0", "7", "[Accessor]"])
 def test_an_accessor_hook_that_fails_is_named_and_left_out(site: Site, classes: str) -> None:
     site.hook("a", "pulse_a", PULSE.replace("{classes}", classes))
     with pytest.warns(BridgeWarning, match="pulse_a of a 1.0: its accessors are not used"):
@@ -276,9 +315,9 @@ def test_platforms_are_stated_by_packages(site: Site) -> None:
     site.hook("b", "platform_b", PLATFORM.replace("{value}", two))
     site.hook("c", "platform_c", PLATFORM.replace("{value}", "None"))
     assert {"chip", "mesh", "grid"} <= set(platform_specs())
-    assert platforms.find("chip").compiler_flags == {"a": 1}
-    assert platforms.find("mesh").ffi_name == "MESH2"
-    assert platforms.find("unheard of") == PlatformSpec("unheard of")
+    assert platforms.find("chip", (0, 81)).compiler_flags == {"a": 1}
+    assert platforms.find("mesh", (0, 81)).ffi_name == "MESH2"
+    assert platforms.find("unheard of", (0, 81)) == PlatformSpec("unheard of")
     for value in (0, 9):
         with pytest.raises(
             OptionError, match=f"'cores' of plugin 'p': found {value}, expected 1 to"
@@ -321,9 +360,13 @@ def test_sizes_from_which_the_host_is_faster(site: Site) -> None:
     site.hook("a", "slower_a", hook.format(size=500))
     site.hook("b", "slower_b", hook.format(size=7))
     site.hook("c", "slower_c", hook.format(size="'many'"))
+    site.hook(
+        "d", "slower_d", "@hookimpl\ndef pjrt_bridge_slower(plugin):\n    return ['aten.sort']"
+    )
     plugin: Any = Loaded()
     with pytest.warns(BridgeWarning) as said:
         assert slower(plugin) == {"aten.sort": 500}
     texts = sorted(str(item.message) for item in said)
+    assert "found ['aten.sort'], expected a mapping of operator names to numbers" in texts.pop()
     assert "slower_b of b 1.0: its size of aten.sort is not used" in texts[0]
     assert "aten.sort: found 'many', expected a number of elements" in texts[1]

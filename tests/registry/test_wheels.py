@@ -29,7 +29,6 @@ def wheel(
         ("xla_plugins", "xla_plugins.xla_cpu_pjrt", "xla_cpu_pjrt.so", "cpu"),
         ("jax_plugins", "jax_plugins.xla_cuda12", "xla_cuda_plugin.so", "cuda12"),
         ("jax_plugins", "pjrt_plugin_tt", "lib/libtt.so", "tt"),
-        ("jax_plugins", "jax_plugins.metal_plugin", "pjrt_plugin_metal_14.dylib", "metal"),
     ],
 )
 @pytest.mark.parametrize("record", [True, False])
@@ -108,6 +107,8 @@ def test_helper_libraries_beside_the_plugin(site: Site) -> None:
     ("libraries", "reason"),
     [
         ([], "its folder holds no shared library"),
+        (["pjrt_qnn.dll"], "its library pjrt_qnn.dll is for Windows, this is linux"),
+        (["pjrt_plugin_metal_14.dylib"], "its library pjrt_plugin_metal_14.dylib is for macOS, "),
         (["a_pjrt.so", "b_pjrt.so"], "cannot tell which is the plugin: a_pjrt.so, b_pjrt.so; "),
     ],
 )

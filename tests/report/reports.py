@@ -201,4 +201,5 @@ def reports(draw: st.DrawFn) -> Report:
         breaks=tuple(draw(st.lists(NAMES, max_size=9))),
         first_seconds=draw(st.none() | SECONDS),
         call_seconds=draw(st.none() | SECONDS),
+        outside=draw(st.dictionaries(NAMES, st.integers(1, 9), max_size=3)),
     )

@@ -36,6 +36,7 @@ def from_json(content: dict[str, Any]) -> Report:
         tuple(content["breaks"]),
         content["first_seconds"],
         content["call_seconds"],
+        outside=content["outside"],
     )
 
 

@@ -62,3 +62,11 @@ def test_printable_text_is_one_line_and_stays_as_it_is(content: str) -> None:
     assert wording.printable(line) == line
     if content.isprintable() and "  " not in content:
         assert line == content.strip(" ")
+
+
+def test_a_setting_is_not_cut() -> None:
+    line = "Enable it with `torch._dynamo.config.capture_scalar_outputs = True` or otherwise."
+    for length in range(3, len(line) + 3):
+        short = wording.clip(line, length)
+        assert len(short) <= length
+        assert "`" not in short or "`torch._dynamo.config.capture_scalar_outputs = True`" in short

@@ -29,6 +29,10 @@ from pjrt_bridge.runtime.platforms import PlatformSpec
         ({"dlpack_device_type": "2"}, "dlpack_device_type: found '2', expected an int"),
         ({"option_types": {"o": dict}}, "platform 'chip', option_types: found"),
         ({"option_types": [("o", int)]}, "option_types: found"),
+        ({"fatal_constants": "float32"}, "fatal_constants: found 'float32', expected a tuple"),
+        ({"fatal_constants": ("f32",)}, "fatal_constants: there is no element type 'f32'"),
+        ({"versions": {81: PlatformSpec("chip")}}, "versions: found .*expected ranges"),
+        ({"versions": {range(2): PlatformSpec("mesh")}}, "versions: found .*of the same name"),
     ],
 )
 def test_impossible_values(fields: dict[str, Any], message: str) -> None:
@@ -41,6 +45,19 @@ def test_calls_that_a_plugin_dies_of() -> None:
     assert chip.unserializable({"z", "__b.c", "__a$d"}) == "__a$d"
     assert chip.unserializable({"z", "a__a$"}) is None
     assert PlatformSpec("chip").unserializable({"z"}) is None
+
+
+def test_versions_of_the_api_may_differ() -> None:
+    old = PlatformSpec("chip", compiler_flags={"a": 1})
+    chip = PlatformSpec("chip", versions={range(80, 90): old})
+    assert [chip.for_api((0, minor)) is old for minor in (79, 80, 89, 90)] == [0, 1, 1, 0]
+    assert chip.for_api((1, 80)) is chip
+
+
+def test_a_plugin_may_give_its_platform_no_name() -> None:
+    found = platforms.find("", (0, 115))
+    assert not found.compiler_flags
+    assert not found.fatal_constants
 
 
 def test_users_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:

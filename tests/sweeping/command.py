@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic
 
+from tests.configuration import isolated
 from tests.sweeping.journal import Journal
 from tests.sweeping.worker import C, Result, Worker, run
 
@@ -40,6 +41,7 @@ class Sweeping(Generic[C]):
     table: Callable[[Mapping[C, str]], str]
 
 
+@isolated()
 def main(sweeping: Sweeping[C], arguments: Sequence[str] | None = None) -> int:
     """The process's exit status: 1 where something is wrong or unexpected."""
     parser = argparse.ArgumentParser(prog=sweeping.program, description=sweeping.about)

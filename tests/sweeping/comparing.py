@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import torch
-from torch._prims_common import is_non_overlapping_and_dense_or_false as is_dense
 from torch.utils import _pytree as pytree
+
+from tests.comparing import Tolerance, kind_difference, number_difference
+
+Tolerances = Callable[[torch.dtype], Tolerance]
+"""By how much numbers of an element type may differ."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +42,21 @@ class Numbers(Enum):
 
 
 def differences(
-    found: Ran, expected: Ran, tolerance: Any, numbers: Numbers = Numbers.ALL
+    found: Ran,
+    expected: Ran,
+    tolerance: Tolerances,
+    numbers: Numbers = Numbers.ALL,
+    *,
+    least_gradient: float = 0.0,
 ) -> list[str]:
     """Each place where two runs differ, and how.
 
     Args:
         found: judged.
         expected: the oracle's.
-        tolerance: gives (relative, absolute) for an element type.
+        tolerance: by how much numbers may differ.
         numbers: which are compared; kinds, shapes, element types and strides always are.
+        least_gradient: what counts as the largest element of a gradient where that is smaller.
     """
     ours, theirs = found.named(), expected.named()
     if [place for place, _ in ours] != [place for place, _ in theirs]:
@@ -53,28 +64,26 @@ def differences(
     reports = []
     for (place, one), (_, other) in zip(ours, theirs, strict=True):
         # Autograd lays gradients out as it likes, compiled by any backend.
-        strided = "gradient" not in place
-        reason = _difference(one, other, tolerance, numbers, strided)
+        gradient = place.startswith("['gradient']")
+        least = least_gradient if gradient else 0.0
+        reason = _difference(one, other, tolerance, numbers, strided=not gradient, least=least)
         if reason is not None:
             reports.append(f"{place}: {reason}")
     return reports
 
 
 def _difference(
-    one: Any, other: Any, tolerance: Any, numbers: Numbers, strided: bool
+    one: Any, other: Any, tolerance: Tolerances, numbers: Numbers, *, strided: bool, least: float
 ) -> str | None:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        for name in ("layout", "dtype", "shape"):
-            ours, theirs = getattr(one, name), getattr(other, name)
-            if ours != theirs:
-                return f"{name} {ours}, not {theirs}"
         if one.requires_grad != other.requires_grad:
             return f"requires_grad {one.requires_grad}, not {other.requires_grad}"
-        if strided and one.layout is torch.strided and not _lie_alike(one, other):
-            return f"strides {one.stride()}, not {other.stride()}"
+        found = kind_difference(one, other, strided=strided)
+        if found is not None or numbers is Numbers.NONE:
+            return found
         if numbers is Numbers.MEAN:
             return _mean(one, other)
-        return _elements(one, other, *tolerance(one.dtype)) if numbers is Numbers.ALL else None
+        return number_difference(one, other, tolerance(one.dtype), least=least)
     if type(one) is not type(other):
         return f"a {type(one).__name__}, not a {type(other).__name__}"
     if isinstance(one, float):
@@ -82,35 +91,6 @@ def _difference(
         return None if same or numbers is not Numbers.ALL else f"{one}, not {other}"
     if isinstance(one, (bool, int, complex, str, type(None))):
         return None if one == other or numbers is not Numbers.ALL else f"{one!r}, not {other!r}"
-    return None
-
-
-def _lie_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether strides agree where they matter; gaps in memory are not kept by the backend."""
-    if other.numel() == 0:
-        return True
-    pairs = zip(other.shape, one.stride(), other.stride(), strict=True)
-    long = [(ours, theirs) for size, ours, theirs in pairs if size > 1]
-    if any(theirs == 0 for _, theirs in long) or not is_dense(other):
-        return all((ours == 0) == (theirs == 0) for ours, theirs in long)
-    return all(ours == theirs for ours, theirs in long)
-
-
-def _elements(one: torch.Tensor, other: torch.Tensor, rtol: float, atol: float) -> str | None:
-    """What assert_close says; sums that cancel are rounded as their largest terms are."""
-    one, other = one.detach(), other.detach()
-    if atol and other.layout is torch.strided and other.numel():
-        eps = torch.finfo(other.dtype).eps
-        if other.dtype.itemsize == 1:
-            one, other = one.float(), other.float()
-        largest = float(other.abs().nan_to_num(posinf=0).max())
-        atol = max(atol, 4 * eps * largest)
-    try:
-        torch.testing.assert_close(
-            one, other, rtol=rtol, atol=atol, equal_nan=True, check_stride=False
-        )
-    except AssertionError as error:
-        return " ".join(str(error).split())
     return None
 
 

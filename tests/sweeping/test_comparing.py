@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from tests.comparing import EXACT, Tolerance
 from tests.sweeping.comparing import Numbers, Ran, differences
 
 X = torch.tensor([[1.0, math.nan, 0.0], [2.0, math.inf, -3.0]])
@@ -17,7 +18,7 @@ def ran(result=X, gradient=X, argument=X):
 
 
 def tolerance(dtype):
-    return (1e-5, 1e-5) if dtype.is_floating_point else (0.0, 0.0)
+    return Tolerance(1e-5, 1e-6) if dtype.is_floating_point else EXACT
 
 
 def compare(found, expected=None, numbers=Numbers.ALL):
@@ -75,6 +76,22 @@ def test_random_results_agree_in_their_mean():
     assert compare(ran(result=one), ran(result=two), Numbers.MEAN) == []
     (reason,) = compare(ran(result=one), ran(result=two + 1), Numbers.MEAN)
     assert "mean" in reason
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_small_results_are_looked_at_as_closely_as_large_ones(dtype):
+    values = torch.arange(1.0, 9).to(dtype)
+    for scale in (1.0, 2.0**-10):
+        wrong = values * scale
+        wrong[0] *= 1.25
+        assert compare(ran(result=wrong), ran(result=values * scale))
+
+
+def test_gradients_that_are_only_rounding_are_measured_by_the_others():
+    found, expected = ran(gradient=X * 1e-9), ran(gradient=X * 2e-9)
+    assert compare(found, expected)
+    assert differences(found, expected, tolerance, least_gradient=1.0) == []
+    assert differences(ran(result=X * 1e-9), ran(result=X * 2e-9), tolerance, least_gradient=1.0)
 
 
 def test_sums_that_cancel_are_rounded_as_their_terms_are():

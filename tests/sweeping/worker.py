@@ -7,10 +7,12 @@ that names a case with one that says what became of it.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -22,6 +24,13 @@ from typing import Any, Generic, TextIO, TypeVar
 
 C = TypeVar("C")
 """The name of a case: a dataclass of strings."""
+
+ENDING = 60.0
+"""Seconds that a worker may take to end when its input has."""
+
+
+PATIENCE = 4
+"""How many times its limit a case may take by the clock, on a machine that does other things."""
 
 
 @dataclass
@@ -62,7 +71,7 @@ class Worker(Generic[C]):
     Args:
         kind: makes a case of its fields.
         command: starts a worker.
-        limit: seconds that a case may take.
+        limit: processor seconds that a case may take.
         life: cases after which a worker is replaced, so that what they leave does not add up.
     """
 
@@ -95,7 +104,7 @@ class Worker(Generic[C]):
         process = self._started()
         self._age += 1
         assert process.stdin
-        watchdog = threading.Timer(self._limit, process.kill)
+        watchdog = _Watchdog(process, self._limit)
         watchdog.start()
         try:
             process.stdin.write(json.dumps(vars(case)) + "\n")
@@ -107,7 +116,9 @@ class Worker(Generic[C]):
             watchdog.cancel()
         if not answer:
             status = self._stop()
-            return Result(case, "", (f"the process ended with status {status}",), self._limit)
+            ended = f"the process ended with status {status}"
+            problem = f"no answer within {self._limit:g} s" if watchdog.late else ended
+            return Result(case, "", (problem,), self._limit)
         found = json.loads(answer)
         outcome = " & ".join(found["outcomes"])
         return Result(case, outcome, tuple(found["problems"]), found["seconds"])
@@ -149,8 +160,58 @@ class Worker(Generic[C]):
         if process is None:
             return None
         # Closed input ends a worker that lives; one that died on the way is only collected.
-        process.communicate(timeout=60)
+        try:
+            process.communicate(timeout=ENDING)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
         return process.returncode
+
+
+class _Watchdog(threading.Thread):
+    """Kills a process when it has computed for too long, or does not come to it.
+
+    Args:
+        process: what is watched.
+        limit: processor seconds; by the clock it may be `PATIENCE` times as long, because machines
+            are shared.
+
+    Attributes:
+        late: it was killed.
+    """
+
+    def __init__(self, process: subprocess.Popen[str], limit: float) -> None:
+        super().__init__(daemon=True)
+        self.late = False
+        self._process = process
+        self._limit = limit
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Watch until `cancel`."""
+        begun, before = time.monotonic(), _processor_seconds(self._process.pid)
+        wait = self._limit
+        while not self._over.wait(wait):
+            waited = time.monotonic() - begun
+            computed = _processor_seconds(self._process.pid) - before
+            if not computed < self._limit or waited >= PATIENCE * self._limit:
+                self.late = True
+                self._process.kill()
+                return
+            wait = min(self._limit - computed, PATIENCE * self._limit - waited)
+
+    def cancel(self) -> None:
+        """Stop watching."""
+        self._over.set()
+
+
+def _processor_seconds(pid: int) -> float:
+    """What a process has computed, without its children; endless where nobody tells."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.inf
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run(start: Callable[[], Worker[C]], cases: Sequence[C], jobs: int) -> Iterator[Result[C]]:

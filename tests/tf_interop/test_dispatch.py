@@ -13,7 +13,7 @@ import torch
 
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.runtime.dispatch import plans
-from pjrt_bridge.runtime.ownership.handles import live
+from pjrt_bridge.runtime.ownership.exit import live
 from pjrt_bridge.tf_interop import compat
 from tests import programs
 from tests.conftest import Census

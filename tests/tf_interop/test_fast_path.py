@@ -286,7 +286,7 @@ def test_a_device_that_fails(ways: Ways, monkeypatch: pytest.MonkeyPatch) -> Non
 
     def fails(*given: Any) -> Any:
         raise ResourceExhausted(
-            "the sky fell", code=8, plugin="cpu", function="LoadedExecutable_Execute"
+            "injected fault", code=8, plugin="cpu", function="LoadedExecutable_Execute"
         )
 
     with monkeypatch.context() as patch:

@@ -88,7 +88,7 @@ def test_a_result_becomes_a_buffer_in_place(dtype: str) -> None:
     fast = tf_interop.function(lambda x: tf.cast(x * 2, wanted), fallback="error")
     found = fast(tf.range(64, dtype=tf.float32))
     buffer = client.put(found)
-    assert str(buffer.dtype.name) == dtype or buffer.shape == (64,)
+    assert (str(buffer.dtype), buffer.shape) == (dtype, (64,))
     expected = np.asarray(np.arange(64) * 2).astype(
         ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
     )

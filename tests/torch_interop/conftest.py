@@ -11,8 +11,9 @@ import torch
 
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.torch_interop.bind import segments
+from pjrt_bridge.torch_interop.device import chosen, use
+from tests.faults.segments import Faults
 from tests.plugins import require_dispatcher
-from tests.torch_interop.faults import Faults
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +46,12 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
     made = Faults()
     monkeypatch.setattr(segments, "launcher_of", made.launcher_of)
     return made
+
+
+@pytest.fixture
+def pjrt_device() -> Iterator[None]:
+    """torch.device("pjrt") is two devices of the CPU plugin."""
+    use("cpu", cpu_device_count=2)
+    yield
+    chosen._client = None
+    chosen.chosen.cache_clear()

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop import compiled_graphs
+from tests.comparing import EXACT, Tolerance, difference, largest, number_difference
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
@@ -69,29 +71,46 @@ def twins(model: nn.Module) -> tuple[nn.Module, Any]:
 
 def leaves(tree: Any) -> list[torch.Tensor]:
     """The tensors in nested results, in order."""
-    if isinstance(tree, torch.Tensor):
-        return [tree]
-    if isinstance(tree, dict):
-        tree = tree.values()
-    if isinstance(tree, Sequence) or hasattr(tree, "__iter__"):
-        return [leaf for item in tree for leaf in leaves(item)]
-    return []
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
-def assert_same(found: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-4) -> None:
-    """Equal numbers, types, shapes and strides of all tensors in two results."""
-    ours, theirs = leaves(found), leaves(expected)
-    assert len(ours) == len(theirs) > 0
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=rtol, atol=atol, equal_nan=True)
+def assert_same(found: Any, expected: Any, *, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """Equal structure, types, shapes, strides and numbers of two results.
+
+    Args:
+        found: judged.
+        expected: the oracle's.
+        rtol: by which part of itself an element may differ.
+        atol: by which part of the largest element of its tensor.
+    """
+    ours, theirs = (
+        [(pytree.keystr(path), leaf) for path, leaf in pytree.tree_flatten_with_path(tree)[0]]
+        for tree in (found, expected)
+    )
+    assert [place for place, _ in ours] == [place for place, _ in theirs] != []
+    tolerance = Tolerance(rtol, atol)
+    for (place, one), (_, other) in zip(ours, theirs, strict=True):
+        if isinstance(other, torch.Tensor):
+            assert isinstance(one, torch.Tensor), f"{place}: {one!r} is no tensor"
+            exact = not (other.is_floating_point() or other.is_complex())
+            problem = difference(one, other, EXACT if exact else tolerance)
+            assert problem is None, f"{place}: {problem}"
+        else:
+            assert type(one) is type(other), place
+            assert one == other or one != one != other, place
 
 
 def assert_same_gradients(found: nn.Module, expected: nn.Module) -> None:
-    """Gradients of all parameters agree within 1e-3 of the largest of each."""
+    """Gradients of all parameters agree within 1e-3 of the largest element of each.
+
+    Those of less than 1e-3 of the largest of all count as if they were that: some, such as that of
+    a bias before a batch norm, are zero but for rounding.
+    """
     pairs = list(zip(found.parameters(), expected.parameters(), strict=True))
     assert pairs
+    least = 1e-3 * max(largest(other.grad) for _, other in pairs if other.grad is not None)
     for one, other in pairs:
         assert (one.grad is None) == (other.grad is None)
         if one.grad is not None and other.grad is not None:
-            scale = float(other.grad.abs().max())
-            assert float((one.grad - other.grad).abs().max()) <= 1e-3 * scale + 1e-6
+            problem = number_difference(one.grad, other.grad, Tolerance(0.0, 1e-3), least=least)
+            assert problem is None, problem

@@ -10,10 +10,10 @@ import torch
 
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.mixed.segment import PATIENCE
-from pjrt_bridge.runtime.ownership.handles import live
+from pjrt_bridge.runtime.ownership.exit import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from tests.counting import settled
-from tests.torch_interop.faults import Faults
+from tests.faults.segments import Faults
 from tests.torch_interop.helpers import Refused, assert_same, compiled, custom_operators
 
 pytestmark = pytest.mark.usefixtures("fresh", "way")

@@ -13,10 +13,10 @@ from pjrt_bridge.errors import HostFallbackWarning, PjrtError
 from pjrt_bridge.registry import load
 from pjrt_bridge.runtime import Plugin
 from pjrt_bridge.runtime.ownership import pending
-from pjrt_bridge.runtime.ownership.handles import live
+from pjrt_bridge.runtime.ownership.exit import live
 from pjrt_bridge.torch_interop import backend, compiled_graphs
 from tests.counting import resident, settled
-from tests.torch_interop.faults import Faults, When
+from tests.faults.segments import Faults, When
 from tests.torch_interop.helpers import (
     assert_compiled,
     assert_same,
@@ -165,7 +165,7 @@ def test_a_failed_call_leaves_everything_usable(when: When, faults: Faults) -> N
 
     faults.failing = (None, when)
     for grad in (True, False):
-        with pytest.raises(PjrtError, match="the sky fell"), torch.set_grad_enabled(grad):
+        with pytest.raises(PjrtError, match="injected fault"), torch.set_grad_enabled(grad):
             device(x)
     faults.failing = None
     gc.collect()

@@ -132,7 +132,9 @@ def test_three_training_steps_agree_with_eager(case: Callable[[], Case]) -> None
         assert_same_gradients(device, eager)
         for _, optimizer in rivals:
             optimizer.step()
-    assert_same(device.state_dict(), eager.state_dict(), rtol=1e-3, atol=1e-4)
+    # Weights with a gradient of zero are rounding alone, so the bound is no part of their size.
+    states = (list(model.state_dict().values()) for model in (device, eager))
+    torch.testing.assert_close(*states, rtol=1e-3, atol=1e-4)
     assert_compiled(*TRAINING)
 
 

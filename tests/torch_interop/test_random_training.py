@@ -195,3 +195,35 @@ def test_gradients_are_those_of_the_numbers_that_were_drawn() -> None:
             values.append(loss().item())
         slope = (values[0] - values[1]) / 2e-5
         assert slope == pytest.approx((parameter.grad * direction).sum().item(), rel=1e-4)
+
+
+def test_checkpointed_attention_is_computed_again_on_the_device() -> None:
+    """Torch says of attention that it is random, also where it has no dropout."""
+    to_heads = nn.Linear(16, 48)
+
+    def attend(x: Tensor) -> Tensor:
+        heads = to_heads(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(*heads.unbind(), is_causal=True)
+        return nn.functional.dropout(y.transpose(1, 2).flatten(2), 0.2)
+
+    def function(x: Tensor) -> Tensor:
+        for _ in range(2):
+            kept: Tensor = checkpoint(attend, x, use_reentrant=False)
+            x = x + kept
+        return x
+
+    x = torch.randn(2, 8, 16, requires_grad=True)
+    run = compiled(function)
+    torch.manual_seed(3)
+    (grad,) = torch.autograd.grad(run(x).square().sum(), x)
+    assert_compiled(*TRAINING)
+    # Twice the same numbers, by central differences along one direction.
+    direction = torch.randn_like(x)
+
+    def loss(step: float) -> Tensor:
+        torch.manual_seed(3)
+        with torch.no_grad():
+            return run(x + step * direction).square().sum().double()
+
+    slope = (loss(1e-2) - loss(-1e-2)) / 2e-2
+    assert_same((grad * direction).sum().double(), slope, rtol=1e-2)

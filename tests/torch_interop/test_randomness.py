@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.torch_interop import compiled_graphs, explain
 from pjrt_bridge.torch_interop.randomness.operators import draw_keys
-from tests.torch_interop.faults import Faults
+from tests.faults.segments import Faults
 from tests.torch_interop.helpers import assert_compiled, assert_same, compiled, in_threads, leaves
 
 pytestmark = pytest.mark.usefixtures("fresh")

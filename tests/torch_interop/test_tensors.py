@@ -16,6 +16,7 @@ from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.registry import load
 from pjrt_bridge.runtime import Client, Plugin
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
+from pjrt_bridge.runtime.transfers import putting
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import backend
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
@@ -199,11 +200,11 @@ def test_parameters_are_copied_again_when_they_change(
     inference: bool, copying: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     puts: list[int] = []
-    put = Client.put_host
+    put = putting.put_host
     monkeypatch.setattr(
-        Client,
+        putting,
         "put_host",
-        lambda self, host, **how: puts.append(host.address) or put(self, host, **how),
+        lambda client, host, *to, **how: puts.append(host.address) or put(client, host, *to, **how),
     )
     with torch.inference_mode(inference):
         model, x = nn.Linear(4, 4), torch.randn(2, 4)

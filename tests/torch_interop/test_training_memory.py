@@ -9,7 +9,7 @@ import torch
 from torch import nn, optim
 
 from pjrt_bridge.mixed.execution import CallRecord
-from pjrt_bridge.runtime.ownership.handles import live
+from pjrt_bridge.runtime.ownership.exit import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind import graphs
 from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter

@@ -49,6 +49,13 @@ OPERATIONS.program(
     lambda b, x: (b.reduce_max(x, (1,)), b.reduce_min(x, (1,))),
     np.array([[1, np.nan, 3], [np.nan, np.inf, 0], [1, 2, 3]], np.float32),
 )
+for _name in ("float32", "float64", "float16", "bfloat16"):
+    OPERATIONS.program(
+        f"reduce.nan.{_name}",
+        f"The same of arrays that are worth a kernel of their own: {_name}.",
+        lambda b, x: (b.reduce_max(x, (1,)), b.reduce_min(x, (1,)), b.reduce_max(x, (0,))),
+        np.where(np.eye(64, 100, dtype=bool), np.nan, 1.0).astype(dtypes.of(_name).numpy),
+    )
 OPERATIONS.program(
     "reduce.bool",
     "All and any of booleans.",

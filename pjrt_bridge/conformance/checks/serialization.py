@@ -16,7 +16,7 @@ from pjrt_bridge.conformance.outcomes import Unsupported
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime import Client, CompileOptions
 from pjrt_bridge.runtime.compile.serialized import pack, unpack
-from pjrt_bridge.stablehlo import Program
+from pjrt_bridge.stablehlo import Program, bindings
 
 SERIALIZATION = Group("serialization")
 
@@ -162,8 +162,9 @@ def artifact(context: Context, version: str) -> None:
     if version.startswith("plugin_"):
         name = f"stablehlo_{version.removeprefix('plugin_')}_version"
         stated = attributes.get(name)
-        # The bindings write nothing older than this.
+        # The bindings write nothing older than this, and nothing newer than themselves.
         parts = max(tuple(stated), (0, 9, 0)) if isinstance(stated, tuple) else (1, 0, 0)
+        parts = min(parts, tuple(map(int, bindings.current_version().split("."))))
         version = ".".join(map(str, parts))
     code = Program.parse(ADD).portable_artifact(version)
     loaded = raw.compile_bytes(client, code, CompileOptions().serialize())

@@ -1,14 +1,16 @@
 """A folder of blobs by key that the processes of one user share, bounded in size.
 
 A blob that cannot be written is not stored, and nothing is raised. The file that was not used
-longest goes first when the folder is over its limit. Whoever reads a blob has to check that it is
-what was written, and drops it otherwise. A folder that other users can write to is neither read nor
-written (`pjrt_bridge.storage`).
+longest goes first when the folder is over its limit. A file begins with its key and ends with a
+hash of its blob: one that was damaged, or copied over another one, is ignored. A folder that other
+users can write to is neither read nor written (`pjrt_bridge.storage`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,7 +19,11 @@ from pathlib import Path
 
 from pjrt_bridge import storage
 
-_SUFFIX = ".blob"
+_SUFFIX = ".entry"
+_MAGIC = b"pjrt_bridge cache entry 1: "
+_HASH = 32
+_FORMER = re.compile(r"[0-9a-f]{64}(?P<suffix>\.blob)?")
+"""Names of files in the forms that the bridge wrote before: blobs, and hashes of 64 bytes."""
 _ABANDONED = 3600
 """Seconds after which an unfinished file is taken for one whose writer died."""
 
@@ -52,12 +58,18 @@ class Cache:
         self._unseen = limit
 
     def get(self, key: str) -> bytes | None:
-        """What was stored under a key; None where there is nothing."""
-        path = self._path(key)
-        blob = storage.read(path)
-        if blob is not None:
-            with suppress(OSError):
-                os.utime(path)
+        """What was stored under a key; None where there is nothing, or it was damaged."""
+        path, start = self._path(key), _start(key)
+        found = storage.read(path, self.limit + len(start) + _HASH, start=start)
+        if found is None:
+            return None
+        blob = found[:-_HASH]
+        if found[-_HASH:] != _hash(blob):
+            # Damage by a disk, which nobody but the bridge has to do something about.
+            self.drop(key)
+            return None
+        with suppress(OSError):
+            os.utime(path)
         return blob
 
     def put(self, key: str, blob: bytes) -> bool:
@@ -65,7 +77,8 @@ class Cache:
 
         Nothing is raised where it cannot be written: a full disk costs time, not the program.
         """
-        if len(blob) > self.limit or not storage.write(self._path(key), blob):
+        content = b"".join((_start(key), blob, _hash(blob)))
+        if len(blob) > self.limit or not storage.write(self._path(key), content):
             return False
         self._unseen += len(blob)
         if self._unseen > self.limit // 32:
@@ -89,8 +102,12 @@ class Cache:
         found = list(self._entries())
         for entry in found:
             self.drop(entry.key)
-        self._sweep(age=0)
-        return len(found)
+        return len(found) + self._sweep(age=0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to clear."""
+        return not any(self._entries()) and not any(self._former())
 
     def _entries(self) -> Iterator[Entry]:
         if not storage.is_trusted(self.folder):
@@ -100,9 +117,10 @@ class Cache:
                 if file.name.endswith(_SUFFIX):
                     # Another process may delete it at any moment.
                     with suppress(OSError):
-                        state = file.stat()
+                        state = file.stat(follow_symlinks=False)
                         key = file.name.removesuffix(_SUFFIX)
-                        yield Entry(key, state.st_size, state.st_mtime)
+                        size = max(0, state.st_size - len(_start(key)) - _HASH)
+                        yield Entry(key, size, state.st_mtime)
 
     def _shrink(self, keep: str) -> None:
         found = self.entries()
@@ -115,12 +133,38 @@ class Cache:
                 total -= entry.size
         self._sweep(age=_ABANDONED)
 
-    def _sweep(self, age: float) -> None:
-        """Delete what processes left that died while writing."""
+    def _sweep(self, age: float) -> int:
+        """Delete what processes left that died while writing, and files of former forms.
+
+        Returns:
+            How many files of former forms there were.
+        """
         for path in self.folder.glob(f"*{storage.UNFINISHED}"):
             with suppress(OSError):
-                if time.time() - path.stat().st_mtime >= age:
+                if time.time() - path.lstat().st_mtime >= age:
                     path.unlink()
+        former = list(self._former())
+        for path in former:
+            with suppress(OSError):
+                path.unlink()
+        return len(former)
+
+    def _former(self) -> Iterator[Path]:
+        if not storage.is_trusted(self.folder):
+            return
+        with suppress(OSError), os.scandir(self.folder) as files:
+            for file in files:
+                name = _FORMER.fullmatch(file.name)
+                if name and (name["suffix"] or file.stat(follow_symlinks=False).st_size == 64):
+                    yield Path(file.path)
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"
+
+
+def _start(key: str) -> bytes:
+    return _MAGIC + key.encode() + b"\n"
+
+
+def _hash(blob: bytes) -> bytes:
+    return hashlib.blake2b(blob, digest_size=_HASH).digest()

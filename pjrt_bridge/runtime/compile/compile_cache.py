@@ -15,17 +15,14 @@ import os
 import re
 from collections.abc import Collection
 from functools import cache
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pjrt_bridge import environment, storage
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.client import Client
+from pjrt_bridge.runtime.objects.client_core import ClientCore
+from pjrt_bridge.versions import version
 
 LIMIT_VARIABLE = "PJRT_BRIDGE_CACHE_LIMIT"
 DEFAULT_LIMIT = 2_000_000_000
@@ -57,7 +54,7 @@ def findings() -> list[Cache]:
     if root is None or not root.is_dir() or not storage.is_trusted(root):
         return []
     found = (Cache(path, 0) for path in sorted(root.iterdir()) if path.name != _PROGRAMS)
-    return [cache for cache in found if cache.entries()]
+    return [cache for cache in found if not cache.is_empty]
 
 
 @cache
@@ -84,7 +81,7 @@ def keep_calls_of(target: str) -> None:
 
 
 def key_of(
-    client: Client, code: bytes, options: bytes, custom_calls: Collection[str] = ()
+    client: ClientCore, code: bytes, options: bytes, custom_calls: Collection[str] = ()
 ) -> str | None:
     """What a program's compilation depends on, as a hash.
 
@@ -123,4 +120,4 @@ def key_of(
 @cache
 def _versions() -> tuple[str, ...]:
     # Each of them reads a file.
-    return tuple(map(metadata.version, ("pjrt-bridge", "jaxlib")))
+    return tuple(map(version, ("pjrt-bridge", "jaxlib")))

@@ -1,4 +1,4 @@
-"""What `Client.compile` does: a checked program to an executable, from disk if it is there.
+"""What `Client.compile` and `deserialize` do: a checked program to an executable, or its bytes.
 
 What the compilation for a topology shares with it is here, too.
 """
@@ -7,23 +7,31 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pjrt_bridge import timeline
+from pjrt_bridge import dtypes, timeline
 from pjrt_bridge.abi.structs import STRUCTS
-from pjrt_bridge.errors import DEVICE_FAILURES, OptionError, PjrtError, ProgramError
+from pjrt_bridge.errors import (
+    DEVICE_FAILURES,
+    OptionError,
+    PjrtError,
+    ProgramError,
+    UnsupportedDtype,
+)
 from pjrt_bridge.runtime.compile import compile_cache
+from pjrt_bridge.runtime.compile.interruptible import interruptible
 from pjrt_bridge.runtime.compile.options import CompileOptions
 from pjrt_bridge.runtime.compile.progress import working
+from pjrt_bridge.runtime.compile.serialized import unpack
 from pjrt_bridge.runtime.objects.accessors import Extensible
+from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.executable import Executable
+from pjrt_bridge.runtime.ownership.handles import Handle
 from pjrt_bridge.runtime.transfers import relayout
 from pjrt_bridge.stablehlo.program.program import Program
-from pjrt_bridge.stablehlo.types import Parameter, Result
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.client import Client
+from pjrt_bridge.stablehlo.types import Parameter, Result, Signature
 
 
 def prepared(
@@ -56,6 +64,25 @@ def prepared(
     return program, checked
 
 
+def check_constants(program: Program, fatal: Collection[str], *, plugin: str) -> None:
+    """Refuse constants on which a plugin's compiler ends the process.
+
+    Args:
+        program: what is to be compiled.
+        fatal: names of their element types (`PlatformSpec.fatal_constants`).
+        plugin: name for messages.
+
+    Raises:
+        UnsupportedDtype: the program has such a constant.
+    """
+    for name in fatal:
+        if program.has_constant(dtypes.of(name)):
+            raise UnsupportedDtype(
+                f"program {program.name!r} has a constant of {name}, on which this version of "
+                f"plugin {plugin!r} ends the process; pass it as an argument instead"
+            )
+
+
 def _checked(options: CompileOptions | None, devices: int, owner: object) -> CompileOptions:
     if options is None:
         return CompileOptions()
@@ -71,14 +98,21 @@ def _checked(options: CompileOptions | None, devices: int, owner: object) -> Com
 
 
 def ask(
-    owner: Extensible, function: str, program: Program, code: bytes, options: bytes, **where: int
-) -> Any:
-    """What a compiling function of the plugin gives.
+    owner: Extensible,
+    made: Handle,
+    function: str,
+    program: Program,
+    code: bytes,
+    options: bytes,
+    **where: int,
+) -> None:
+    """Call a function of the plugin that compiles.
 
     Timelines show the compilation, and terminals where it takes long.
 
     Args:
         owner: a client or a topology, pinned.
+        made: owns what the plugin gives.
         function: of the plugin's table.
         program: what is compiled.
         code: the same for the plugin's StableHLO version.
@@ -91,7 +125,7 @@ def ask(
     plugin = owner.plugin.name
     what = f"compile {program.name}"
     with timeline.span(what, plugin=plugin), working(f"{what} for {plugin}"):
-        return owner.api.call(
+        made.make(
             function,
             program=_encoded(code),
             compile_options=options,
@@ -112,7 +146,7 @@ def _encoded(code: bytes) -> Any:
     return struct
 
 
-def compile_program(client: Client, program: Program, options: CompileOptions) -> Executable:
+def compile_program(client: ClientCore, program: Program, options: CompileOptions) -> Executable:
     """Compile a program, or load what was compiled of it before.
 
     Raises:
@@ -126,19 +160,19 @@ def compile_program(client: Client, program: Program, options: CompileOptions) -
     if cache is not None:
         key = compile_cache.key_of(client, code, serialized, program.custom_calls)
     if cache is None or key is None:
-        return _compile(client, program, code, serialized, options)
+        return interruptible(lambda: _compile(client, program, code, serialized, options))
     blob = cache.get(key)
     if blob is not None:
         try:
             with timeline.span(f"load {program.name}", plugin=client.plugin.name):
-                found = client.deserialize(blob)
+                found = load(client, blob)
         except (*DEVICE_FAILURES, ProgramError):
             cache.drop(key)
         else:
             found.cached = True
             return found
     started = time.perf_counter()
-    made = _compile(client, program, code, serialized, options)
+    made = interruptible(lambda: _compile(client, program, code, serialized, options))
     if time.perf_counter() - started >= compile_cache.WORTH_STORING:
         # A plugin that cannot serialize, or not this program, goes without.
         with suppress(PjrtError):
@@ -147,15 +181,40 @@ def compile_program(client: Client, program: Program, options: CompileOptions) -
 
 
 def _compile(
-    client: Client, program: Program, code: bytes, serialized: bytes, options: CompileOptions
+    client: ClientCore, program: Program, code: bytes, serialized: bytes, options: CompileOptions
 ) -> Executable:
-    with client.handle.held() as pointer:
-        made = ask(client, "Client_Compile", program, code, serialized, client=pointer)
+    made = Handle(client.api, "LoadedExecutable", client.handle)
+    with client.handle.held() as pointer, made:
+        ask(client, made, "Client_Compile", program, code, serialized, client=pointer)
         return Executable(
             client,
-            made.executable,
+            made,
             program.signature,
             program.name,
             options.portable,
             program.custom_calls,
         )
+
+
+def load(client: ClientCore, data: bytes | bytearray | memoryview) -> Executable:
+    """The executable that somebody serialized; see `Client.deserialize`."""
+    header, blob = unpack(data)
+    ahead = header.topology is not None and header.platform.startswith(f"{client.platform_name} ")
+    if not ahead and header.platform != client.platform:
+        raise ProgramError(
+            f"the serialized executable {header.name!r} was made for {header.platform!r}, "
+            f"this client runs {client.platform!r}"
+        )
+    signature = Signature.from_json(header.signature)
+    header.check(client.plugin.library)
+    made = Handle(client.api, "LoadedExecutable", client.handle, out="loaded_executable")
+    with client.handle.held() as pointer, made:
+        made.make(
+            "Executable_DeserializeAndLoad",
+            client=pointer,
+            serialized_executable=blob,
+            serialized_executable_size=len(blob),
+        )
+        found = Executable(client, made, signature, header.name, header.portable)
+        found.origin = bytes(data)
+        return found

@@ -16,6 +16,11 @@ from pjrt_bridge import storage
 from pjrt_bridge.runtime.compile.cache import Cache
 
 _LIMIT = 1_000_000
+_INSTRUCTIONS = re.compile(
+    r"(mmx|sse|ssse|avx|amx|bmi|f16c|fma|aes|vaes|pclmul|vpclmul|sha|popcnt|movbe|abm|adx|gfni|xsave|"
+    r"cx16|lahf|rdrnd|rdseed|asimd|sve|sme|atomics|fp|crc32|pmull|i8mm|bf16|dotprod|lrcpc|fcma|jscvt)"
+)
+"""Names by which Linux lists instruction sets; what else it lists concerns the system alone."""
 _SHA256 = re.compile(rb"[0-9a-f]{64}")
 
 
@@ -45,3 +50,17 @@ def processor() -> str:
         features = " ".join(sorted(found.get("flags", found.get("Features", "")).split()))
         return f"{platform.machine()} {found.get('model name', '')} {features}"
     return f"{platform.machine()} {platform.processor()}"
+
+
+def missing_features(processor_of_code: str) -> list[str]:
+    """The instruction sets that code was compiled for and this processor lacks.
+
+    Args:
+        processor_of_code: what `processor` gave where it was compiled.
+    """
+    architecture, _, needed = processor_of_code.partition(" ")
+    here, _, found = processor().partition(" ")
+    if architecture != here:
+        return [architecture]
+    present = set(found.split())
+    return [name for name in needed.split() if _INSTRUCTIONS.match(name) and name not in present]

@@ -11,11 +11,14 @@ import hashlib
 import json
 import struct
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.runtime.compile.identity import library_hash, missing_features
 
-_MAGIC = b"PJRTBRX1"
+MAGIC = b"PJRTBRX1"
+"""First bytes of a serialized executable."""
 _HASH = hashlib.sha256().digest_size
 
 
@@ -29,6 +32,9 @@ class Header:
         portable: it may run on any device.
         signature: `Signature.to_json`.
         topology: what it was compiled for ahead of time; None where a client compiled it.
+        library: hash of the plugin's library; None where it was compiled ahead of time, or where
+            builds of the plugin cannot be told apart.
+        processor: of the machine, where the program runs on it (`identity.processor`).
     """
 
     name: str
@@ -36,13 +42,48 @@ class Header:
     portable: bool
     signature: dict[str, Any]
     topology: str | None = None
+    library: str | None = None
+    processor: str | None = None
+
+    def __post_init__(self) -> None:
+        texts = (self.name, self.platform)
+        others = (self.topology, self.library, self.processor)
+        if not all(isinstance(text, str) for text in texts) or not all(
+            text is None or isinstance(text, str) for text in others
+        ):
+            raise TypeError("found a field that is no text")
+        if type(self.portable) is not bool or not isinstance(self.signature, dict):
+            raise TypeError("found no truth value for portable, or no object for signature")
+
+    def check(self, library: Path | None) -> None:
+        """See that the program runs here, with this build of the plugin.
+
+        Args:
+            library: of the plugin.
+
+        Raises:
+            ProgramError: it was made by another build, or for a processor that can do more.
+        """
+        what = f"the serialized executable {self.name!r} was made"
+        if self.processor is not None and (missing := missing_features(self.processor)):
+            raise ProgramError(
+                f"{what} for a processor with {', '.join(missing)}, which this one lacks: it was "
+                "compiled on another machine, compile it again here"
+            )
+        if self.library is not None and library is not None:
+            found = library_hash(library)
+            if found != self.library:
+                raise ProgramError(
+                    f"{what} by another build of the plugin: found a library with the hash "
+                    f"{self.library[:16]}, this one has {found[:16]}; compile it again here"
+                )
 
 
 def pack(header: Header, blob: bytes) -> bytes:
     """Join a header and a plugin's bytes."""
     text = json.dumps(asdict(header)).encode()
     body = struct.pack("<Q", len(text)) + text + blob
-    return _MAGIC + hashlib.sha256(body).digest() + body
+    return MAGIC + hashlib.sha256(body).digest() + body
 
 
 def unpack(data: bytes | bytearray | memoryview) -> tuple[Header, bytes]:
@@ -54,16 +95,15 @@ def unpack(data: bytes | bytearray | memoryview) -> tuple[Header, bytes]:
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise ProgramError(f"no serialized executable: a {type(data).__name__}, expected bytes")
     data = bytes(data)
-    if data[: len(_MAGIC)] != _MAGIC:
+    if data[: len(MAGIC)] != MAGIC:
         raise ProgramError(
-            f"no serialized executable of this bridge: starts with {data[:8]!r}, "
-            f"expected {_MAGIC!r}"
+            f"no serialized executable of this bridge: starts with {data[:8]!r}, expected {MAGIC!r}"
         )
-    body = data[len(_MAGIC) + _HASH :]
-    if hashlib.sha256(body).digest() != data[len(_MAGIC) : len(_MAGIC) + _HASH]:
+    body = data[len(MAGIC) + _HASH :]
+    if hashlib.sha256(body).digest() != data[len(MAGIC) : len(MAGIC) + _HASH]:
         raise ProgramError("the serialized executable is truncated or was altered")
     try:
         (length,) = struct.unpack_from("<Q", body)
         return Header(**json.loads(body[8 : 8 + length])), body[8 + length :]
-    except (struct.error, TypeError, ValueError) as error:
+    except (struct.error, TypeError, ValueError, RecursionError) as error:
         raise ProgramError(f"the serialized executable has another header: {error}") from error

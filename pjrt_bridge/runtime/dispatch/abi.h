@@ -13,6 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* PJRT_Event_OnReadyCallback: gets the PJRT_Error of what failed, which it destroys, or NULL. */
+typedef void EventCallback(void *error, void *user_arg);
+
 #define FIELDS_Error_Destroy(X) X(void *, error)
 #define FIELDS_Client_BufferFromHostBuffer(X)                                                     \
     X(void *, client) X(const void *, data) X(int, type) X(const int64_t *, dims)                 \
@@ -25,6 +28,8 @@
     X(void **, device_complete_events) X(void *, execute_device)
 #define FIELDS_Event_Await(X) X(void *, event)
 #define FIELDS_Event_Destroy(X) X(void *, event)
+#define FIELDS_Event_OnReady(X)                                                                   \
+    X(void *, event) X(EventCallback *, callback) X(void *, user_arg)
 #define FIELDS_Event_IsReady(X) X(void *, event) X(bool, is_ready)
 #define FIELDS_Buffer_Destroy(X) X(void *, buffer)
 #define FIELDS_Buffer_OpaqueDeviceMemoryDataPointer(X) X(void *, buffer) X(void *, device_memory_ptr)
@@ -36,6 +41,7 @@
     X(Event_Await)                                                                                \
     X(Event_Destroy)                                                                              \
     X(Event_IsReady)                                                                              \
+    X(Event_OnReady)                                                                              \
     X(Buffer_Destroy)                                                                             \
     X(Buffer_OpaqueDeviceMemoryDataPointer)
 

@@ -7,16 +7,14 @@ wrong answer. So every argument is compared with the program's signature first.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from pjrt_bridge.errors import SignatureMismatch
 from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import Signature, TensorType
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.client import Client
+from pjrt_bridge.wrong_arguments import wrong
 
 
 class Arguments:
@@ -34,7 +32,9 @@ class Arguments:
         donors: indices of the parameters that the program may consume.
     """
 
-    def __init__(self, name: str, signature: Signature, client: Client, *, sharded: bool) -> None:
+    def __init__(
+        self, name: str, signature: Signature, client: ClientCore, *, sharded: bool
+    ) -> None:
         self.name = name
         self.client = client
         self.types = tuple(
@@ -68,6 +68,9 @@ class Arguments:
         Raises:
             SignatureMismatch: the first difference.
         """
+        if not isinstance(buffers, (list, tuple)):
+            expected = "a list or tuple of Buffers"
+            raise SignatureMismatch(wrong(f"executable {self.name!r}", buffers, expected))
         if len(buffers) != len(self.types):
             self.check_count(buffers)
         for index, buffer in enumerate(buffers):
@@ -120,10 +123,13 @@ class Arguments:
             SignatureMismatch: a parameter that the program does not donate, or a donated buffer
                 that is also another argument.
         """
-        if not (self.donors or donate):
+        if not self.donors and donate is None:
             return (), ()
         donated = self.donors
         if donate is not None:
+            if not isinstance(donate, (list, tuple, set, frozenset, range)):
+                where = f"executable {self.name!r}: donate"
+                raise SignatureMismatch(wrong(where, donate, "a list or set of indices"))
             unknown = [index for index in donate if index not in self.donors]
             if unknown:
                 raise SignatureMismatch(

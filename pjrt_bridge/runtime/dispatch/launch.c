@@ -145,8 +145,15 @@ launch_finish(Launch *self, PyObject *Py_UNUSED(ignored))
     self->claimed = true;
     unlist_launch(self);
     PyThreadState *state = enter_plugin();
-    Ending ending = await_end(&self->run, done);
+    Ending ending = await_end(&self->run, done, &state);
     leave_plugin(state);
+    if (ending.interrupted) {
+        /* Its end may be waited for again. */
+        execution->done = done;
+        unclaim(self);
+        list_launch(self);
+        return NULL;
+    }
     self->failed = !ending.complete;
     unclaim(self);
     if (settle(&self->run, ending))

@@ -8,6 +8,7 @@
  *     abi.c         the functions of the PJRT C API that are called
  *     plan.c        Plan: what is known of an executable
  *     arguments.c   values and kept buffers, compared with the plan
+ *     await.c       the end of an execution, and Ctrl-C before it
  *     run.c         an execution: put, execute, wait, look where the results are
  *     output.c      Output: a result, and tensors over it
  *     pending.c     Pending: what a plugin still uses when nobody waits for it
@@ -18,7 +19,8 @@
  *     jax_guards.c  functions for JAX's copy of a plugin's table
  *
  * Nothing raises while the GIL is released. Every call into a plugin that can take time is made
- * between `enter_plugin` and `leave_plugin`. A plugin calls nothing here.
+ * between `enter_plugin` and `leave_plugin`. A plugin calls nothing here but the callback in
+ * `await.c`, which knows nothing of Python.
  */
 
 #include "abi.h"

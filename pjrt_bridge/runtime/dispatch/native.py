@@ -1,19 +1,31 @@
 """The compiled module of the path of one call, where this installation has it.
 
-Without it, or with `PJRT_BRIDGE_DISPATCH=python` in the environment, Python does the same work.
+Without it, or with `PJRT_BRIDGE_DISPATCH=python` in the environment, Python does the same work in
+many times the time.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from pjrt_bridge import native_modules
+from pjrt_bridge import native_modules, storage, user_warnings
+
+VARIABLE = "PJRT_BRIDGE_DISPATCH"
+
+_ADVICE = (
+    "install a wheel of pjrt-bridge, or a C compiler (Debian: apt install gcc) and then run "
+    "`pip install --force-reinstall --no-deps --no-binary pjrt-bridge pjrt-bridge`, from a "
+    "checkout `pip install -e .`"
+)
 
 
 def _load() -> ModuleType | None:
-    if os.environ.get("PJRT_BRIDGE_DISPATCH") == "python":
+    if _is_unwanted():
         return None
     try:
         return native_modules.load("pjrt_bridge.runtime.dispatch._dispatch", Path(__file__).parent)
@@ -21,5 +33,40 @@ def _load() -> ModuleType | None:
         return None
 
 
+def _is_unwanted() -> bool:
+    return os.environ.get(VARIABLE) == "python"
+
+
 module = _load()
 """`pjrt_bridge.runtime.dispatch._dispatch`, or None."""
+
+
+def description() -> str:
+    """What runs the path of one call, for people: `C`, or `Python` with the reason and advice."""
+    if module is not None:
+        return "C"
+    if _is_unwanted():
+        return f"Python (slow): {VARIABLE}=python asks for it"
+    return f"Python (slow): the compiled module is missing or stale; {_ADVICE}"
+
+
+@cache
+def warn_where_missing() -> None:
+    """Say that calls are slow for want of the compiled module, once in an environment's life.
+
+    An empty file in the cache folder keeps that it was said; without a cache folder each process
+    says it once.
+    """
+    if module is not None or _is_unwanted():
+        return
+    folder = storage.cache_folder("told")
+    if folder is not None:
+        environment = hashlib.sha256(f"{sys.prefix}\0{__file__}".encode()).hexdigest()
+        told = folder / f"dispatch-{environment[:16]}"
+        if storage.read(told, 0) is not None:
+            return
+        storage.write(told, b"")
+    user_warnings.warn(
+        f"the compiled module of pjrt_bridge is missing, so each call takes many times as long; "
+        f"{_ADVICE}. This is said once; `pjrt-bridge plugins` shows it"
+    )

@@ -223,7 +223,7 @@ lease_of(Plan *plan, PyObject *handle)
 /* -- without the GIL ------------------------------------------------------------------------- */
 
 /* Of an error that nobody can be told of. */
-static void
+void
 destroy_error(Plan *plan, void *error)
 {
     if (error) {

@@ -69,6 +69,8 @@ PyObject *lease_of(Plan *plan, PyObject *handle);
 /* Whether an event was signalled, or the plugin cannot tell. */
 bool is_ready(Plan *plan, void *event);
 
+void destroy_error(Plan *plan, void *error);
+
 void destroy_event(Plan *plan, void *event);
 
 /* False where the plugin refuses, and keeps it. */

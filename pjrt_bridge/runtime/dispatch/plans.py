@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.functions import FUNCTIONS, offset_of
@@ -21,19 +21,13 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import Closed, PjrtBridgeError, PluginIncompatible
 from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.client_core import ClientCore
+from pjrt_bridge.runtime.objects.device import Device
 from pjrt_bridge.runtime.ownership import pending
-from pjrt_bridge.runtime.ownership.handles import (
-    BUNDLE,
-    Finalizer,
-    Handle,
-    pin_all,
-    release_soon,
-    unpin_all,
-)
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.buffer import Buffer
-    from pjrt_bridge.runtime.objects.executable import Executable
+from pjrt_bridge.runtime.ownership.handles import BUNDLE, Finalizer, Handle, release_soon
+from pjrt_bridge.runtime.ownership.leases import offer_lease
+from pjrt_bridge.stablehlo.types import Signature, TensorType
 
 enabled = True
 """Whether plans are made; tests turn it off."""
@@ -167,21 +161,45 @@ class _PinnedHandles(Handle):
     __slots__ = ("_members",)
 
     def __init__(self, members: Sequence[Handle]) -> None:
-        if (gone := pin_all(members)) is not None:
-            raise Closed(f"this {gone.kind} was closed")
-        self._members = members
         first = members[0]
-        super().__init__(first.api, BUNDLE, first.pointer, first.parent, argument="")
-        self.offer_lease()
+        super().__init__(first.api, BUNDLE, first.parent)
+        self._members = members
+        with self:
+            self.own(first.pointer)
+            for member in members:
+                member.hold(self)
+            offer_lease(self)
 
-    def _give_back(self) -> None:
-        unpin_all(self._members)
+    def _destroy(self) -> None:
+        for member in self._members:
+            member.let_go(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An executable, as a plan needs it.
+
+    Attributes:
+        name: for messages.
+        client: its client.
+        loaded: its handle.
+        options: its PJRT_ExecuteOptions.
+        signature: parameters and results of the program.
+        outputs: types of the results, on one device.
+        device: the one that it runs on; None where it runs on several, or on any.
+    """
+
+    name: str
+    client: ClientCore
+    loaded: Handle
+    options: Any
+    signature: Signature
+    outputs: Sequence[TensorType]
+    device: Device | None
 
 
 def plan(
-    executable: Executable,
-    loaded: Handle,
-    options: Any,
+    target: Target,
     parameters: Sequence[BoundParameter],
     results: Sequence[ValueSpec],
     framework: Framework | Capsules,
@@ -189,36 +207,34 @@ def plan(
     """A `_dispatch.Plan` for an executable, or None where it takes the general path.
 
     Args:
-        executable: what to launch.
-        loaded: its handle.
-        options: its PJRT_ExecuteOptions.
+        target: what to launch.
         parameters: of the program.
         results: of the program.
         framework: where the tensors come from.
     """
-    client = executable.client
+    client, loaded, device = target.client, target.loaded, target.device
+    signature = target.signature
     specs = [*(item.spec for item in parameters), *results]
     found = native.module
     if (
         found is None
         or not enabled
         or not client.shares_host_memory
-        or executable.portable
-        or len(executable.devices) != 1
+        or device is None
         or [item.written for item in parameters]
-        != [parameter.donation != "kept" for parameter in executable.signature.parameters]
-        or any(parameter.layout is not None for parameter in executable.signature.parameters)
-        or any(result.layout is not None for result in executable.signature.results)
-        or any(result.dynamic for result in executable.signature.results)
+        != [parameter.donation != "kept" for parameter in signature.parameters]
+        or any(parameter.layout is not None for parameter in signature.parameters)
+        or any(result.layout is not None for result in signature.results)
+        or any(result.dynamic for result in signature.results)
         or not all(framework.takes(spec.type.dtype) for spec in specs)
         or [item.spec.memory for item in parameters]
-        != [parameter.type for parameter in executable.signature.parameters]
-        or [spec.memory for spec in results] != list(executable.outputs)
+        != [parameter.type for parameter in signature.parameters]
+        or [spec.memory for spec in results] != list(target.outputs)
         or not all(map(client.api.has, found.FUNCTIONS))
     ):
         return None
-    loaded.offer_lease()
-    client.handle.offer_lease()
+    offer_lease(loaded)
+    offer_lease(client.handle)
     numbers = [_numbers(item.spec, item.position, written=item.written) for item in parameters]
     numbers += [_numbers(spec, None) for spec in results]
     flat = [number for form in numbers for number in form]
@@ -228,11 +244,11 @@ def plan(
         loaded,
         client.handle.pointer,
         loaded.pointer,
-        executable.devices[0].pointer,
-        ctypes.addressof(options),
-        options,
+        device.pointer,
+        ctypes.addressof(target.options),
+        target.options,
         partial(_failure, client.api),
-        partial(_refusal, client.api, executable.name),
+        partial(_refusal, client.api, target.name),
         pending.queue.append,
         framework.parts,
         len(parameters),

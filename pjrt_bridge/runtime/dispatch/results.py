@@ -1,25 +1,90 @@
-"""Results of executions: looked at before anything follows what a plugin gave.
+"""Results of executions: owned before they are there, and looked at before anything follows them.
 
 As `pjrt_bridge.runtime.dispatch.arguments` stands before an execution, this stands behind it.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
-from pjrt_bridge.errors import PjrtBridgeError, PluginIncompatible
+from pjrt_bridge.abi.values import pointers
+from pjrt_bridge.errors import PluginIncompatible
 from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device
+from pjrt_bridge.runtime.objects.event import Event
+from pjrt_bridge.runtime.ownership.buffers import BufferHandle
 from pjrt_bridge.runtime.ownership.handles import Handle
+from pjrt_bridge.runtime.ownership.waiting import keep_event
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import Result, TensorType
 
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.client import Client
-
 # Layout, custom layout and dynamic, as `Buffer` has them.
 _Form = tuple[Layout, tuple[int, ...] | None, bool]
+
+
+class Outputs:
+    """What one execution gives, and memory for the plugin to write it into.
+
+    Args:
+        client: of the executable.
+        devices: how many the execution runs on.
+        results: how many it gives on each device.
+        watch: ask for the event of the end on each device.
+
+    Attributes:
+        rows: for each device an array of pointers to the results.
+        buffers: for each device the owners of its results, as many as there are yet.
+        ends: for each device the owner of the event of the end, where they were asked for.
+        lists: `output_lists` of PJRT_LoadedExecutable_Execute.
+        events: `device_complete_events` likewise, or None.
+        made: the args struct of an execution that has not failed (see `Api.call_for`).
+    """
+
+    __slots__ = ("_client", "buffers", "ends", "events", "lists", "made", "rows")
+
+    def __init__(self, client: ClientCore, devices: int, results: int, *, watch: bool) -> None:
+        self._client = client.handle
+        self.made: Any = None
+        self.rows = [pointers([None] * results) for _ in range(devices)]
+        self.lists: Any = pointers([ctypes.addressof(row) for row in self.rows])
+        self.buffers: list[list[BufferHandle]] = [[] for _ in self.rows]
+        self.events: Any = None
+        self.ends: list[Handle] = []
+        if watch:
+            self.events = pointers([None] * devices)
+            self.ends = [
+                Handle(client.api, "Event", client.handle, made=self.events, out=index)
+                for index in range(devices)
+            ]
+
+    def next_buffer(self, device: int) -> BufferHandle:
+        """An owner of the next result on a device, which is to own it."""
+        made = self.buffers[device]
+        handle = BufferHandle(self._client, made=self.rows[device], out=len(made))
+        # All results of one device come together, so one of them is enough to watch.
+        handle.running = not made
+        made.append(handle)
+        return handle
+
+    def give_back(self) -> None:
+        """End what the plugin gave, after something went wrong."""
+        # An execution that failed gave nothing.
+        if self.made is not None:
+            for device, row in enumerate(self.rows):
+                while len(self.buffers[device]) < len(row):
+                    self.next_buffer(device)
+                for handle in self.buffers[device]:
+                    handle.release()
+            for end in self.ends:
+                # The execution goes on.
+                if not end.owned and end.find():
+                    end.own()
+                if end.owned and not end.released:
+                    keep_event(end)
+                end.release()
 
 
 class Results:
@@ -35,7 +100,11 @@ class Results:
     """
 
     def __init__(
-        self, client: Client, name: str, declared: Sequence[Result], types: Sequence[TensorType]
+        self,
+        client: ClientCore,
+        name: str,
+        declared: Sequence[Result],
+        types: Sequence[TensorType],
     ) -> None:
         self._client = client
         self._name = name
@@ -43,37 +112,33 @@ class Results:
         self.types = types
         self._forms: tuple[_Form, ...] | None = None
 
-    def look_at(
-        self, rows: Sequence[Sequence[int | None]], ends: Sequence[int | None], loaded: Handle
-    ) -> None:
-        """See that everything is there that an execution gives; else give all of it back.
+    def take(
+        self, outputs: Outputs, devices: Sequence[Device]
+    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
+        """The results and the events of an execution that succeeded.
 
         Args:
-            rows: for each device a PJRT_Buffer for each result.
-            ends: for each device a PJRT_Event of the end, where they were asked for.
-            loaded: the executable, pinned.
+            outputs: what the plugin gave.
+            devices: where it ran.
 
         Raises:
             PluginIncompatible: a result or an event is missing.
             PjrtError: the plugin does not say how its results lie.
         """
-        client = self._client
-        try:
-            if None in ends or any(None in row for row in rows):
-                raise PluginIncompatible(
-                    f"plugin {client.plugin.name!r}: LoadedExecutable_Execute of {self._name!r} "
-                    "succeeded without all results and events"
-                )
-            if self._forms is None:
-                self._forms = tuple(map(self._form, rows[0], self._declared))
-        except PjrtBridgeError:
-            for pointer in (pointer for row in rows for pointer in row if pointer):
-                owned = Handle(client.api, "Buffer", pointer, client.handle, argument="buffer")
-                owned.running = True
-                owned.release()
-            for end in ends:
-                loaded.outlive(end)
-            raise
+        rows, ends = outputs.rows, outputs.events or ()
+        if not (all(map(all, rows)) and all(ends)):
+            raise PluginIncompatible(
+                f"plugin {self._client.plugin.name!r}: LoadedExecutable_Execute of {self._name!r} "
+                "succeeded without all results and events"
+            )
+        if self._forms is None:
+            self._forms = tuple(map(self._form, rows[0], self._declared))
+        for end in outputs.ends:
+            end.own()
+        buffers = tuple(
+            [self._wrap(outputs, number, device) for number, device in enumerate(devices)]
+        )
+        return buffers, [Event(end) for end in outputs.ends]
 
     def _form(self, pointer: int | None, result: Result) -> _Form:
         """What all buffers of one result have in common; only the first one is asked."""
@@ -83,10 +148,11 @@ class Results:
         order = layout.minor_to_major if client.shares_host_memory else result.layout
         return layout, client.custom_layout(order), bool(result.dynamic)
 
-    def wrap(self, row: Sequence[int | None], device: Device) -> tuple[Buffer, ...]:
-        """The results on one device, which were looked at."""
+    def _wrap(self, outputs: Outputs, number: int, device: Device) -> tuple[Buffer, ...]:
         assert self._forms is not None
-        made = zip(row, self.types, self._forms, strict=True)
-        return tuple(
-            [Buffer(self._client, pointer, type, device, *form) for pointer, type, form in made]
-        )
+        made = []
+        for type, form in zip(self.types, self._forms, strict=True):
+            handle = outputs.next_buffer(number)
+            handle.own()
+            made.append(Buffer(self._client, handle, type, device, *form))
+        return tuple(made)

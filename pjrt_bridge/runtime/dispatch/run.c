@@ -1,7 +1,8 @@
 /* See run.h. */
 
 #include "run.h"
-#include "wait.h"
+
+#include "await.h"
 
 #include <stdlib.h>
 
@@ -102,14 +103,15 @@ data_of(const Output *output, Ending *ending)
 }
 
 Ending
-await_end(Run *self, void *done)
+await_end(Run *self, void *done, PyThreadState **state)
 {
     Execution *execution = &self->execution;
     Plan *plan = execution->plan;
     Ending ending = {.function = "Event_Await", .made = NOTHING};
-    int64_t end = spin_end();
-    while (!is_ready(plan, done) && spin(end))
-        ;
+    if (!await_event(plan, done, state)) {
+        ending.interrupted = true;
+        return ending;
+    }
     {
         ARGS(plan, Event_Await, .event = done);
         ending.error = CALL(plan, Event_Await);
@@ -196,6 +198,9 @@ start_run(Run *self, Py_ssize_t num_host_inputs, bool wait)
     const char *function;
     Dropped dropped = {0, 0};
     Ending ending = {0};
+    /* Here, and not before the arguments are read: that may take the GIL away. */
+    if (check_may_call(execution->plan))
+        return -1;
     PyThreadState *state = enter_plugin();
     bool started = execute(self, num_host_inputs, &error, &function);
     Py_ssize_t inputs = execution->num_inputs, results = 0;
@@ -213,7 +218,9 @@ start_run(Run *self, Py_ssize_t num_host_inputs, bool wait)
     if (complete && wait) {
         void *done = execution->done;
         execution->done = NULL;
-        ending = await_end(self, done);
+        ending = await_end(self, done, &state);
+        if (ending.interrupted)
+            execution->done = done;
     }
     leave_plugin(state);
     process.num_buffers += inputs + results;
@@ -223,5 +230,7 @@ start_run(Run *self, Py_ssize_t num_host_inputs, bool wait)
         raise_failure(execution->plan, error, function, NOTHING);
         return -1;
     }
+    if (ending.interrupted)
+        return -1;
     return wait ? settle(self, ending) : 0;
 }

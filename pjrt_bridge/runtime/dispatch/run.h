@@ -48,12 +48,14 @@ typedef struct {
     void *error;
     const char *function; /* That failed. */
     const char *made;     /* What it made, where it gave no error. */
+    bool interrupted;     /* By an exception that is set: it has not ended. */
     Dropped dropped;
 } Ending;
 
-/* Wait for the end of what was started, whose event is `done` and is taken over. Give back what is
- * not needed any more, and look where the results are. Without the GIL. */
-Ending await_end(Run *self, void *done);
+/* Wait for the end of what was started, whose event is `done` and is taken over unless a signal
+ * interrupts. Give back what is not needed any more, and look where the results are. Without the GIL;
+ * `state` is what `enter_plugin` gave. */
+Ending await_end(Run *self, void *done, PyThreadState **state);
 
 /* Count what was given back, and let go of the memory of the inputs. -1 with an exception where the
  * execution failed. */

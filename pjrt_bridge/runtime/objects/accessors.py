@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar, cast
+from typing import Protocol, Self, TypeVar, cast
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.chain import Extension
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import UnsupportedDtype
+from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.ownership.handles import Handle
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.plugin import Plugin
 
 
 class Accessor(Protocol):
@@ -36,7 +34,7 @@ class Extensible:
 
     handle: Handle
 
-    def __init__(self, plugin: Plugin) -> None:
+    def __init__(self, plugin: PluginCore) -> None:
         self.plugin = plugin
         self.api: Api = plugin.api
         self._accessors: dict[type[Accessor], Accessor] = {}

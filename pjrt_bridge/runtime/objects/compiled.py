@@ -1,25 +1,18 @@
-"""Compiled programs, whether they are loaded for devices or wait for devices that are elsewhere."""
+"""Compiled: a compiled program, whether it is loaded or waits for devices that are elsewhere."""
 
 from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.values import NamedValue, free
-from pjrt_bridge.errors import Closed, PluginIncompatible
+from pjrt_bridge.errors import PluginIncompatible
 from pjrt_bridge.runtime.compile.serialized import Header, pack
 from pjrt_bridge.runtime.objects import description
 from pjrt_bridge.runtime.objects.description import MemoryStats
-from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
 from pjrt_bridge.stablehlo.types import Signature
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pjrt_bridge.runtime.objects.topology import Topology
 
 
 class Compiled(ABC):
@@ -49,6 +42,10 @@ class Compiled(ABC):
     def target(self) -> str | None:
         """The topology that it was compiled for; None where a client compiled it for its own."""
         return None
+
+    def needs(self) -> dict[str, str | None]:
+        """What the bytes of the program need where they are loaded: fields of `Header`."""
+        return {}
 
     @property
     def memory_limit(self) -> int | None:
@@ -88,6 +85,7 @@ class Compiled(ABC):
             portable=self.portable,
             signature=self.signature.to_json(),
             topology=self.target,
+            **self.needs(),
         )
         return pack(header, blob)
 
@@ -130,81 +128,3 @@ class Compiled(ABC):
         """
         with self.held() as pointer:
             return description.fingerprint(self.api, pointer)
-
-
-class CompiledExecutable(Compiled):
-    """A program that was compiled for a topology, and is not loaded.
-
-    `serialize` gives its bytes; `Client.deserialize` loads them where the devices are.
-
-    Attributes:
-        topology: the devices that it was compiled for.
-    """
-
-    def __init__(
-        self, topology: Topology, pointer: int, signature: Signature, name: str, *, portable: bool
-    ) -> None:
-        super().__init__(topology.api, signature, name, portable=portable)
-        self.topology = topology
-        self._handle = Handle(
-            topology.api, "Executable", pointer, topology.handle, argument="executable", pinned=True
-        )
-        try:
-            # Whoever gives other results than the program has would be found out only on the
-            # machine with the devices.
-            sharded = description.partitions(self.api, pointer) > 1
-            self.outputs = description.result_types(
-                self.api, pointer, name, signature, sharded=sharded
-            )
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            self._handle.unpin()
-
-    @property
-    def platform(self) -> str:
-        """Name and version of the topology's platform."""
-        return self.topology.platform
-
-    @property
-    def target(self) -> str:
-        """Name of the topology."""
-        return self.topology.name
-
-    @property
-    def memory_limit(self) -> int | None:
-        """Bytes that a program can have on each device; None where the plugin does not tell."""
-        return self.topology.memory_limit
-
-    @contextmanager
-    def held(self) -> Iterator[int]:
-        """The plugin's PJRT_Executable, kept during a `with` block.
-
-        Raises:
-            Closed: the program was closed.
-        """
-        try:
-            self._handle.pin()
-        except Closed:
-            raise Closed(f"executable {self.name!r} for {self.target!r} was closed") from None
-        try:
-            yield self._handle.pointer
-        finally:
-            self._handle.unpin()
-
-    def close(self) -> None:
-        """Give the program back to the plugin; bytes that were taken stay."""
-        self._handle.release()
-
-    def __enter__(self) -> CompiledExecutable:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __del__(self, release_soon: Finalizer = release_soon) -> None:
-        release_soon(getattr(self, "_handle", None))
-
-    def __repr__(self) -> str:
-        return f"<CompiledExecutable {self.name!r} for {self.target!r}>"

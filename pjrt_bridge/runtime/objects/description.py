@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.abi.api import Api
@@ -19,11 +18,9 @@ from pjrt_bridge.abi.values import (
     text,
 )
 from pjrt_bridge.errors import PjrtError, PluginIncompatible
+from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device
 from pjrt_bridge.stablehlo.types import Signature, TensorType
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.client import Client
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ class MemoryStats:
         return self.generated_code + max(together, self.peak or 0)
 
 
-def devices(client: Client, loaded: int) -> tuple[Device, ...]:
+def devices(client: ClientCore, loaded: int) -> tuple[Device, ...]:
     """Devices of this process that a PJRT_LoadedExecutable runs on; none if it is portable."""
     try:
         found = client.api.call("LoadedExecutable_AddressableDevices", executable=loaded)

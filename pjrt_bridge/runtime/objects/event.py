@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Self
 
-from pjrt_bridge.abi.api import Api
-from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, keep_until, release_soon
+from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
+from pjrt_bridge.runtime.ownership.waiting import await_event, keep_event
 
 
 class Event:
@@ -15,10 +15,30 @@ class Event:
 
     Wait with `wait()`, ask with `ready`, or `await` it inside asyncio; a failed operation raises
     its `PjrtError` from `wait` and `await`, as often as it is asked.
+
+    Args:
+        handle: the plugin's object, which is taken over.
     """
 
-    def __init__(self, api: Api, pointer: int | None, parent: Handle) -> None:
-        self._handle = Handle(api, "Event", pointer, parent, argument="event")
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    @classmethod
+    def make(cls, parent: Handle, function: str, **values: Any) -> Self:
+        """The event that a function of the plugin gives.
+
+        Args:
+            parent: what the event ends with.
+            function: as for `Api.call`; its args struct has a field `event`.
+            **values: as for `Api.call`.
+
+        Raises:
+            PjrtError: the plugin refused.
+            PluginIncompatible: it returned NULL.
+        """
+        with Handle(parent.api, "Event", parent) as handle:
+            handle.make(function, **values)
+            return cls(handle)
 
     @property
     def ready(self) -> bool:
@@ -44,7 +64,7 @@ class Event:
         handle = self._handle
         handle.pin()
         try:
-            handle.api.call("Event_Await", event=handle.pointer)
+            await_event(handle.api, handle.pointer)
         finally:
             handle.unpin()
 
@@ -54,8 +74,7 @@ class Event:
 
     def outlive(self) -> None:
         """Keep the plugin's event until the operation has ended, whoever drops this object."""
-        self._handle.pin()
-        keep_until(self._handle)
+        keep_event(self._handle)
 
     def close(self) -> None:
         """Forget the event; the operation goes on."""

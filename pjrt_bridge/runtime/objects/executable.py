@@ -11,25 +11,29 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_bridge import timeline
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import int64s, pointers
 from pjrt_bridge.errors import (
     Closed,
+    DataError,
     ErrorCode,
     PjrtBridgeError,
     PjrtError,
     SignatureMismatch,
     Unimplemented,
+    UnsupportedDtype,
 )
+from pjrt_bridge.runtime.compile.identity import library_hash, processor
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.dispatch.arguments import Arguments
-from pjrt_bridge.runtime.dispatch.results import Results
+from pjrt_bridge.runtime.dispatch.results import Outputs, Results
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects import description
 from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.compiled import Compiled
 from pjrt_bridge.runtime.objects.device import Device, memory_limit
 from pjrt_bridge.runtime.objects.event import Event
@@ -40,10 +44,9 @@ from pjrt_bridge.runtime.ownership.handles import (
     release_soon,
     unpin_all,
 )
+from pjrt_bridge.runtime.transfers.putting import put
 from pjrt_bridge.stablehlo.types import Signature
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.client import Client
+from pjrt_bridge.wrong_arguments import wrong
 
 
 class Executable(Compiled):
@@ -61,8 +64,8 @@ class Executable(Compiled):
 
     def __init__(
         self,
-        client: Client,
-        pointer: int,
+        client: ClientCore,
+        handle: Handle,
         signature: Signature,
         name: str,
         portable: bool,
@@ -73,21 +76,13 @@ class Executable(Compiled):
         self.client = client
         self.custom_calls = custom_calls
         self.cached = False
-        self._loaded = Handle(
-            api, "LoadedExecutable", pointer, client.handle, argument="executable", pinned=True
-        )
-        try:
-            inner = api.call("LoadedExecutable_GetExecutable", loaded_executable=pointer).executable
-            # The program's description is owned apart from the loaded one, but ends with it.
-            self._inner = Handle(
-                api, "Executable", inner, self._loaded, argument="executable", pinned=True
-            )
-            try:
+        self._loaded = handle
+        # The program's description is owned apart from the loaded one, but ends with it.
+        self._inner = Handle(api, "Executable", handle)
+        with handle.held() as pointer, self._inner:
+            self._inner.make("LoadedExecutable_GetExecutable", loaded_executable=pointer)
+            with self._inner.held():
                 self._describe()
-            finally:
-                self._inner.unpin()
-        finally:
-            self._loaded.unpin()
 
     def _describe(self) -> None:
         client, inner = self.client, self._inner.pointer
@@ -113,14 +108,17 @@ class Executable(Compiled):
             BufferUnavailable: an argument was donated or deleted before.
         """
         self._arguments.check_count(arrays)
-        device = self.devices[0]
-        return self.execute(
-            [
+        client, device = self.client, self.devices[0]
+        buffers: list[Buffer] = []
+        try:
+            for array, order in zip(arrays, self._arguments.layouts, strict=True):
                 # A buffer in another layout is the caller's mistake, which `execute` names.
-                self.client.put(array, device, layout=None if isinstance(array, Buffer) else order)
-                for array, order in zip(arrays, self._arguments.layouts, strict=True)
-            ]
-        )
+                layout = None if isinstance(array, Buffer) else order
+                buffers.append(put(client, array, device, None, layout, None))
+        except (DataError, UnsupportedDtype) as error:
+            where = f"argument {len(buffers)} of executable {self.name!r}"
+            raise type(error)(f"{where}: {error}") from error
+        return self.execute(buffers)
 
     def execute(
         self,
@@ -158,7 +156,7 @@ class Executable(Compiled):
         """`execute`, and the event of the whole execution's end.
 
         Raises:
-            As `execute`; a failure of the execution itself comes from the event.
+            PjrtBridgeError: as `execute`; a failure of the execution itself comes from the event.
         """
         where = self._one_device(device)
         (outputs,), (event,) = self._execute([buffers], (where,), donate, watch=True)
@@ -174,7 +172,16 @@ class Executable(Compiled):
 
         None where there is no faster way than `submit`.
         """
-        return plans.plan(self, self._loaded, self._options, parameters, results, framework)
+        target = plans.Target(
+            name=self.name,
+            client=self.client,
+            loaded=self._loaded,
+            options=self._options,
+            signature=self.signature,
+            outputs=self.outputs,
+            device=None if self.portable or len(self.devices) != 1 else self.devices[0],
+        )
+        return plans.plan(target, parameters, results, framework)
 
     def _one_device(self, device: Device | None) -> Device:
         if device is not None and not self.portable:
@@ -202,8 +209,11 @@ class Executable(Compiled):
             For each device the results there.
 
         Raises:
-            As `execute`.
+            PjrtBridgeError: as `execute`.
         """
+        if not isinstance(buffers, (list, tuple)):
+            expected = "a list of a list of Buffers for each device"
+            raise SignatureMismatch(wrong(f"executable {self.name!r}", buffers, expected))
         if len(buffers) != len(self.devices):
             raise SignatureMismatch(
                 f"executable {self.name!r}: found arguments for {len(buffers)} devices, "
@@ -238,47 +248,43 @@ class Executable(Compiled):
         for buffers, device in zip(lists, devices, strict=True):
             demands.check(buffers, device)
         donated, kept = demands.donation(lists, donate)
-        api = self.client.api
-        handles = [buffer.handle for buffers in lists for buffer in buffers]
+        handles: list[Handle] = [buffer.handle for buffers in lists for buffer in buffers]
         handles.append(self._loaded)
         if gone := pin_all(handles):
             raise self._unavailable(gone, lists)
         try:
             columns = [pointers([buffer.handle.pointer for buffer in row]) for row in lists]
             arguments = pointers([ctypes.addressof(column) for column in columns])
-            rows = [pointers([None] * len(self.outputs)) for _ in lists]
-            results = pointers([ctypes.addressof(row) for row in rows])
-            ends = pointers([None] * len(lists)) if watch else None
             options = self._options_keeping(kept) if kept else self._options
+            made = Outputs(self.client, len(lists), len(self.outputs), watch=watch)
             try:
-                api.call(
-                    "LoadedExecutable_Execute",
-                    executable=self._loaded.pointer,
-                    options=ctypes.addressof(options),
-                    argument_lists=ctypes.addressof(arguments),
-                    num_devices=len(lists),
-                    num_args=len(demands.types),
-                    output_lists=ctypes.addressof(results),
-                    device_complete_events=None if ends is None else ctypes.addressof(ends),
-                    execute_device=devices[0].pointer if self.portable else None,
-                )
-            finally:
-                # One that failed may have taken them nevertheless.
-                for index in donated:
-                    self._mark_donated([buffers[index] for buffers in lists])
-            self._results.look_at(rows, ends or (), self._loaded)
-            outputs = tuple(map(self._results.wrap, rows, devices))
-            events = [Event(api, end, self.client.handle) for end in ends or ()]
-            # All results of one device come together, so one of them is enough to watch.
-            for made in outputs:
-                if made:
-                    made[0].handle.running = True
-            if not self.outputs:
-                for event in events:
-                    event.outlive()
+                try:
+                    self.client.api.call_for(
+                        made,
+                        "LoadedExecutable_Execute",
+                        executable=self._loaded.pointer,
+                        options=ctypes.addressof(options),
+                        argument_lists=ctypes.addressof(arguments),
+                        num_devices=len(lists),
+                        num_args=len(demands.types),
+                        output_lists=ctypes.addressof(made.lists),
+                        device_complete_events=made.events and ctypes.addressof(made.events),
+                        execute_device=devices[0].pointer if self.portable else None,
+                    )
+                finally:
+                    # One that failed may have taken them nevertheless.
+                    for index in donated:
+                        self._mark_donated([buffers[index] for buffers in lists])
+                outputs, events = self._results.take(made, devices)
+                if not self.outputs:
+                    for event in events:
+                        event.outlive()
+                return outputs, events
+            except BaseException:
+                made.give_back()
+                raise
         finally:
             unpin_all(handles)
-        return outputs, events
 
     def _unavailable(self, gone: Handle, lists: Sequence[Sequence[Buffer]]) -> PjrtBridgeError:
         for buffers in lists:
@@ -317,6 +323,14 @@ class Executable(Compiled):
         """Name and version of the client's platform."""
         return self.client.platform
 
+    def needs(self) -> dict[str, str | None]:
+        """The same build of the plugin; the same processor, where the plugin computes on it."""
+        library = self.client.plugin.library
+        return {
+            "library": None if library is None else library_hash(library),
+            "processor": processor() if self.client.shares_host_memory else None,
+        }
+
     @property
     def memory_limit(self) -> int | None:
         """Bytes that a program can have on each device; None where the plugin does not tell."""
@@ -342,12 +356,15 @@ class Executable(Compiled):
     @contextmanager
     def held(self) -> Iterator[int]:
         """The plugin's description of the program, kept during a `with` block."""
-        if pin_all((self._loaded, self._inner)):
-            raise self._closed()
+        try:
+            # It keeps the loaded program, too.
+            self._inner.pin()
+        except Closed:
+            raise self._closed() from None
         try:
             yield self._inner.pointer
         finally:
-            unpin_all((self._loaded, self._inner))
+            self._inner.unpin()
 
     def close(self) -> None:
         """Unload the program; executions that are under way go on."""

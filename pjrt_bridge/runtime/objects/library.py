@@ -8,9 +8,11 @@ from pathlib import Path
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import PluginLoadError
+from pjrt_bridge.runtime.objects.missing_libraries import missing_libraries
 
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
 _LOADED_SEGMENT = 1
+_SHOWN = 4
 
 
 def open_library(path: Path, name: str) -> Api:
@@ -28,7 +30,11 @@ def open_library(path: Path, name: str) -> Api:
             raise OSError("the file is truncated; install it again")
         library = ctypes.CDLL(str(path))
     except OSError as error:
-        raise PluginLoadError(f"plugin {name!r}: {path} cannot be loaded: {error}") from error
+        missing = missing_libraries(path, str(error))
+        why = f"it needs {_listed(missing)}, not found" if missing else str(error)
+        raise PluginLoadError(
+            f"plugin {name!r}: {path} cannot be loaded: {why}", missing=missing
+        ) from error
     try:
         entry = library.GetPjrtApi
     except AttributeError:
@@ -37,6 +43,11 @@ def open_library(path: Path, name: str) -> Api:
         ) from None
     entry.restype = ctypes.c_void_p
     return Api(entry() or 0, plugin=name, keepalive=library)
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
 
 
 def _truncated(path: Path) -> bool:

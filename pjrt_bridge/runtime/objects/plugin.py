@@ -1,4 +1,4 @@
-"""Plugin: one loaded library (or API address), its checked table, its attributes, its clients."""
+"""Plugin: how a library is loaded, and the clients and topologies that are made with it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pjrt_bridge.abi import chain
 from pjrt_bridge.abi.api import Api
-from pjrt_bridge.abi.values import NamedValue, decode_named_values
-from pjrt_bridge.errors import PjrtError, PluginLoadError
+from pjrt_bridge.abi.values import NamedValue
+from pjrt_bridge.errors import PluginLoadError
 from pjrt_bridge.runtime.objects.client import Client
 from pjrt_bridge.runtime.objects.create_options import check_client_options
 from pjrt_bridge.runtime.objects.library import open_library
+from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.objects.topology import Topology
 from pjrt_bridge.runtime.platforms import OptionType
 
@@ -31,18 +31,12 @@ def _start_again_in_child() -> None:
 os.register_at_fork(after_in_child=_start_again_in_child)
 
 
-class Plugin:
+class Plugin(PluginCore):
     """A PJRT plugin that is loaded and initialized.
 
     Make one with `Plugin.load` or `Plugin.from_address`. A library stays loaded until the process
-    ends, because plugins start threads that cannot be stopped.
-
-    Attributes:
-        name: as it was registered.
-        library: path of the shared library, None for an API address.
-        api: the checked function table.
-        attributes: `PJRT_Plugin_Attributes`.
-        extensions: the extension chain in the plugin's order.
+    ends, because plugins start threads that cannot be stopped. What is known of a plugin is
+    described in `PluginCore`.
     """
 
     def __init__(
@@ -52,15 +46,7 @@ class Plugin:
         library: Path | None = None,
         option_types: Mapping[str, OptionType] | None = None,
     ) -> None:
-        self.name = api.plugin
-        self.library = library
-        self.api = api
-        self.option_types = option_types
-        self.extensions: tuple[chain.Extension, ...] = chain.walk(
-            api.extension_start, plugin=api.plugin
-        )
-        api.call("Plugin_Initialize")
-        self.attributes: Mapping[str, NamedValue] = _attributes(api)
+        super().__init__(api, library=library, option_types=option_types)
         self._clients: dict[tuple[Any, ...], Client] = {}
         self._clients_lock = threading.Lock()
 
@@ -114,27 +100,6 @@ class Plugin:
         """
         return Plugin(Api(address, plugin=name, keepalive=keepalive), option_types=option_types)
 
-    @property
-    def api_version(self) -> tuple[int, int]:
-        """(major, minor) of the PJRT C API that the plugin implements."""
-        return self.api.version
-
-    @property
-    def stablehlo_version(self) -> str | None:
-        """Newest StableHLO version that the plugin reads, such as "1.13.3"; None if unstated."""
-        return self._version("stablehlo_current_version")
-
-    @property
-    def stablehlo_minimum(self) -> str | None:
-        """Oldest StableHLO version that the plugin reads, such as "0.9.0"; None if unstated."""
-        return self._version("stablehlo_minimum_version")
-
-    def _version(self, attribute: str) -> str | None:
-        version = self.attributes.get(attribute)
-        if not isinstance(version, (tuple, list)):
-            return None
-        return ".".join(str(part) for part in version)
-
     def client(self, options: Mapping[str, Any] | None = None) -> Client:
         """The client with these create options; made once for each set of options.
 
@@ -172,15 +137,3 @@ class Plugin:
             PjrtError: the plugin does not know this one.
         """
         return Topology.create(self, name, options)
-
-    def __repr__(self) -> str:
-        where = self.library or f"{self.api.address:#x}"
-        return f"<Plugin {self.name!r}, PJRT API {'.'.join(map(str, self.api_version))}, {where}>"
-
-
-def _attributes(api: Api) -> dict[str, NamedValue]:
-    try:
-        found = api.call("Plugin_Attributes")
-    except PjrtError:
-        return {}
-    return decode_named_values(found.attributes, found.num_attributes)

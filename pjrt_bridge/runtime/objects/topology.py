@@ -1,10 +1,10 @@
-"""Topology: devices by their description, to compile for hardware that is not in the machine."""
+"""Topology: devices by their description, and what is compiled for them where they are not."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from pjrt_bridge.abi.values import (
     NamedValue,
@@ -15,19 +15,19 @@ from pjrt_bridge.abi.values import (
     text,
     utf8,
 )
-from pjrt_bridge.errors import OptionError, PjrtError, PluginIncompatible
+from pjrt_bridge.errors import Closed, OptionError, PjrtError, PluginIncompatible
 from pjrt_bridge.runtime.compile import compiling
 from pjrt_bridge.runtime.compile.options import CompileOptions
+from pjrt_bridge.runtime.objects import description
 from pjrt_bridge.runtime.objects.accessors import Extensible
-from pjrt_bridge.runtime.objects.compiled import CompiledExecutable
+from pjrt_bridge.runtime.objects.client_core import ClientCore
+from pjrt_bridge.runtime.objects.compiled import Compiled
 from pjrt_bridge.runtime.objects.create_options import check_topology_options
 from pjrt_bridge.runtime.objects.device import DeviceDescription, memory_limit
+from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
 from pjrt_bridge.stablehlo.program.program import Program
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.client import Client
-    from pjrt_bridge.runtime.objects.plugin import Plugin
+from pjrt_bridge.stablehlo.types import Signature
 
 _OWN = "TopologyDescription"
 """Kind of the handle of a topology that no client owns."""
@@ -47,7 +47,7 @@ class Topology(Extensible):
         attributes: the plugin's description of the whole.
     """
 
-    def __init__(self, plugin: Plugin, name: str, handle: Handle, pointer: int) -> None:
+    def __init__(self, plugin: PluginCore, name: str, handle: Handle, pointer: int) -> None:
         super().__init__(plugin)
         self.name = name
         self.handle = handle
@@ -57,7 +57,7 @@ class Topology(Extensible):
 
     @classmethod
     def create(
-        cls, plugin: Plugin, name: str, options: Mapping[str, NamedValue] | None = None
+        cls, plugin: PluginCore, name: str, options: Mapping[str, NamedValue] | None = None
     ) -> Topology:
         """The topology that a plugin has under a name; see `Plugin.topology`."""
         checked = check_topology_options(options or {}, plugin=plugin.name)
@@ -70,23 +70,19 @@ class Topology(Extensible):
         api = plugin.api
         encoded, keep = encode_named_values(checked)
         called = utf8(name, "name of a topology")
-        made = api.call(
-            "TopologyDescription_Create",
-            topology_name=called,
-            topology_name_size=len(called),
-            create_options=encoded,
-            num_options=len(checked),
-        )
-        del keep
-        handle = Handle(api, _OWN, made.topology, None, argument="topology")
-        try:
+        with Handle(api, _OWN, None) as handle:
+            handle.make(
+                "TopologyDescription_Create",
+                topology_name=called,
+                topology_name_size=len(called),
+                create_options=encoded,
+                num_options=len(checked),
+            )
+            del keep
             return cls(plugin, name, handle, handle.pointer)
-        except BaseException:
-            handle.release()
-            raise
 
     @classmethod
-    def of_client(cls, client: Client) -> Topology:
+    def of_client(cls, client: ClientCore) -> Topology:
         """The topology of a client, which owns it."""
         with client.handle.held() as pointer:
             found = client.api.call("Client_TopologyDescription", client=pointer)
@@ -146,10 +142,10 @@ class Topology(Extensible):
         program, checked = compiling.prepared(self, len(self.devices), program, options)
         code = program.serialize_for(self.plugin.stablehlo_version)
         serialized = checked.serialize()
-        with self.handle.held():
-            made = compiling.ask(self, "Compile", program, code, serialized, topology=self.pointer)
+        with self.handle.held(), Handle(self.api, "Executable", self.handle) as made:
+            compiling.ask(self, made, "Compile", program, code, serialized, topology=self.pointer)
             return CompiledExecutable(
-                self, made.executable, program.signature, program.name, portable=checked.portable
+                self, made, program.signature, program.name, portable=checked.portable
             )
 
     def serialize(self) -> bytes:
@@ -203,5 +199,80 @@ class Topology(Extensible):
         return f"<Topology {self.name!r}, {count} device{'' if count == 1 else 's'}>"
 
 
-def _missing(plugin: Plugin, function: str) -> PluginIncompatible:
+class CompiledExecutable(Compiled):
+    """A program that was compiled for a topology, and is not loaded.
+
+    `serialize` gives its bytes; `Client.deserialize` loads them where the devices are.
+
+    Attributes:
+        topology: the devices that it was compiled for.
+    """
+
+    def __init__(
+        self, topology: Topology, handle: Handle, signature: Signature, name: str, *, portable: bool
+    ) -> None:
+        super().__init__(topology.api, signature, name, portable=portable)
+        self.topology = topology
+        self._handle = handle
+        with handle.held() as pointer:
+            # Whoever gives other results than the program has would be found out only on the
+            # machine with the devices.
+            sharded = description.partitions(self.api, pointer) > 1
+            self.outputs = description.result_types(
+                self.api, pointer, name, signature, sharded=sharded
+            )
+
+    @property
+    def platform(self) -> str:
+        """Name and version of the topology's platform."""
+        return self.topology.platform
+
+    @property
+    def target(self) -> str:
+        """Name of the topology."""
+        return self.topology.name
+
+    def needs(self) -> dict[str, str | None]:
+        """What the bytes of the program need where they are loaded: fields of `Header`."""
+        return {}
+
+    @property
+    def memory_limit(self) -> int | None:
+        """Bytes that a program can have on each device; None where the plugin does not tell."""
+        return self.topology.memory_limit
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """The plugin's PJRT_Executable, kept during a `with` block.
+
+        Raises:
+            Closed: the program was closed.
+        """
+        try:
+            self._handle.pin()
+        except Closed:
+            raise Closed(f"executable {self.name!r} for {self.target!r} was closed") from None
+        try:
+            yield self._handle.pointer
+        finally:
+            self._handle.unpin()
+
+    def close(self) -> None:
+        """Give the program back to the plugin; bytes that were taken stay."""
+        self._handle.release()
+
+    def __enter__(self) -> CompiledExecutable:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self, release_soon: Finalizer = release_soon) -> None:
+        release_soon(getattr(self, "_handle", None))
+
+    def __repr__(self) -> str:
+        return f"<CompiledExecutable {self.name!r} for {self.target!r}>"
+
+
+def _missing(plugin: PluginCore, function: str) -> PluginIncompatible:
     return PluginIncompatible(f"plugin {plugin.name!r}: {function} gave nothing, but no error")

@@ -16,8 +16,8 @@ threads: set[int] = set()
 def calling_back() -> Iterator[None]:
     """Mark this thread for the length of a `with` block."""
     here = threading.get_ident()
-    threads.add(here)
     try:
+        threads.add(here)
         yield
     finally:
         threads.discard(here)

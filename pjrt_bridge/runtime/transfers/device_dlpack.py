@@ -9,20 +9,18 @@ specification, `stream`; pjrt_c_api_stream_extension.h).
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pjrt_bridge.abi.extension_structs import by_name
 from pjrt_bridge.errors import Closed
+from pjrt_bridge.runtime.objects.buffer_core import BufferCore
+from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device
-from pjrt_bridge.runtime.ownership.handles import Pin
+from pjrt_bridge.runtime.ownership.pins import Pin
 from pjrt_bridge.runtime.transfers import dlpack
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.buffer import Buffer
-    from pjrt_bridge.runtime.objects.client import Client
 
 _LEGACY_STREAM = 1
 """What DLPack means where a consumer names no stream: CUDA's default one."""
@@ -33,7 +31,7 @@ _NO_ORDER = -1
 _STREAM = by_name("Stream")
 
 
-def place_of(buffer: Buffer) -> tuple[int, int] | None:
+def place_of(buffer: BufferCore) -> tuple[int, int] | None:
     """The DLPack device that a buffer is on; None where it has none."""
     kind = buffer.client.platform_spec.dlpack_device_type
     if kind is None or buffer.dtype.bits < 8 or buffer.dtype.dlpack is None:
@@ -44,7 +42,7 @@ def place_of(buffer: Buffer) -> tuple[int, int] | None:
     return kind, buffer.device.local_hardware_id
 
 
-def export(buffer: Buffer, place: tuple[int, int], *, stream: object, versioned: bool) -> Any:
+def export(buffer: BufferCore, place: tuple[int, int], *, stream: object, versioned: bool) -> Any:
     """A capsule over a buffer's device memory, whose values are there for work on a stream.
 
     Args:
@@ -81,7 +79,7 @@ def export(buffer: Buffer, place: tuple[int, int], *, stream: object, versioned:
     return dlpack.export(array, buffer.dtype, versioned=versioned, device=place)
 
 
-def _queue_behind(buffer: Buffer, stream: int) -> bool:
+def _queue_behind(buffer: BufferCore, stream: int) -> bool:
     """Let a stream wait for a buffer's values; whether the plugin can."""
     function = _function(buffer.client, "wait_stream")
     if function is None:
@@ -91,7 +89,7 @@ def _queue_behind(buffer: Buffer, stream: int) -> bool:
     return True
 
 
-def plugin_stream(client: Client, device: Device) -> int | None:
+def plugin_stream(client: ClientCore, device: Device) -> int | None:
     """A stream that the plugin reads events of others from; None where it names none."""
     function = _function(client, "get_stream")
     if function is None:
@@ -100,7 +98,7 @@ def plugin_stream(client: Client, device: Device) -> int | None:
     return int(found.stream) or None
 
 
-def _function(client: Client, name: str) -> Any:
+def _function(client: ClientCore, name: str) -> Any:
     args = _STREAM.functions[name]
     for link in client.extensions:
         pointer = link.pointer(_STREAM.offset_of(name)) if link.type == _STREAM.type else None

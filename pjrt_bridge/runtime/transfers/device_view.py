@@ -8,19 +8,18 @@ from __future__ import annotations
 import ctypes
 import itertools
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_bridge.abi.values import int64s
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device
-from pjrt_bridge.runtime.ownership.handles import defer
+from pjrt_bridge.runtime.ownership.buffers import BufferHandle
+from pjrt_bridge.runtime.ownership.deferred import defer
 from pjrt_bridge.runtime.transfers import device_dlpack, dlpack
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT
 from pjrt_bridge.stablehlo.types import TensorType
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.client import Client
 
 _tokens = itertools.count(1)
 _lent: dict[int, object] = {}
@@ -43,7 +42,7 @@ def _done(_address: int | None, token: int | None) -> None:
 _on_delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(_done)
 
 
-def is_on_device(client: Client, data: Any) -> bool:
+def is_on_device(client: ClientCore, data: Any) -> bool:
     """Whether an array of another library lies in memory that the client's devices have."""
     kind = client.platform_spec.dlpack_device_type
     if kind is None or not (hasattr(data, "__dlpack__") and hasattr(data, "__dlpack_device__")):
@@ -51,7 +50,7 @@ def is_on_device(client: Client, data: Any) -> bool:
     return bool(data.__dlpack_device__()[0] == kind)
 
 
-def put(client: Client, data: Any, device: Device | None, *, copy: bool | None) -> Buffer:
+def put(client: ClientCore, data: Any, device: Device | None, *, copy: bool | None) -> Buffer:
     """A buffer over an array for which `is_on_device` holds, queued behind the array's stream.
 
     Args:
@@ -84,7 +83,13 @@ def put(client: Client, data: Any, device: Device | None, *, copy: bool | None) 
 
 
 def view(
-    client: Client, device: Device, type: TensorType, address: int, *, stream: int, owner: object
+    client: ClientCore,
+    device: Device,
+    type: TensorType,
+    address: int,
+    *,
+    stream: int,
+    owner: object,
 ) -> Buffer:
     """A buffer over memory of a device that belongs to somebody else.
 
@@ -103,13 +108,12 @@ def view(
     client.check_dtype(type.dtype)
     dims = int64s(type.shape)
     token = next(_tokens)
-    client.handle.pin()
-    try:
+    with client.handle.held() as pointer, BufferHandle(client.handle) as made:
         _lent[token] = owner
         try:
-            made = client.api.call(
+            made.make(
                 "Client_CreateViewOfDeviceBuffer",
-                client=client.handle.pointer,
+                client=pointer,
                 device_buffer_ptr=address,
                 dims=ctypes.addressof(dims),
                 num_dims=len(dims),
@@ -121,9 +125,8 @@ def view(
                 memory=device.default_memory and device.default_memory.pointer,
             )
         except BaseException:
-            # The plugin may have called back already.
-            _lent.pop(token, None)
+            # A buffer that is there calls back at its end. The plugin may have called back already.
+            if not made.find():
+                _lent.pop(token, None)
             raise
-        return Buffer(client, made.buffer, type, device)
-    finally:
-        client.handle.unpin()
+        return Buffer(client, made, type, device)

@@ -12,8 +12,9 @@ import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import DataError
+from pjrt_bridge.errors import DataError, UnsupportedDtype
 from pjrt_bridge.runtime.transfers.dlpack import Imported, is_row_major, words
+from pjrt_bridge.wrong_arguments import described
 
 ALIGNMENT = 64
 """Bytes to which host memory must be aligned for a plugin to use it in place (XLA's minimum)."""
@@ -123,6 +124,8 @@ def describe(data: Any) -> HostArray:
     # Whatever goes wrong in the methods of another library.
     except Exception as error:
         raise DataError(f"a {type(data).__name__} is no array: {error}") from error
+    if array.dtype.hasobject:
+        raise UnsupportedDtype(f"found {described(data)}, expected an array or a number")
     return _from_numpy(array)
 
 

@@ -1,9 +1,10 @@
-"""Layout: the order of a buffer's elements in device memory."""
+"""Layout: the order of a buffer's elements in device memory; and what plugins do with one."""
 
 from __future__ import annotations
 
 import ctypes
 import re
+from enum import Enum
 from typing import Any
 
 from pjrt_bridge.abi.api import Api
@@ -14,6 +15,14 @@ from pjrt_bridge.errors import DataError, PluginIncompatible, Unimplemented
 _TEXT = re.compile(r"\{([\d,\s]*)(?::((?:[A-Z]\([^()]*\)|\([^()]*\)|[A-Z])*))?\}")
 _TILES = re.compile(r"T((?:\([^()]*\))+)")
 _COMBINED = -(2**63)
+
+
+class Placement(Enum):
+    """What a plugin does with host elements and the layout that it is asked for."""
+
+    REORDERS = "it brings the elements into the order of the layout"
+    LABELS = "it copies the elements as they are, so they have to come in the layout's order"
+    NONE = "no program can read an argument in another layout than the default"
 
 
 class Layout:

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device, Memory
 from pjrt_bridge.runtime.transfers import device_view, relayout
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT, HostArray, describe
 from pjrt_bridge.runtime.transfers.layout import Layout
-from pjrt_bridge.runtime.transfers.transfer import transfer
-
-if TYPE_CHECKING:
-    from pjrt_bridge.runtime.objects.client import Client
 
 Order = Layout | Sequence[int] | None
 
 
-def put_array(
-    client: Client,
+def put(
+    client: ClientCore,
     data: Any,
     device: Device | None,
     memory: Memory | None,
     layout: Order,
     copy: bool | None,
 ) -> Buffer:
-    """A buffer of an array; see `Client.put`."""
+    """A buffer of an array or of another buffer's elements; see `Client.put`."""
+    if isinstance(data, Buffer):
+        return _put_buffer(client, data, device, memory, layout, copy)
     place = client.place(device, memory)
     if layout is None and memory is None and device_view.is_on_device(client, data):
         return device_view.put(client, data, device, copy=copy)
@@ -48,24 +47,31 @@ def put_array(
     return made
 
 
+def put_host(
+    client: ClientCore, host: HostArray, device: Device | None = None, *, writable: bool = False
+) -> Buffer:
+    """`put` for memory that is described already; see `Client.put_host`."""
+    share = client.shares_host_memory and host.shareable
+    return Buffer.of_host(client, host, device or client.devices[0], share=share, writable=writable)
+
+
 def _put(
-    client: Client, host: HostArray, place: Device, memory: Memory | None, copy: bool | None
+    client: ClientCore, host: HostArray, place: Device, memory: Memory | None, copy: bool | None
 ) -> Buffer | None:
     share = copy is not True and client.shares_host_memory and host.shareable
     if copy is False and not share:
         return None
-    return transfer(client, host, place, memory, share=share)
+    return Buffer.of_host(client, host, place, memory, share=share)
 
 
-def put_buffer(
-    client: Client,
+def _put_buffer(
+    client: ClientCore,
     buffer: Buffer,
     device: Device | None,
     memory: Memory | None,
     layout: Order,
     copy: bool | None,
 ) -> Buffer:
-    """A buffer of another buffer's elements, or that buffer where it will do; see `Client.put`."""
     if buffer.client is not client:
         raise DataError(f"{buffer!r} belongs to another client; bring it over with numpy.asarray")
     place = buffer.device
@@ -81,10 +87,10 @@ def put_buffer(
         where = f"in the layout {layout}" if there else f"on {place!r}"
         raise DataError(f"{buffer!r} is not {where}, and copy=False forbids to bring it")
     if relaid or (layout is not None and buffer.custom_layout is not None):
-        return client.put(buffer.to_numpy(), place, memory=memory, layout=layout, copy=True)
+        return put(client, buffer.to_numpy(), place, memory, layout, copy=True)
     return buffer.copy_to(memory or place)
 
 
-def _order(client: Client, layout: Order, rank: int) -> tuple[int, ...] | None:
+def _order(client: ClientCore, layout: Order, rank: int) -> tuple[int, ...] | None:
     """What `Buffer.custom_layout` has to be."""
     return None if layout is None else client.custom_layout(relayout.check_order(layout, rank))

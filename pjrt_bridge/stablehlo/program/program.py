@@ -7,17 +7,23 @@ MLIR context stays alive for it.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal
 
+from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings, modules
-from pjrt_bridge.stablehlo.program import bytecode, probe
+from pjrt_bridge.stablehlo.program import gate
 from pjrt_bridge.stablehlo.program.bytecode import MAGIC, PRODUCER, is_artifact
 from pjrt_bridge.stablehlo.program.signature import read_signature
 from pjrt_bridge.stablehlo.types import Signature
+from pjrt_bridge.wrong_arguments import wrong
+
+_SUFFIXES = frozenset({".mlir", ".mlirbc", ".stablehlo", ".vhlo"})
 
 
 class Program:
@@ -56,9 +62,10 @@ class Program:
         """A program from StableHLO text.
 
         Raises:
-            ProgramError: MLIR's diagnostic for text that does not parse or verify; no public
-                function `main`.
+            ProgramError: MLIR's diagnostic for text that does not parse or verify; nested too
+                deeply; no public function `main`.
         """
+        gate.check_text(text, "StableHLO text")
         return cls.from_module(bindings.parse(text, "StableHLO text"))
 
     @classmethod
@@ -68,9 +75,11 @@ class Program:
         Raises:
             ProgramError: no bytecode, truncated, of another version; no public function `main`.
         """
+        if not isinstance(data, bytes):
+            raise ProgramError(wrong("MLIR bytecode", data, "bytes"))
         if not data.startswith(MAGIC):
             raise ProgramError(f"MLIR bytecode: must start with {MAGIC!r}: {data[:8]!r}")
-        _check(data, "MLIR bytecode")
+        gate.check_bytes(data, "MLIR bytecode")
         return cls.from_module(bindings.parse(data, "MLIR bytecode"))
 
     @classmethod
@@ -80,12 +89,14 @@ class Program:
         Raises:
             ProgramError: no artifact, truncated, newer than jaxlib; no public function `main`.
         """
+        if not isinstance(data, bytes):
+            raise ProgramError(wrong("portable artifact", data, "bytes"))
         if not is_artifact(data):
             raise ProgramError(
                 f"portable artifact: must start with {MAGIC!r} and name "
                 f"{PRODUCER.decode()!r} as its producer, found {data[:24]!r}"
             )
-        _check(data, "portable artifact")
+        gate.check_bytes(data, "portable artifact")
         return cls.from_module(bindings.deserialize(data, "portable artifact"))
 
     @classmethod
@@ -95,10 +106,17 @@ class Program:
         Raises:
             ProgramError: it is none of these, or it does not parse.
         """
+        if _is_path(content):
+            raise ProgramError(
+                f"program: found the path {str(content)!r}, expected StableHLO; "
+                "Program.from_file(path) reads a file"
+            )
+        given: object = content
+        if not isinstance(given, (str, bytes)):
+            expected = "StableHLO as str or bytes, or a Program"
+            raise ProgramError(wrong("program", given, expected))
         if isinstance(content, str):
             return cls.from_text(content)
-        if not isinstance(content, bytes):
-            raise ProgramError(f"program: found a {type(content).__name__}, expected str or bytes")
         if is_artifact(content):
             return cls.from_portable_artifact(content)
         if content.startswith(MAGIC):
@@ -117,10 +135,13 @@ class Program:
         Raises:
             ProgramError: the file cannot be read or parsed.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise ProgramError(wrong("program", path, "the path of a file"))
         try:
             content = Path(path).read_bytes()
-        except OSError as error:
-            raise ProgramError(f"program: cannot read {str(path)!r}: {error.strerror}") from error
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ProgramError(f"program: cannot read {str(path)!r}: {reason}") from error
         try:
             return cls.parse(content)
         except ProgramError as error:
@@ -165,6 +186,8 @@ class Program:
             ProgramError: no version, out of the bindings' range, or one that lacks a feature of
                 the program.
         """
+        if version is not None:
+            bindings.parse_version(version)
         module = self._module()
         if b"chlo" in self.bytecode():
             bindings.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
@@ -211,13 +234,16 @@ class Program:
             ProgramError: no such parameter or result, an order of another rank, a parameter with
                 `"auto"`.
         """
+        for orders in (parameters, results):
+            if not isinstance(orders, (Mapping, NoneType)):
+                raise ProgramError(wrong("layouts", orders, "a mapping of indices to orders"))
         module = self._module()
         main = modules.find_main(module)
         for name, wanted, what, count in (
             ("arg_attrs", parameters, "parameter", len(main.type.inputs)),
             ("res_attrs", results, "result", len(main.type.results)),
         ):
-            unknown = [index for index in wanted or {} if not 0 <= index < count]
+            unknown = [index for index in wanted or {} if index not in range(count)]
             if unknown:
                 raise ProgramError(
                     f"program {self.name!r}: no {what} {unknown[0]}; it has {count} {what}s"
@@ -236,6 +262,10 @@ class Program:
         if b"custom_call" not in self.bytecode():
             return frozenset()
         return modules.custom_calls(self._module())
+
+    def has_constant(self, dtype: DType) -> bool:
+        """Whether it has a constant of an element type."""
+        return modules.has_constant(self._module(), dtype.stablehlo)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -282,17 +312,19 @@ class Program:
         return f"Program({self.name!r}, {len(self._bytecode)} bytes)"
 
 
+def _is_path(content: object) -> bool:
+    """Whether somebody gave the name of a file in place of what is in it."""
+    return isinstance(content, os.PathLike) or (
+        isinstance(content, str)
+        and 0 < len(content) < 4096
+        and not any(sign in content for sign in "\n{}()")
+        and (os.sep in content or Path(content).suffix in _SUFFIXES)
+    )
+
+
 def _layout_mode(order: Sequence[int] | str | None) -> str | None:
-    if order is None or isinstance(order, str):
+    if order is None or (isinstance(order, str) and order == "auto"):
         return order
+    if not isinstance(order, (list, tuple)) or any(type(item) is not int for item in order):
+        raise ProgramError(wrong("layout", order, "a minor-to-major list, 'auto' or None"))
     return f"{{{','.join(map(str, order))}}}"
-
-
-def _check(data: bytes, what: str) -> None:
-    """Check that the bindings can read bytecode of unknown origin without ending the process.
-
-    Raises:
-        ProgramError: they cannot.
-    """
-    bytecode.check(data, what)
-    probe.check(data, what)

@@ -17,7 +17,7 @@ from pjrt_bridge.mixed.launchers import DispatchLauncher
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership import callbacks
-from pjrt_bridge.runtime.ownership.handles import left_behind, tidy
+from pjrt_bridge.runtime.ownership.deferred import left_behind, tidy
 
 _QUIET = (timeline.observers, callbacks.threads, *left_behind)
 """While all of these are empty, a call concerns nobody but the dispatcher."""

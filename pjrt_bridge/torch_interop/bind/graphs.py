@@ -8,11 +8,19 @@ plugin and their owner may write to them next.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
 
-from pjrt_bridge.mixed.execution import CallRecord, Runner, tensor_of
+from pjrt_bridge.mixed.execution import (
+    CallRecord,
+    DeferredValue,
+    ResidentValue,
+    Runner,
+    tensor_of,
+)
+from pjrt_bridge.mixed.launchers import BufferOutput
 from pjrt_bridge.mixed.program import MixedProgram
 from pjrt_bridge.mixed.records import GraphRecord, begin, end
 from pjrt_bridge.mixed.segment import DeviceSegment
@@ -20,7 +28,7 @@ from pjrt_bridge.mixed.variants import VariantCache
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.bind.sizes import changes, sizes_of
-from pjrt_bridge.torch_interop.passes.padding import Padding
+from pjrt_bridge.torch_interop.passes.padding import CannotPad, Padded, Padding
 from pjrt_bridge.torch_interop.passes.pipeline import Rewritten
 from pjrt_bridge.torch_interop.placement.split import Split
 
@@ -34,6 +42,13 @@ class CompiledGraph(Protocol):
 
     def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
+
+
+class PlainGraph(CompiledGraph, Protocol):
+    """A graph as it was compiled, without anything that happens around its calls."""
+
+    def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
+        """The outputs, which may be deferred, for values of any kind."""
 
 
 def run(
@@ -55,7 +70,11 @@ class HostGraph:
 
     def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
-        return call.run(self._segment.start, arguments)
+        return self.start(arguments, call)
+
+    def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
+        """The outputs; empties the list of values."""
+        return call.run(self._segment.start, values)
 
 
 class DeviceGraph:
@@ -84,6 +103,10 @@ class DeviceGraph:
         arguments.clear()
         return call.run(self._segment.run, given)
 
+    def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
+        """The outputs, deferred."""
+        return call.run(self._segment.start, values)
+
 
 class MixedGraph:
     """A graph in parts.
@@ -102,14 +125,27 @@ class MixedGraph:
 
     def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
+        return [tensor_of(value) for value in self.start(arguments, call)]
+
+    def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
+        """The outputs as the segments gave them; empties the list of values."""
         # The program drops arguments after their last use; those that are written into stay.
-        written = [(arguments[position], index) for position, index in self._mutations]
-        values = [tensor_of(value) for value in self._program.run(arguments, call)]
-        if written:
-            with torch.no_grad():
-                for argument, index in written:
-                    argument.copy_(values[index])
-        return [values[item] if isinstance(item, int) else item[0] for item in self._outputs]
+        written = [(values[position], index) for position, index in self._mutations]
+        found = self._program.run(values, call)
+        for argument, index in written:
+            _assign(argument, found[index])
+        return [found[item] if isinstance(item, int) else item[0] for item in self._outputs]
+
+
+def _assign(argument: Any, value: Any) -> None:
+    """Give an argument its new value."""
+    if isinstance(argument, ResidentValue):
+        direct = value.direct if isinstance(value, DeferredValue) else value
+        if isinstance(direct, BufferOutput):
+            argument.replace(direct.buffer, direct.spec)
+            return
+    with torch.no_grad():
+        tensor_of(argument).copy_(tensor_of(value))
 
 
 class RewrittenGraph:
@@ -134,41 +170,53 @@ class SymbolicGraph:
     """A graph whose sizes are known when it runs: compiled for the sizes that come.
 
     Args:
-        compile: compiles it for the sizes of a list of arguments; it is told what differs from the
-            sizes that were compiled before, None for the first.
+        compile: compiles it for the sizes of a list of arguments, of a call that may be padded; it
+            is told what differs from the sizes that were compiled before, None for the first. It
+            raises CannotPad where the call has to be run without padding.
         uncompiled: runs any sizes, without compiling; None where every size has to be compiled.
         padding: pads sizes, so that fewer come.
+        full: called when PyTorch runs sizes because so many are compiled.
     """
 
     def __init__(
         self,
-        compile: Callable[[list[Any], str | None], CompiledGraph],
+        compile: Callable[[list[Any], str | None, Padded | None], CompiledGraph],
         uncompiled: CompiledGraph | None = None,
         padding: Padding | None = None,
+        full: Callable[[], None] | None = None,
     ) -> None:
         self._compile = compile
-        self._variants: VariantCache[CompiledGraph] = VariantCache(uncompiled)
+        self._uncompiled = uncompiled
+        self._variants: VariantCache[CompiledGraph] = VariantCache(uncompiled, full)
         self._padding = padding
 
-    def _find(self, arguments: list[Any]) -> CompiledGraph:
+    def _find(self, arguments: list[Any], padded: Padded | None = None) -> CompiledGraph:
         sizes = sizes_of(arguments)
 
         def compile(last: Hashable | None) -> CompiledGraph:
-            return self._compile(arguments, None if last is None else changes(last, sizes))
+            assert last is None or isinstance(last, tuple)
+            trigger = None if last is None else changes(last[1], sizes)
+            return self._compile(arguments, trigger, padded)
 
-        return self._variants.find(sizes, compile)
+        key = (padded is not None, sizes)
+        return self._variants.find(key, compile, wanted=padded is not None)
 
     def run(self, arguments: list[Any], outer: CallRecord | None = None) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
         padded = None if self._padding is None else self._padding.pad(arguments)
-        if padded is None:
-            return run(self._find(arguments), arguments, outer)
-        graph = self._find(padded.arguments)
-        call = begin(graph.record, outer)
-        call.crossed(call.at, padded.copied, shared=False)
-        outputs = padded.restore(graph.run(padded.arguments, call), call)
-        end(graph.record, call)
-        return outputs
+        if padded is not None:
+            graph = None
+            with suppress(CannotPad):
+                graph = self._find(padded.arguments, padded)
+            if graph is not None and graph is not self._uncompiled:
+                padded.original.clear()
+                call = begin(graph.record, outer)
+                call.crossed(call.at, padded.copied, shared=False)
+                outputs = padded.restore(graph.run(padded.arguments, call), call)
+                end(graph.record, call)
+                return outputs
+            arguments[:] = padded.original
+        return run(self._find(arguments), arguments, outer)
 
     def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs of a part of a graph; empties the list."""

@@ -12,14 +12,15 @@ from torch import fx
 
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import PjrtBridgeError
-from pjrt_bridge.mixed.execution import CallRecord, DeferredValue
+from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
 from pjrt_bridge.mixed.launchers import launcher_of
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.runtime import Executable
+from pjrt_bridge.runtime.transfers import putting
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER, TorchAdapter
 from pjrt_bridge.torch_interop.emit.program import Emitted
-from pjrt_bridge.torch_interop.nodes import source_line
+from pjrt_bridge.torch_interop.nodes import label, source_line
 
 
 class HostSegment:
@@ -36,7 +37,7 @@ class HostSegment:
     def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list. An operator's exception passes through unchanged."""
         for index, value in enumerate(values):
-            if type(value) is DeferredValue:
+            if isinstance(value, (DeferredValue, ResidentValue)):
                 values[index] = value.tensor()
         results: Sequence[Any]
         if timeline.current is not None:
@@ -61,7 +62,7 @@ class _Observed(fx.Interpreter):
         """The value of a node."""
         if n.op != "call_function":
             return super().run_node(n)
-        details = {"operator": compat.label(n.target)}
+        details = {"operator": label(n)}
         source = source_line(n)
         with timeline.span(n.name, **details, **({"source": source} if source else {})):
             return super().run_node(n)
@@ -73,6 +74,7 @@ def device_segment(
     static: frozenset[int],
     host: HostSegment,
     on_failure: Callable[[PjrtBridgeError], None],
+    adapter: TorchAdapter = ADAPTER,
 ) -> DeviceSegment:
     """An ATen graph, or a part of one, as one executable.
 
@@ -82,18 +84,19 @@ def device_segment(
         static: positions of parameters and buffers, which keep their device buffers.
         host: the same in PyTorch, for when the device fails.
         on_failure: told each failure of the device; raises it where the host is forbidden.
+        adapter: of the values that it is given.
     """
     client = executable.client
     bindings = replace(emitted.bindings, pinned=static)
     with compat.real_tensors():
         constants = [
-            client.put_host(ADAPTER.host_array(tensor, spec))
+            putting.put_host(client, adapter.host_array(tensor, spec), executable.devices[0])
             for tensor, spec in zip(emitted.captured, emitted.captured_specs, strict=True)
         ]
     return DeviceSegment(
-        launcher_of(executable, bindings, ADAPTER, constants),
+        launcher_of(executable, bindings, adapter, constants),
         bindings,
-        ADAPTER,
+        adapter,
         host.start,
         on_failure,
         shares=client.shares_host_memory,

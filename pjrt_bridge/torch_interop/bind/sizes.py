@@ -23,12 +23,12 @@ def sizes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def changes(old: Hashable, new: Hashable) -> str:
-    """What differs between two calls, in words."""
+    """What differs between two calls, in words; what padding puts behind the arguments is left."""
     assert isinstance(old, tuple)
     assert isinstance(new, tuple)
     found = [
         f"argument {index} became {_described(after)}, was {_described(before)}"
-        for index, (before, after) in enumerate(zip(old, new, strict=True))
+        for index, (before, after) in enumerate(zip(old, new, strict=False))
         if before != after
     ]
     more = f" and {len(found) - 3} more" if found[3:] else ""

@@ -6,6 +6,7 @@ When a torch release moves something, this is the one package to change.
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
+from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
 from pjrt_bridge.torch_interop.compat.autograd import (
     Returned,
     boxed,
@@ -21,8 +22,11 @@ from pjrt_bridge.torch_interop.compat.autograd import (
 )
 from pjrt_bridge.torch_interop.compat.dynamo import (
     compile_id,
+    division,
     graph_breaks,
+    marked,
     original,
+    outside_of_graphs,
     recompile_reasons,
 )
 from pjrt_bridge.torch_interop.compat.export import (
@@ -33,6 +37,7 @@ from pjrt_bridge.torch_interop.compat.export import (
     trace,
     without_own_warnings,
 )
+from pjrt_bridge.torch_interop.compat.flex import flex_attention_operators, is_flex_attention
 from pjrt_bridge.torch_interop.compat.graphs import (
     bound_arguments,
     boxed_module,
@@ -56,11 +61,15 @@ from pjrt_bridge.torch_interop.compat.operators import (
 )
 from pjrt_bridge.torch_interop.compat.values import (
     DATA_DEPENDENT,
+    compiled_numbers,
     evaluate,
     expression,
     fake_scalar,
     fakes,
+    falling_symbols,
+    is_number,
     is_ragged,
+    is_same_size,
     is_symbolic,
     least,
     promise,
@@ -83,33 +92,43 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "Returned",
+    "accelerator_decompositions",
     "bound_arguments",
     "boxed",
     "boxed_module",
     "compile_id",
+    "compiled_numbers",
     "decomposed",
     "decompositions",
+    "division",
     "donate_nothing",
     "evaluate",
     "export_joint",
     "expression",
     "fake_scalar",
     "fakes",
+    "falling_symbols",
     "flat_call",
     "flat_tree",
+    "flex_attention_operators",
     "graph_attribute",
     "graph_breaks",
     "is_composite",
+    "is_flex_attention",
+    "is_number",
     "is_operator",
     "is_ragged",
+    "is_same_size",
     "is_symbolic",
     "label",
     "least",
     "leaves_of",
+    "marked",
     "name_of",
     "operator",
     "operator_name",
     "original",
+    "outside_of_graphs",
     "passes_through",
     "promise",
     "promise_alike",

@@ -8,7 +8,7 @@ from functools import cache, partial
 from typing import Any
 
 from torch import fx
-from torch._decomp import core_aten_decompositions
+from torch._decomp import _core_aten_decompositions_post_autograd
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import config as functorch_config
 from torch._functorch._aot_autograd.schemas import (
@@ -23,7 +23,15 @@ from torch._guards import TracingContext
 from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
+from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
+from pjrt_bridge.torch_interop.compat.changing_numbers import number_decompositions
+from pjrt_bridge.torch_interop.compat.fused_cells import fused_cell_decompositions
+from pjrt_bridge.torch_interop.compat.fused_steps import (
+    fused_step_decompositions,
+    replace_fused_steps,
+)
 from pjrt_bridge.torch_interop.compat.lists import list_decompositions
+from pjrt_bridge.torch_interop.compat.loss_scaling import loss_scaling_decompositions
 from pjrt_bridge.torch_interop.compat.operators import operator_name
 from pjrt_bridge.torch_interop.compat.values import DATA_DEPENDENT
 
@@ -47,8 +55,16 @@ KEPT = (
 
 @cache
 def _decompositions() -> Mapping[Any, Callable[..., Any]]:
-    # Torch looks through every operator there is to make its table.
-    table: dict[Any, Callable[..., Any]] = {**core_aten_decompositions(), **list_decompositions()}
+    # Operators that are made of others are decomposed without a table when they are traced; to put
+    # them into one, `core_aten_decompositions` looks through every operator there is.
+    core = _core_aten_decompositions_post_autograd()
+    table: dict[Any, Callable[..., Any]] = {
+        **core,
+        **list_decompositions(),
+        **fused_step_decompositions(),
+        **fused_cell_decompositions(),
+        **loss_scaling_decompositions(),
+    }
     return {op: rule for op, rule in table.items() if str(op) not in KEPT}
 
 
@@ -63,9 +79,14 @@ def decompositions(
         refused: says that of an operator with its positional and keyword arguments.
     """
     table = {op: rule for op, rule in _decompositions().items() if not keep(str(op))}
-    if refused is None:
-        return table
-    return {op: partial(_unless, refused, op, rule) for op, rule in table.items()}
+    if refused is not None:
+        table = {op: partial(_unless, refused, op, rule) for op, rule in table.items()}
+    numbers = number_decompositions(table)
+    return {
+        **table,
+        **{op: rule for op, rule in numbers.items() if not keep(str(op))},
+        **accelerator_decompositions(traced=True),
+    }
 
 
 def _unless(
@@ -102,6 +123,8 @@ def run_aot_autograd(
     `keep` names operators that must not be decomposed, and `refused` uses of others; `change` is
     given each joint graph before it is divided into forward and backward.
     """
+    replace_fused_steps(graph.graph)
+    graph.recompile()
     # The cache of AOTAutograd does not know which backend an entry belongs to.
     with functorch_config.patch(enable_autograd_cache=False):
         return aot_autograd(
@@ -124,9 +147,11 @@ def _partition(
             # AOTAutograd keeps the old value of an input that is written into by a copy. Left to
             # itself the partitioner would copy the input again in backward, when it is too late.
             save_for_backward(node)
+    # Torch's pass over equal calls imports Inductor; `change` has merged them.
     # Torch's other partitioner saves what backward reads as it is, transposed weights too, which
     # here would be a copy of each of them in each step.
-    return min_cut_rematerialization_partition(joint, inputs, **counts)
+    with functorch_config.patch(cse=False):
+        return min_cut_rematerialization_partition(joint, inputs, **counts)
 
 
 def save_for_backward(node: fx.Node) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import torch
+from torch import fx
+from torch._C._autograd import _profiler_enabled
+from torch._dynamo.decorators import assume_constant_result
+from torch._dynamo.eval_frame import TorchPatcher
+from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.utils import counters, get_compilation_metrics
 from torch._guards import CompileContext
+from torch.autograd import profiler_legacy
+from torch.optim import adagrad, adam, rmsprop, sgd
+
+from pjrt_bridge.torch_interop.compat.fused_steps import traced_step
 
 
 def original(function: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -40,6 +52,116 @@ def recompile_reasons() -> dict[tuple[int, int], str]:
 def graph_breaks() -> Mapping[str, int]:
     """Why torch divided functions into several graphs, and how often, since its last reset."""
     return Counter({_in_one_line(text): count for text, count in counters["graph_break"].items()})
+
+
+def division(graph: fx.GraphModule) -> str | None:
+    """The user's line at which Dynamo ended a graph, and why; None where its function ends there.
+
+    Args:
+        graph: as a backend gets it.
+    """
+    reason: Any = getattr(graph, "compile_subgraph_reason", None)
+    if reason is None or not getattr(reason, "graph_break", False):
+        return None
+    text = _in_one_line(str(reason.reason)) if str(reason.reason).strip() else "a graph break"
+    for line in reversed(getattr(reason, "user_stack", None) or ()):
+        return f"{line.filename}:{line.lineno}: {line.line}: {text}"
+    return text
+
+
+_GRAPH = "pjrt_bridge: a graph"
+_OURS = frozenset({_GRAPH, "CompiledFunctionBackward"})
+
+
+def marked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, so that `outside_of_graphs` does not count what PyTorch runs within it."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        if not _profiler_enabled():
+            return function(*args)
+        with torch.autograd.profiler.record_function(_GRAPH):
+            return function(*args)
+
+    return call
+
+
+@contextmanager
+def outside_of_graphs(into: Counter[str]) -> Iterator[None]:
+    """Count the operators that PyTorch runs in a `with` block outside of the bridge's graphs.
+
+    Operators within operators do not count. Nothing is counted while somebody else profiles.
+    """
+    if _profiler_enabled():
+        yield
+        return
+    # The newer profiler prints to standard error when it starts and stops.
+    with profiler_legacy.profile() as profile:  # type: ignore[no-untyped-call]
+        yield
+    for event in profile.function_events or ():
+        if _is_operator(event.name) and event.name not in _BOOKKEEPING:
+            parents = set(_parents(event))
+            if not parents & _OURS and not any(map(_is_operator, parents)):
+                into[event.name.replace("::", ".")] += 1
+
+
+_BOOKKEEPING = frozenset({"aten::detach", "aten::alias"})
+"""What AOTAutograd calls around a graph, which computes nothing."""
+
+
+def _is_operator(name: str) -> bool:
+    return "::" in name and not name.startswith("autograd::")
+
+
+def _parents(event: Any) -> Iterator[str]:
+    while (event := event.cpu_parent) is not None:
+        yield event.name
+
+
+def _choose_steps() -> None:
+    """Let Dynamo trace other steps of some optimizers for this backend, and for no other.
+
+    Torch keeps Dynamo out of fused steps. Of RMSprop's step without lists Dynamo makes an operator
+    that would be compiled for each learning rate.
+    """
+    TorchPatcher.patch()
+    for module in (adagrad, adam, sgd):
+        name = f"_fused_{module.__name__.rpartition('.')[2]}"
+        disabled = getattr(module, name, None)
+        plain = None if disabled is None else original(disabled)
+        traced = None if plain is None else traced_step(plain)
+        if disabled is not None and traced is not None:
+            setattr(module, name, _chosen(traced, disabled))
+    step, of_lists = (
+        getattr(rmsprop, f"_{kind}_tensor_rmsprop", None) for kind in ("single", "multi")
+    )
+    if step is not None and of_lists is not None:
+        setattr(rmsprop, step.__name__, _chosen(of_lists, step))
+
+
+def _chosen(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """The first where Dynamo traces for this backend, and the second for others."""
+
+    def step(*lists: Any, **given: Any) -> Any:
+        if torch.compiler.is_compiling() and not any(map(given.get, _OTHERS)):
+            return (ours if _compiles_for_pjrt() else theirs)(*lists, **given)
+        return theirs(*lists, **given)
+
+    return step
+
+
+_OTHERS = ("differentiable", "has_complex", "has_sparse_grad")
+"""Arguments of steps that are not given to other steps than those that were asked for."""
+
+
+@assume_constant_result  # type: ignore[untyped-decorator]
+def _compiles_for_pjrt() -> bool:
+    """Whether what Dynamo traces now is for this backend; asked while it traces."""
+    backend = InstructionTranslator.current_tx().output.compiler_fn
+    return getattr(backend, "_compiler_name", None) == "pjrt"
+
+
+_choose_steps()
 
 
 def _in_one_line(text: str) -> str:

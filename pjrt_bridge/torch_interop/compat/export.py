@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
+from torch.export.passes import move_to_device_pass
 from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop.compat.autograd import KEPT, decompositions
@@ -31,7 +32,24 @@ def trace(
         program: torch.export.ExportedProgram = torch.export.export(
             module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
         )
-    return program
+    return _on_host(program)
+
+
+def _on_host(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program with weights and promises in host memory, where a device of torch has any."""
+    held = (*program.state_dict.values(), *program.constants.values())
+    promises = (node.meta.get("val") for node in program.graph.nodes)
+    devices = {
+        value.device.type
+        for value in pytree.tree_leaves((held, list(promises)))
+        if isinstance(value, torch.Tensor)
+    }
+    if devices <= {"cpu", "meta"}:
+        return program
+    # Only what is held is replaced in what may be the user's.
+    program._state_dict = dict(program._state_dict)
+    program._constants = dict(program._constants)
+    return move_to_device_pass(program, "cpu")
 
 
 def _each_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -55,7 +73,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     _take_out_expressions(program)
     # Where it is given a table of one's own, torch leaves operators whole that it takes apart
     # everywhere else; what these are made of may be such operators, too.
-    with without_own_warnings(), _plain_checks():
+    with without_own_warnings(), _plain_checks(), _registered_once():
         usual: Any = torch.export.default_decompositions()
         table = {op: rule for op, rule in dict(usual).items() if str(op) not in KEPT}
         table |= decompositions()
@@ -64,7 +82,29 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
             table |= {op: _parts_of(op) for op in added}
             program = program.run_decompositions(dict(table))
             if not _composite(program.graph) - table.keys():
-                return program
+                return _on_host(program)
+
+
+@contextmanager
+def _registered_once() -> Iterator[None]:
+    """Have torch ask its dispatcher for composite operators once.
+
+    Torch (2.13) asks for all of them again for each namespace of operators, twice for each program:
+    a third of the time that a small model takes.
+    """
+    try:
+        from torch._export import utils
+
+        register = utils._materialize_cpp_cia_ops
+    except (ImportError, AttributeError):
+        yield
+        return
+    register()
+    utils._materialize_cpp_cia_ops = lambda: None
+    try:
+        yield
+    finally:
+        utils._materialize_cpp_cia_ops = register
 
 
 def _take_out_expressions(program: torch.export.ExportedProgram) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import sympy
 import torch
 from torch import fx
 from torch._ops import OpOverload
@@ -119,6 +120,9 @@ def quotient(number: Any, divisor: Any) -> Any:
     if isinstance(number, int) and isinstance(divisor, int):
         return number // divisor if divisor and number % divisor == 0 else None
     found = None if divisor == 0 else number / divisor
+    if not getattr(found, "is_integer", False) and not is_number(found):
+        # A product of a sum, such as 4 * s0 + 4, is divided as a polynomial.
+        found = sympy.cancel(found)
     return found if getattr(found, "is_integer", False) else None
 
 
@@ -152,9 +156,14 @@ def fake_scalar(graph: fx.Graph, dtype: torch.dtype) -> torch.Tensor:
         return torch.empty((), dtype=dtype, device="cpu")
 
 
-def fakes() -> FakeTensorMode:
-    """A mode in which tensors have shapes but no memory; sizes that depend on data are symbols."""
-    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+def fakes(*, symbolic: bool = True) -> FakeTensorMode:
+    """A mode in which tensors have shapes but no memory.
+
+    Args:
+        symbolic: sizes that depend on data are symbols; otherwise their operators raise one of
+            `DATA_DEPENDENT`.
+    """
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if symbolic else None)
 
 
 def real_tensors() -> AbstractContextManager[Any]:
@@ -179,3 +188,70 @@ def symbol_ranges(value: Any) -> dict[Any, Any]:
         return {}
     known = value.node.shape_env.var_to_range
     return {symbol: known[symbol] for symbol in symbols(value)}
+
+
+def is_number(size: Any) -> bool:
+    """Whether a size depends on no symbol."""
+    return not getattr(size, "free_symbols", ())
+
+
+def falling_symbols(size: Any) -> set[Any]:
+    """The symbols that are subtracted in a sum."""
+    return {
+        symbol
+        for term in sympy.Add.make_args(sympy.sympify(size))
+        if term.could_extract_minus_sign()
+        for symbol in term.free_symbols
+    }
+
+
+def is_same_size(one: Any, other: Any) -> bool:
+    """Whether two sizes, numbers or expressions, are equal in all calls."""
+    return bool(one == other) or bool(sympy.expand(one - other) == 0)
+
+
+def compiled_numbers(
+    numbers: Sequence[Any], symbols: Sequence[Any]
+) -> Callable[[Sequence[int]], list[Any]]:
+    """A function from values of symbols to those of numbers and expressions of them."""
+    names = {symbol: f"s[{at}]" for at, symbol in enumerate(symbols)}
+    rest: dict[str, Any] = {}
+
+    def other(number: Any) -> Callable[[Sequence[int]], Any]:
+        def value(values: Sequence[int]) -> Any:
+            found = number.subs(dict(zip(symbols, values, strict=True)))
+            return int(found) if number.is_integer else float(found)
+
+        return value
+
+    def source(number: Any) -> str:
+        written = _source(number, names)
+        if written is None:
+            rest[f"f{len(rest)}"] = other(number)
+            written = f"f{len(rest) - 1}(s)"
+        return written
+
+    code = f"lambda s: [{', '.join(map(source, numbers))}]"
+    made: Callable[[Sequence[int]], list[Any]] = eval(code, rest)
+    return made
+
+
+def _source(number: Any, names: Mapping[Any, str]) -> str | None:
+    """An expression of integers in Python; None where it is made of something else."""
+    if isinstance(number, int) or getattr(number, "is_Integer", False):
+        return str(int(number))
+    if number in names:
+        return names[number]
+    kind = type(number).__name__
+    parts = [_source(item, names) for item in getattr(number, "args", ())]
+    if None in parts or not parts:
+        return None
+    if kind in ("Add", "Mul"):
+        return "(" + {"Add": " + ", "Mul": " * "}[kind].join(map(str, parts)) + ")"
+    if kind in ("FloorDiv", "Mod", "PythonMod"):
+        return f"({parts[0]} {'//' if kind == 'FloorDiv' else '%'} {parts[1]})"
+    if kind in ("Max", "Min"):
+        return f"{kind.lower()}({', '.join(map(str, parts))})"
+    if kind == "Pow" and str(parts[1]).isdigit():
+        return f"({parts[0]} ** {parts[1]})"
+    return None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from pjrt_bridge import registry
-from pjrt_bridge.errors import BridgeWarning
+from pjrt_bridge import registry, user_warnings
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop.custom_calls import lowering_of
 from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
@@ -25,8 +24,11 @@ def lookup(client: Client, kernels: Kernels | None = None) -> Lookup:
     Args:
         client: of the plugin.
         kernels: that lowerings use; None: those that a package brings for the plugin.
+
+    Warns with a `BridgeWarning` of a brought lowering whose name leaves out the overload.
     """
     own = registry.lowerings(client)
+    _warn_of_names(own, client.plugin.name)
     kernels = kernels_of(client) if kernels is None else kernels
 
     def find(name: str) -> portable.Lowering | None:
@@ -39,6 +41,16 @@ def lookup(client: Client, kernels: Kernels | None = None) -> Lookup:
         return partial(_using, kernels, found)
 
     return find
+
+
+def _warn_of_names(own: Iterable[str], plugin: str) -> None:
+    for name in own:
+        if name.count(".") < 2 and portable.find_lowering(name) is None:
+            text = (
+                f"the lowering of {name!r} for plugin {plugin!r} is never used: an operator is "
+                "named with its overload, as PyTorch prints it: 'aten.gelu.default'"
+            )
+            user_warnings.warn(text)
 
 
 def _using(
@@ -59,5 +71,5 @@ def kernels_of(client: Client) -> Kernels:
         return found
     name = client.plugin.name
     text = f"kernels for plugin {name!r} are not used: found {found!r}, expected a Kernels"
-    warnings.warn(text, BridgeWarning, stacklevel=3)
+    user_warnings.warn(text)
     return Kernels()

@@ -12,12 +12,14 @@ from torch import fx
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError, UnsupportedDtype
+from pjrt_bridge.registry.hooks import raised_in
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.registry import Lowering, NoLowering, NotLowerable
+from pjrt_bridge.torch_interop.nodes import label
 from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
 
 Lookup = Callable[[str], Lowering | None]
@@ -31,7 +33,7 @@ def lower(
     args: Sequence[Any],
     kwargs: dict[str, Any],
     outputs: Sequence[TensorType | None],
-    contiguous_inputs: bool,
+    contiguous_input: bool,
 ) -> Value | tuple[Value | None, ...]:
     """Emit one node; its value, or its values where the operator returns several.
 
@@ -48,7 +50,7 @@ def lower(
     context = Context(
         builder,
         outputs,
-        contiguous_inputs=contiguous_inputs,
+        contiguous_input=contiguous_input,
         inline=partial(inline, builder, lookup),
         same_operator_count=partial(_same_operator_count, node),
     )
@@ -60,7 +62,10 @@ def lower(
         raise NotLowerable(f"its lowering emits an invalid operation: {error}") from error
     except Exception as error:
         # An error in a lowering must only put its node on the host, not fail the model.
-        raise NotLowerable(f"its lowering failed: {type(error).__name__}: {error}") from error
+        where = raised_in(error)
+        raise NotLowerable(
+            f"its lowering failed: {type(error).__name__}: {error}{where}"
+        ) from error
     several = isinstance(compat.promise(node), (tuple, list))
     values = tuple(result) if several and isinstance(result, Sequence) else (result,)
     _check_promise(values, outputs)
@@ -129,10 +134,10 @@ def _within(builder: Builder, lookup: Lookup, node: fx.Node, values: dict[fx.Nod
     args, kwargs = compat.substitute((node.args, node.kwargs), values)
     try:
         outputs = tensor_types(compat.promise(node))
-        contiguous = has_contiguous_inputs(node)
+        contiguous = has_contiguous_input(node)
         return lower(builder, lookup, node, args, kwargs, outputs, contiguous)
     except (NotLowerable, UnsupportedDtype) as error:
-        raise NotLowerable(f"{compat.label(node.target)} within it: {error}") from error
+        raise NotLowerable(f"{label(node)} within it: {error}") from error
 
 
 def _example(argument: Any) -> Any:
@@ -179,9 +184,9 @@ def tensor_type(promise: Any) -> TensorType | None:
     return TensorType(tuple(promise.shape), dtypes.from_torch(promise.dtype))
 
 
-def has_contiguous_inputs(node: fx.Node) -> bool:
-    """Whether every tensor that the node reads is all of its memory, row-major."""
-    return all(map(_is_row_major, map(compat.promise, node.all_input_nodes)))
+def has_contiguous_input(node: fx.Node) -> bool:
+    """Whether the first tensor that the node reads is all of its memory, row-major."""
+    return all(map(_is_row_major, map(compat.promise, node.all_input_nodes[:1])))
 
 
 def _is_row_major(promise: Any) -> bool:

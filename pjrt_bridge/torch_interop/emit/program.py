@@ -22,7 +22,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.materialization import should_materialize
 from pjrt_bridge.torch_interop.emit.node_lowering import (
     Lookup,
-    has_contiguous_inputs,
+    has_contiguous_input,
     lower,
     tensor_types,
 )
@@ -197,7 +197,7 @@ class _Emission:
             args,
             kwargs,
             tensor_types(compat.promise(node)),
-            has_contiguous_inputs(node),
+            has_contiguous_input(node),
         )
         self._values[node] = self._materialized(node, value)
 

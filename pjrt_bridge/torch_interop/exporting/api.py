@@ -190,7 +190,7 @@ def _positional(model: nn.Module | ExportedProgram) -> list[str]:
 def _version(target: str | Client | None) -> str:
     """The StableHLO version to write; by default one that the default plugin reads, too."""
     if isinstance(target, str):
-        bindings.parse_version(target)
+        bindings.check_version(target)
         return target
     if isinstance(target, Client):
         newest, plugin = bindings.current_version(), target.plugin

@@ -105,7 +105,7 @@ def _of_unknown_sizes(graph: fx.Graph) -> dict[str, FallbackReason]:
             reason = "its sizes depend on data, and programs have fixed ones"
             if nodes.is_size_computation(node):
                 reason = "it computes with a number that depends on data"
-            label = compat.label(node.target)
+            label = nodes.label(node)
             found[node.name] = FallbackReason(label, reason, "data", source_line(node))
     return found
 

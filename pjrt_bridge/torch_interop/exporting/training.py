@@ -68,6 +68,8 @@ def capture_step(
             gradient, or an optimizer that cannot be traced.
         OptionError: the optimizer has parameters that the model has not.
     """
+    if optimizer is not None:
+        _need_host(optimizer)
     whole = _WithLoss(model, own_loss if loss is None else loss)
     program = compat.trace(whole, args, kwargs, None)
     sources = [_renamed(source, names) for source in sources_of(program, _PREFIX)]
@@ -93,6 +95,16 @@ def capture_step(
     finish(joint.graph, joint.updates, joint.results)
     tree = _dict(loss=loss_tree, outputs=outputs)
     return Captured(fx.GraphModule(joint.root, joint.graph), tuple(sources), arguments, tree)
+
+
+def _need_host(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.device.type != "cpu":
+                raise NotExportable(
+                    f"training: found an optimizer of parameters on {parameter.device}, expected "
+                    "the host: make it for a copy of the model, copy.deepcopy(model).cpu()"
+                )
 
 
 def own_loss(outputs: Any) -> torch.Tensor:
@@ -255,7 +267,8 @@ def _renamed(source: Source, names: Sequence[str]) -> Source:
 
 
 def _identifier(name: str, position: int) -> str:
-    return f"{re.sub(r'[^0-9a-zA-Z_]', '_', name)}_{position}"
+    # Weights of a Sequential begin with a digit.
+    return f"{re.sub(r'[^0-9a-zA-Z_]|^(?=[0-9])', '_', name)}_{position}"
 
 
 def _dict(**trees: Tree) -> Tree:

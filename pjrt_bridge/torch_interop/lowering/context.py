@@ -128,9 +128,9 @@ class Context:
     Attributes:
         b: the builder that the lowering emits into.
         outputs: shape and element type that torch promises for each output, None for a None.
-        contiguous_inputs: every tensor argument lies row-major in torch's memory, from the start
-            of its storage on. Values have no strides and no storage, so operators that address
-            memory (`as_strided`) need this promise.
+        contiguous_input: the first tensor argument lies row-major in torch's memory, from the
+            start of its storage on. Values have no strides and no storage, so operators that
+            address memory (`as_strided`) need this promise.
         inline: emits a graph that is an argument of a higher-order operator, on values and numbers
             for its arguments; gives its outputs.
         kernels: compute products, convolutions and reductions.
@@ -142,13 +142,13 @@ class Context:
         b: Builder,
         outputs: Sequence[TensorType | None],
         *,
-        contiguous_inputs: bool = False,
+        contiguous_input: bool = False,
         inline: Callable[[Any, Sequence[Any]], tuple[Any, ...]] | None = None,
         same_operator_count: Callable[[], int] = lambda: 1,
     ) -> None:
         self.b = b
         self.outputs = tuple(outputs)
-        self.contiguous_inputs = contiguous_inputs
+        self.contiguous_input = contiguous_input
         self.inline = _no_graphs if inline is None else inline
         self.kernels = Kernels()
         self.same_operator_count = same_operator_count

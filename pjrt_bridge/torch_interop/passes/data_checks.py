@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.nodes import source_line
+from pjrt_bridge.torch_interop.nodes import label, source_line
 from pjrt_bridge.torch_interop.passes.data_bounds import (
     Bounds,
     bounds,
@@ -164,7 +164,7 @@ def _add_probability_check(graph: fx.Graph, node: fx.Node, weights: fx.Node) -> 
 
 def _where(node: fx.Node) -> str:
     line = source_line(node)
-    return compat.label(node.target) + (f" at {line}" if line else "")
+    return label(node) + (f" at {line}" if line else "")
 
 
 def _meta(source: fx.Node, value: Any) -> dict[str, Any]:

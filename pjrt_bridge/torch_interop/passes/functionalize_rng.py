@@ -12,7 +12,14 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.placement.refusals import refused
 from pjrt_bridge.torch_interop.randomness.host import raise_as_eager
-from pjrt_bridge.torch_interop.randomness.operators import KEY, counterpart, draw_keys, gives
+from pjrt_bridge.torch_interop.randomness.operators import (
+    KEY,
+    counterpart,
+    draw_keys,
+    gives,
+    of_pure_counterpart,
+    pure_counterpart,
+)
 
 
 def functionalize_rng(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> None:
@@ -26,6 +33,7 @@ def functionalize_rng(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: F
         graph: functional; changed in place.
         keep: whether the operator of a name is not to be replaced.
     """
+    _hide_pure(graph)
     count = 0
     for node in list(graph.nodes):
         name = compat.operator_name(node.target)
@@ -49,6 +57,7 @@ def lift_keys(graph: fx.Graph) -> int:
 
     The graph is changed in place.
     """
+    _show_pure(graph)
     keys = [node for node in graph.nodes if node.target is KEY]
     for index, node in enumerate(keys):
         with graph.inserting_before(_first_computation(graph)):
@@ -78,6 +87,23 @@ class DrawnKeys:
     def epilogue(self, state: None, outputs: list[Any]) -> list[Any]:
         """The results as they are."""
         return outputs
+
+
+def _hide_pure(graph: fx.Graph) -> None:
+    """Take torch's tag of random operators from calls without dropout; `_show_pure` undoes it.
+
+    In a joint graph, what has the tag and is computed again in backward would be given the state of
+    a generator, by higher-order operators that no device runs.
+    """
+    for node in graph.nodes:
+        made = pure_counterpart(node.target)
+        if made is not None and not compat.bound_arguments(node)["dropout_p"]:
+            node.target = made
+
+
+def _show_pure(graph: fx.Graph) -> None:
+    for node in graph.nodes:
+        node.target = of_pure_counterpart(node.target) or node.target
 
 
 def _refused(node: fx.Node) -> bool:

@@ -31,7 +31,7 @@ _ARITHMETIC = {
 _COMPARISONS = {
     f"aten.{name}.Scalar": f"aten.{name}.Tensor" for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
-_FILLS = {"aten.full.default": 1, "aten.scalar_tensor.default": 0}
+_FILLS = {"aten.full.default": 1, "aten.full_like.default": 1, "aten.scalar_tensor.default": 0}
 """Operators that fill a tensor with a number, and where it is among their arguments."""
 
 # ATen computes with a Python number in float32; a 0-d tensor of these types would be rounded first.
@@ -93,7 +93,7 @@ def lift_scalars(module: fx.GraphModule) -> LiftedScalars | None:
         for node in graph.nodes
         if node not in free
         for number in node.all_input_nodes
-        if number in free and (use := _use_of(node, number))
+        if number in free and (use := use_of(node, number))
     ]
     copies: dict[fx.Node, fx.Node] = {}
     calculation = _calculation(free, copies)
@@ -153,7 +153,7 @@ def _free(graph: fx.Graph) -> list[fx.Node]:
 
 def _may_read(user: fx.Node, number: fx.Node, free: Container[fx.Node]) -> bool:
     """Whether a user of a number is lifted too, returns it, or can read a 0-d tensor instead."""
-    return user in free or user.op == "output" or _use_of(user, number) is not None
+    return user in free or user.op == "output" or use_of(user, number) is not None
 
 
 def _is_calculated(node: fx.Node, free: Container[fx.Node]) -> bool:
@@ -165,7 +165,7 @@ def _is_calculated(node: fx.Node, free: Container[fx.Node]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Use:
+class NumberUse:
     """How a node that calculates with a number, or fills a tensor with it, reads a 0-d tensor.
 
     Attributes:
@@ -177,15 +177,20 @@ class _Use:
     overload: str | None
 
 
-def _use_of(node: fx.Node, number: fx.Node) -> _Use | None:
+def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
+    """How a node can read a 0-d tensor in the place of a number; None where it cannot."""
     name = compat.operator_name(node.target) or ""
     promise = compat.promise(node)
     mentions: list[fx.Node] = []
     fx.map_arg((node.args, node.kwargs), mentions.append)
     if mentions.count(number) != 1:
         return None
+    if name == "aten.full_like.default" and (
+        compat.is_symbolic(promise) or not promise.is_contiguous()
+    ):
+        return None
     if name in _FILLS:
-        return _Use(promise.dtype, None) if node.args[_FILLS[name]] is number else None
+        return NumberUse(promise.dtype, None) if node.args[_FILLS[name]] is number else None
     overload = _ARITHMETIC.get(name) or _COMPARISONS.get(name)
     if overload is None or len(node.args) != 2 or number not in node.args:
         return None
@@ -198,7 +203,7 @@ def _use_of(node: fx.Node, number: fx.Node) -> _Use | None:
         dtype = promise.dtype
     if dtype in _ROUNDED or (name.startswith("aten.pow") and not dtype.is_floating_point):
         return None
-    return _Use(dtype, overload)
+    return NumberUse(dtype, overload)
 
 
 def _calculation(free: Sequence[fx.Node], copies: dict[fx.Node, fx.Node]) -> fx.Graph:
@@ -208,7 +213,9 @@ def _calculation(free: Sequence[fx.Node], copies: dict[fx.Node, fx.Node]) -> fx.
     return graph
 
 
-def _read_tensor(graph: fx.Graph, node: fx.Node, number: fx.Node, use: _Use, name: str) -> None:
+def _read_tensor(
+    graph: fx.Graph, node: fx.Node, number: fx.Node, use: NumberUse, name: str
+) -> None:
     """Make a node read a new placeholder, a 0-d tensor, instead of a number."""
     first = next(item for item in graph.nodes if item.op != "placeholder")
     with graph.inserting_before(first):
@@ -218,7 +225,8 @@ def _read_tensor(graph: fx.Graph, node: fx.Node, number: fx.Node, use: _Use, nam
         node.target = _overload(use.overload)
         node.args = tuple(tensor if item is number else item for item in node.args)
         return
-    size = node.args[0] if compat.operator_name(node.target) == "aten.full.default" else ()
+    name = compat.operator_name(node.target) or ""
+    size = node.args[0] if name == "aten.full.default" else tuple(compat.promise(node).shape)
     with graph.inserting_before(node):
         spread = graph.call_function(_overload("aten.expand.default"), (tensor, size))
     spread.meta = dict(node.meta)

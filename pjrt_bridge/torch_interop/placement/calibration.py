@@ -30,6 +30,7 @@ from pjrt_bridge.runtime.compile.identity import library_hash, processor
 
 VARIABLE = "PJRT_BRIDGE_CALIBRATION"
 _FOLDER = "calibration"
+_FILE_LIMIT = 10_000_000
 BORDER = 60e-6
 """Seconds that dividing a graph may cost; PyTorch has to gain more."""
 MARGIN = 1.3
@@ -127,7 +128,7 @@ def slower_operators(client: Client) -> Mapping[str, int]:
 
 @cache
 def _read(path: Path, _: int) -> Mapping[str, int] | None:
-    data = storage.read(path)
+    data = storage.read(path, _FILE_LIMIT)
     if data is None:
         return None
     try:

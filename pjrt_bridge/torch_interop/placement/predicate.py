@@ -22,7 +22,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.emit.node_lowering import (
     Lookup,
-    has_contiguous_inputs,
+    has_contiguous_input,
     lower,
     tensor_type,
     tensor_types,
@@ -60,7 +60,7 @@ class Placement:
         for node in graph.nodes:
             refused = self._refused(node)
             if refused is not None:
-                label = compat.label(node.target)
+                label = nodes.label(node)
                 found[node.name] = FallbackReason(label, *refused, source=nodes.source_line(node))
         return found
 
@@ -74,11 +74,11 @@ class Placement:
             if node.op != "call_function" or node.target is operator.getitem:
                 return None
             name = compat.operator_name(node.target)
-            within = [compat.label(inner.target) for inner in nodes.nodes_within(node)]
+            within = [nodes.label(inner) for inner in nodes.nodes_within(node)]
             if name == nodes.COPY_INTO_INPUT:
                 reason = _copy_reason(node)
                 return None if reason is None else (reason, "refused")
-            if any(map(self._host_ops, (compat.label(node.target), *within))):
+            if any(map(self._host_ops, (nodes.label(node), *within))):
                 return "options={'host_ops': ...} names it", "requested"
             if nodes.is_size_computation(node):
                 return None
@@ -96,7 +96,7 @@ class Placement:
         except (ValueError, *compat.DATA_DEPENDENT):
             # An argument that is a number may be read only by nodes that run on the host.
             return None if node.op == "placeholder" else (_DATA_NUMBER, "data")
-        contiguous = has_contiguous_inputs(node)
+        contiguous = has_contiguous_input(node)
         arguments = compat.substitute((node.args, node.kwargs), values)
         # Graphs within a node have no other key than the node.
         own = node.name if nodes.nested_graphs(node) else ""
@@ -112,7 +112,7 @@ class Placement:
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
         outputs: Sequence[TensorType | None],
     ) -> _Refused | None:
-        name = compat.label(node.target)
+        name = nodes.label(node)
         size = self._slower.get(name) or self._slower.get(name.rpartition(".")[0])
         if size is None:
             return None

@@ -52,7 +52,7 @@ class Part:
 def operators(graph: fx.Graph) -> Counter[str]:
     """The number of calls of each operator in a graph."""
     calls = (node for node in graph.nodes if node.op == "call_function")
-    return Counter(compat.label(node.target) for node in calls if node.target is not _TAKE)
+    return Counter(nodes.label(node) for node in calls if node.target is not _TAKE)
 
 
 def node_names(graph: fx.Graph) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ class _Splitter:
             reason, source = neutral.nodes[index].fallback_reason, self._sources[index]
             if reason is not None and reason.kind == "small":
                 # The partition knows the node's name only.
-                label = compat.label(source.target)
+                label = nodes.label(source)
                 found.append(FallbackReason(label, reason.reason, "small", source_line(source)))
             elif reason is not None:
                 found.append(reason)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.randomness.host import kernel
 
 NAMESPACE = compat.OWN_NAMESPACE
@@ -68,9 +69,14 @@ _READING = (
 )
 """Operators that read the elements of the last of their tensors; others only its shape."""
 
+_WITH_DROPOUT = ("_scaled_dot_product_flash_attention_for_cpu.default",)
+"""Operators that are random only where they are given a probability of dropout above 0."""
+
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 _counterparts: dict[str, compat.OpOverload] = {}
+_pure: dict[compat.OpOverload, compat.OpOverload] = {}
+_of_pure: dict[compat.OpOverload, compat.OpOverload] = {}
 
 
 def counterpart(name: str) -> compat.OpOverload | None:
@@ -78,10 +84,20 @@ def counterpart(name: str) -> compat.OpOverload | None:
     return _counterparts.get(name)
 
 
+def pure_counterpart(target: object) -> compat.OpOverload | None:
+    """For an operator that may be random the same one without torch's tag of random operators."""
+    return _pure.get(target) if isinstance(target, compat.OpOverload) else None
+
+
+def of_pure_counterpart(target: object) -> compat.OpOverload | None:
+    """The operator of ATen of which `pure_counterpart` gave this one."""
+    return _of_pure.get(target) if isinstance(target, compat.OpOverload) else None
+
+
 def gives(name: str, made: torch.Tensor, taken: Sequence[torch.Tensor]) -> bool:
     """Whether the counterpart of an operator supports such a result for such tensors."""
     plain = name.removeprefix("aten.")
-    if made.layout is not torch.strided or made.device.type != "cpu":
+    if made.layout is not torch.strided or made.device.type not in ("cpu", NAME):
         return False
     if made.dtype not in _FLOATS and (
         made.dtype.is_floating_point or made.dtype.is_complex or plain not in _INTEGERS
@@ -104,6 +120,17 @@ def _define(name: str) -> None:
     made = compat.operator(f"{NAMESPACE}.{name}")
     assert made is not None
     _counterparts[f"aten.{name}"] = made
+
+
+def _define_pure(name: str) -> None:
+    aten = compat.operator(f"aten.{name}")
+    if aten is None:
+        return
+    own = f"{NAMESPACE}::{name.removesuffix('.default')}"
+    torch.library.define(own, "(" + str(aten._schema).partition("(")[2])
+    made = compat.operator(f"{NAMESPACE}.{name}")
+    assert made is not None
+    _pure[aten], _of_pure[made] = made, aten
 
 
 def _define_key() -> compat.OpOverload:
@@ -135,3 +162,5 @@ def draw_keys(count: int) -> tuple[torch.Tensor, ...]:
 KEY = _define_key()
 for _name in _WITH_KEYS:
     _define(_name)
+for _name in _WITH_DROPOUT:
+    _define_pure(_name)

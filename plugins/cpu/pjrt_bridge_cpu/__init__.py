@@ -1,11 +1,11 @@
-"""The XLA CPU plugin for pjrt-bridge: where it is, what it is slow at, what else it contains."""
+"""The XLA CPU plugin for pjrt-bridge: its builds, what it is slow at, what else it contains."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_bridge.registry import PlatformSpec, PluginSpec, hookimpl, wheel_library
+from pjrt_bridge.registry import PlatformSpec, PluginSpec, hookimpl
+from pjrt_bridge_cpu import builds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,57 +47,26 @@ SLOWER_BY_ITSELF = {
 XLA's CPU compiler selects the first of 64-bit numbers by sorting them all."""
 
 
-OPTION_TYPES = {"cpu_device_count": range(1, 4097)}
-"""Create options that XLA's CPU plugin reads. It makes no client without devices, and allocates for
-as many as it is told before it looks whether it can."""
-
-
 @hookimpl
 def pjrt_bridge_platforms() -> PlatformSpec:
-    """What XLA's CPU plugins do wrong in silence, or die of (seen with xla-cpu-pjrt 0.0.1)."""
-    return PlatformSpec(
-        "cpu",
-        compiler_flags={
-            # XLA's CPU compiler hands large matrix products to XNNPACK, which packs the right-hand
-            # side once and keeps it for as long as that argument has the same address: a weight
-            # that was updated in place, or another array that took its memory, is multiplied with
-            # its old values. Eigen takes over without XNNPACK, at the same speed.
-            "xla_cpu_use_xnnpack": False,
-            # Its fast minimum and maximum drop a NaN that is on the right-hand side, which
-            # StableHLO keeps.
-            "xla_cpu_enable_fast_min_max": False,
-        },
-        # It takes its calls of oneDNN for calls of another kind when it writes a program, and ends
-        # the process with std::bad_alloc.
-        unserializable_calls=("__onednn$",),
-        ffi_name="HOST",
-        option_types=OPTION_TYPES,
-    )
+    """What XLA's CPU plugins do wrong in silence, or die of."""
+    return builds.platform()
 
 
 @hookimpl
-def pjrt_bridge_plugins() -> PluginSpec:
-    """The plugin `cpu`, with one device unless a client asks for more.
+def pjrt_bridge_plugins() -> list[PluginSpec]:
+    """The plugin `cpu`, and other builds of it.
 
     Raises:
-        PluginNotFound: the wheel that holds the library is not installed.
+        PluginNotFound: no wheel that holds a library is installed.
     """
-    return PluginSpec(
-        name="cpu",
-        library=_library(),
-        options={"cpu_device_count": 1},
-        # The library accepts unknown names in silence.
-        option_types=OPTION_TYPES,
-        # Otherwise each client logs its options to standard error.
-        environment={"TF_CPP_MIN_LOG_LEVEL": "1"},
-        description="XLA on the host's processor",
-    )
+    return builds.plugins()
 
 
 @hookimpl
 def pjrt_bridge_lowerings(plugin: Plugin, client: Client) -> Mapping[str, Lowering] | None:
     """What PyTorch computes faster than XLA's CPU plugin, as calls from within a program."""
-    if plugin.name != "cpu":
+    if not _is_own(plugin):
         return None
     # It needs torch, which who lists plugins may not have.
     from pjrt_bridge_cpu.aten.uses import lowerings, use_of
@@ -109,7 +78,7 @@ def pjrt_bridge_lowerings(plugin: Plugin, client: Client) -> Mapping[str, Loweri
 @hookimpl
 def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     """Products and reductions as they are fast here."""
-    if plugin.name != "cpu":
+    if not _is_own(plugin):
         return None
     from pjrt_bridge_cpu.aten.uses import use_of
     from pjrt_bridge_cpu.kernels import kernels
@@ -119,14 +88,14 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     return kernels(use_of(client))
 
 
-def _library() -> Path:
-    return wheel_library("xla-cpu-pjrt", "xla_cpu_pjrt.so")
+def _is_own(plugin: Plugin) -> bool:
+    return plugin.name == builds.NAME or plugin.name in builds.BUILDS
 
 
 @hookimpl
 def pjrt_bridge_slower(plugin: Plugin) -> dict[str, int] | None:
     """What PyTorch and TensorFlow compute faster than XLA's CPU plugin."""
-    if plugin.name != "cpu":
+    if not _is_own(plugin):
         return None
     from pjrt_bridge_cpu.aten import is_off
     from pjrt_bridge_cpu.aten.library import is_at_hand

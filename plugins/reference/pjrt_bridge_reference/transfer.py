@@ -10,9 +10,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.python_plugins import host_array
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.stablehlo import TensorType
 from pjrt_bridge_reference.buffer import Array, Buffer
@@ -100,7 +99,7 @@ def _buffer_from_host_buffer(args: Any) -> None:
     else:
         block = memory.allocate(type.nbytes)
         buffer = Buffer(client, type, order, memory, block, Event())
-        _fill(buffer, _host_array(args.data, type, strides), done, semantics)
+        _fill(buffer, host_array(args.data, type.shape, element, strides), done, semantics)
     args.done_with_host_buffer = OBJECTS.add(done)
     args.buffer = OBJECTS.add(buffer)
 
@@ -118,18 +117,6 @@ def _fill(buffer: Buffer, source: Array, done: Event, semantics: int) -> None:
         buffer.memory.worker.submit(job)
     else:
         job()
-
-
-def _host_array(data: int | None, type: TensorType, strides: tuple[int, ...]) -> Array:
-    """An array over host memory with strides of any sign."""
-    if not type.size:
-        return np.empty(type.shape, type.dtype.numpy)
-    assert data
-    reach = [(size - 1) * step for size, step in zip(type.shape, strides, strict=True)]
-    start = data + sum(step for step in reach if step < 0)
-    size = sum(map(abs, reach)) + type.dtype.itemsize
-    memory: Any = (ctypes.c_char * size).from_address(start)
-    return np.ndarray(type.shape, type.dtype.numpy, memory, data - start, strides)
 
 
 @SLOTS.implements("Client_CreateUninitializedBuffer")
@@ -221,7 +208,7 @@ def _to_host_buffer(args: Any) -> None:
         return
     if args.dst_size < needed:
         raise invalid(f"dst_size is {args.dst_size}, the array needs {needed} bytes")
-    source, target = buffer.array(), _host_array(args.dst, type, strides)
+    source, target = buffer.array(), host_array(args.dst, type.shape, type.dtype, strides)
 
     def work() -> None:
         target[...] = source

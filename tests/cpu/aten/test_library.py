@@ -44,7 +44,6 @@ def test_no_library(
     assert library.library() is None
     assert library.connect(client) == "PyTorch's library is not found"
     assert not library.is_at_hand()
-    monkeypatch.delenv(aten.VARIABLE)
     assert use_of(client) is None
 
 
@@ -79,7 +78,6 @@ def test_the_module_was_not_built(
     monkeypatch.delattr(aten, "_aten")
     monkeypatch.setitem(sys.modules, "pjrt_bridge_cpu.aten._aten", None)
     assert "_aten" in library.connect(client)
-    monkeypatch.delenv(aten.VARIABLE)
     assert use_of(client) is None
 
 

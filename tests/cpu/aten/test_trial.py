@@ -9,7 +9,7 @@ import torch
 
 from pjrt_bridge import registry
 from pjrt_bridge.runtime import Client
-from pjrt_bridge_cpu.aten import calls, library, probe, rules
+from pjrt_bridge_cpu.aten import calls, findings, library, rules
 from pjrt_bridge_cpu.aten.checks import NUMBERS, Check, checks
 from pjrt_bridge_cpu.aten.operators import OPERATORS
 from pjrt_bridge_cpu.aten.trial import Trial
@@ -83,7 +83,7 @@ def test_every_use_along_rows_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.add(use)
         return True
 
-    monkeypatch.setattr(probe, "is_usable", note)
+    monkeypatch.setattr(findings, "is_usable", note)
     for dtype in NUMBERS:
         functions = FLOATING | ORDERED if dtype.is_floating_point else ORDERED
         compare(every_dimension(functions), torch.ones(2, 3).to(dtype))

@@ -13,6 +13,15 @@ SLIDING = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_atten
 
 EXPERTS = {"num_experts_per_tok": 2, "num_local_experts": 4, "moe_intermediate_size": 24}
 
+WIDE = {
+    "length": 64,
+    "max_position_embeddings": 64,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 1,
+    "num_key_value_heads": 2,
+}
+"""Large enough for calls of PyTorch's kernels."""
 
 HEADS = {"GPT2": "GPT2LMHeadModel", "Gemma3Text": "Gemma3ForCausalLM"}
 """Classes that are not called as the others."""
@@ -23,7 +32,7 @@ def settings(name: str, **values: Any) -> Any:
     return config(name, **{**NAMES, "use_cache": False, **values})
 
 
-def causal(name: str, length: int = 16, **values: Any) -> Builder:
+def causal(name: str, *, length: int = 16, **values: Any) -> Builder:
     """A decoder with its loss, on padded text."""
 
     def build() -> Made:
@@ -38,6 +47,7 @@ def causal(name: str, length: int = 16, **values: Any) -> Builder:
 MODELS: dict[str, Builder] = {
     "gpt2": causal("GPT2"),
     "llama": causal("Llama", **GROUPED),
+    "llama-wide": causal("Llama", **WIDE),
     "mistral": causal("Mistral", **GROUPED, sliding_window=6),
     "qwen2": causal("Qwen2", num_key_value_heads=2),
     "qwen3": causal("Qwen3", **GROUPED),

@@ -22,7 +22,7 @@ def _on(monkeypatch: pytest.MonkeyPatch) -> None:
 def age(cache: Cache, key: str, seconds: float) -> None:
     """Let an entry be as if it had been used so long ago."""
     then = time.time() - seconds
-    os.utime(cache.folder / f"{key}.blob", (then, then))
+    os.utime(cache.folder / f"{key}.entry", (then, then))
 
 
 def test_what_is_put_is_got(tmp_path: Path) -> None:
@@ -65,6 +65,33 @@ def test_clearing(tmp_path: Path) -> None:
     assert Cache(tmp_path / "absent", 10).clear() == 0
 
 
+def test_files_of_former_forms_go_when_it_is_cleared(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 1000)
+    name = "5e" * 32
+    for former, content in ((name, "a" * 64), (f"{name}.blob", "b")):
+        (tmp_path / former).write_text(content)
+    (tmp_path / f"{name[:-1]}0").write_text("somebody's, with another size")
+    assert not cache.is_empty
+    assert cache.clear() == 2
+    assert cache.is_empty
+    assert [path.name for path in tmp_path.iterdir()] == [f"{name[:-1]}0"]
+
+
+def test_an_entry_is_bound_to_its_key_and_its_bytes(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 1000)
+    cache.put("a", b"one")
+    cache.put("b", b"two")
+    path = tmp_path / "a.entry"
+    good = path.read_bytes()
+    path.write_bytes(good.replace(b"one", b"eno"))
+    assert cache.get("a") is None
+    assert not path.exists()
+    path.write_bytes((tmp_path / "b.entry").read_bytes())
+    with pytest.warns(BridgeWarning, match="put in the place of another file"):
+        assert cache.get("a") is None
+    assert cache.get("b") == b"two"
+
+
 def test_files_of_writers_that_died_are_swept(tmp_path: Path) -> None:
     cache = Cache(tmp_path, 1000)
     for name, seconds in (("old.new", 7200), ("young.new", 10)):
@@ -73,7 +100,7 @@ def test_files_of_writers_that_died_are_swept(tmp_path: Path) -> None:
         then = time.time() - seconds
         os.utime(path, (then, then))
     cache.put("a", b"1")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.blob", "young.new"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.entry", "young.new"]
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path) -> None:
@@ -132,6 +159,6 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
     assert not cache.put("b", b"2")
     assert cache.entries() == []
     assert cache.clear() == 0
-    assert [path.name for path in cache.folder.iterdir()] == ["a.blob"]
+    assert [path.name for path in cache.folder.iterdir()] == ["a.entry"]
     cache.folder.chmod(0o700)
     assert cache.get("a") == b"1"

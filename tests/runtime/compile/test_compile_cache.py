@@ -1,14 +1,16 @@
 """Compiled programs on disk: what is the same is loaded, what differs is compiled."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pjrt_bridge.errors import OptionError, Unimplemented
+from pjrt_bridge.errors import BridgeWarning, OptionError, Unimplemented
 from pjrt_bridge.runtime import Client, CompileOptions, Executable, Plugin
 from pjrt_bridge.runtime.compile import compile_cache
 from pjrt_bridge.runtime.compile.cache import Cache
@@ -115,7 +117,7 @@ def test_a_damaged_entry_is_compiled_again_and_replaced(
 ) -> None:
     client.compile(MATMUL)
     (entry,) = cache.entries()
-    path = cache.folder / f"{entry.key}.blob"
+    path = cache.folder / f"{entry.key}.entry"
     good = path.read_bytes()
     bad = {
         "truncated": good[: len(good) // 2],
@@ -124,9 +126,39 @@ def test_a_damaged_entry_is_compiled_again_and_replaced(
         "empty": b"",
     }
     path.write_bytes(bad[damage])
-    again = client.compile(MATMUL)
+    told = pytest.warns(BridgeWarning, match="it is damaged")
+    with told if damage in ("foreign", "empty") else nullcontext():
+        again = client.compile(MATMUL)
     assert not again.cached
     assert run(again).shape == (64, 64)
+    assert client.compile(MATMUL).cached
+
+
+@pytest.mark.parametrize("how", ["copied", "linked", "pipe", "sparse"])
+def test_what_is_in_the_place_of_an_entry_is_not_executed(
+    client: Client, cache: Cache, how: str
+) -> None:
+    """A program with the same signature would give another result without a word."""
+    client.compile(MATMUL)
+    (right,) = (cache.folder / f"{entry.key}.entry" for entry in cache.entries())
+    client.compile(MATMUL.replace("[1] x [0]", "[0] x [0]"))
+    (other,) = {cache.folder / f"{entry.key}.entry" for entry in cache.entries()} - {right}
+    if how == "copied":
+        right.write_bytes(other.read_bytes())
+    else:
+        right.unlink()
+    if how == "linked":
+        right.symlink_to(other)
+    elif how == "pipe":
+        os.mkfifo(right, 0o600)
+    elif how == "sparse":
+        right.touch(0o600)
+        os.truncate(right, 6_000_000_000)
+    with pytest.warns(BridgeWarning, match="is not used: it"):
+        again = client.compile(MATMUL)
+    assert not again.cached
+    x = np.arange(4096, dtype=np.float32).reshape(64, 64) % 7
+    np.testing.assert_array_equal(again(x)[0].to_numpy(), x @ x)
     assert client.compile(MATMUL).cached
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils.dlpack import to_dlpack
 
+from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.functions import FUNCTIONS
 from pjrt_bridge.runtime import Buffer, Executable
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
+from tests.faults.replaced import Replaced
 
 
 def capsules(
@@ -25,7 +26,7 @@ def capsules(
     return plans.Capsules(tensor, export, adopt)
 
 
-_CALLBACKS: list[object] = []
+_TABLES: list[Replaced] = []
 
 
 class Launcher:
@@ -74,44 +75,36 @@ class Launcher:
 class Fault:
     """A function of a plugin's table that fails while `active`, cleanly as plugins do.
 
-    Attributes:
-        entry: what stands for it in the table of a plan.
-        active: whether it fails now.
-
     Args:
-        original: the entry of the plugin's own function.
+        api: the plugin's.
         function: its name.
         spoil: changes the args struct.
         late: when the plugin has filled it, not before.
+
+    Attributes:
+        entry: what stands for it in the table of a plan.
+        active: whether it fails now.
     """
 
     def __init__(
-        self,
-        original: tuple[int, int],
-        function: str,
-        spoil: Callable[[Any], None],
-        *,
-        late: bool = False,
+        self, api: Api, function: str, spoil: Callable[[Any], None], *, late: bool = False
     ) -> None:
-        prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
         struct = FUNCTIONS[function]
         assert struct is not None
-        real = prototype(original[0])
         self.active = False
 
-        def call(address: int) -> int | None:
-            args = struct.ctype.from_address(address)
+        def call(table: Replaced, args: Any) -> int | None:
             if self.active and not late:
                 spoil(args)
-            error: int | None = real(address)
+            error = table.real(function, args)
             if self.active and late:
                 spoil(args)
             return error
 
-        callback = prototype(call)
+        table = Replaced(api.address, {function: call})
         # What was made through it calls it when it ends, whenever that is.
-        _CALLBACKS.append(callback)
-        self.entry = ctypes.cast(callback, ctypes.c_void_p).value or 0, original[1]
+        _TABLES.append(table)
+        self.entry = table.pointer(function), struct.size
 
 
 def too_small(args: Any) -> None:

@@ -307,7 +307,7 @@ def test_results_that_are_not_aligned_are_not_adopted(
 
     census = Census()
     function, entry = "Buffer_OpaqueDeviceMemoryDataPointer", plans._entry
-    fault = Fault(entry(executable.client.api, function), function, shifted, late=True)
+    fault = Fault(executable.client.api, function, shifted, late=True)
     with monkeypatch.context() as patch:
         patch.setattr(
             plans,

@@ -19,7 +19,7 @@ from pjrt_bridge.runtime import Client, Executable, Plugin
 from pjrt_bridge.runtime.dispatch import native, plans
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.ownership import pending
-from pjrt_bridge.runtime.ownership.handles import live
+from pjrt_bridge.runtime.ownership.exit import live
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from tests import programs
 from tests.conftest import Census

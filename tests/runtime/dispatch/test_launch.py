@@ -101,7 +101,7 @@ def hooked(api, name):
     def call(args):
         if hooks[name] is not None and threading.current_thread() is threading.main_thread():
             hooks[name](args)
-    found[name] = Fault(entry(api, name), name, call)
+    found[name] = Fault(api, name, call)
     found[name].active = True
     return found[name].entry
 

@@ -17,7 +17,7 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import Internal, PjrtError
 from pjrt_bridge.runtime import Client, Executable
 from pjrt_bridge.runtime.dispatch import plans
-from pjrt_bridge.runtime.ownership.handles import live
+from pjrt_bridge.runtime.ownership.exit import live
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from tests import programs
 from tests.conftest import Census
@@ -171,10 +171,9 @@ def test_a_failure_of_the_execution(client: Client, exchange: Any) -> None:
 def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fault]:
     """The functions of the next plan, by name."""
     found: dict[str, Fault] = {}
-    entry = plans._entry
 
     def faulty(api: Api, name: str) -> tuple[int, int]:
-        found[name] = Fault(entry(api, name), name, too_small)
+        found[name] = Fault(api, name, too_small)
         return found[name].entry
 
     monkeypatch.setattr(plans, "_entry", faulty)
@@ -319,3 +318,27 @@ def test_an_exit_while_threads_work(way: str, work: str) -> None:
 def test_an_exit_handler_that_computes() -> None:
     first = "import atexit; atexit.register(lambda: print(add(ones, ones)[0][0].item()))"
     assert in_process("exchange", "", prelude=first + PRELUDE) == "2.0"
+
+
+def test_nothing_is_started_once_another_thread_exits() -> None:
+    """Reading the arguments may take the GIL away, and the process may begin to end meanwhile."""
+    printed = run_python("""
+import dataclasses, threading, torch
+from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
+from tests.runtime.dispatch.launching import Launcher
+
+def is_lazy(tensor):
+    thread = threading.Thread(target=native.module.close)
+    thread.start()
+    thread.join()
+    return False
+
+add = cpu_plugin().client({"cpu_device_count": 1}).compile(programs.ADD)
+launcher = Launcher(add, (), dataclasses.replace(ADAPTER.exchange(), is_lazy=is_lazy))
+try:
+    launcher.start(torch.ones(64), torch.ones(64))
+except SystemExit:
+    print("ended")
+""")
+    assert printed == "ended"

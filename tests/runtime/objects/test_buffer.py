@@ -164,4 +164,4 @@ def test_copies_to_impossible_places(client: Client, pair: Client) -> None:
 
 def test_a_wrapped_null_is_refused(no_leaks: Census, client: Client) -> None:
     with pytest.raises(PluginIncompatible, match="returned no Buffer"):
-        Buffer(client, None, client.put(BASE).type, client.devices[0])
+        Buffer.of_pointer(client, None, client.put(BASE).type, client.devices[0])

@@ -310,6 +310,7 @@ def test_flags(client: Client, flag: str, good: list[Any], bad: list[Any]) -> No
             client.compile(programs.ADD, options=CompileOptions(env={flag: value}))
 
 
+@pytest.mark.usefixtures("compiled_anew")
 def test_a_plugin_with_another_idea_of_the_results(no_leaks: Census, client: Client) -> None:
     """The signature comes from the program, the results from the plugin: they must agree."""
     two = client.compile(programs.TWO_RESULTS)

@@ -3,58 +3,47 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from pjrt_bridge.abi.functions import FUNCTIONS, offset_of
-from pjrt_bridge.abi.structs import STRUCTS
+from pjrt_bridge.abi.functions import FIRST_OFFSET
 from pjrt_bridge.abi.values import encode_named_values
 from pjrt_bridge.errors import Unimplemented
 from pjrt_bridge.runtime import Client, Plugin
 from tests import programs
+from tests.faults.replaced import Replaced
 
-NEWER = 1144
+SLOTS = (1144 - FIRST_OFFSET) // 8
 
 
 class Extended:
     """The plugin's table with more functions at its end, and what they were called with."""
 
     def __init__(self, plugin: Plugin) -> None:
-        self._memory = ctypes.create_string_buffer(NEWER)
-        self.address = ctypes.addressof(self._memory)
-        ctypes.memmove(self.address, plugin.api.address, plugin.api.struct_size)
-        ctypes.c_size_t.from_address(self.address).value = NEWER
-        version = STRUCTS["PJRT_Api_Version"].ctype.from_address(self.address + 16)
-        version.minor_version = 114
         self.freed: list[int] = []
         self._kept: list[object] = []
         self._attributes, keep = encode_named_values({"cores": 2, "busy": True})
         self._kept.append(keep)
         self._deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.freed.append)
-        self._add("Device_GetAttributes", self._get_attributes)
-        self._add("Executable_ParameterMemoryKinds", self._memory_kinds)
+        self.table = Replaced(
+            plugin.api.address,
+            {
+                "Device_GetAttributes": self._get_attributes,
+                "Executable_ParameterMemoryKinds": self._memory_kinds,
+            },
+            slots=SLOTS,
+            version=(0, 114),
+        )
 
-    def _add(self, name: str, function: Callable[[Any], None]) -> None:
-        struct = FUNCTIONS[name]
-        assert struct is not None
-
-        def call(address: int) -> None:
-            function(struct.ctype.from_address(address))
-
-        callback = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(call)
-        self._kept.append(callback)
-        slot = ctypes.c_void_p.from_address(self.address + offset_of(name))
-        slot.value = ctypes.cast(callback, ctypes.c_void_p).value
-
-    def _get_attributes(self, args: Any) -> None:
+    def _get_attributes(self, _: Replaced, args: Any) -> None:
         args.attributes = ctypes.addressof(self._attributes)
         args.num_attributes = 2
         args.device_attributes = 0xA77
         args.attributes_deleter = ctypes.cast(self._deleter, ctypes.c_void_p).value
 
-    def _memory_kinds(self, args: Any) -> None:
+    def _memory_kinds(self, _: Replaced, args: Any) -> None:
         kinds = (ctypes.c_char_p * 2)(b"device", b"pinned_host")
         sizes = (ctypes.c_size_t * 2)(6, 11)
         self._kept += [kinds, sizes]
@@ -70,7 +59,7 @@ def extended(plugin: Plugin) -> Extended:
 
 @pytest.fixture(scope="module")
 def newer(extended: Extended) -> Iterator[Client]:
-    plugin = Plugin.from_address(extended.address, name="newer", keepalive=extended)
+    plugin = extended.table.plugin("newer")
     assert plugin.api_version == (0, 114)
     with plugin.client({"cpu_device_count": 1}) as client:
         yield client

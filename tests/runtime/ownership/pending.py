@@ -38,7 +38,8 @@ class Pending:
             memory=client.memories[0].pointer,
         ).transfer_manager
         pointer = self._call("RetrieveBuffer").buffer_out
-        self.buffer = Buffer(client, pointer, TensorType(data.shape, dtype), client.devices[0])
+        type = TensorType(data.shape, dtype)
+        self.buffer = Buffer.of_pointer(client, pointer, type, client.devices[0])
 
     def _call(self, function: str, **values: Any) -> Any:
         return self._api.call(

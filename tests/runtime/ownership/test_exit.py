@@ -1,4 +1,4 @@
-"""Objects that outlive the modules of the bridge at the interpreter's exit say nothing.
+"""The interpreter's exit: while threads are at work, and for objects that outlive the modules.
 
 The interpreter clears the names of a module, latest imported first, while objects that C code,
 other modules or reference cycles hold are still there. What their finalizers use must not be a name
@@ -7,11 +7,17 @@ of a module by then.
 
 import ast
 import builtins
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pjrt_bridge.runtime.ownership.buffers import BufferHandle
+from pjrt_bridge.runtime.ownership.exit import are_plugins_at_work
+from tests.conftest import Census
+from tests.faults.world import World
 from tests.forked import ROOT, TORCH
 from tests.plugins import run_python, working_threads
 
@@ -76,7 +82,7 @@ def cycle():
     found.append(found)
     return found
 def inside_blocks():
-    with client.put(ones), client.compile(programs.ADD), buffer.held():
+    with client.put(ones), client.compile(programs.ADD), buffer.held(), add.held():
         yield
 def suspended(generator):
     next(generator)
@@ -161,3 +167,142 @@ def test_what_came_of_compiled_functions(
 def test_threads_that_call_compiled_functions_until_the_exit() -> None:
     source = TENSORS + working_threads("function(x, x)") + "keep((function, results))"
     run_python(KEPT + source, imported=[TORCH], prelude="")
+
+
+# -- threads that are at work ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "kept.append(add.execute([buffer, buffer])); del kept[:-500]",
+        "kept.append(buffer.copy_to(client.devices[1])); del kept[:-500]",
+        "client.put(ones, copy=True).to_numpy()",
+    ],
+)
+def test_results_that_threads_drop_until_the_exit(work: str) -> None:
+    """Executions whose results nobody waits for are watched while the results are dropped."""
+    for _ in range(3):
+        run_python(OBJECTS + "kept = []\n" + working_threads(work))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dispatch", ["c", "python"])
+def test_compiled_functions_until_many_exits(
+    dispatch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_DISPATCH", dispatch)
+    for _ in range(18):
+        run_python(TENSORS + working_threads("function(x, x)"), imported=[TORCH], prelude="")
+
+
+def test_a_result_that_is_dropped_while_the_exit_watches_it(
+    no_leaks: Census, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.client, world.add
+    before = world.alive()
+    buffer = world.client.put(world.array)
+    results = [world.add.execute([buffer, buffer])]
+    watch = BufferHandle.watch
+
+    def drop_and_watch(handle: BufferHandle) -> None:
+        results.clear()
+        watch(handle)
+
+    monkeypatch.setattr(BufferHandle, "watch", drop_and_watch)
+    while are_plugins_at_work():
+        pass
+    assert not results
+    assert world.table.ledger.misuse == []
+    buffer.delete()
+    assert world.settled(before) is None
+    world.close()
+
+
+SLEEPING = """
+threading.Thread(target=time.sleep, args=[600], daemon=True).start()
+"""
+
+WAITING = """
+from tests.runtime.ownership.pending import Pending
+late = Pending(client, ones)
+def wait():
+    while True:
+        {}
+threading.Thread(target=wait, daemon=True).start()
+time.sleep(0.2)
+"""
+
+BLOCKED = """
+class Array:
+    def __array__(self, *rest, **named):
+        time.sleep(600)
+threading.Thread(target=lambda: client.put(Array()), daemon=True).start()
+time.sleep(0.2)
+"""
+
+STUBBORN = """
+def work():
+    while True:
+        try:
+            add.execute([buffer, buffer])
+        except BaseException:
+            pass
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+"""
+
+HOLDING = """
+def work():
+    with add.held():
+        time.sleep(600)
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+"""
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        SLEEPING + "kept = suspended(inside_blocks())",
+        HOLDING,
+        WAITING.format("late.buffer.to_numpy()"),
+        WAITING.format("late.buffer.block_until_ready()"),
+        WAITING.format("late.buffer.ready_event().wait()"),
+        BLOCKED,
+        STUBBORN,
+    ],
+    ids=["suspended", "holding", "reading", "waiting", "event", "blocked", "stubborn"],
+)
+def test_what_does_not_hold_up_the_exit(work: str) -> None:
+    run_python(OBJECTS + "import threading, time\n" + work, timeout=40)
+
+
+WAITING = """
+import numpy as np
+from pjrt_bridge import registry
+from pjrt_bridge.runtime.ownership import exit
+from tests import programs
+
+exit._SILENCE = {silence}
+client = registry.client("reference", latency_ms=1500)
+add = client.compile(programs.ADD)
+ones = np.ones(64, np.float32)
+add(ones, ones)
+"""
+
+
+@pytest.mark.parametrize(("silence", "lines"), [(0.2, 1), (60, 0)])
+def test_a_long_wait_is_said_once(silence: float, lines: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WAITING.format(silence=silence)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == lines, done.stderr
+    assert lines == 0 or "waits for what plugins still compute" in done.stderr

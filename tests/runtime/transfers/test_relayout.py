@@ -1,7 +1,7 @@
 """Custom layouts on plugins that treat them otherwise than XLA's CPU plugin does."""
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pjrt_bridge.abi.functions import FIRST_OFFSET, FUNCTIONS
-from pjrt_bridge.abi.implement import Implementation, Status
+from pjrt_bridge.abi.functions import FUNCTIONS
+from pjrt_bridge.abi.implement import Status
 from pjrt_bridge.abi.structs import STRUCTS, Struct
 from pjrt_bridge.abi.values import read_int64s
 from pjrt_bridge.errors import ErrorCode, Unimplemented
@@ -18,6 +18,7 @@ from pjrt_bridge.runtime import Client, Layout, Plugin
 from pjrt_bridge.runtime.transfers.relayout import Placement
 from pjrt_bridge.stablehlo.program.program import Program
 from tests import programs
+from tests.faults.replaced import Replaced, Replacement
 
 BASE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 IDENTITY = Program.parse(programs.identity("tensor<2x3x4xf32>"))
@@ -30,35 +31,17 @@ def args_of(function: str) -> Struct:
     return found
 
 
-class Changed:
-    """The CPU plugin with some functions of Python in front of its own."""
-
-    def __init__(self, plugin: Plugin, functions: dict[str, Callable[..., int | None]]) -> None:
-        self.implementation = Implementation(
-            {name: self.bound(function) for name, function in functions.items()},
-            base=plugin.api.address,
-            version=plugin.api.version,
-            slots=(plugin.api.struct_size - FIRST_OFFSET) // 8,
-        )
-
-    def bound(self, function: Callable[..., int | None]) -> Callable[[Any], int | None]:
-        return lambda args: function(self.implementation, args)
-
-
 @contextmanager
-def client_of(plugin: Plugin, **functions: Callable[..., int | None]) -> Iterator[Client]:
-    changed = Changed(plugin, functions)
-    made = Plugin.from_address(
-        changed.implementation.address, name="changed", keepalive=(changed, plugin)
-    )
+def client_of(plugin: Plugin, **functions: Replacement) -> Iterator[Client]:
+    made = Replaced(plugin.api.address, functions).plugin("changed")
     with Client(made, {"cpu_device_count": 1}) as client:
         yield client
 
 
-def reorders(base: Implementation, args: Any) -> int | None:
+def reorders(table: Replaced, args: Any) -> int | None:
     """Bring the host's elements, by their strides, into the order of the layout."""
     if not args.device_layout:
-        return base.call_base("Client_BufferFromHostBuffer", args)
+        return table.real("Client_BufferFromHostBuffer", args)
     dims = read_int64s(args.dims, args.num_dims)
     layout = STRUCTS["PJRT_Buffer_MemoryLayout"].ctype.from_address(args.device_layout).layout
     order = read_int64s(layout.minor_to_major, layout.minor_to_major_size)
@@ -72,23 +55,23 @@ def reorders(base: Implementation, args: Any) -> int | None:
     args.data, args.byte_strides, args.num_byte_strides = dense.ctypes.data, None, 0
     args.host_buffer_semantics = 0
     try:
-        return base.call_base("Client_BufferFromHostBuffer", args)
+        return table.real("Client_BufferFromHostBuffer", args)
     finally:
         args.data, args.byte_strides, args.num_byte_strides = given
 
 
-def reads_row_major(base: Implementation, args: Any) -> int | None:
+def reads_row_major(table: Replaced, args: Any) -> int | None:
     """Write a buffer's elements to the host in row-major order, whatever its layout."""
     asked = args_of("Buffer_Dimensions").new(buffer=args.src)
-    assert base.call_base("Buffer_Dimensions", asked) is None
+    assert table.real("Buffer_Dimensions", asked) is None
     dims = read_int64s(asked.dims, asked.num_dims)
     told = args_of("Buffer_GetMemoryLayout").new(buffer=args.src)
-    assert base.call_base("Buffer_GetMemoryLayout", told) is None
+    assert table.real("Buffer_GetMemoryLayout", told) is None
     order = read_int64s(told.layout.layout.minor_to_major, len(dims))
-    error = base.call_base("Buffer_ToHostBuffer", args)
+    error = table.real("Buffer_ToHostBuffer", args)
     if error or Layout(order).row_major:
         return error
-    assert base.call_base("Event_Await", args_of("Event_Await").new(event=args.event)) is None
+    assert table.real("Event_Await", args_of("Event_Await").new(event=args.event)) is None
     slowest = order[::-1]
     memory: Any = (ctypes.c_char * args.dst_size).from_address(args.dst)
     raw = np.ndarray([dims[dim] for dim in slowest], np.float32, memory)
@@ -96,11 +79,11 @@ def reads_row_major(base: Implementation, args: Any) -> int | None:
     return None
 
 
-def refuses(base: Implementation, args: Any) -> int | None:
+def refuses(table: Replaced, args: Any) -> int | None:
     program = STRUCTS["PJRT_Program"].ctype.from_address(args.program)
     if b"layout_mode" in ctypes.string_at(program.code, program.code_size):
         raise Status(ErrorCode.UNIMPLEMENTED, "no layouts here")
-    return base.call_base("Client_Compile", args)
+    return table.real("Client_Compile", args)
 
 
 @pytest.mark.parametrize("order", ORDERS)

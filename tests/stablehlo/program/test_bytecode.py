@@ -90,7 +90,7 @@ def test_counts_that_contradict(kind: int, content: bytes, complaint: str) -> No
 
 @pytest.mark.parametrize("given", [None, 7, bytearray(b"ML"), memoryview(b"ML"), {"a"}])
 def test_what_is_no_program(given: object) -> None:
-    with pytest.raises(ProgramError, match="expected str or bytes"):
+    with pytest.raises(ProgramError, match="expected StableHLO as str or bytes"):
         Program.parse(given)  # type: ignore[arg-type]
 
 

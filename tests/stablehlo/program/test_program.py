@@ -122,9 +122,9 @@ def test_down_versioning(built, version):
     [
         ("0.1.0", "0.1.0 is less than minimum supported"),
         ("99.0.0", "99.0.0 is greater than current"),
-        ("latest", "Invalid target version argument 'latest'"),
-        ("1.8", "Invalid target version argument '1.8'"),
-        ("", "StableHLO ''"),
+        ("latest", "'latest': expected the form 1.8.0"),
+        ("1.8", "'1.8': expected the form 1.8.0"),
+        ("", "'': expected the form 1.8.0"),
     ],
 )
 def test_impossible_versions(built, version, needle):

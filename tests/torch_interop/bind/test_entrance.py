@@ -21,7 +21,7 @@ from pjrt_bridge.mixed import records
 from pjrt_bridge.runtime import live_handles
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.ownership import callbacks
-from pjrt_bridge.runtime.ownership.handles import defer
+from pjrt_bridge.runtime.ownership.deferred import defer
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from tests.plugins import require_dispatcher
@@ -300,7 +300,7 @@ def test_a_failure_goes_the_long_way(
     def faulty(api: Api, name: str) -> tuple[int, int]:
         if name != "LoadedExecutable_Execute":
             return entry(api, name)
-        faults.append(Fault(entry(api, name), name, once))
+        faults.append(Fault(api, name, once))
         return faults[-1].entry
 
     monkeypatch.setattr(plans, "_entry", faulty)

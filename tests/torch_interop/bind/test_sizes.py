@@ -1,4 +1,7 @@
-"""Sizes that differ from call to call: compiled once each, in a bounded cache, correct always."""
+"""Sizes that differ from call to call: compiled once each, in a bounded cache, correct always.
+
+Without padding, of which `passes/padding` has the tests.
+"""
 
 from typing import Any
 
@@ -15,6 +18,9 @@ pytestmark = [
     pytest.mark.usefixtures("fresh"),
     pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning"),
 ]
+
+
+EXACT = {"buckets": []}
 
 
 def test_strides_and_kinds_of_numbers_are_sizes_too() -> None:
@@ -53,7 +59,9 @@ def with_count(size: int, count: int) -> torch.Tensor:
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_sizes_that_depend_on_data_in_one_graph(dynamic: bool) -> None:
     with dynamo_config.patch(capture_dynamic_output_shape_ops=True):
-        run = torch.compile(data_dependent, backend="pjrt", fullgraph=True, dynamic=dynamic)
+        run = torch.compile(
+            data_dependent, backend="pjrt", fullgraph=True, dynamic=dynamic, options=EXACT
+        )
         for size, count in ((8, 3), (8, 0), (8, 1), (8, 8), (6, 3), (6, 3), (8, 3)):
             x = with_count(size, count)
             found, expected = run(x, 5), data_dependent(x, 5)
@@ -72,7 +80,7 @@ def test_many_data_dependent_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variants, "EAGER", 3)
     run: Any
     with dynamo_config.patch(capture_dynamic_output_shape_ops=True):
-        run = torch.compile(data_dependent, backend="pjrt", fullgraph=True)
+        run = torch.compile(data_dependent, backend="pjrt", fullgraph=True, options=EXACT)
         for count in (*range(8), 7):
             x = with_count(8, count)
             assert_same(run(x, 5)[0], data_dependent(x, 5)[0])
@@ -84,7 +92,7 @@ def test_where_the_host_is_forbidden_every_size_is_compiled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(variants, "EAGER", 1)
-    run = compiled(lambda x: x.sin() + x.shape[0])
+    run = compiled(lambda x: x.sin() + x.shape[0], **EXACT)
     for size in range(3, 9):
         x = torch.randn(size)
         assert_same(run(x), x.sin() + size)
@@ -110,7 +118,7 @@ def test_a_count_read_from_a_tensor() -> None:
         return torch.arange(count) * 2 + x.sum().int(), x.exp() * count, count + 1
 
     with dynamo_config.patch(capture_scalar_outputs=True):
-        run = torch.compile(function, backend="pjrt", fullgraph=True)
+        run = torch.compile(function, backend="pjrt", fullgraph=True, options=EXACT)
         for count in (3, 5, 4, 3):
             x = torch.randn(4)
             found, expected = run(x, torch.tensor(count)), function(x, torch.tensor(count))
@@ -126,7 +134,7 @@ def test_a_check_of_a_size_that_holds_leaves_the_graph_whole() -> None:
         torch._check(x.shape[0] != 5)
         return x.exp().view(-1, 2)
 
-    run = compiled(function)
+    run = compiled(function, **EXACT)
     for size in (2, 4, 6):
         x = torch.randn(size)
         assert_same(run(x), x.exp().view(-1, 2))

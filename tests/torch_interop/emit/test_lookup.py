@@ -72,3 +72,13 @@ def test_what_is_no_kernels_is_named_and_not_used(
     with pytest.warns(BridgeWarning, match="are not used: found 7, expected a Kernels"):
         found = lookup(client)
     assert found("aten.amin.default") is portable.find_lowering("aten.amin.default")
+
+
+def test_a_brought_lowering_without_an_overload_is_named(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brought = {"aten.amax": biggest, "higher_order.cond": biggest}
+    monkeypatch.setattr(registry, "lowerings", lambda client: brought)
+    with pytest.warns(BridgeWarning, match="'aten.amax' for plugin 'cpu' is never used") as said:
+        lookup(client)
+    assert len(said) == 1

@@ -64,7 +64,7 @@ from pjrt_bridge.exported import ExportedModel
 from tests.plugins import cpu_plugin
 
 assert "torch" not in sys.modules
-model = ExportedModel.load(sys.argv[1])
+model = ExportedModel.load(sys.argv[1], trusted=True)
 assert "torch" in sys.modules
 with model.load_on(cpu_plugin().client({"cpu_device_count": 1})) as loaded:
     for x in np.load(sys.argv[2]).values():
@@ -102,7 +102,7 @@ def test_a_process_without_its_code_runs_it(tmp_path: Path) -> None:
 
 def test_the_report_tells_where_and_why(tmp_path: Path) -> None:
     export(Middle(), (torch.randn(3, 4),), split=True).save(tmp_path)
-    model = ExportedModel.load(tmp_path)
+    model = ExportedModel.load(tmp_path, trusted=True)
     report = model.report()
     (graph,) = report.graphs
     assert [segment.reads for segment in graph.segments] == [(), (0,), (1,), (2,)]
@@ -243,7 +243,7 @@ def test_constants_of_the_model_are_in_both(client: Client, tmp_path: Path) -> N
 
     net, x = Constants(), torch.tensor([0.5, 1.5, 0.5])
     export(net, (x,), split=True).save(tmp_path)
-    model = ExportedModel.load(tmp_path)
+    model = ExportedModel.load(tmp_path, trusted=True)
     assert {weight.kind for weight in model.weights.values()} == {"constant"}
     with model.load_on(client) as loaded:
         for found, expected in zip(loaded(x), net(x), strict=True):
@@ -260,7 +260,7 @@ def test_programs_for_several_sizes(client: Client, tmp_path: Path) -> None:
         sizes=[{"rows": 3}, {"rows": 8}],
         split=True,
     ).save(tmp_path)
-    with ExportedModel.load(tmp_path).load_on(client) as loaded:
+    with ExportedModel.load(tmp_path, trusted=True).load_on(client) as loaded:
         for size in (3, 8, 3):
             x = torch.randn(size, 4)
             assert same(loaded(x), net(x))
@@ -331,7 +331,7 @@ class TestDamage:
         for path in saved.iterdir():
             (folder / path.name).write_bytes(path.read_bytes())
         damage(folder)
-        return ExportedModel.load(folder)
+        return ExportedModel.load(folder, trusted=True)
 
     def test_bytes(self, saved: Path, tmp_path: Path) -> None:
         def flip(folder: Path) -> None:
@@ -382,7 +382,7 @@ class TestDamage:
         code = (
             "import sys; sys.modules['torch'] = None\n"
             "from pjrt_bridge.exported import ExportedModel\n"
-            "ExportedModel.load(sys.argv[1])"
+            "ExportedModel.load(sys.argv[1], trusted=True)"
         )
         done = subprocess.run(
             [sys.executable, "-c", code, saved], capture_output=True, text=True, timeout=60
@@ -400,15 +400,15 @@ def test_fallback_reasons_of_format_2_are_read(saved: Path, tmp_path: Path) -> N
 
     shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
     rewrite(older)(tmp_path)
-    found = ExportedModel.load(tmp_path).report().graphs
-    assert found == ExportedModel.load(saved).report().graphs
+    found = ExportedModel.load(tmp_path, trusted=True).report().graphs
+    assert found == ExportedModel.load(saved, trusted=True).report().graphs
     assert found[0].fallback_reasons
 
 
 def test_a_loaded_model_can_be_saved_again(saved: Path, tmp_path: Path, client: Client) -> None:
-    model = ExportedModel.load(saved)
+    model = ExportedModel.load(saved, trusted=True)
     model.save(tmp_path)
-    again = ExportedModel.load(tmp_path)
+    again = ExportedModel.load(tmp_path, trusted=True)
     x = torch.randn(3, 4)
     with model.load_on(client) as one, again.load_on(client) as other:
         assert np.array_equal(one(x)["y"], other(x)["y"])

@@ -48,6 +48,16 @@ def close(found: Any, expected: torch.Tensor) -> bool:
     return bool(np.allclose(np.asarray(found), expected.detach().numpy(), rtol=1e-4, atol=1e-5))
 
 
+def test_weights_whose_names_begin_with_a_digit(client: Client) -> None:
+    layers = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
+    model = export(layers, (X[:, :4],), training=True, loss=lambda found: found.square().mean())
+    layers(X[:, :4]).square().mean().backward()
+    with model.load_on(client) as loaded:
+        found = loaded(X[:, :4])["gradients"]
+    assert close(found["0.weight"], layers[0].weight.grad)
+    assert repr(model) == "ExportedModel(Sequential(input): 1 program(s), 2 weights of 60 bytes)"
+
+
 def test_loss_gradients_and_state(client: Client, net: Net, tmp_path: Path) -> None:
     export(net, (X, Y), training=True).save(tmp_path)
     expected = net(X, Y)

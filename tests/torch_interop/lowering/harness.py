@@ -110,7 +110,7 @@ BOTH = (evaluate, run_on_cpu)
 
 
 def emit(
-    name: str, *args: Any, contiguous_inputs: bool = True, **kwargs: Any
+    name: str, *args: Any, contiguous_input: bool = True, **kwargs: Any
 ) -> tuple[Program, list[torch.Tensor], list[bool]]:
     """The program of one operator, its inputs, and which outputs it has.
 
@@ -124,7 +124,7 @@ def emit(
     promised = fake_outputs(overload(name), args, kwargs)
     found = registry.find_lowering(name)
     assert found is not None, f"no lowering for {name}"
-    context = Context(builder, promised, contiguous_inputs=contiguous_inputs)
+    context = Context(builder, promised, contiguous_input=contiguous_input)
     results = as_list(found(context, *given, **named))
     assert len(results) == len(promised)
     for value, expected in zip(results, promised, strict=True):
@@ -198,7 +198,7 @@ def _lower_node(builder: Builder, node: torch.fx.Node, given: Any, named: Any) -
     ]
     found = registry.find_lowering(str(node.target))
     assert found is not None, f"no lowering for {node.target}"
-    result = found(Context(builder, promised, contiguous_inputs=True), *given, **named)
+    result = found(Context(builder, promised, contiguous_input=True), *given, **named)
     for value, expected in zip(as_list(result), promised, strict=True):
         if isinstance(value, Value):
             assert value.type == expected, f"{node.target}: {value.type} is not {expected}"

@@ -1,5 +1,6 @@
 """Custom operators, which stay in PyTorch, between work on the device."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from pjrt_bridge.errors import HostFallbackWarning
+from pjrt_bridge.torch_interop import compiled_graphs
 from tests.torch_interop.helpers import assert_same, custom_operators
 from tests.torch_interop.mixed import operators as ops
 from tests.torch_interop.mixed.support import check, device_segments, mixed
@@ -51,9 +54,14 @@ MEMORIES = [ops.turned, ops.misaligned, ops.gappy, ops.spread]
 
 @pytest.mark.parametrize("shape", [(3, 4), (17, 16), (0, 4)])
 def test_memory_of_every_kind(shape: tuple[int, int]) -> None:
+    def of(y: Tensor) -> list[Tensor]:
+        return [y.cos(), y @ y.mT, y.sum(0), y.t() + 1]
+
     def function(x: Tensor) -> list[Tensor]:
-        found = [operator(x.exp()) for operator in [*MEMORIES, ops.unlike_its_promise]]
-        return [result for y in found for result in (y.cos(), y @ y.mT, y.sum(0), y.t() + 1)]
+        found = [result for operator in MEMORIES for result in of(operator(x.exp()))]
+        # What is made of these lies as it was promised, and in eager as they lie.
+        unlike = of(ops.unlike_its_promise(x.exp()))
+        return [*found, *(result.contiguous() for result in unlike)]
 
     # Of no elements only the sums are worth a launch.
     check(function, torch.randn(shape), segments=2 if 0 not in shape else 1)
@@ -222,3 +230,26 @@ def test_calls_keep_their_order() -> None:
 
     check(function, torch.randn(3), calls=1)
     assert sorted(ops.order) == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_what_writes_into_its_arguments_has_its_own_name() -> None:
+    """Functionalization wraps such an operator into one of torch's."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        x = x.exp()
+        ops.add_into(x, y)
+        return x.sin()
+
+    run = mixed(function)
+    args = torch.randn(3), torch.randn(3)
+    with pytest.warns(HostFallbackWarning, match="pjrt_test.add_into"):
+        assert_same(run(*args), function(*args))
+    (graph,) = compiled_graphs()
+    assert {reason.operator for reason in graph.fallback_reasons} == {"pjrt_test.add_into.default"}
+    used = Counter(name for segment in graph.segments for name in segment.operators)
+    assert "pjrt_test.add_into.default" in used
+    assert not any("auto_functionalized" in name for name in used)
+    torch.compiler.reset()
+    mixed(function, options={"host_ops": ["pjrt_test.add_into"]})(*args)
+    (graph,) = compiled_graphs()
+    assert [reason.kind for reason in graph.fallback_reasons] == ["requested"]

@@ -189,9 +189,13 @@ def test_buffers_of_a_module_in_training_and_evaluation() -> None:
         if step < 3:
             found.square().sum().backward()
             expected.square().sum().backward()
-        assert_same(device.state_dict(), eager.state_dict())
+        states = [dict(module.state_dict()) for module in (device, eager)]
+        # What is normalized sums to zero, up to rounding.
+        torch.testing.assert_close(*(state.pop("total") for state in states), rtol=0, atol=1e-5)
+        assert_same(*states)
     for mine, theirs in zip(device.parameters(), eager.parameters(), strict=True):
-        assert_same(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3)
+        # Those of what is normalized afterwards are rounding alone.
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3)
     assert device.calls.item() == 4
     assert all(device_segments())
 

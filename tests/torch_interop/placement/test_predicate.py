@@ -206,7 +206,7 @@ WRONG: dict[Callable[..., Any], str] = {
     two_results: r"for output 0, torch promises f32[2,3]",
     refusing: r"the moon is full",
     invalid: r"its lowering emits an invalid operation: ",
-    broken: r"its lowering failed: RuntimeError: a bug",
+    broken: r"its lowering failed: RuntimeError: a bug (test_predicate.py, line ",
 }
 
 

@@ -4,7 +4,7 @@ ATen semantics kept: leading dimensions broadcast; a right-hand side may be a ve
 matrix gives infinities or NaN and its `info`; determinants of nothing are 1. For a determinant ATen
 factors the transpose of a real row-major matrix, which the factors that it returns show and which
 derivatives rely on. How a matrix lies in memory is known only where it is all of it
-(`Context.contiguous_inputs`), so other determinants are not lowered.
+(`Context.contiguous_input`), so other determinants are not lowered.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _factored(c: Context, a: Value) -> LU:
     matrices = la.batched(c, a)
     if a.dtype.is_complex or a.shape[-1] <= 1 or a.size == 0:
         return factor(c, matrices)
-    if not c.contiguous_inputs:
+    if not c.contiguous_input:
         raise NotLowerable(
             "whether the matrix or its transpose is factored depends on how it lies in memory"
         )

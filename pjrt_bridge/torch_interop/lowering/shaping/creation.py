@@ -45,6 +45,12 @@ def zeros(c: Context, *args: object, **kwargs: object) -> Value:
     return c.zeros(0)
 
 
+@lowering("aten._new_zeros_with_same_feature_meta.default")
+def zeros_of_tangents(c: Context, *args: object, **kwargs: object) -> Value:
+    """Zeros with batch dimensions of one tensor before the shape of another."""
+    return c.zeros(0)
+
+
 @lowering("aten._efficientzerotensor.default")
 def efficient_zeros(c: Context, *args: object, **kwargs: object) -> Value:
     """Zeros, stored here like others."""

@@ -1,8 +1,7 @@
 """Parts of a tensor at static positions: slices, splits, diagonals, windows, strided views.
 
 ATen semantics kept: `slice` clamps its bounds as Python does, `select` does not; the `*_scatter`
-forms give a new value with one part replaced. `as_strided` addresses memory, so it needs inputs
-that lie row-major there (`Context.contiguous_inputs`).
+forms give a new value with one part replaced.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import BOOL, INT64, Context, normalize_dim
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part, transpose_to
 
 
@@ -190,61 +189,6 @@ def take(c: Context, x: Value, positions: Value, dim: int) -> Value:
         index_vector_dim=rank,
         slice_sizes=[1 if d == dim else n for d, n in enumerate(x.shape)],
     )
-
-
-@lowering("aten.as_strided.default", "aten.as_strided_copy.default")
-def as_strided(
-    c: Context,
-    x: Value,
-    size: Sequence[int],
-    stride: Sequence[int],
-    storage_offset: int | None = None,
-) -> Value:
-    """The elements of a row-major tensor at `storage_offset + sum(index * stride)`."""
-    positions = _addresses(c, x, size, stride, storage_offset)
-    return take(c, c.reshape(x, (x.size,)), positions, 0)
-
-
-@lowering("aten.as_strided_scatter.default")
-def as_strided_scatter(
-    c: Context,
-    x: Value,
-    src: Value,
-    size: Sequence[int],
-    stride: Sequence[int],
-    storage_offset: int | None = None,
-) -> Value:
-    """`x` with the elements that such a view addresses replaced by `src`."""
-    positions = _addresses(c, x, size, stride, storage_offset)
-    count = positions.size
-    (flat,) = c.b.scatter(
-        [c.reshape(x, (x.size,))],
-        c.reshape(positions, (count, 1)),
-        [c.reshape(c.cast(src, x.dtype), (count,))],
-        lambda _, new: new,
-        update_window_dims=[],
-        inserted_window_dims=[0],
-        scatter_dims_to_operand_dims=[0],
-        index_vector_dim=1,
-    )
-    return c.reshape(flat, x.shape)
-
-
-def _addresses(
-    c: Context, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None
-) -> Value:
-    if not c.contiguous_inputs:
-        raise NotLowerable(
-            "as_strided of a tensor that does not lie row-major from the start of its memory"
-        )
-    first = offset or 0
-    reach = first + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    if min(size, default=1) and reach >= x.size:
-        raise NotLowerable(f"as_strided reaches element {reach} of a tensor of {x.size}")
-    positions = c.full(size, first, INT64)
-    for d, step in enumerate(stride):
-        positions = c.b.add(positions, _ramp(c, size, d, step))
-    return positions
 
 
 def _ramp(c: Context, shape: Sequence[int], dim: int, step: int) -> Value:

@@ -1,5 +1,5 @@
-"""Padding of symbolic sizes to the next bucket, and the analysis of which can be padded."""
+"""Padding of sizes that change, so that a program serves many, and the analysis of what can be."""
 
-from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
+from pjrt_bridge.torch_interop.passes.padding.buckets import CannotPad, Padded, Padding
 
-__all__ = ["Padding"]
+__all__ = ["CannotPad", "Padded", "Padding"]

@@ -1,4 +1,4 @@
-"""Padding: symbolic sizes are padded to the next bucket, so that one compilation serves many sizes.
+"""Padding: sizes of calls are padded, so that one compilation serves many.
 
 Arguments are padded with zeros and results are cropped, for the sizes that `paddable` finds; other
 sizes stay those of the call.
@@ -7,66 +7,110 @@ sizes stay those of the call.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import fx
 
 from pjrt_bridge.mixed.execution import CallRecord
+from pjrt_bridge.mixed.padded_sizes import PaddedSizes
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.padding.paddable import Layout, Paddable, Sizes, find
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Size, Sizes, Symbol
+from pjrt_bridge.torch_interop.passes.padding.layouts import Layout
+from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED, find
+from pjrt_bridge.torch_interop.passes.padding.work import estimate
+
+AUTOMATIC: Literal["auto"] = "auto"
+
+
+class CannotPad(Exception):
+    """A call cannot be padded to the sizes that were chosen, which is found when it is compiled."""
 
 
 class Padding:
-    """How a symbolic graph's arguments are padded.
+    """How a symbolic graph's calls are padded.
 
     Args:
         module: the graph.
-        buckets: sizes to pad to, increasing.
+        buckets: sizes to pad to, increasing; or `"auto"`: sizes that come decide.
+        hints: see `find`.
 
     Attributes:
-        module: the graph to compile, without the checks of padded sizes, which `pad` evaluates.
+        module: the padded graph.
         positions: of the arguments that are padded.
+        extents: the padded dimensions of nodes, by name.
     """
 
-    def __init__(self, module: fx.GraphModule, buckets: Sequence[int]) -> None:
-        self._buckets = tuple(buckets)
-        self._found = find(module)
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        buckets: Sequence[int] | Literal["auto"],
+        hints: Mapping[str, Dims] | None = None,
+    ) -> None:
+        self._found = find(module, hints)
         self.module = self._found.module
-        self._last: Sizes = {}
         self.positions = frozenset(self._found.arguments)
+        self.extents = self._found.extents
+        self._buckets = buckets
+        self._last: Sizes = {}
+        self._symbols = tuple(self._found.places)
+        self._padded = [self._symbols.index(symbol) for symbol in self._found.symbols]
+        self._policy: PaddedSizes | None = None
+        if buckets == AUTOMATIC and self._padded:
+            work = estimate(module.graph, self._symbols, self.positions)
+            self._policy = PaddedSizes(work, self._padded)
+        self._numbers = _Numbers(self._found, self._symbols)
+
+    def __bool__(self) -> bool:
+        return bool(self._found.symbols)
 
     def pad(self, arguments: list[Any]) -> Padded | None:
         """Pad the arguments of a call, and empty the list.
 
         Returns:
-            None, and the list as it is, where there is nothing to pad or no bucket is large enough.
+            None, and the list as it is, where the call is not padded.
 
         Raises:
             RuntimeError: as the graph's own checks of sizes raise.
         """
         if not self._found.symbols:
             return None
-        sizes: Sizes = {}
-        consistent = True
-        for symbol, places in self._found.places.items():
+        sizes = []
+        for places in self._found.places.values():
             first, *others = (_size(arguments[position], dim) for position, dim in places)
-            sizes[symbol] = first
-            consistent = consistent and all(other == first for other in others)
-        for check in self._found.checks:
-            numbers = {
-                node: compat.evaluate(compat.promise(node), sizes) for node in check.all_input_nodes
-            }
-            args, kwargs = compat.substitute((check.args, check.kwargs), numbers)
-            check.target(*args, **kwargs)  # type: ignore[operator]
-        padded = {symbol: self._next(sizes[symbol]) for symbol in self._found.symbols}
-        # Sizes that are one symbol differ, which tracing did not expect: the graph has to handle
-        # it.
-        if not (consistent and any(padded.values())):
+            # Sizes that are one symbol differ, which tracing did not expect.
+            if any(other != first for other in others):
+                return None
+            sizes.append(first)
+        chosen = self._choose(sizes)
+        if chosen is None or tuple(chosen) in self._numbers.bad:
             return None
-        chosen = {symbol: size or sizes[symbol] for symbol, size in padded.items()}
-        return Padded(self._found, arguments, sizes, chosen)
+        actual, padded = self._numbers.of(sizes), self._numbers.of(chosen)
+        if not self._numbers.fit(actual, padded, arguments):
+            return None
+        self._check(sizes)
+        return Padded(self, arguments, tuple(chosen), actual, padded)
+
+    def check(self, module: fx.GraphModule, padded: Padded) -> None:
+        """Check that a graph for padded sizes makes tensors of the shapes that it has to.
+
+        Torch simplifies sizes by what holds of those of calls; it need not hold of padded ones.
+
+        Raises:
+            CannotPad: it does not; calls are not padded to these sizes any more.
+        """
+        sizes = dict(zip(self._symbols, padded.sizes, strict=True))
+        for node in module.graph.nodes:
+            expected = [
+                size if isinstance(size, int) else int(size.subs(sizes))
+                for size in node.meta.get(PROMISED, ())
+            ]
+            if PROMISED in node.meta and list(compat.promise(node).shape) != expected:
+                self._numbers.bad.add(padded.sizes)
+                if self._policy is not None:
+                    self._policy.forget(padded.sizes)
+                raise CannotPad(f"{node} has the shape {compat.promise(node).shape}")
 
     def refusals(self, arguments: Sequence[Any]) -> list[str]:
         """Why sizes are not padded that differ from those of the previous call of this method.
@@ -81,49 +125,144 @@ class Padding:
         changed = [symbol for symbol in now if now[symbol] != before.get(symbol)]
         return list(dict.fromkeys(self._found.refusals[symbol] for symbol in changed))
 
+    def reasons(self) -> list[str]:
+        """Why sizes are not padded, each with the operator and the user's line."""
+        return list(dict.fromkeys(self._found.refusals.values()))
+
+    # -- sizes -------------------------------------------------------------------------------------
+
+    def _choose(self, sizes: list[int]) -> list[int] | None:
+        """The sizes to pad to; None to leave the call as it is."""
+        if self._policy is not None:
+            if min(sizes[at] for at in self._padded) <= 0:
+                return None
+            found = self._policy.choose(tuple(sizes))
+            return None if found is None else list(found)
+        chosen = list(sizes)
+        known = [(at, size) for at in self._padded if (size := self._next(sizes[at])) is not None]
+        for at, size in known:
+            chosen[at] = size
+        return chosen if known else None
+
     def _next(self, size: int) -> int | None:
-        at = bisect_left(self._buckets, size)
-        return self._buckets[at] if size >= 0 and at < len(self._buckets) else None
+        buckets = self._buckets
+        assert not isinstance(buckets, str)
+        at = bisect_left(buckets, size)
+        return buckets[at] if size >= 0 and at < len(buckets) else None
+
+    def _check(self, sizes: Sequence[int]) -> None:
+        known = dict(zip(self._symbols, sizes, strict=True))
+        for check in self._found.checks:
+            numbers = {
+                node: compat.evaluate(compat.promise(node), known) for node in check.all_input_nodes
+            }
+            args, kwargs = compat.substitute((check.args, check.kwargs), numbers)
+            check.target(*args, **kwargs)  # type: ignore[operator]
+
+
+class _Numbers:
+    """All expressions of sizes that calls need, evaluated at once.
+
+    Attributes:
+        bad: padded sizes that turned out not to fit.
+    """
+
+    def __init__(self, found: Any, symbols: Sequence[Symbol]) -> None:
+        self.found = found
+        layouts = [item for item in found.results.values() if isinstance(item, Layout)]
+        sizes: dict[Size, None] = {}
+        for layout in (*found.arguments.values(), *layouts):
+            for extent in layout.dims.values():
+                sizes.update(dict.fromkeys(extent))
+        sizes.update(dict.fromkeys(size for size, dtype in found.given if dtype is None))
+        self._padded = list(sizes)
+        sizes.update(dict.fromkeys(found.numbers.values()))
+        sizes.update(dict.fromkeys(size for size, _ in found.given))
+        sizes.update(dict.fromkeys(size for pair in found.equal for size in pair))
+        sizes.update(dict.fromkeys(found.positive))
+        sizes.update(
+            dict.fromkeys(
+                item for item in found.results.values() if not isinstance(item, (Layout, int))
+            )
+        )
+        self._sizes = list(sizes)
+        self._evaluate = compat.compiled_numbers(self._sizes, symbols)
+        self.bad: set[tuple[int, ...]] = set()
+
+    def of(self, values: Sequence[int]) -> dict[Size, int]:
+        """The values of all expressions."""
+        return dict(zip(self._sizes, self._evaluate(values), strict=True))
+
+    def fit(
+        self, actual: Mapping[Size, int], padded: Mapping[Size, int], arguments: Sequence[Any]
+    ) -> bool:
+        """Whether a call can be padded: its sizes are what the analysis took them for."""
+        found = self.found
+        return (
+            all(
+                actual[one] == actual[other] and padded[one] == padded[other]
+                for one, other in found.equal
+            )
+            and all(actual[size] > 0 for size in found.positive)
+            and all(0 <= actual[size] <= padded[size] for size in self._padded)
+            and all(
+                layout.shape(arguments[at].shape, actual.__getitem__) == tuple(arguments[at].shape)
+                for at, layout in found.arguments.items()
+            )
+            and all(arguments[at] == actual[number] for at, number in found.numbers.items())
+        )
 
 
 class Padded:
     """A call's arguments with padded sizes.
 
     Args:
-        found: where the sizes are.
+        padding: that pads them.
         given: the arguments; emptied.
-        sizes: of the call.
-        padded: what they become.
+        sizes: that they are padded to.
+        actual: values of sizes in the call.
+        padded: values of sizes in its padded form.
 
     Attributes:
-        arguments: for the graph.
+        arguments: for the padded graph.
         copied: bytes that were copied for it.
+        original: the arguments of the call.
     """
 
-    def __init__(self, found: Paddable, given: list[Any], sizes: Sizes, padded: Sizes) -> None:
+    def __init__(
+        self,
+        padding: Padding,
+        given: list[Any],
+        sizes: tuple[int, ...],
+        actual: Mapping[Size, int],
+        padded: Mapping[Size, int],
+    ) -> None:
+        found = padding._found
+        self.sizes = sizes
         self._results = found.results
-        self._sizes, self._padded = sizes, padded
+        self._actual, self._padded = actual, padded
         # Only these are kept: the graph frees its arguments as soon as it has read them.
         self._returned = {at: given[at] for at in found.results.values() if isinstance(at, int)}
         self.copied = 0
+        self.original = list(given)
         self.arguments = list(given)
         given.clear()
-        copies: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
-        originals = []
+        copies: dict[tuple[int, Any], tuple[torch.Tensor, torch.Tensor]] = {}
         for position, layout in found.arguments.items():
             tensor = self.arguments[position]
-            shape = layout.grown(tensor.shape, padded)
-            strides = layout.strides(shape)
-            if tensor.shape == shape and tensor.stride() == strides:
-                continue
-            if (id(tensor), strides) not in copies:
-                # IndependentRows alive until all are copied: another tensor could get the same id.
-                originals.append(tensor)
-                copies[id(tensor), strides] = _grown(tensor, layout, shape, strides)
-                self.copied += copies[id(tensor), strides].nbytes
-            self.arguments[position] = copies[id(tensor), strides]
-        for position, symbol in found.numbers.items():
-            self.arguments[position] = padded[symbol]
+            key = (id(tensor), tuple(layout.dims.items()))
+            if key not in copies:
+                made = layout.grow(tensor, actual.__getitem__, padded.__getitem__)
+                # Tensors stay alive until all are copied: another could get the same id.
+                copies[key] = (tensor, made)
+                self.copied += 0 if made is tensor else made.nbytes
+            self.arguments[position] = copies[key][1]
+        for position, number in found.numbers.items():
+            self.arguments[position] = padded[number]
+        self.arguments += [
+            padded[size] if dtype is None else torch.tensor(actual[size], dtype=dtype)
+            for size, dtype in found.given
+        ]
 
     def restore(self, results: Sequence[Any], call: CallRecord) -> list[Any]:
         """The results of the graph for the sizes of the call, which counts what is copied."""
@@ -133,50 +272,20 @@ class Padded:
             if isinstance(what, Layout):
                 tensor = results[index]
                 if id(tensor) not in cut:
-                    shape = what.cut(tensor.shape, self._padded, self._sizes)
-                    cut[id(tensor)] = _cut(tensor, what, shape, call)
+                    made, copied = what.cut(
+                        tensor, self._actual.__getitem__, self._padded.__getitem__
+                    )
+                    cut[id(tensor)] = made
+                    if copied:
+                        call.crossed(call.at, copied, shared=False)
                 restored[index] = cut[id(tensor)]
             elif isinstance(what, int):
                 restored[index] = self._returned[what]
             else:
-                restored[index] = self._sizes[what]
+                restored[index] = self._actual[what]
         return restored
 
 
 def _size(argument: Any, dim: int | None) -> int:
     size: int = argument if dim is None else argument.shape[dim]
     return size
-
-
-def _grown(
-    tensor: torch.Tensor, layout: Layout, shape: tuple[int, ...], strides: tuple[int, ...]
-) -> torch.Tensor:
-    """A copy of a tensor in the first rows of a larger one, and zeros in the others."""
-    with torch.no_grad():
-        made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
-        inner = made
-        for dim in layout.dims:
-            size = tensor.shape[dim]
-            inner.narrow(dim, size, shape[dim] - size).zero_()
-            inner = inner.narrow(dim, 0, size)
-        inner.copy_(tensor)
-    return made
-
-
-def _cut(
-    tensor: torch.Tensor, layout: Layout, shape: tuple[int, ...], call: CallRecord
-) -> torch.Tensor:
-    """The first rows of a tensor, in the strides that torch promises."""
-    own = tensor.stride()
-    strides = own if layout.is_outermost(own) else layout.strides(shape)
-    if tensor.shape == shape and own == strides:
-        return tensor
-    inner = torch.empty(0, dtype=tensor.dtype)
-    if all(size < 2 or a == b for size, a, b in zip(shape, own, strides, strict=True)):
-        # Not a view to autograd, which would forbid the user to write into it.
-        return inner.set_(tensor.untyped_storage(), tensor.storage_offset(), shape, strides)
-    once = tuple(1 if dim in layout.repeated else size for dim, size in enumerate(shape))
-    inner.set_(tensor.untyped_storage(), tensor.storage_offset(), once, own)
-    made = torch.empty_strided(once, strides, dtype=tensor.dtype).copy_(inner)
-    call.crossed(call.at, made.nbytes, shared=False)
-    return made.set_(made.untyped_storage(), 0, shape, strides)

@@ -1,4 +1,4 @@
-"""Where operators that only move elements put the rows of a padded dimension."""
+"""Where operators that only move elements put padded dimensions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ from typing import Any
 
 import torch
 
-from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.padding.rows import ALONE, Block, Dims, MixesRows, Use
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    Dims,
+    Extent,
+    MixesRows,
+    extent_of,
+    is_negative,
+    regrouped,
+)
+from pjrt_bridge.torch_interop.passes.padding.rows import Use
+
+_END = torch.iinfo(torch.int64).max
 
 
 def dropped(dims: Dims, gone: Iterable[int]) -> Dims:
     """Dimensions renumbered after some are dropped."""
     gone = set(gone)
     return {
-        dim - sum(other < dim for other in gone): block
-        for dim, block in dims.items()
+        dim - sum(other < dim for other in gone): extent
+        for dim, extent in dims.items()
         if dim not in gone
     }
 
@@ -28,32 +38,33 @@ def same(use: Use) -> Dims:
 
 def permuted(use: Use) -> Dims:
     """The dimensions in another order."""
-    found, rank = use.dims("self"), len(use.shape("self"))
+    found, rank = use.dims("self"), use.rank("self")
     order = [dim % rank for dim in use["dims"]]
     return {at: found[dim] for at, dim in enumerate(order) if dim in found}
 
 
 def transposed(use: Use) -> Dims:
     """Two dimensions swapped."""
-    rank = max(len(use.shape("self")), 1)
+    rank = max(use.rank("self"), 1)
     one, other = use["dim0"] % rank, use["dim1"] % rank
     swapped = {one: other, other: one}
-    return {swapped.get(dim, dim): block for dim, block in use.dims("self").items()}
+    return {swapped.get(dim, dim): extent for dim, extent in use.dims("self").items()}
 
 
 def reversed_dims(use: Use) -> Dims:
     """The dimensions in reverse."""
-    last = len(use.shape("self")) - 1
-    return {last - dim: block for dim, block in use.dims("self").items()}
+    last = use.rank("self") - 1
+    return {last - dim: extent for dim, extent in use.dims("self").items()}
 
 
 def unsqueezed(use: Use) -> Dims:
     """With one more dimension."""
-    return _moved_up(use.dims("self"), use["dim"] % (len(use.shape("self")) + 1))
+    return moved_up(use.dims("self"), use["dim"] % (use.rank("self") + 1))
 
 
-def _moved_up(dims: Dims, at: int) -> Dims:
-    return {dim + (dim >= at): block for dim, block in dims.items()}
+def moved_up(dims: Dims, at: int) -> Dims:
+    """Dimensions renumbered after one was added."""
+    return {dim + (dim >= at): extent for dim, extent in dims.items()}
 
 
 def squeezed(use: Use) -> Dims:
@@ -66,56 +77,169 @@ def squeezed(use: Use) -> Dims:
 
 
 def selected(use: Use) -> Dims:
-    """One row of another dimension."""
-    found = use.dims("self")
-    named = use.named("dim", len(use.shape("self")))
-    if found.keys() & named:
-        raise MixesRows("it takes rows out of the dimension")
-    return dropped(found, named)
+    """One row."""
+    found, shape = use.dims("self"), use.shape("self")
+    (dim,) = use.named("dim", len(shape))
+    at = use.number(use["index"])
+    if dim in found:
+        use.needs_prefix(found[dim], "it takes a row out of the dimension")
+    if use.is_padded(at) or (dim in found and is_negative(at)):
+        position = at if use.is_padded(at) else shape[dim] + at
+
+        def emit(e: Emission) -> Any:
+            made = e.rows(e[use["self"]], dim, position, 1, shape[dim])
+            return e.call("aten.squeeze.dim", made, dim)
+
+        use.emit = emit
+    return dropped(found, [dim])
 
 
 def sliced(use: Use) -> Dims:
-    """Some rows of another dimension, or all."""
-    found, end = use.dims("self"), use.number(use["end"])
-    inside = found.keys() & use.named("dim", len(use.shape("self")))
-    if end == use.symbol and not inside:
-        raise MixesRows("it uses the size as a number")
-    alone = all(found[dim] == ALONE for dim in inside)
-    whole = end in (None, torch.iinfo(torch.int64).max) or (end == use.symbol and alone)
-    if inside and not (whole and use["start"] in (None, 0) and use["step"] in (None, 1)):
-        raise MixesRows("it takes rows out of the dimension")
-    return found
+    """Some rows of a dimension, or all."""
+    found, shape, result = use.dims("self"), use.shape("self"), use.shape(use.result)
+    (dim,) = use.named("dim", len(shape))
+    start, end = use.number(use["start"]), use.number(use["end"])
+    step, whole = use["step"] or 1, end in (None, _END, shape[dim])
+    if dim not in found:
+        if use.is_padded(start) or use.is_padded(result[dim]):
+            _take_rows(use, dim, 0 if start is None else start)
+            return {**found, dim: extent_of(result[dim])} if use.is_padded(result[dim]) else found
+        if use.is_padded(end):
+            raise MixesRows("it uses the size as a number")
+        use.result_fill = use.rows("self").fill
+        return found
+    if whole and step == 1 and start in (None, 0) and end in (None, _END):
+        return found
+    use.needs_prefix(found[dim], "it takes rows out of the dimension")
+    begin = 0 if start is None else start
+    if not use.is_padded(begin) and is_negative(begin):
+        begin = shape[dim] + begin
+    if step != 1:
+        if not whole or use.is_padded(begin):
+            raise MixesRows("it takes rows at a distance out of the dimension")
+    elif use.is_padded(begin) or use.is_padded(end) or not whole:
+        _take_rows(use, dim, begin)
+    return {**dropped_one(found, dim), **_sized(use, dim, result[dim])}
 
 
-def _alike(use: Use) -> Dims:
-    """Where several tensors have the rows, which must be the same dimensions in all."""
+def dropped_one(dims: Dims, dim: int) -> Dims:
+    """Without one dimension; the others keep their numbers."""
+    return {at: extent for at, extent in dims.items() if at != dim}
+
+
+def _sized(use: Use, dim: int, size: Any) -> Dims:
+    return {dim: extent_of(size)} if use.is_padded(size) else {}
+
+
+def _take_rows(use: Use, dim: int, start: Any) -> None:
+    """Have rows taken from a position that the call may decide."""
+    if not use.is_padded(start) and is_negative(start):
+        start = use.shape("self")[dim] + start
+    size, count = use.shape("self")[dim], use.shape(use.result)[dim]
+
+    def emit(e: Emission) -> Any:
+        return e.rows(e[use["self"]], dim, start, count, size)
+
+    use.needs_elements(size)
+    use.emit = emit
+
+
+def split(use: Use) -> list[Dims]:
+    """In pieces along a dimension."""
+    found, shape = use.dims("self"), use.shape("self")
+    (dim,) = use.named("dim", len(shape))
+    others = dropped_one(found, dim)
+    pieces = [use.shape(result)[dim] for result in use.results]
+    if dim not in found and not any(map(use.is_padded, pieces)):
+        return [others for _ in pieces]
+    if dim in found:
+        use.needs_prefix(found[dim], "it divides the dimension")
+    starts = [sum(pieces[:at]) for at in range(len(pieces))]
+
+    def emit(e: Emission) -> Any:
+        return [
+            e.rows(e[use["self"]], dim, start, count, shape[dim])
+            for start, count in zip(starts, pieces, strict=True)
+        ]
+
+    use.needs_elements(shape[dim])
+    use.emit = emit
+    return [{**others, **_sized(use, dim, count)} for count in pieces]
+
+
+def _alike(use: Use, besides: int | None = None) -> dict[int, Extent]:
+    """The padded dimensions of several tensors, which must be the same in all, besides one."""
     first, *others = use["tensors"]
-    if any(
-        use.dims(other) != use.dims(first) or len(use.shape(other)) != len(use.shape(first))
-        for other in others
-    ):
-        raise MixesRows("its arguments have the size in different dimensions")
-    return use.dims(first)
+    found = {dim: extent for dim, extent in use.dims(first).items() if dim != besides}
+    for other in others:
+        own = {dim: extent for dim, extent in use.dims(other).items() if dim != besides}
+        if own.keys() != found.keys() or use.rank(other) != use.rank(first):
+            raise MixesRows("its arguments have the size in different dimensions")
+        for dim, extent in own.items():
+            use.unified(found[dim], extent)
+    return found
 
 
 def stacked(use: Use) -> Dims:
     """Several in a new dimension."""
-    rank = len(use.shape(use["tensors"][0]))
-    return _moved_up(_alike(use), use["dim"] % (rank + 1))
+    rank = use.rank(use["tensors"][0])
+    return moved_up(_alike(use), use["dim"] % (rank + 1))
 
 
 def concatenated(use: Use) -> Dims:
-    """Several along another dimension."""
-    rank = len(use.shape(use["tensors"][0]))
-    if any(use.dims(item).keys() & use.named("dim", rank) for item in use["tensors"]):
-        raise MixesRows("it works along the dimension")
-    return _alike(use)
+    """Several along a dimension."""
+    tensors = use["tensors"]
+    # An empty vector goes with tensors of any number of dimensions.
+    rank = max(map(use.rank, tensors))
+    if any(use.rank(item) != rank for item in tensors):
+        raise MixesRows("its arguments differ in their number of dimensions")
+    (dim,) = use.named("dim", rank)
+    found = _alike(use, dim)
+    if not any(dim in use.dims(item) for item in tensors):
+        return found
+    for item in tensors:
+        if dim in use.dims(item):
+            use.needs_prefix(use.dims(item)[dim], "it works along the dimension")
+    sizes = [use.shape(item)[dim] for item in tensors]
+    total = use.shape(use.result)[dim]
+    if len(tensors) > 1:
+        use.emit = lambda e: _joined(e, use, dim, rank, sizes)
+        if all(size == 1 for size in sizes[1:]):
+            fills = {use.rows(item).fill for item in tensors if use.dims(item)}
+            use.result_fill = 0 if fills == {0} else None
+    return {**found, **_sized(use, dim, total)}
+
+
+def _joined(e: Emission, use: Use, dim: int, rank: int, sizes: list[Any]) -> Any:
+    """One behind another, without padding between them."""
+    made, before = e[use["tensors"][0]], sizes[0]
+    for item, size in zip(use["tensors"][1:], sizes[1:], strict=True):
+        other, after = e[item], before + size
+        if not use.is_padded(before):
+            made = e.call("aten.cat.default", [made, other], dim)
+        elif size == 1:
+            border = [0] * (2 * (rank - 1 - dim)) + [0, 1]
+            made = e.call("aten.constant_pad_nd.default", made, border, 0)
+            at = e.call("aten.eq.Tensor", e.positions(extent_of(after)), e.actual(before))
+            made = e.call("aten.where.self", e.along(at, dim, rank), other, made)
+        else:
+            # Rows of the other begin where the rows before end in the call.
+            positions = e.positions(extent_of(after))
+            moved = e.call("aten.sub.Tensor", positions, e.actual(before))
+            moved = e.call("aten.add.Tensor", moved, e.size(before))
+            first = e.call("aten.lt.Tensor", positions, e.actual(before))
+            index = e.call("aten.where.self", first, positions, moved)
+            index = e.call("aten.clamp.default", index, None, e.size(after - 1))
+            joined = e.call("aten.cat.default", [made, other], dim)
+            made = e.call("aten.index_select.default", joined, dim, index)
+        before = after
+    return made
 
 
 def expanded(use: Use) -> Dims:
     """Repeated without a copy."""
     own, result = use["self"], use.result
-    found = {**use.plain(result), **use.aligned([own], result.dim())}
+    found = {**use.promised(result), **use.aligned([own], result.dim())}
     use.meets(own, found, result.dim())
     return found
 
@@ -125,38 +249,95 @@ def repeated(use: Use) -> Dims:
     result, shape = use.result, use.shape("self")
     repeats = list(map(use.number, use["repeats"]))
     new = len(repeats) - len(shape)
-    own = {dim + new: block for dim, block in use.dims("self").items()}
-    if any(repeats[dim] != 1 for dim in own):
-        raise MixesRows("it repeats the dimension")
-    return {**use.plain(result), **own}
-
-
-def bordered(use: Use) -> Dims:
-    """Padded in other dimensions."""
-    found, pad = use.dims("self"), use["pad"]
-    last = len(use.shape("self")) - 1
-    if any(number != 0 for dim in found for number in pad[2 * (last - dim) :][:2]):
-        raise MixesRows("it adds rows to the dimension")
+    own = {dim + new: extent for dim, extent in use.dims("self").items()}
+    found = dict(own)
+    for dim, size in enumerate(use.shape(result)):
+        if dim in own:
+            # Repeated as a whole, padding and all.
+            if repeats[dim] != 1:
+                if use.is_padded(repeats[dim]):
+                    raise MixesRows("it repeats the dimension as often as a size says")
+                found[dim] = (repeats[dim], *own[dim])
+        elif use.is_padded(size):
+            inner = shape[dim - new] if dim >= new else 1
+            found[dim] = tuple(item for item in (repeats[dim], inner) if item != 1)
     return found
 
 
+def bordered(use: Use) -> Dims:
+    """Padded by the operator itself."""
+    found, pad = use.dims("self"), [use.number(item) for item in use["pad"]]
+    rank, result = use.rank("self"), use.shape(use.result)
+    if any(map(use.is_padded, pad)):
+        raise MixesRows("it uses the size as a number")
+    made = dict(found)
+    for dim in found:
+        before, after = [*pad[2 * (rank - 1 - dim) :][:2], 0, 0][:2]
+        if before or after:
+            use.needs_prefix(found[dim], "it adds rows to the dimension")
+            use.fill("self", use["value"] or 0, [dim])
+            made[dim] = extent_of(result[dim])
+    return made
+
+
 def viewed(use: Use) -> Dims:
-    """In row-major order, merged with what is before and after, or divided from it again."""
-    places, size = [], 1
-    for dim, own in enumerate(use.shape("self")):
-        if dim in use.dims("self"):
-            places.append(size * use.dims("self")[dim][0])
-        size = size * own
-    found: dict[int, Block] = {}
-    before: Any = 1
-    for dim, own in enumerate(use.shape(use.result)):
-        if use.symbol in getattr(own, "free_symbols", ()):
-            outer = compat.quotient(places.pop(0), before) if places else None
-            inner = None if outer is None else compat.quotient(own, outer * use.symbol)
-            if inner is None:
-                raise MixesRows("it divides the dimension, or merges it with itself")
-            found[dim] = (outer, inner)
-        before = before * own
-    if places:
-        raise MixesRows("it divides the dimension, or merges it with itself")
+    """In row-major order with other sizes."""
+    dims = use.dims("self")
+    factors = [dims.get(dim, (size,)) for dim, size in enumerate(use.shape("self"))]
+    return regrouped(factors, use.shape(use.result), use.symbols)
+
+
+def flipped(use: Use) -> Dims:
+    """Backwards."""
+    found, shape = use.dims("self"), use.shape("self")
+    inside = sorted(found.keys() & use.named("dims", len(shape)))
+    if not inside:
+        return found
+    for dim in inside:
+        use.needs_prefix(found[dim], "it reverses the dimension")
+        use.needs_elements(shape[dim])
+
+    def emit(e: Emission) -> Any:
+        made = e[use["self"]]
+        for dim in inside:
+            # Positions of padding would be negative.
+            last = e.call("aten.sub.Tensor", e.actual(shape[dim]), 1)
+            index = e.call("aten.sub.Tensor", last, e.positions(found[dim]))
+            index = e.call("aten.clamp.default", index, 0)
+            made = e.call("aten.index_select.default", made, dim, index)
+        others = sorted(use.named("dims", len(shape)) - set(inside))
+        return e.call("aten.flip.default", made, others) if others else made
+
+    use.emit = emit
+    return found
+
+
+def rolled(use: Use) -> Dims:
+    """Moved around."""
+    found, shape = use.dims("self"), use.shape("self")
+    dims = use["dims"] or []
+    if not dims and found:
+        raise MixesRows("it moves all elements around")
+    inside = [(dim % len(shape), shift) for dim, shift in zip(dims, use["shifts"], strict=True)]
+    if not found.keys() & {dim for dim, _ in inside}:
+        return found
+    if any(use.is_padded(use.number(shift)) for _, shift in inside):
+        raise MixesRows("it uses the size as a number")
+    for dim, _ in inside:
+        if dim in found:
+            use.needs_prefix(found[dim], "it moves rows of the dimension around")
+            use.needs_elements(shape[dim])
+
+    def emit(e: Emission) -> Any:
+        made = e[use["self"]]
+        for dim, shift in inside:
+            if dim in found:
+                index = e.call("aten.sub.Tensor", e.positions(found[dim]), shift)
+                index = e.call("aten.remainder.Tensor", index, e.actual(shape[dim]))
+                made = e.call("aten.index_select.default", made, dim, index)
+            else:
+                made = e.call("aten.roll.default", made, [shift], [dim])
+        return made
+
+    use.emit = emit
     return found

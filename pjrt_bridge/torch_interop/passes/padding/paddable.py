@@ -1,97 +1,62 @@
-"""Which symbolic sizes of a graph can be padded, and where they are.
-
-A symbol can be padded if it is itself the size of dimensions of arguments, and if every operator on
-them is known to keep the rows of those dimensions independent.
-"""
+"""The padded form of a symbolic graph: which symbols can be padded, and what computes the same."""
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
-from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
-from pjrt_bridge.torch_interop.passes.padding.rows import (
-    ALONE,
-    Content,
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import (
     Dims,
+    Extent,
     MixesRows,
-    Use,
-    independent_rows,
+    Size,
+    Symbol,
+    depends,
+    extent_of,
+    product,
 )
+from pjrt_bridge.torch_interop.passes.padding.layouts import Layout
+from pjrt_bridge.torch_interop.passes.padding.promises import (
+    free_symbols,
+    number_of,
+    strides_of,
+    symbolic_sizes,
+)
+from pjrt_bridge.torch_interop.passes.padding.rows import NO_ROWS, Rows, Use, apply_rule
 from pjrt_bridge.torch_interop.passes.padding.rules import rule_of
-from pjrt_bridge.torch_interop.tensors import result_spec
 
-Symbol = Any
-"""A symbol of sympy."""
-Sizes = dict[Symbol, int]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a tensor lies in memory, whatever the sizes are.
-
-    Attributes:
-        dims: which dimensions are padded, and the symbols that are their sizes.
-        slowest: dimensions from the slowest to the fastest varying.
-        repeated: dimensions of stride 0.
-    """
-
-    dims: Mapping[int, Symbol]
-    slowest: tuple[int, ...]
-    repeated: frozenset[int] = frozenset()
-
-    def grown(self, shape: Sequence[int], padded: Sizes) -> tuple[int, ...]:
-        """The shape of an argument with padded sizes."""
-        return tuple(
-            padded[self.dims[dim]] if dim in self.dims else size for dim, size in enumerate(shape)
-        )
-
-    def cut(self, shape: Sequence[int], padded: Sizes, sizes: Sizes) -> tuple[int, ...]:
-        """The shape of a result of padded sizes, which may be merged with others behind them."""
-        return tuple(
-            size // padded[self.dims[dim]] * sizes[self.dims[dim]] if dim in self.dims else size
-            for dim, size in enumerate(shape)
-        )
-
-    def strides(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Of a tensor of this shape without gaps."""
-        strides, step = [0] * len(shape), 1
-        for dim in reversed(self.slowest):
-            if dim not in self.repeated:
-                strides[dim] = step
-                step *= max(shape[dim], 1)
-        return tuple(strides)
-
-    def is_outermost(self, strides: Sequence[int]) -> bool:
-        """Whether the strides do not depend on the padded size: the padding is at the end."""
-        padded = [strides[dim] for dim in self.dims if strides[dim]]
-        return not padded or (len(padded) == 1 and padded[0] == max(strides))
+PROMISED = "padded_sizes"
+"""Key of a node's meta: sizes of its results, which have to come out for padded sizes too."""
 
 
 @dataclass(frozen=True)
 class Paddable:
-    """The symbols of a graph that can be padded.
+    """A graph whose sizes can be padded.
 
     Attributes:
-        module: the graph without the checks of sizes that are padded.
-        checks: these, in order.
-        symbols: those that are padded.
+        module: the padded graph; what it reads behind the arguments is `given`.
+        checks: of sizes, which the padded graph does not have.
+        symbols: that are padded.
         places: of symbols: positions of arguments, and dimensions, or None where the argument is
             the number.
-        arguments: for positions of tensors that are padded how to lay them out.
-        numbers: for positions of sizes that are padded the symbols.
+        arguments: for positions of tensors how they are padded.
+        numbers: for positions of numbers that depend on padded symbols, their expressions.
+        given: see `Emission.given`.
         results: for indices of results that have padded sizes: their layout, the position of an
-            argument that is returned, or the symbol of a size.
-        refusals: for other symbols that are sizes, why they are not padded.
+            argument that is returned, or the expression of a number.
+        equal: pairs of sizes that have to be equal, in calls that are padded.
+        positive: sizes that have to be more than 0.
+        refusals: for symbols that are sizes and not padded, why.
+        extents: the padded dimensions of nodes, by name.
     """
 
     module: fx.GraphModule
@@ -99,284 +64,326 @@ class Paddable:
     symbols: tuple[Symbol, ...]
     places: Mapping[Symbol, Sequence[tuple[int, int | None]]]
     arguments: Mapping[int, Layout]
-    numbers: Mapping[int, Symbol]
-    results: Mapping[int, Layout | Symbol | int]
+    numbers: Mapping[int, Size]
+    given: Sequence[tuple[Size, torch.dtype | None]]
+    results: Mapping[int, Layout | Size | int]
+    equal: Sequence[tuple[Size, Size]]
+    positive: Sequence[Size]
     refusals: Mapping[Symbol, str]
+    extents: Mapping[str, Dims]
 
 
-def find(module: fx.GraphModule) -> Paddable:
-    """Find the symbols of a functional graph that can be padded."""
-    return _Search(module).run()
+def find(module: fx.GraphModule, hints: Mapping[str, Dims] | None = None) -> Paddable:
+    """The padded form of a functional graph.
+
+    Args:
+        module: the graph; left as it is.
+        hints: the padded dimensions of arguments, by name, where they are known: a tensor that the
+            forward graph saves may be merged of several.
+    """
+    places = _places(module.graph)
+    # Sizes of ragged dimensions are names, with which nothing can be calculated.
+    ragged = any(map(_is_ragged, module.graph.find_nodes(op="placeholder")))
+    refused: dict[Symbol, str] = dict.fromkeys(places, "") if ragged else {}
+    while True:
+        walk = _Walk(module, places, refused, hints or {})
+        before = len(refused)
+        made = walk.run()
+        if len(refused) == before:
+            return made
 
 
-class _Search:
-    def __init__(self, module: fx.GraphModule) -> None:
+def _is_ragged(node: fx.Node) -> bool:
+    promise = compat.promise(node)
+    sizes = promise.shape if isinstance(promise, torch.Tensor) else (promise,)
+    return any(map(compat.is_ragged, sizes))
+
+
+def _places(graph: fx.Graph) -> dict[Symbol, list[tuple[int, int | None]]]:
+    places: dict[Symbol, list[tuple[int, int | None]]] = {}
+    for position, node in enumerate(graph.find_nodes(op="placeholder")):
+        for dim, size in symbolic_sizes(compat.promise(node)):
+            if getattr(size, "is_symbol", False):
+                places.setdefault(size, []).append((position, dim))
+    return places
+
+
+class _Walk:
+    """One walk through a graph, which makes its padded form, and finds symbols to refuse."""
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        places: Mapping[Symbol, Sequence[tuple[int, int | None]]],
+        refused: dict[Symbol, str],
+        hints: Mapping[str, Dims],
+    ) -> None:
         self._module = module
-        self._nodes = list(module.graph.nodes)
-        self._placeholders = [node for node in self._nodes if node.op == "placeholder"]
-        self._places: dict[Symbol, list[tuple[int, int | None]]] = {}
-        for position, node in enumerate(self._placeholders):
-            for dim, size in _sizes(compat.promise(node)):
-                if getattr(size, "is_symbol", False):
-                    self._places.setdefault(size, []).append((position, dim))
-        self._refused: dict[Symbol, str] = {}
-        # For each symbol: where nodes have the rows, for nodes with several results too, and the
-        # padding.
-        self._known: dict[Symbol, dict[fx.Node, Dims]] = {item: {} for item in self._places}
-        self._several: dict[Symbol, dict[fx.Node, list[Dims]]] = {item: {} for item in self._places}
-        self._contents: dict[Symbol, dict[fx.Node, Content]] = {item: {} for item in self._places}
+        self._places = places
+        self._refused = refused
+        self._hints = hints
+        self._symbols = frozenset(symbol for symbol in places if symbol not in refused)
+        self._graph = fx.Graph()
+        self._emission = Emission(self._graph, self._symbols)
+        self._known: dict[fx.Node, Rows] = {}
+        self._several: dict[fx.Node, list[Rows]] = {}
         self._checks: list[fx.Node] = []
+        self._equal: list[tuple[Size, Size]] = []
+        self._positive: list[Size] = []
+        self._placeholders: list[fx.Node] = []
+        self._are_sizes: set[Symbol] = set()
+        self._unknown: set[fx.Node] = set()
 
     def run(self) -> Paddable:
-        for node in self._nodes:
-            self._visit(node)
-        outputs = self._nodes[-1].args[0]
-        self._judge_results(outputs)
-        are_sizes = {
-            size
-            for node in self._nodes
-            for dim, size in _sizes(compat.promise(node))
-            if dim is not None
+        outputs: Sequence[Any] = ()
+        for node in self._module.graph.nodes:
+            for dim, size in symbolic_sizes(compat.promise(node)):
+                if dim is not None:
+                    self._are_sizes |= free_symbols(size)
+                    if self._symbols:
+                        falling = compat.falling_symbols(size)
+                        self._refuse(falling, "a size falls as it grows", node)
+            if node.op == "output":
+                outputs = node.args[0]
+                results = self._judge_results(outputs)
+                self._graph.output(self._emission.mapped(tuple(outputs)))
+            else:
+                self._visit(node)
+        unknown = {
+            symbol
+            for size, _ in self._emission.given
+            for symbol in free_symbols(size)
+            if symbol not in self._places
         }
-        symbols = [item for item in self._places if item not in self._refused]
-        padded = set(symbols)
-        checks = [node for node in self._checks if self._met(node) & padded]
-        arguments, numbers = {}, {}
-        for position, node in enumerate(self._placeholders):
-            dims = _dims(node, padded)
-            if dims:
-                arguments[position] = _layout(node, dims, dense=True)
-            elif (number := _number(node)) in padded:
-                numbers[position] = number
-        results = dict(self._results(outputs, padded))
+        if unknown:
+            self._refuse(self._symbols, "a size depends on one that arguments do not have", node)
+        numbers = {
+            position: number
+            for position, node in enumerate(self._placeholders)
+            if depends(number := number_of(node), self._symbols)
+        }
         return Paddable(
-            module=_without(self._module, checks) if checks else self._module,
-            checks=tuple(checks),
-            symbols=tuple(symbols),
+            module=fx.GraphModule(self._module, _without_unused_numbers(self._graph)),
+            checks=tuple(self._checks),
+            symbols=tuple(symbol for symbol in self._places if symbol in self._symbols),
             places=self._places,
-            arguments=arguments,
+            arguments=self._layouts(),
             numbers=numbers,
+            given=tuple(self._emission.given),
             results=results,
-            refusals={item: why for item, why in self._refused.items() if item in are_sizes},
+            equal=tuple(self._equal),
+            positive=tuple(dict.fromkeys(self._positive)),
+            refusals={
+                item: why for item, why in self._refused.items() if why and item in self._are_sizes
+            },
+            extents={node.name: rows.dims for node, rows in self._known.items() if rows.dims},
         )
 
     # -- nodes -------------------------------------------------------------------------------------
 
     def _visit(self, node: fx.Node) -> None:
+        emission = self._emission
+        emission.begin(node)
         if node.op == "placeholder":
+            self._placeholders.append(node)
+            emission.placeholder(node)
             self._judge_placeholder(node)
-        elif node.op != "call_function":
-            return
-        elif is_mutation(node):
-            target = node.args[0]
-            self._refuse(_dims(target, self._places).values(), "it is written into", node)
-        elif nodes.is_check(node):
-            if self._met(node) <= set(self._places):
-                self._checks.append(node)
-            else:
+        elif nodes.is_check(node) and self._padded(node):
+            # Evaluated with the sizes of the call.
+            self._checks.append(node)
+            if not self._met(node) <= set(self._places):
                 self._refuse(self._met(node), "it is checked with a number that is not one", node)
         elif node.target is operator.getitem:
             self._take(node)
-        elif nodes.is_size_computation(node):
-            self._judge_number(node)
-        else:
+        elif node.op == "call_function" and not nodes.is_size_computation(node):
             self._judge(node)
+        else:
+            emission.set(node, emission.copy(node))
 
     def _judge_placeholder(self, node: fx.Node) -> None:
-        for _, size in _sizes(compat.promise(node)):
-            if not getattr(size, "is_symbol", False):
-                self._refuse(_free(size), "an argument has a size that is computed from it", node)
-        dims = _dims(node, self._places)
-        for dim, symbol in dims.items():
-            self._contents[symbol][node] = "zero"
-            self._known[symbol].setdefault(node, {})
-            self._known[symbol][node] = {**self._known[symbol][node], dim: ALONE}
-        if dims and not _can_lie(node):
-            self._refuse(dims.values(), "it is a tensor that the bridge cannot lay out", node)
-
-    def _judge_number(self, node: fx.Node) -> None:
-        """Torch simplifies numbers by relations of sizes, which need not hold of padded ones."""
-        if _derived(node) != compat.expression(compat.promise(node)) and not all(
-            map(nodes.is_check, node.users)
-        ):
-            self._refuse(self._met(node), "the number may be another in the padding", node)
+        promise = compat.promise(node)
+        if not isinstance(promise, torch.Tensor):
+            return
+        hint = self._hints.get(node.name, {})
+        dims = {}
+        for dim, size in symbolic_sizes(promise):
+            assert dim is not None
+            if depends(size, self._symbols):
+                known = hint.get(dim, ())
+                same = known and compat.is_same_size(product(known), size)
+                dims[dim] = known if same else extent_of(size)
+        self._known[node] = Rows(dims, 0)
+        if dims and Layout.of(node, dims, dense=True) is None:
+            self._refuse(self._symbols_of(dims), "the bridge cannot lay out the tensor", node)
 
     def _take(self, node: fx.Node) -> None:
         source, index = node.args
         assert isinstance(source, fx.Node)
         assert isinstance(index, int)
-        for symbol, several in self._several.items():
-            if source in several:
-                self._known[symbol][node] = several[source][index]
-            if source in self._contents[symbol]:
-                self._contents[symbol][node] = self._contents[symbol][source]
+        if source in self._several:
+            self._known[node] = self._several[source][index]
+        made = self._emission[source]
+        self._emission.set(
+            node, made[index] if isinstance(made, list) else self._emission.copy(node)
+        )
 
     def _judge(self, node: fx.Node) -> None:
-        promise = compat.promise(node)
-        for symbol in self._met(node) | _symbols(promise):
-            if symbol not in self._places or symbol in self._refused:
-                continue
-            use = Use(node, symbol, self._known[symbol], self._contents[symbol])
+        emission = self._emission
+        if not self._padded(node):
+            emission.set(node, emission.copy(node))
+            return
+        if self._met(node) & self._refused.keys() & self._symbols or any(
+            item in self._unknown for item in node.all_input_nodes
+        ):
+            # Judged by the next walk, without the symbols that this one refuses.
+            self._unknown.add(node)
+            emission.set(node, emission.copy(node))
+            return
+        if is_mutation(node):
+            self._refuse(self._met(node), "it is written into", node)
+            emission.set(node, emission.copy(node))
+            return
+        use = Use(node, self._symbols, self._known)
+        try:
+            results = apply_rule(use, rule_of(node.target))
+            made = self._emit(node, use)
+        except MixesRows as mixing:
+            self._refuse(self._culprits(node), str(mixing), node)
+        except Exception as error:
+            # An error in a rule must only prevent padding, not fail the model.
+            reason = f"its rule failed: {type(error).__name__}: {error}"
+            self._refuse(self._met(node), reason, node)
+        else:
+            emission.set(node, made)
+            self._several[node] = results
+            if not isinstance(compat.promise(node), (tuple, list)):
+                self._known[node] = results[0]
+            self._equal += use.equal
+            self._positive += use.positive
+            return
+        # The walk goes on to find what else there is to refuse; what it makes is not used.
+        self._unknown.add(node)
+        emission.set(node, emission.copy(node))
+
+    def _culprits(self, node: fx.Node) -> set[Symbol]:
+        """The symbols that alone could not be padded because of a node; all where each could."""
+        met = self._met(node) & self._symbols
+        found = set()
+        for symbol in met if len(met) > 1 else ():
+            known = {
+                item: Rows({dim: one for dim, one in rows.dims.items() if _depends_on(one, symbol)})
+                for item in node.all_input_nodes
+                if (rows := self._known.get(item)) is not None
+            }
             try:
-                kept = independent_rows(use, rule_of(node.target))
-            except MixesRows as mixing:
-                self._refuse([symbol], str(mixing), node)
-            except Exception as error:
-                # An error in a rule must only prevent padding, not fail the model.
-                reason = f"its rule failed: {type(error).__name__}: {error}"
-                self._refuse([symbol], reason, node)
-            else:
-                self._several[symbol][node] = kept.dims
-                if not isinstance(promise, (tuple, list)):
-                    self._known[symbol][node] = kept.dims[0]
-                if kept.content is not None:
-                    self._contents[symbol][node] = kept.content
+                apply_rule(Use(node, frozenset([symbol]), known), rule_of(node.target))
+            except Exception:
+                found.add(symbol)
+        return found or met
+
+    def _emit(self, node: fx.Node, use: Use) -> Any:
+        emission = self._emission
+        for item, (number, dims) in use.fills.items():
+            rows, promise = self._known[item], compat.promise(item)
+            made = emission.filled(
+                emission[item],
+                {dim: rows.dims[dim] for dim in dims},
+                promise.dim(),
+                number,
+                promise.dtype,
+            )
+            emission.change(item, made)
+        made = emission.copy(node) if use.emit is None else use.emit(emission)
+        if isinstance(made, fx.Node) and isinstance(compat.promise(node), torch.Tensor):
+            made.meta[PROMISED] = use.shape(node)
+        return made
+
+    def _padded(self, node: fx.Node) -> bool:
+        """Whether a node reads or makes padded tensors, or numbers that depend on padded sizes."""
+        if any(self._known.get(item, NO_ROWS).dims for item in node.all_input_nodes):
+            return True
+        promises = [compat.promise(item) for item in (node, *node.all_input_nodes)]
+        return any(
+            depends(size, self._symbols)
+            for promise in promises
+            for _, size in symbolic_sizes(promise)
+        )
 
     def _met(self, node: fx.Node) -> set[Symbol]:
-        """Symbols in what a node takes."""
-        return {item for used in node.all_input_nodes for item in _symbols(compat.promise(used))}
+        """Symbols in what a node takes and makes."""
+        promises = [compat.promise(item) for item in (node, *node.all_input_nodes)]
+        found = {
+            symbol
+            for promise in promises
+            for _, size in symbolic_sizes(promise)
+            for symbol in free_symbols(size)
+        }
+        for item in node.all_input_nodes:
+            found |= self._symbols_of(self._known.get(item, NO_ROWS).dims)
+        return found
+
+    def _symbols_of(self, dims: Dims) -> set[Symbol]:
+        return {
+            symbol for extent in dims.values() for size in extent for symbol in free_symbols(size)
+        }
 
     def _refuse(self, symbols: Iterable[Symbol], reason: str, node: fx.Node) -> None:
         name = compat.label(node.target) if node.op == "call_function" else ""
         why = str(FallbackReason(name, reason, "refused", source_line(node)))
         for symbol in symbols:
-            if symbol in self._places:
+            if symbol in self._symbols:
                 self._refused.setdefault(symbol, why)
 
-    # -- results -----------------------------------------------------------------------------------
+    # -- arguments and results ---------------------------------------------------------------------
 
-    def _judge_results(self, outputs: Sequence[Any]) -> None:
+    def _layouts(self) -> dict[int, Layout]:
+        found = {}
+        for position, node in enumerate(self._placeholders):
+            dims = self._known.get(node, NO_ROWS).dims
+            layout = Layout.of(node, dims, dense=True) if dims else None
+            if layout is not None:
+                found[position] = layout
+        return found
+
+    def _judge_results(self, outputs: Sequence[Any]) -> dict[int, Layout | Size | int]:
+        found: dict[int, Layout | Size | int] = {}
         memories: dict[int, set[fx.Node]] = {}
-        for node in outputs:
-            if not isinstance(node, fx.Node) or node.op == "placeholder":
-                continue
-            promise = compat.promise(node)
-            if not isinstance(promise, torch.Tensor):
-                for _, size in _sizes(promise):
-                    if not getattr(size, "is_symbol", False):
-                        self._refuse(_free(size), "a number computed from it is a result", node)
-                continue
-            dims = self._dims_of(node, self._places)
-            for symbol in self._places:
-                if any(before != 1 for before, _ in self._known[symbol].get(node, {}).values()):
-                    self._refuse([symbol], "in a result it is merged with what is before it", node)
-            if dims and not _can_lie(node):
-                self._refuse(dims.values(), "it is a tensor that the bridge cannot lay out", node)
-            elif (memory := compat.storage_identity(promise)) is not None:
-                memories.setdefault(memory, set()).add(node)
-        for sharing in memories.values():
-            for node in sharing if len(sharing) > 1 else ():
-                dims = self._dims_of(node, self._places)
-                if dims and not Layout(dims, ()).is_outermost(_strides(node)):
-                    self._refuse(dims.values(), "its memory is that of another result", node)
-
-    def _dims_of(self, node: fx.Node, symbols: Iterable[Symbol]) -> dict[int, Symbol]:
-        """The dimensions of a node with these symbols, including merged ones."""
-        known = self._known
-        return {dim: symbol for symbol in symbols for dim in known[symbol].get(node, {})}
-
-    def _results(
-        self, outputs: Sequence[Any], padded: set[Symbol]
-    ) -> Iterator[tuple[int, Layout | Symbol | int]]:
         for index, node in enumerate(outputs):
             if not isinstance(node, fx.Node):
                 continue
-            if dims := self._dims_of(node, padded):
-                argument = node.op == "placeholder"
-                position = self._placeholders.index(node) if argument else 0
-                yield index, position if argument else _layout(node, dims)
-            elif (number := _number(node)) in padded:
-                yield index, number
+            promise = compat.promise(node)
+            dims = self._known.get(node, NO_ROWS).dims
+            if depends(number := number_of(node), self._symbols):
+                found[index] = number
+            elif node.op == "placeholder":
+                if dims:
+                    found[index] = self._placeholders.index(node)
+            elif dims:
+                layout = Layout.of(node, dims)
+                if layout is None:
+                    reason = "the bridge cannot lay out the tensor"
+                    self._refuse(self._symbols_of(dims), reason, node)
+                    continue
+                found[index] = layout
+                if (memory := compat.storage_identity(promise)) is not None:
+                    memories.setdefault(memory, set()).add(node)
+        for sharing in memories.values():
+            for node in sharing if len(sharing) > 1 else ():
+                dims = self._known[node].dims
+                if not Layout(dims, ()).is_outermost(strides_of(node)):
+                    reason = "its memory is that of another result"
+                    self._refuse(self._symbols_of(dims), reason, node)
+        return found
 
 
-def _sizes(promise: Any) -> Iterator[tuple[int | None, Any]]:
-    """Symbolic sizes of tensors, each with its dimension, and symbolic numbers."""
-    if isinstance(promise, (tuple, list)):
-        for item in promise:
-            yield from _sizes(item)
-    elif isinstance(promise, torch.Tensor):
-        for dim, size in enumerate(promise.shape):
-            if compat.is_symbolic(size):
-                yield dim, compat.expression(size)
-    elif compat.is_symbolic(promise):
-        yield None, compat.expression(promise)
+def _depends_on(extent: Extent, symbol: Symbol) -> bool:
+    """Whether a factor depends on a symbol."""
+    return any(depends(factor, (symbol,)) for factor in extent)
 
 
-def _number(node: fx.Node) -> Any:
-    """The expression of a symbolic number; None for anything else."""
-    promise = compat.promise(node)
-    is_number = compat.is_symbolic(promise) and not isinstance(promise, torch.Tensor)
-    return compat.expression(promise) if is_number else None
-
-
-def _symbols(promise: Any) -> set[Symbol]:
-    return {symbol for _, size in _sizes(promise) for symbol in _free(size)}
-
-
-def _derived(value: Any) -> Any:
-    """A number as an expression that holds for all sizes; None where there is none."""
-    if not isinstance(value, fx.Node):
-        return value
-    name = compat.operator_name(value.target) if value.op == "call_function" else None
-    if value.op == "placeholder":
-        return compat.expression(compat.promise(value))
-    if name in ("aten.sym_size.int", "aten.sym_numel.default"):
-        tensor, *dims = value.args
-        assert isinstance(tensor, fx.Node)
-        shape = compat.promise(tensor).shape
-        return math.prod(compat.expression(shape[dim]) for dim in dims or range(len(shape)))
-    if value.target not in (operator.add, operator.sub, operator.mul, operator.floordiv):
-        return None
-    left, right = map(_derived, value.args)
-    if left is None or right is None:
-        return None
-    if value.target is not operator.floordiv:
-        return value.target(left, right)
-    return compat.quotient(left, right)
-
-
-def _free(size: Any) -> set[Symbol]:
-    found: set[Symbol] = getattr(size, "free_symbols", set())
-    return found
-
-
-def _dims(node: Any, symbols: Iterable[Symbol]) -> dict[int, Symbol]:
-    """The dimensions of a tensor with these symbols as their sizes."""
-    promise = compat.promise(node)
-    if not isinstance(promise, torch.Tensor):
-        return {}
-    return {dim: size for dim, size in _sizes(promise) if dim is not None and size in symbols}
-
-
-def _can_lie(node: fx.Node) -> bool:
-    try:
-        _layout(node, {})
-    except (UnsupportedDtype, ValueError):
-        return False
-    return compat.promise(node).layout is torch.strided
-
-
-def _strides(node: fx.Node) -> tuple[int, ...]:
-    found: tuple[int, ...] = compat.stand_in(compat.promise(node)).stride()
-    return found
-
-
-def _layout(node: fx.Node, dims: Mapping[int, Symbol], *, dense: bool = False) -> Layout:
-    """How the bridge lays out a tensor; `dense`: with every element in a place of its own."""
-    spec = result_spec(compat.stand_in(compat.promise(node)))
-    slowest = tuple(range(len(spec.strides)))
-    repeated = frozenset(dim for dim in slowest if spec.strides[dim] == 0)
-    if repeated and dense:
-        # All views that torch allows of it are possible of a row-major tensor, too.
-        return Layout(dims, slowest)
-    return Layout(dims, spec.order or slowest, repeated)
-
-
-def _without(module: fx.GraphModule, dropped: Iterable[fx.Node]) -> fx.GraphModule:
-    """A copy of a graph without some nodes, which nothing reads."""
-    graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    graph.output(graph.graph_copy(module.graph, copies))
-    for node in dropped:
-        graph.erase_node(copies[node])
-    return fx.GraphModule(module, graph)
+def _without_unused_numbers(graph: fx.Graph) -> fx.Graph:
+    """A graph without calculations whose results nothing reads."""
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and not node.users and nodes.is_size_computation(node):
+            graph.erase_node(node)
+    return graph

@@ -1,79 +1,112 @@
-"""Whether an operator keeps the rows of a dimension independent of each other.
+"""What an operator does with padded dimensions: where results have them, and what has to be filled.
 
-A dimension whose size is a symbol can be padded where rows below the true size, of every result of
-an operator, depend only on rows below it of the arguments. A rule gives the dimensions of the
-results in which the rows are; these are compared with the shapes that torch promises.
+Elements of results that are not padding must not depend on padding of the arguments. Operators that
+keep rows apart are called as they are. Others get arguments whose padding is filled with what does
+not change their results, zeros for a sum, or are replaced by what computes the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    Dims,
+    Extent,
+    MixesRows,
+    Number,
+    Size,
+    Symbol,
+    depends,
+    extent_of,
+    has_prefix,
+    product,
+)
 
-Block = tuple[Any, Any]
-"""The factors before and after a symbol in a size that is their product; numbers or expressions."""
-Dims = Mapping[int, Block]
-"""The dimensions of a tensor that have the rows, with what is merged into them; alone: (1, 1)."""
-ALONE: Block = (1, 1)
 
-Content = Literal["zero", "alike", "count"]
-"""What is known of rows in the padding. zero: they are zero, or equal to rows before the padding;
-alike: all rows are equal, before the padding too; count: each row is its own index."""
+@dataclass(frozen=True)
+class Rows:
+    """What is known of a tensor.
+
+    Attributes:
+        dims: its padded dimensions.
+        fill: what all its padding is; None where that is not known.
+    """
+
+    dims: Dims = field(default_factory=dict)
+    fill: Number | None = None
 
 
-class MixesRows(Exception):
-    """An operator is not known to keep the rows independent; the text says what it does."""
+NO_ROWS = Rows()
 
 
 class Use:
-    """One operator's use of a symbol.
+    """One call of an operator with padded tensors.
 
     Args:
         node: the call.
-        symbol: of sympy.
-        known: where nodes before it have the rows.
-        contents: what is in the padding of nodes before it, where that is known.
+        symbols: that are padded.
+        known: what is known of tensors before it.
     """
 
     def __init__(
-        self,
-        node: fx.Node,
-        symbol: Any,
-        known: Mapping[fx.Node, Dims],
-        contents: Mapping[fx.Node, Content],
+        self, node: fx.Node, symbols: Container[Symbol], known: Mapping[fx.Node, Rows]
     ) -> None:
         self.node = node
-        self.symbol = symbol
-        self.contents = contents
+        self.symbols = symbols
         self._known = known
         self.arguments = compat.bound_arguments(node)
+        self.fills: dict[fx.Node, tuple[Number, frozenset[int]]] = {}
+        self.emit: Callable[[Emission], Any] | None = None
+        self.result_fill: Number | None = None
+        self.equal: list[tuple[Size, Size]] = []
+        self.positive: list[Size] = []
 
     def __getitem__(self, name: str) -> Any:
         """An argument, or its default; None where the operator has none of that name."""
         return self.arguments.get(name)
 
-    def shape(self, value: Any) -> list[Any]:
-        """Sizes of a tensor, by name, node or promise: numbers and expressions."""
-        value = self[value] if isinstance(value, str) else value
+    def _named(self, value: Any) -> Any:
+        return self[value] if isinstance(value, str) else value
+
+    def shape(self, value: Any) -> list[Size]:
+        """Sizes of a tensor, by name, node or promise."""
+        value = self._named(value)
         promise = compat.promise(value) if isinstance(value, fx.Node) else value
         if not isinstance(promise, torch.Tensor):
             return []
         return [compat.expression(size) for size in promise.shape]
 
-    def dims(self, value: Any) -> Dims:
-        """Where a tensor, by name or node, has the rows."""
-        value = self[value] if isinstance(value, str) else value
-        return self._known.get(value, {})
+    def rank(self, value: Any) -> int:
+        """The number of dimensions of a tensor, by name or node."""
+        return len(self.shape(value))
 
-    def plain(self, promise: torch.Tensor) -> Dims:
-        """The dimensions of a promise that have the symbol, and nothing else, as their size."""
-        return {at: ALONE for at, size in enumerate(self.shape(promise)) if size == self.symbol}
+    def rows(self, value: Any) -> Rows:
+        """What is known of a tensor, by name or node."""
+        value = self._named(value)
+        return self._known.get(value, NO_ROWS) if isinstance(value, fx.Node) else NO_ROWS
+
+    def dims(self, value: Any) -> Dims:
+        """The padded dimensions of a tensor, by name or node."""
+        return self.rows(value).dims
+
+    def is_padded(self, size: Size) -> bool:
+        """Whether a size depends on padded symbols."""
+        return depends(size, self.symbols)
+
+    def promised(self, promise: torch.Tensor) -> Dims:
+        """The padded dimensions of a result, each with all its padding behind it."""
+        return {
+            at: extent_of(size)
+            for at, size in enumerate(self.shape(promise))
+            if self.is_padded(size)
+        }
 
     def named(self, name: str, rank: int) -> set[int]:
         """Dimensions that an argument names, counted from the front; all where it names none."""
@@ -106,27 +139,67 @@ class Use:
         assert isinstance(promise, torch.Tensor)
         return promise
 
-    def aligned(self, nodes: Iterable[fx.Node], rank: int | None = None) -> Dims:
-        """Where the rows are when tensors are broadcast together, to a number of dimensions.
+    # -- demands -----------------------------------------------------------------------------------
+
+    def fill(self, value: Any, number: Number, dims: Iterable[int] | None = None) -> None:
+        """Have the padding of a tensor, by name or node, filled; of some dimensions, or of all."""
+        value = self._named(value)
+        rows = self.rows(value)
+        wanted = frozenset(rows.dims if dims is None else rows.dims.keys() & set(dims))
+        if wanted and rows.fill != number:
+            self.fills[value] = (number, wanted)
+
+    def needs_prefix(self, extent: Extent, what: str) -> None:
+        """Check that all padding is behind what is kept.
 
         Raises:
-            MixesRows: the rows of two tensors are in different dimensions.
+            MixesRows: it is not.
+        """
+        if not has_prefix(extent, self.symbols):
+            raise MixesRows(f"{what}, which is merged with what is before it")
+
+    def needs_elements(self, size: Size) -> None:
+        """Have calls in which a size is 0 not padded: the operator refuses them."""
+        self.positive.append(size)
+
+    def unified(self, one: Extent, other: Extent) -> None:
+        """Check that two extents are the same, or have calls checked for it.
+
+        Raises:
+            MixesRows: they are not.
+        """
+        if one == other:
+            return
+        if len(one) != len(other) or any(
+            self.is_padded(a) != self.is_padded(b) or (a != b and not self.is_padded(a))
+            for a, b in zip(one, other, strict=True)
+        ):
+            raise MixesRows("it combines the dimension with one that is merged otherwise")
+        self.equal += [(a, b) for a, b in zip(one, other, strict=True) if a != b]
+
+    def aligned(self, nodes: Iterable[fx.Node], rank: int | None = None) -> dict[int, Extent]:
+        """The padded dimensions of tensors that are broadcast together.
+
+        Args:
+            nodes: the tensors.
+            rank: the number of dimensions of what they are broadcast to; by default the largest.
+
+        Raises:
+            MixesRows: a dimension is padded in one and another size in the other.
         """
         several = list(nodes)
         if rank is None:
-            rank = max((len(self.shape(node)) for node in several), default=0)
-        found: dict[int, Block] = {}
+            rank = max(map(self.rank, several), default=0)
+        found: dict[int, Extent] = {}
         for node in several:
-            for dim, block in self.dims(node).items():
-                at = dim + rank - len(self.shape(node))
-                if found.setdefault(at, block) != block:
-                    raise MixesRows("it combines the dimension with one that is merged otherwise")
+            for dim, extent in self.dims(node).items():
+                self.unified(found.setdefault(dim + rank - self.rank(node), extent), extent)
         for node in several:
             self.meets(node, found, rank)
         return found
 
     def meets(self, node: fx.Node, found: Dims, rank: int) -> None:
-        """Check that a tensor that is broadcast has the same rows, or one for all.
+        """Check that a tensor that is broadcast has the same padded dimensions, or one row for all.
 
         Raises:
             MixesRows: it has neither.
@@ -137,101 +210,86 @@ class Use:
             if dim >= 0 and dim not in own and shape[dim] != 1:
                 raise MixesRows("it combines the dimension with one of another size")
 
-    def looks_up(self, index: fx.Node, size: Any) -> None:
-        """Check that indices in the padding are in range.
-
-        They have to be zero, or equal in all rows. The device clamps others, but PyTorch, which
-        runs the graph where the device fails, raises.
-
-        Raises:
-            MixesRows: they may be out of range.
-        """
-        if self.dims(index) and self.contents.get(index) not in ("zero", "alike"):
-            raise MixesRows("indices that it computes may be out of range in the padding")
-        if self.dims(index) and compat.least(size) < 1:
-            raise MixesRows("what it looks up in may be empty")
-
 
 @dataclass(frozen=True)
 class Rule:
-    """What an operator does with a dimension.
+    """What an operator does with padded dimensions.
 
     Attributes:
-        dims: where the results have the rows: all of them, or each one.
-        sizes: arguments that may be the symbol as a number.
+        dims: the padded dimensions of the results: of all of them, or of each; asks the use for
+            what has to be filled or emitted.
+        sizes: arguments that may be sizes of the padded call.
         moves: whether elements of the results are elements of its operands.
-        makes: what is in the padding of tensors that it creates.
-        computes: whether `sizes` may be computed from the symbol.
     """
 
     dims: Callable[[Use], Dims | list[Dims]]
     sizes: tuple[str, ...] = ()
     moves: bool = False
-    makes: Content | None = None
-    computes: bool = False
 
 
-@dataclass(frozen=True)
-class IndependentRows:
-    """The rows of the results of an operator that keeps them independent.
-
-    Attributes:
-        dims: where each result has them.
-        content: what is in the padding.
-    """
-
-    dims: list[Dims]
-    content: Content | None
-
-
-def independent_rows(use: Use, rule: Rule | None) -> IndependentRows:
-    """Check one use of a symbol.
+def apply_rule(use: Use, rule: Rule | None) -> list[Rows]:
+    """The results of a call.
 
     Raises:
-        MixesRows: rows are not kept independent, or it is not known.
+        MixesRows: it cannot be padded, or it is not known how.
     """
     if rule is None:
-        raise MixesRows("it is not known to keep the rows of the dimension apart")
-    for name, value in use.arguments.items():
-        for number in map(compat.expression, _numbers(value)):
-            allowed = name in rule.sizes and (rule.computes or number == use.symbol)
-            if _has(number, use.symbol) and not allowed:
-                raise MixesRows("it uses the size as a number")
+        raise MixesRows("it is not known what it does with the padding")
     found, results = rule.dims(use), use.results
+    if use.emit is None:
+        for name, value in use.arguments.items():
+            if name not in rule.sizes and any(map(use.is_padded, _numbers(value))):
+                raise MixesRows("it uses the size as a number")
     dims = found if isinstance(found, list) else [found] * len(results)
     if not any(isinstance(result, torch.Tensor) for result in results):
         raise MixesRows("it gives something else than tensors")
     if not all(map(_agrees, [use] * len(results), results, dims)):
         raise MixesRows("its results have the size elsewhere than its arguments")
-    return IndependentRows(dims, _moved(use) if rule.moves else rule.makes)
+    return [Rows(one, _moved(use, one) if rule.moves else use.result_fill) for one in dims]
 
 
-def _moved(use: Use) -> Content | None:
-    """The padding of the results of an operator that only moves elements."""
-    # An operand without rows is the same for all of them.
-    found = {use.contents.get(item) if use.dims(item) else "alike" for item in use.tensors}
-    return found.pop() if len(found) == 1 else None
+def _moved(use: Use, dims: Dims) -> Number | None:
+    """The padding of a result of an operator that only moves elements."""
+    found = {
+        use.fills[item][0] if item in use.fills else use.rows(item).fill for item in use.tensors
+    }
+    # With less padding of its own, elements of an operand become padding of the result.
+    whole = all(_padded(use, use.dims(item)) == _padded(use, dims) for item in use.tensors)
+    return found.pop() if len(found) == 1 and whole else None
+
+
+def _padded(use: Use, dims: Dims) -> int:
+    """How many factors of sizes are padded."""
+    return sum(use.is_padded(factor) for extent in dims.values() for factor in extent)
 
 
 def _agrees(use: Use, result: Any, dims: Dims) -> bool:
-    """Whether a promise has the symbol in these dimensions, and nowhere else."""
-    for at, size in enumerate(use.shape(result)):
+    """Whether a promise has padded sizes in these dimensions, and nowhere else."""
+    if not isinstance(result, torch.Tensor):
+        return not dims
+    shape = use.shape(result)
+    if any(at >= len(shape) for at in dims):
+        return False
+    for at, size in enumerate(shape):
         if at in dims:
-            before, after = dims[at]
-            if size != before * use.symbol * after:
+            if not compat.is_same_size(product(dims[at]), size) and not _unified(use, size):
                 return False
-        elif _has(size, use.symbol):
+        elif use.is_padded(size):
             return False
-    return not isinstance(result, torch.Tensor) or all(at < result.dim() for at in dims)
+    return True
 
 
-def _has(number: Any, symbol: Any) -> bool:
-    return symbol in getattr(number, "free_symbols", ())
+def _unified(use: Use, size: Size) -> bool:
+    return bool(use.equal) and use.is_padded(size)
 
 
 def _numbers(value: Any) -> Iterator[Any]:
+    """Expressions among a call's arguments."""
     if isinstance(value, (tuple, list)):
         for item in value:
             yield from _numbers(item)
-    elif isinstance(value, fx.Node) and not isinstance(compat.promise(value), torch.Tensor):
-        yield compat.promise(value)
+    elif isinstance(value, fx.Node):
+        if not isinstance(compat.promise(value), torch.Tensor):
+            yield compat.expression(compat.promise(value))
+    elif compat.is_symbolic(value):
+        yield compat.expression(value)

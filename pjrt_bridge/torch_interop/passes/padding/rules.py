@@ -1,15 +1,20 @@
-"""Rules for operators that may keep the rows of a dimension independent; others do not."""
+"""Which rule an operator has; others are not padded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from math import inf
+from typing import Any
 
 import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.padding import moves
-from pjrt_bridge.torch_interop.passes.padding.rows import ALONE, Block, Dims, MixesRows, Rule, Use
+from pjrt_bridge.torch_interop.passes.lift_scalars import use_of
+from pjrt_bridge.torch_interop.passes.padding import lookups, mixing, moves, products
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
+from pjrt_bridge.torch_interop.passes.padding.rows import Rule, Use
 
 
 def rule_of(target: object) -> Rule | None:
@@ -24,20 +29,52 @@ def rule_of(target: object) -> Rule | None:
     return _RULES.get(name.rpartition(".")[0])
 
 
-_NOWHERE: Dims = {}
-
 # -- elements, and dimensions other than the one in question ---------------------------------------
 
 
 def _pointwise(use: Use) -> Dims:
+    _lift_numbers(use)
     return use.aligned(use.tensors)
+
+
+_MODULO = {
+    "aten.fmod.Scalar": "aten.fmod.Tensor",
+    "aten.remainder.Scalar": "aten.remainder.Tensor",
+}
+
+
+def _lift_numbers(use: Use) -> None:
+    """Have numbers that depend on sizes read from tensors, with the sizes of the call."""
+    lifted = [
+        item
+        for item in use.node.all_input_nodes
+        if not isinstance(compat.promise(item), torch.Tensor) and use.is_padded(use.number(item))
+    ]
+    if not lifted:
+        return
+    number = lifted[0]
+    found, modulo = use_of(use.node, number), compat.operator_name(use.node.target) in _MODULO
+    if len(lifted) > 1 or (not modulo and (found is None or found.overload is None)):
+        raise MixesRows("it uses the size as a number")
+    if modulo or found is None or found.overload is None:
+        name, dtype = _MODULO[compat.operator_name(use.node.target) or ""], use.result.dtype
+        use.needs_elements(use.number(number))
+    else:
+        name, dtype = found.overload, found.dtype
+
+    def emit(e: Emission) -> Any:
+        value = e.actual(use.number(number), dtype)
+        args = [value if item is number else e.mapped(item) for item in use.node.args]
+        return e.call(name, *args, **e.mapped(use.node.kwargs))
+
+    use.emit = emit
 
 
 def _divided(use: Use) -> Dims:
     """In PyTorch an integer division by zero raises, and padding may be zero."""
     divisor = list(use.arguments.values())[1]
     if use.dims(divisor) and not use.result.dtype.is_floating_point:
-        raise MixesRows("it may divide by zero in the padding")
+        use.fill(divisor, 1)
     return _pointwise(use)
 
 
@@ -49,10 +86,10 @@ def _along(name: str) -> Callable[[Use], Dims]:
     """Operators that work along the dimensions that an argument names."""
 
     def dims(use: Use) -> Dims:
-        ranks = {len(use.shape(tensor)) for tensor in use.tensors}
+        ranks = {use.rank(tensor) for tensor in use.tensors}
         if len(ranks) != 1:
             raise MixesRows("its arguments differ in their number of dimensions")
-        found = _pointwise(use)
+        found = use.aligned(use.tensors)
         if found.keys() & use.named(name, ranks.pop()):
             raise MixesRows("it works along the dimension")
         return found
@@ -60,12 +97,20 @@ def _along(name: str) -> Callable[[Use], Dims]:
     return dims
 
 
+def _triangle(use: Use) -> Dims:
+    """What is above or below a diagonal depends on positions in the last two dimensions."""
+    found = use.dims("self")
+    for dim in found.keys() & {use.rank("self") - 1, use.rank("self") - 2}:
+        use.needs_prefix(found[dim], "it counts positions in the dimension")
+    return found
+
+
 def _before(count: int) -> Callable[[Use], Dims]:
     """Operators that work along the last dimensions."""
 
     def dims(use: Use) -> Dims:
-        found = _pointwise(use)
-        if any(dim >= len(use.shape(tensor)) - count for tensor in use.tensors for dim in found):
+        found = use.aligned(use.tensors)
+        if any(dim >= use.rank(tensor) - count for tensor in use.tensors for dim in found):
             raise MixesRows("it works along the dimension")
         return found
 
@@ -74,161 +119,62 @@ def _before(count: int) -> Callable[[Use], Dims]:
 
 def _reduced(use: Use) -> Dims:
     found = use.dims("self")
-    named = use.named("dim", len(use.shape("self")))
+    named = use.named("dim", use.rank("self"))
     if found.keys() & named:
-        raise MixesRows("it reduces over the dimension")
+        raise MixesRows("it reduces over the dimension in a way that is not known")
     return found if use["keepdim"] else moves.dropped(found, named)
-
-
-# -- products, tables, layers ----------------------------------------------------------------------
-
-
-def _multiplied(left: str, right: str, bias: str | None = None) -> Callable[[Use], Dims]:
-    """A product of matrices, or of a matrix and a vector, alone or in a batch."""
-
-    def dims(use: Use) -> Dims:
-        rows, columns = use.dims(left), use.dims(right)
-        last, other = len(use.shape(left)) - 1, len(use.shape(right)) - 1
-        if last in rows or max(other - 1, 0) in columns:
-            raise MixesRows("it sums over the dimension")
-        if last == 2 and rows.get(0) != columns.get(0):
-            raise MixesRows("it combines the dimension with one of another size")
-        found = dict(rows)
-        if other > 0 and other in columns:
-            found[last] = columns[other]
-        return _added(use, bias, found)
-
-    return dims
-
-
-def _added(use: Use, name: str | None, found: Dims) -> Dims:
-    """Dimensions after a tensor, by name, was added to the result."""
-    if name is not None and use[name] is not None:
-        rank = use.results[0].dim()
-        use.meets(use[name], found, rank)
-        if any(found.get(at) != block for at, block in use.aligned([use[name]], rank).items()):
-            raise MixesRows("it combines the dimension with one of another size")
-    return found
-
-
-def _embedded(use: Use) -> Dims:
-    _untouched(use.dims("weight"), [0])
-    use.looks_up(use["indices"], compat.promise(use["weight"]).shape[0])
-    return {**use.dims("indices"), **_shifted(use.dims("weight"), len(use.shape("indices")) - 1)}
-
-
-def _shifted(dims: Dims, by: int) -> Dims:
-    return {dim + by: block for dim, block in dims.items()}
-
-
-def _untouched(dims: Dims, looked_up: Iterable[int]) -> None:
-    if dims.keys() & set(looked_up):
-        # A negative index would count from the end of the padding.
-        raise MixesRows("it looks up rows of the dimension")
-
-
-def _indexed(use: Use) -> Dims:
-    indices = {at: index for at, index in enumerate(use["indices"]) if index is not None}
-    sizes = compat.promise(use["self"]).shape
-    found = use.dims("self")
-    own = {at for at in found.keys() & indices if _is_own_row(use, found[at], indices[at])}
-    _untouched(found, indices.keys() - own)
-    for at, index in indices.items():
-        if compat.promise(index).dtype in (torch.bool, torch.uint8):
-            raise MixesRows("it looks up with a mask")
-        if at not in own:
-            use.looks_up(index, sizes[at])
-    inner = use.aligned(indices.values())
-    rank = max(len(use.shape(index)) for index in indices.values())
-    first, last = min(indices), max(indices)
-    front = first if last - first + 1 == len(indices) else 0
-    left = [dim for dim in range(len(sizes)) if dim not in indices]
-    moved = {dim: at if at < front else at + rank for at, dim in enumerate(left)}
-    kept = {moved[dim]: block for dim, block in found.items() if dim not in own}
-    return {**_shifted(inner, front), **kept}
-
-
-def _is_own_row(use: Use, block: Block, index: fx.Node) -> bool:
-    """Whether an index selects, in each row, that same row."""
-    counts = use.contents.get(index) == "count" and list(use.dims(index).values()) == [ALONE]
-    return counts and block == ALONE
-
-
-def _index_selected(use: Use) -> Dims:
-    found, sizes = use.dims("self"), compat.promise(use["self"]).shape
-    (dim,) = use.named("dim", len(sizes))
-    _untouched(found, [dim])
-    use.looks_up(use["index"], sizes[dim])
-    return {**found, **_shifted(use.dims("index"), dim)}
-
-
-def _gathered(use: Use) -> Dims:
-    """Gathering and scattering along another dimension, in each row."""
-    found = _along("dim")(use)
-    sizes = compat.promise(use["self"]).shape
-    (dim,) = use.named("dim", len(sizes))
-    if use.dims("self") != use.dims("index"):
-        raise MixesRows("it combines the dimension with one of another size")
-    use.looks_up(use["index"], sizes[dim])
-    return found
-
-
-def _layer_norm(use: Use) -> Dims:
-    found, rank = use.dims("input"), len(use.shape("input"))
-    if any(dim >= rank - len(use["normalized_shape"]) for dim in found):
-        raise MixesRows("it normalizes over the dimension")
-    if any((use["output_mask"] or [False])[1:]):
-        raise MixesRows("it reduces over the dimension")
-    return found
-
-
-def _batch_alone(image: str, *others: str) -> Callable[[Use], Dims]:
-    """Only the first dimension of one argument keeps its rows apart."""
-
-    def dims(use: Use) -> Dims:
-        found = use.dims(image)
-        ranks = {len(use.shape(name)) for name in (image, *others[:1])}
-        if found.keys() != {0} or len(ranks) > 1 or any(use.dims(name) for name in others):
-            raise MixesRows("it works along the dimension")
-        return found
-
-    return dims
-
-
-def _batch_norm(use: Use) -> list[Dims]:
-    found = use.dims("input")
-    if 1 in found:
-        raise MixesRows("it has a weight for each row of the dimension")
-    return [found, _NOWHERE, _NOWHERE]
-
-
-def _attention(use: Use) -> Dims:
-    query, keys, mask = use.dims("query"), use.dims("key"), use.dims("attn_mask")
-    if max({*keys, *use.dims("value")}, default=0) > 1 or len(use.shape("attn_mask")) - 1 in mask:
-        raise MixesRows("it sums over the dimension")
-    batch = {dim: block for dim, block in query.items() if dim < 2}
-    if use["dropout_p"] != 0 or 3 in query or not batch == keys == use.dims("value"):
-        raise MixesRows("it is not known to keep the rows of the dimension apart")
-    return _added(use, "attn_mask", query)
 
 
 # -- creators --------------------------------------------------------------------------------------
 
 
 def _created(use: Use) -> Dims:
-    return use.plain(use.result)
+    return use.promised(use.result)
 
 
-_ROOMY = (torch.int32, torch.int64, torch.float32, torch.float64)
+def _filled(use: Use) -> Dims:
+    """Tensors full of one number."""
+    name = compat.operator_name(use.node.target) or ""
+    value = use["fill_value"] if "fill_value" in use.arguments else use["s"]
+    if isinstance(value, fx.Node) and use.is_padded(use.number(value)):
+        dims, result = use.promised(use.result), use.result
+
+        def emit(e: Emission) -> Any:
+            one = e.actual(use.number(value), result.dtype)
+            sizes = [e.size(size) for size in use.shape(result)]
+            return e.call("aten.clone.default", e.call("aten.expand.default", one, sizes))
+
+        use.emit = emit
+        return dims
+    if "zeros" in name or "ones" in name:
+        value = 0 if "zeros" in name else 1
+    if isinstance(value, (bool, int, float)):
+        use.result_fill = value
+    return use.promised(use.result)
 
 
 def _counted(use: Use) -> Dims:
-    if use.result.dtype not in _ROOMY:
+    """Numbers from one to another; those of padding go on."""
+    found, (size,) = use.promised(use.result), use.shape(use.result)
+    start, end, step = (use.number(use[name]) for name in ("start", "end", "step"))
+    start, step = (0 if start is None else start), (1 if step is None else step)
+    if use.is_padded(step) or any(isinstance(value, float) for value in (start, end, step)):
+        raise MixesRows("it counts in steps of a size, or of a fraction")
+    dtype = use.result.dtype
+    if found and dtype not in (torch.int32, torch.int64, torch.float32, torch.float64):
         raise MixesRows("it may count further than the element type can in the padding")
-    start, step = use["start"] or 0, 1 if use["step"] is None else use["step"]
-    if (start, step) != (0, 1):
-        raise MixesRows("it counts otherwise than the rows")
-    return use.plain(use.result)
+    if found or use.is_padded(start):
+
+        def emit(e: Emission) -> Any:
+            made = e.call("aten.arange.default", e.size(size), dtype=torch.int64)
+            if step != 1:
+                made = e.call("aten.mul.Scalar", made, step)
+            if start != 0:
+                made = e.call("aten.add.Tensor", made, e.actual(start))
+            return e.call("aten._to_copy.default", made, dtype=dtype)
+
+        use.emit = emit
+    return found
 
 
 _POINTWISE = Rule(_pointwise)
@@ -241,16 +187,36 @@ def _table() -> dict[str, Rule]:
         rules.update({name if "." in name else f"aten.{name}": rule for name in names})
 
     put(_POINTWISE, *_ELEMENTWISE)
+    put(Rule(_triangle), "tril", "triu")
     put(Rule(_divided), "aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.floor_divide")
     put(Rule(_divided), "aten.remainder.Tensor", "aten.remainder.Scalar_Tensor")
     put(Rule(_checked), "aten.mvlgamma.default")
-    put(Rule(_along("dim")), *_ALONG)
-    put(Rule(_along("dims")), "flip", "roll")
     put(Rule(_along("dimension")), "unfold")
     put(Rule(_before(1)), "avg_pool1d", "reflection_pad1d", "replication_pad1d")
     put(Rule(_before(2)), *_IMAGES)
     put(Rule(_before(3)), *_VOLUMES)
-    put(Rule(_reduced), *_REDUCTIONS)
+    put(Rule(_reduced), "median", "nanmedian", "mode", "kthvalue", "aminmax")
+
+    put(Rule(mixing.filled(0)), "sum", "nansum", "count_nonzero", "any")
+    put(Rule(mixing.filled(1)), "prod", "all")
+    put(Rule(mixing.filled(-inf, elements=True)), "amax", "aten.max.default")
+    put(Rule(mixing.filled(inf, elements=True)), "amin", "aten.min.default")
+    put(Rule(mixing.filled(-inf)), "logsumexp")
+    put(Rule(mixing.positions(-inf)), "argmax", "aten.max.dim")
+    put(Rule(mixing.positions(inf)), "argmin", "aten.min.dim")
+    put(Rule(mixing.norm), "linalg_vector_norm")
+    put(Rule(mixing.mean), "mean")
+    put(Rule(mixing.variance), "var", "std", "var_mean", "std_mean")
+    put(Rule(mixing.softmax), "_softmax", "_log_softmax")
+    put(Rule(mixing.softmax_backward), "_softmax_backward_data", "_log_softmax_backward_data")
+    put(Rule(mixing.scanned(0)), "cumsum")
+    put(Rule(mixing.scanned(1)), "cumprod")
+    put(Rule(mixing.scanned(-inf)), "logcumsumexp")
+    put(Rule(mixing.scanned(None)), "cummax", "cummin")
+    put(Rule(mixing.ordered), "sort", "argsort")
+    put(Rule(mixing.largest), "topk")
+    put(Rule(mixing.lost), "nll_loss_forward")
+    put(Rule(mixing.lost_backward), "nll_loss_backward")
 
     put(Rule(_pointwise, moves=True), *_COPIES)
     put(Rule(moves.permuted, moves=True), "permute")
@@ -258,53 +224,59 @@ def _table() -> dict[str, Rule]:
     put(Rule(moves.reversed_dims, moves=True), "t", "numpy_T")
     put(Rule(moves.unsqueezed, moves=True), "unsqueeze")
     put(Rule(moves.squeezed, moves=True), "squeeze")
-    put(Rule(moves.selected, moves=True), "select", "unbind")
-    put(Rule(moves.sliced, ("end",), moves=True), "slice")
-    put(Rule(_along("dim"), moves=True), "split", "split_with_sizes")
+    put(Rule(moves.selected, ("index",)), "select")
+    put(Rule(_along("dim"), moves=True), "unbind")
+    put(Rule(moves.sliced), "slice")
+    put(Rule(moves.split), "split", "split_with_sizes")
     put(Rule(moves.stacked, moves=True), "stack")
-    put(Rule(moves.concatenated, moves=True), "cat")
-    put(Rule(moves.expanded, ("size",), moves=True), "expand")
-    put(Rule(moves.repeated, ("repeats",), moves=True), "repeat")
+    put(Rule(moves.concatenated), "cat")
+    put(Rule(moves.expanded, ("size",)), "expand")
+    put(Rule(moves.repeated, ("repeats",)), "repeat")
     put(Rule(moves.bordered), "constant_pad_nd")
-    view = Rule(moves.viewed, ("size", "shape"), moves=True, computes=True)
-    put(view, "view", "_unsafe_view", "reshape")
-    put(Rule(lambda use: use.dims("self")), "aten.view.dtype", "view_as_real", "view_as_complex")
+    put(Rule(moves.viewed, ("size", "shape"), moves=True), "view", "_unsafe_view", "reshape")
+    put(Rule(moves.same), "aten.view.dtype", "view_as_real", "view_as_complex")
+    put(Rule(moves.flipped), "flip")
+    put(Rule(moves.rolled), "roll")
 
-    put(Rule(_multiplied("self", "mat2")), "mm", "bmm")
-    put(Rule(_multiplied("mat1", "mat2", "self")), "addmm")
-    put(Rule(_multiplied("batch1", "batch2", "self")), "baddbmm")
-    put(Rule(_multiplied("self", "vec")), "mv")
-    put(Rule(_multiplied("mat", "vec", "self")), "addmv")
-    put(Rule(_embedded), "embedding")
-    put(Rule(_indexed), "aten.index.Tensor", "aten._unsafe_index.Tensor")
-    put(Rule(_index_selected), "index_select")
-    put(Rule(_gathered), "gather", "scatter", "scatter_add", "scatter_reduce")
-    put(Rule(_layer_norm), "native_layer_norm", "native_layer_norm_backward")
-    put(Rule(_batch_alone("input"), ("N",)), "native_group_norm")
-    put(Rule(_batch_alone("input", "weight", "bias")), "convolution")
-    put(Rule(_batch_norm), "_native_batch_norm_legit_no_training")
-    put(Rule(_attention), "_scaled_dot_product_flash_attention_for_cpu")
-    put(Rule(_created, ("size",), makes="alike"), *_CREATORS)
+    put(Rule(products.multiplied("self", "mat2")), "mm", "bmm")
+    put(Rule(products.multiplied("mat1", "mat2", "self")), "addmm")
+    put(Rule(products.multiplied("batch1", "batch2", "self")), "baddbmm")
+    put(Rule(products.multiplied("self", "vec")), "mv")
+    put(Rule(products.multiplied("mat", "vec", "self")), "addmv")
+    put(Rule(products.multiplied("self", "tensor")), "dot")
+    put(Rule(products.convolved), "convolution")
+    put(Rule(products.convolved_backward), "convolution_backward")
+    put(Rule(products.attention), "_scaled_dot_product_flash_attention_for_cpu")
+    put(Rule(products.attention_backward), "_scaled_dot_product_flash_attention_for_cpu_backward")
+    put(Rule(products.encoder_layer), "_transformer_encoder_layer_fwd")
+    put(Rule(products.layer_norm), "native_layer_norm")
+    put(Rule(products.layer_norm_backward), "native_layer_norm_backward")
+    put(Rule(products.group_norm, ("N",)), "native_group_norm")
+    put(Rule(products.group_norm_backward, ("N",)), "native_group_norm_backward")
+    put(Rule(products.fixed_batch_norm), "_native_batch_norm_legit_no_training")
+    put(Rule(products.batch_norm), "_native_batch_norm_legit_functional")
+    put(Rule(products.batch_norm), "aten._native_batch_norm_legit.no_stats")
+    put(Rule(products.batch_norm_backward), "native_batch_norm_backward")
+
+    put(Rule(lookups.embedded), "embedding")
+    put(Rule(lookups.embedded_backward), "embedding_dense_backward")
+    put(Rule(lookups.indexed), "aten.index.Tensor", "aten._unsafe_index.Tensor")
+    put(Rule(lookups.written_at), "index_put", "_unsafe_index_put")
+    put(Rule(lookups.index_selected), "index_select")
+    put(Rule(lookups.gathered), "gather")
+    put(Rule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")
+
+    put(Rule(_filled, ("size",)), *_FILLED)
     put(Rule(_created, ("size", "n", "m")), "empty", "empty_permuted", "new_empty", "eye")
-    put(Rule(_counted, ("end", "length"), makes="count"), "arange", "prims.iota")
+    put(Rule(_counted), "arange", "prims.iota")
     return rules
 
 
 _ELEMENTWISE = (
     *("masked_fill", "where", "fill", "complex", "polar", "log_sigmoid_forward", "_prelu_kernel"),
-    *(
-        "elu_backward",
-        "hardtanh_backward",
-        "hardsigmoid_backward",
-        "hardswish",
-        "softplus_backward",
-    ),
-    *("hardswish_backward", "leaky_relu_backward", "log_sigmoid_backward"),
-    *("copy", "tril", "triu", "full_like", "zeros_like", "ones_like", "empty_like"),
-)
-_ALONG = (
-    *("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
-    *("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort", "argsort", "topk"),
+    *("elu_backward", "hardtanh_backward", "hardsigmoid_backward", "hardswish"),
+    *("softplus_backward", "hardswish_backward", "leaky_relu_backward", "log_sigmoid_backward"),
+    *("copy", "full_like", "zeros_like", "ones_like", "empty_like"),
 )
 _IMAGES = (
     *("max_pool2d_with_indices", "max_pool2d_with_indices_backward"),
@@ -313,14 +285,9 @@ _IMAGES = (
     *("reflection_pad2d", "replication_pad2d"),
 )
 _VOLUMES = ("max_pool3d_with_indices", "avg_pool3d", "_adaptive_avg_pool3d", "upsample_nearest3d")
-_REDUCTIONS = (
-    *("sum", "nansum", "mean", "prod", "amax", "amin", "any", "all", "var", "std", "var_mean"),
-    *("argmax", "argmin", "max", "min", "median", "nanmedian", "mode", "kthvalue", "aminmax"),
-    *("logsumexp", "linalg_vector_norm", "count_nonzero"),
-)
 _COPIES = (
     *("alias", "detach", "aten.clone.default", "_to_copy", "lift_fresh_copy"),
     *("prims.convert_element_type", "_conj", "_conj_physical"),
 )
-_CREATORS = ("full", "zeros", "ones", "new_full", "new_zeros", "new_ones")
+_FILLED = ("full", "zeros", "ones", "new_full", "new_zeros", "new_ones", "scalar_tensor")
 _RULES = _table()

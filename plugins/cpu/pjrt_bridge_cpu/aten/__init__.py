@@ -13,8 +13,10 @@ such a program is kept in the compile cache like any other.
 - `library` finds PyTorch's library, compares those words, and registers the custom call.
 - `rules`, `convolution`, `attention`, `products`, `rows` and `tables` decide which uses are calls;
   others go the portable way.
-- `probe` tries each use in a process of its own, once for each build of the plugin and of PyTorch.
-  One that ends that process or gives other numbers than the operator itself is not used.
+- `probe` tries each use in a process of its own. One that ends that process or gives other numbers
+  than the operator itself is not used.
+- `findings` says what is known here: `outcomes` ships what was found for known builds, and what is
+  not known is tried in the background, once for each build of the plugin and of PyTorch.
 
 `PJRT_BRIDGE_ATEN=off` rules it all out.
 """

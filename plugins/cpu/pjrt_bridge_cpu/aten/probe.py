@@ -1,40 +1,27 @@
 """Which uses of PyTorch's kernels are right here, found out in a process that may die.
 
 That process is `trial`. A check that ends it rules its use out, and another process goes on after
-it. What comes of it is kept beside the compile cache, for this build of the plugin and of PyTorch,
-this processor and this number of cores.
+it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import subprocess
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pjrt_bridge import child_processes, storage
-from pjrt_bridge.runtime.compile.cache import Cache
-from pjrt_bridge.runtime.compile.identity import library_hash, processor
 from pjrt_bridge.runtime.compile.progress import working
-from pjrt_bridge_cpu.aten import library as torch_library
 
 SECONDS = 60.0
-"""A process that takes longer hangs."""
+"""A process that writes nothing for so long hangs; all checks together may take longer."""
 
 MODULE = "pjrt_bridge_cpu.aten.trial"
 """What the process runs."""
-
-_FORMAT = "4"
-_LIMIT = 1_000_000
-
-_lock = threading.Lock()
-_known: dict[Path, Findings] = {}
 
 Findings = dict[str, str]
 """Why a use is not used, by its name; empty where it is."""
@@ -53,34 +40,6 @@ class Probed:
     final: bool
 
 
-def is_usable(library: Path, use: str) -> bool:
-    """Whether a use was found right for a build of the plugin; tried now where nothing is known."""
-    return findings(library).get(use, "nobody tried it") == ""
-
-
-def findings(library: Path) -> Findings:
-    """What is known for a build of the plugin; tried now where nothing is."""
-    with _lock:
-        known = _known.get(library)
-        if known is None:
-            known = _known[library] = _kept(library)
-        return known
-
-
-def _kept(library: Path) -> Findings:
-    folder = storage.cache_folder("aten")
-    if folder is None:
-        return probe(library).findings
-    store, key = Cache(folder, _LIMIT), _key(library)
-    found = _read(store.get(key))
-    if found is None:
-        probed = probe(library)
-        found = probed.findings
-        if probed.final:
-            store.put(key, json.dumps(found).encode())
-    return found
-
-
 def probe(library: Path, *, seconds: float = SECONDS) -> Probed:
     """Try all uses in other processes."""
     with working("trying PyTorch's kernels, once for this machine"):
@@ -93,34 +52,55 @@ def _probe(library: Path, seconds: float) -> Probed:
     while True:
         command = child_processes.command(MODULE, str(library), str(first))
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=seconds,
-                check=False,
-                env=child_processes.environment({storage.FOLDER_VARIABLE: "off"}),
-            )
-        except subprocess.TimeoutExpired as error:
-            _take(found, error.stdout or b"")
-            return Probed(found, False)
+            lines, status = _run(command, seconds)
         except OSError:
             return Probed(found, False)
-        last = _take(found, done.stdout)
-        if done.returncode == 0:
+        last = _take(found, lines)
+        if status == 0:
             return Probed(found, last is None)
         # One that was killed by a signal died of the check that it had begun.
-        if last is None or done.returncode > 0:
+        if last is None or status is None or status > 0:
             return Probed(found, False)
         for use in last["uses"]:
-            found[use] = f"{last['check']} ended its process with status {done.returncode}"
+            found[use] = f"{last['check']} ended its process with status {status}"
         first = last["index"] + 1
 
 
-def _take(found: Findings, output: bytes) -> dict[str, Any] | None:
+def _run(command: Sequence[str], seconds: float) -> tuple[list[bytes], int | None]:
+    """What a process wrote, and its status; None where it was ended because it wrote nothing."""
+    lines: list[bytes] = []
+    late = threading.Event()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=child_processes.environment({storage.FOLDER_VARIABLE: "off"}),
+    ) as process:
+        assert process.stdout is not None
+
+        def end() -> None:
+            late.set()
+            process.kill()
+
+        while True:
+            watchdog = threading.Timer(seconds, end)
+            watchdog.start()
+            line = process.stdout.readline()
+            if not line:
+                break
+            watchdog.cancel()
+            lines.append(line)
+        # One that has closed its output and does not end is ended, too.
+        process.wait()
+        watchdog.cancel()
+    return lines, None if late.is_set() else process.returncode
+
+
+def _take(found: Findings, lines: Sequence[bytes]) -> dict[str, Any] | None:
     """Add what a process wrote; the check that it began and did not end."""
     begun = None
-    for line in output.splitlines():
+    for line in lines:
         try:
             said = json.loads(line)
         except ValueError:
@@ -133,37 +113,3 @@ def _take(found: Findings, output: bytes) -> dict[str, Any] | None:
             # One wrong case rules a use out.
             found[use] = found.get(use, "") or said["reason"]
     return begun
-
-
-def _read(data: bytes | None) -> Findings | None:
-    """Findings as they were written, or None where these are none."""
-    try:
-        found = json.loads(data or b"")
-    except ValueError:
-        return None
-    if not isinstance(found, dict) or not all(isinstance(item, str) for item in found.values()):
-        return None
-    return found
-
-
-def _key(library: Path) -> str:
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = os.cpu_count() or 1 if affinity is None else len(affinity(0))
-    torch = torch_library.library()
-    # Its half a gigabyte takes longer to read than the checks.
-    written = "" if torch is None else f"{torch.stat().st_size} {torch.stat().st_mtime_ns}"
-    parts = (
-        _FORMAT,
-        library_hash(library),
-        written,
-        processor(),
-        str(cores),
-        os.environ.get("XLA_FLAGS", ""),
-        *_versions(),
-    )
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-@cache
-def _versions() -> tuple[str, ...]:
-    return tuple(map(metadata.version, ("pjrt-bridge", "pjrt-bridge-cpu", "jaxlib", "torch")))

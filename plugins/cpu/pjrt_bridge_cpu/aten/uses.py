@@ -10,8 +10,8 @@ from pjrt_bridge.torch_interop.lowering.api import Lowering
 from pjrt_bridge_cpu.aten import (
     attention,
     convolution,
+    findings,
     is_off,
-    probe,
     products,
     rows,
     rules,
@@ -35,7 +35,7 @@ def use_of(client: Client) -> Use | None:
     library = client.plugin.library
     if is_off() or library is None or connect(client):
         return None
-    return Use(partial(probe.is_usable, library))
+    return Use(partial(findings.is_usable, library))
 
 
 def lowerings(use: Use) -> dict[str, Lowering]:

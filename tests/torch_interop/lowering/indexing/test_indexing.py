@@ -8,6 +8,7 @@ from tests.torch_interop.lowering.harness import check, lower
 
 torch.manual_seed(0)
 X = torch.arange(60.0).reshape(3, 4, 5)
+CUBES = torch.arange(120.0).reshape(2, 3, 4, 5)
 N = torch.tensor([2, -1, 0])
 J = torch.tensor([[0], [-3]])
 K = torch.tensor([4, 1, -5])
@@ -19,6 +20,7 @@ READS = [
     ("aten.index.Tensor", (X, [N, J]), {}),
     ("aten.index.Tensor", (X, [N, J, K]), {}),
     ("aten.index.Tensor", (X, [N, None, K]), {}),
+    ("aten.index.Tensor", (CUBES, [None, N, None, K]), {}),
     ("aten.index.Tensor", (X, [None, N, K.to(torch.int32)]), {}),
     ("aten.index.Tensor", (X, [torch.tensor(-1)]), {}),
     ("aten.index.Tensor", (X, [None, torch.empty(0, dtype=torch.int64)]), {}),
@@ -76,6 +78,7 @@ WRITES = [
     ("aten.index_put.default", (ZEROS, [N], torch.randn(3, 4, 5)), {}),
     ("aten.index_put.default", (ZEROS, [None, N[:2]], torch.randn(2, 5)), {}),
     ("aten.index_put.default", (ZEROS, [N, None, K], torch.randn(3, 4)), {}),
+    ("aten.index_put.default", (CUBES, [None, N, None, K], torch.randn(3, 2, 4)), {}),
     ("aten.index_put.default", (ZEROS, [H], torch.ones(3, 4, 5), True), {}),
     ("aten.index_put.default", (X.int(), [H, H], torch.tensor(7, dtype=torch.int32), True), {}),
     ("aten.index_put.default", (ZEROS.half(), [H, J], torch.ones(1).half(), True), {}),

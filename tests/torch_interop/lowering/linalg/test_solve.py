@@ -90,7 +90,7 @@ def test_determinants_need_to_know_how_a_matrix_lies_in_memory():
     a = torch.randn(3, 3)
     for name in ("aten._linalg_det.default", "aten._linalg_slogdet.default"):
         with pytest.raises(NotLowerable, match="lies in memory"):
-            lower(name, a.mT, contiguous_inputs=False)
+            lower(name, a.mT, contiguous_input=False)
 
 
 @pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated")

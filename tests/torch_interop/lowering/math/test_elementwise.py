@@ -148,6 +148,20 @@ def test_arithmetic(name, args, kwargs):
     check(name, *args, **kwargs)
 
 
+def test_interpolation_begins_at_the_nearer_end():
+    start, end = torch.tensor([1e8, 1.0]), torch.tensor([1.0, 1e8])
+    for weight in (0.0, 1.0):
+        check("aten.lerp.Scalar", start, end, weight, exact=True)
+
+
+def test_numbers_are_not_rounded_to_half_precision_first():
+    """PyTorch takes a number, and a tensor without dimensions, as it is: 1.003 is 1 in bfloat16."""
+    x = torch.tensor([3.0, 5.0], dtype=torch.bfloat16)
+    assert not torch.equal(x * torch.tensor(1.003), x)
+    for factor in (1.003, torch.tensor(1.003)):
+        check("aten.mul.Tensor", x, factor, exact=True)
+
+
 @pytest.mark.parametrize("mode", ["trunc", "floor"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_whole_quotients_of_half_precision(mode, dtype):

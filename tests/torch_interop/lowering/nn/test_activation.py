@@ -63,3 +63,10 @@ def test_gradient_of_random_leaks(training, dtype):
     x, noise = torch.randn(2, 7).to(dtype)
     arguments = (torch.ones_like(x), x, noise, 0.1, 0.3, training, False)
     check("aten.rrelu_with_noise_backward.default", *arguments)
+
+
+@pytest.mark.parametrize("threshold", [0, 0.5])
+def test_the_gradient_is_0_at_the_threshold(threshold):
+    x = torch.tensor([-1.0, 0.0, -0.0, 0.5, 1.0, math.nan])
+    grad = torch.full_like(x, 2.0)
+    check("aten.threshold_backward.default", grad, x, threshold, exact=True)

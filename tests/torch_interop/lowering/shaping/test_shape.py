@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from tests.torch_interop.helpers import assert_same, compiled
 from tests.torch_interop.lowering.harness import check, lower
 
 X = torch.arange(24.0).reshape(2, 3, 4)
@@ -116,7 +117,7 @@ def test_moves_data(name, args, kwargs):
 
 def test_as_strided_needs_row_major_inputs():
     with pytest.raises(NotLowerable, match="row-major"):
-        lower("aten.as_strided.default", X, [2], [1], contiguous_inputs=False)
+        lower("aten.as_strided.default", X, [2], [1], contiguous_input=False)
 
 
 @pytest.mark.parametrize("padding", [[1, 2], [-1, 2], [-2, -1], [0, 0], [3, 0]])
@@ -140,3 +141,31 @@ def test_narrow_copy():
     check("aten.narrow_copy.default", X, -1, 1, 2)
     check("aten.narrow_copy.default", X, 0, -1, 1)
     check("aten.narrow_copy.default", X, 1, 0, 0)
+
+
+def test_what_is_put_into_a_strided_view_may_lie_in_any_order():
+    """Gradients of strided views and of what is put into them."""
+
+    def scattered(x, y):
+        return torch.as_strided_scatter(x * 2, y.t(), (2, 2), (1, 2), 1) + 1
+
+    def written(x, y):
+        x = x * 2
+        x.as_strided((2, 2), (3, 1)).add_(y)
+        return x + 1
+
+    x = torch.randn(4, 4, requires_grad=True)
+    y = torch.randn(2, 2, requires_grad=True)
+    for function in (scattered, written):
+        results = []
+        for run in (compiled(function), function):
+            found = run(x, y)
+            results.append((found, *torch.autograd.grad(found.square().sum(), (x, y))))
+        assert_same(results[0], results[1])
+
+
+def test_zeros_for_tangents():
+    x, y = torch.randn(2, 3), torch.randn(4)
+    name = "aten._new_zeros_with_same_feature_meta.default"
+    check(name, x, y, exact=True)
+    check(name, x, y, self_num_batch_dims=1, exact=True)

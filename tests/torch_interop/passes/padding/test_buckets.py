@@ -53,7 +53,7 @@ def rows(count: int, among: int = 20) -> torch.Tensor:
 def by_nonzero(x: torch.Tensor) -> Any:
     index = (x[:, 0] > 0).nonzero().squeeze(1)
     y = F.layer_norm(x[index] @ W, (4,))
-    return y.softmax(-1) * 2, index, y.sum(1)
+    return y.softmax(-1) * 2, index, y.abs().sum(1)
 
 
 def by_boolean_index(x: torch.Tensor) -> Any:
@@ -107,7 +107,7 @@ def test_sizes_beyond_the_last_bucket_are_compiled_as_they_are() -> None:
 
 
 def test_without_buckets_every_size_is_compiled() -> None:
-    run = torch.compile(by_nonzero, backend="pjrt", fullgraph=True)
+    run = torch.compile(by_nonzero, backend="pjrt", fullgraph=True, options={"buckets": []})
     for size in (2, 3, 4):
         x = rows(size)
         assert_equal(run(x), by_nonzero(x))
@@ -237,18 +237,15 @@ def test_what_the_device_fails_at_pytorch_computes(monkeypatch: pytest.MonkeyPat
 # -- what is not padded ----------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
-    "reduction": (lambda y: y.sum(0), "aten.sum.dim_IntList: it reduces over the dimension"),
-    "sort": (lambda y: y.sort(0), "aten.sort.default: it works along the dimension"),
-    "cat": (lambda y: torch.cat([y, y]) * 2, "aten.cat.default: it works along the dimension"),
-    "reshape": (lambda y: y.reshape(4, -1) * 2, "aten.view.default: it divides the dimension"),
-    "number": (lambda y: y * y.shape[0], "aten.mul.Tensor: it uses the size as a number"),
-    "mean": (lambda y: y.mean(), "aten.mean.default: it reduces over the dimension"),
-    "scan": (lambda y: y.cumsum(0), "aten.cumsum.default: it works along the dimension"),
-    "last": (lambda y: y.flip(0) + 1, "aten.flip.default: it works along the dimension"),
-    "twice": (
-        lambda y: (y + 1, y.shape[0] * 2),
-        "mul: a number computed from it is a result",
+    "median": (
+        lambda y: y.median(0),
+        "aten.median.dim: it reduces over the dimension in a way that is not known",
     ),
+    "order": (
+        lambda y: y.t().reshape(-1).sort(),
+        "aten.sort.default: it sorts the dimension, which is merged with what is before it",
+    ),
+    "reshape": (lambda y: y.reshape(4, -1) * 2, "aten.view.default: it divides the dimension"),
     "written": (lambda y: y.mul_(2), "aten.copy_.default: it is written into"),
 }
 
@@ -261,7 +258,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "dynamic"), CASES)
-def test_what_mixes_rows_is_compiled_as_it_is_and_says_why(name: str, dynamic: bool) -> None:
+def test_what_cannot_be_padded_is_compiled_as_it_is_and_says_why(name: str, dynamic: bool) -> None:
     function, reason = REFUSED[name]
 
     def by_data(x: torch.Tensor) -> Any:
@@ -284,7 +281,7 @@ def test_what_mixes_rows_is_compiled_as_it_is_and_says_why(name: str, dynamic: b
 
 def test_a_size_that_is_not_padded_keeps_no_other_from_it() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
-        return x[x[:, 0] > 0].exp(), y[y[:, 0] > 0].sum(0)
+        return x[x[:, 0] > 0].exp(), y[y[:, 0] > 0].median(0)
 
     run = bucketed(function)
     for first, second in ((1, 3), (2, 3), (4, 3), (4, 2)):
@@ -292,7 +289,7 @@ def test_a_size_that_is_not_padded_keeps_no_other_from_it() -> None:
         assert_equal(run(x, y), function(x, y))
     graphs = parts()
     assert len(graphs) == 2
-    assert "aten.sum.dim_IntList" in (graphs[1].trigger or "")
+    assert "aten.median.dim" in (graphs[1].trigger or "")
 
 
 @settings(
@@ -314,17 +311,18 @@ def test_random_graphs_compute_what_eager_does(steps: list[str], sizes: list[int
     for size in sizes:
         x = rows(size)
         assert_same(run(x), function(x))
-    allowed = all(STEPS[step][0] for step in steps)
+    # Some steps leave calls without rows as they are.
     buckets = {next((bucket for bucket in BUCKETS if size <= bucket), size) for size in sizes}
-    assert len(parts()) == len(buckets if allowed else set(sizes))
+    assert len(parts()) <= len(buckets) + (0 in sizes)
 
 
 @pytest.mark.parametrize("buckets", [5, "64", [0], [-1, 2], [4, 4], [8, 4], [4.0], [True], {4}])
 def test_impossible_buckets_are_refused(buckets: Any) -> None:
-    with pytest.raises(OptionError, match=r"option buckets: found .*, expected increasing sizes"):
+    with pytest.raises(OptionError, match=r"option buckets: found .*, expected 'auto'"):
         BackendOptions.parse({"buckets": buckets}, None)
 
 
-def test_buckets_are_off_by_default() -> None:
-    assert BackendOptions().buckets == ()
+def test_sizes_are_chosen_by_default() -> None:
+    assert BackendOptions().buckets == "auto"
+    assert BackendOptions.parse({"buckets": []}, None).buckets == ()
     assert BackendOptions.parse({"buckets": [1, 2]}, None).buckets == (1, 2)

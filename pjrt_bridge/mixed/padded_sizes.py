@@ -1,0 +1,122 @@
+"""Which sizes a call is padded to: few programs, and little work that is wasted.
+
+A program of larger sizes serves a call where padding is allowed. Sizes that come first are compiled
+as they are. Once they change, a program is made for round sizes above those of the call, and serves
+all calls that it does not waste much of. So the number of programs grows with the logarithm of the
+range of sizes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+Sizes = tuple[int, ...]
+
+WASTE = 1.25
+"""How much more work than a call's a program may do that is made for it."""
+SERVES = 4.0
+"""How much more work a program may do that is there, where many were made."""
+GROWS = 1.05
+"""How much more work larger sizes than the next round ones may be."""
+FREELY = 4
+"""Programs that are made without asking whether another could serve."""
+SMALL = 64
+"""Sizes up to this may be padded to more than the double, where the work hardly grows."""
+_REMEMBERED = 4096
+
+
+@dataclass
+class PaddedSizes:
+    """The sizes of one graph's programs.
+
+    Args:
+        work: an estimate of a call's work, from its sizes.
+        positions: of the sizes that may be padded; others are part of what a program is made for.
+
+    Attributes:
+        made: sizes of programs, in the order in which they were made.
+    """
+
+    work: Callable[[Sizes], float]
+    positions: Sequence[int]
+    made: list[Sizes] = field(default_factory=list)
+    _first: Sizes | None = None
+    _chosen: OrderedDict[Sizes, Sizes] = field(default_factory=OrderedDict)
+    _wanted: dict[Sizes, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def choose(self, sizes: Sizes) -> Sizes | None:
+        """The sizes of the padded program that is to serve a call; None: it is not padded."""
+        with self._lock:
+            if self._first is None:
+                self._first = sizes
+            if sizes == self._first:
+                return None
+            found = self._chosen.get(sizes)
+            if found is None:
+                found, settled = self._find(sizes)
+                if settled:
+                    self._chosen[sizes] = found
+                    if len(self._chosen) > _REMEMBERED:
+                        self._chosen.popitem(last=False)
+            return found
+
+    def _find(self, sizes: Sizes) -> tuple[Sizes, bool]:
+        """A choice, and whether it holds for later calls too."""
+        own = self.work(sizes)
+        able = [(self.work(made), made) for made in self.made if self._serves(made, sizes)]
+        if able and min(able)[0] <= WASTE * own:
+            return min(able)[1], True
+        rounded = round_up(sizes, self.positions, self.work)
+        if len(self.made) >= FREELY and able and min(able)[0] <= SERVES * own:
+            # Made only when it was missed often, and the more of them there are the more often.
+            wanted = self._wanted[rounded] = self._wanted.get(rounded, 0) + 1
+            if wanted < 2 ** (len(self.made) - FREELY + 2):
+                return min(able)[1], False
+        self.made.append(rounded)
+        self._wanted.pop(rounded, None)
+        return rounded, True
+
+    def _serves(self, made: Sizes, sizes: Sizes) -> bool:
+        return all(
+            a >= b if at in self.positions else a == b
+            for at, (a, b) in enumerate(zip(made, sizes, strict=True))
+        )
+
+    def forget(self, sizes: Sizes) -> None:
+        """A program of these sizes could not be made."""
+        with self._lock:
+            if sizes in self.made:
+                self.made.remove(sizes)
+            self._chosen.clear()
+
+
+def round_up(sizes: Sizes, positions: Sequence[int], work: Callable[[Sizes], float]) -> Sizes:
+    """Round sizes above those of a call, as large as the work allows.
+
+    Sizes that are equal stay equal, because operators may combine them.
+    """
+    most, few = WASTE * work(sizes), GROWS * work(sizes)
+    chosen = {sizes[at]: sizes[at] for at in positions}
+
+    def with_(size: int, larger: int) -> Sizes:
+        bounds = {**chosen, size: larger}
+        return tuple(bounds[item] if at in positions else item for at, item in enumerate(sizes))
+
+    for size in sorted(chosen):
+        rounded = (_next(size, steps) for steps in (4, 8, 16))
+        chosen[size] = next((item for item in rounded if work(with_(size, item)) <= most), size)
+        larger = _next(chosen[size] + 1, 4)
+        while larger <= max(2 * size, SMALL) and work(with_(size, larger)) <= few:
+            chosen[size] = larger
+            larger = _next(larger + 1, 4)
+    return with_(-1, -1)
+
+
+def _next(size: int, steps: int) -> int:
+    """The next of so many sizes between a power of two and the next."""
+    unit = max(1, (1 << max((size - 1).bit_length() - 1, 0)) // steps)
+    return -(-size // unit) * unit

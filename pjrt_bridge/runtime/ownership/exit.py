@@ -1,0 +1,140 @@
+"""What is alive in this process, and its end.
+
+The libraries of plugins come down with the process, under the threads that still run in them. So
+the interpreter waits before it exits until no plugin is at work any more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from pjrt_bridge.abi.api import Api, restrict_calls
+from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime.ownership import pending
+from pjrt_bridge.runtime.ownership.buffers import BufferHandle
+from pjrt_bridge.runtime.ownership.deferred import drain
+from pjrt_bridge.runtime.ownership.handles import BUNDLE, owned, pin_where, unpin_all
+from pjrt_bridge.runtime.ownership.process import process
+from pjrt_bridge.runtime.ownership.waiting import await_event
+
+_STEP = 0.001
+"""Seconds between two looks at what is at work."""
+
+_PATIENCE = 2
+"""Seconds for threads that are in the runtime and in no plugin, where they wait for something."""
+
+_SILENCE = 10
+"""Seconds of waiting after which that is said."""
+
+_SAID = (
+    "pjrt_bridge: the program has ended, and waits for what plugins still compute or compile; "
+    "nothing new begins. Ctrl-C ends the process at once"
+)
+
+_CALL, _WAIT = Api.invoke.__code__, await_event.__code__
+_RUNTIME = str(Path(await_event.__code__.co_filename).parents[1]) + os.sep
+
+
+def live() -> dict[str, int]:
+    """Number of plugin objects that the bridge owns at this moment, by kind; zeros left out.
+
+    Works off the queues first, so the numbers are exact when no other thread is inside a call and
+    no execution is under way.
+    """
+    drain(patient=True)
+    found = Counter(handle.kind for handle in owned())
+    del found[BUNDLE]
+    if native.module is not None:
+        buffers, events = native.module.live()
+        found["Buffer"] += buffers
+        found["Event"] += events
+    return {kind: count for kind, count in found.items() if count}
+
+
+def _stop() -> None:
+    """Wait for what plugins do, before their libraries come down with the process.
+
+    A program that runs would go on in memory that is unmapped. Whoever waits too long can interrupt
+    this with Ctrl-C, as any other wait.
+    """
+    process.closer = threading.get_ident()
+    if native.module is not None:
+        native.module.close()
+    try:
+        # Threads finish what they are in, and begin nothing.
+        _wait_until_idle()
+        # What needs no pin, such as making a client, may have begun since.
+        restrict_calls(process.closer)
+        _wait_until_idle()
+    finally:
+        process.open = False
+        if native.module is not None:
+            native.module.end()
+    while native.module is not None and native.module.busy():
+        time.sleep(_STEP)
+
+
+def _wait_until_idle() -> None:
+    """Wait until no plugin is at work, and for a while for threads that are about to call one."""
+    begun, since, said = time.monotonic(), None, False
+    while True:
+        # In this order: what a thread has begun is seen below once it is not seen here.
+        calling, inside = _other_threads()
+        if calling or are_plugins_at_work():
+            since = None
+        elif not inside:
+            return
+        elif since is None:
+            since = time.monotonic()
+        elif time.monotonic() - since > _PATIENCE:
+            return
+        if not said and time.monotonic() - begun > _SILENCE:
+            said = True
+            print(_SAID, file=sys.stderr, flush=True)
+        time.sleep(_STEP)
+
+
+def _other_threads() -> tuple[bool, bool]:
+    """Whether another thread is in a call to a plugin, and whether one is in the runtime.
+
+    A thread that waits for an event is in the runtime only: the event may never come, and where it
+    comes after an execution, that is waited for.
+    """
+    me = threading.get_ident()
+    calling = inside = False
+    for thread, top in sys._current_frames().items():
+        if thread != me:
+            codes = {frame.f_code for frame, _ in traceback.walk_stack(top)}
+            calling = calling or (_CALL in codes and _WAIT not in codes)
+            inside = inside or any(code.co_filename.startswith(_RUNTIME) for code in codes)
+    return calling, inside
+
+
+def are_plugins_at_work() -> bool:
+    """Whether an execution or a transfer is under way, or a thread is in the dispatcher."""
+    dispatcher = native.module is not None and native.module.busy()
+    drain(patient=True)
+    running = pin_where(lambda handle: isinstance(handle, BufferHandle) and handle.running)
+    try:
+        for buffer in running:
+            assert isinstance(buffer, BufferHandle)
+            buffer.watch()
+    finally:
+        unpin_all(running)
+    return dispatcher or bool(pending.queue)
+
+
+def _forked() -> None:
+    if native.module is not None:
+        native.module.forked()
+
+
+atexit.register(_stop)
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,110 @@
+"""Operators with a Python number that differs from call to call, by operators that torch can lift.
+
+Torch makes 0-d tensors of such numbers (a learning rate that a scheduler sets is one) where sums,
+products, quotients and comparisons read them. Any other operator that reads one would be compiled
+for its value, and again for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import SymFloat, Tensor
+from torch._ops import OpOverload
+
+from pjrt_bridge.torch_interop.compat.operators import operator
+
+
+def number_decompositions(
+    others: Mapping[OpOverload, Callable[..., Any]],
+) -> dict[OpOverload, Callable[..., Any]]:
+    """The rules of operators that may read such a number.
+
+    Args:
+        others: rules for where they read none.
+    """
+    found = {operator(f"aten.{name}"): rule for name, rule in _RULES.items()}
+    return {op: _or(rule, others.get(op)) for op, rule in found.items() if op is not None}
+
+
+def _or(rule: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(item, SymFloat) for item in (*args, *kwargs.values())):
+            made = rule(*args, **kwargs)
+            if made is not NotImplemented:
+                return made
+        return NotImplemented if other is None else other(*args, **kwargs)
+
+    return decompose
+
+
+def tensor_of(number: Any, dtype: torch.dtype) -> Tensor:
+    """A 0-d tensor of a number, made so that torch can lift the number."""
+    made: Tensor = torch.zeros((), dtype=dtype) + number
+    return made
+
+
+def _by_tensors(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The rule of an operator of a tensor and a number by that of two tensors."""
+
+    def rule(x: Tensor, number: Any, alpha: Any = 1) -> Any:
+        return NotImplemented if alpha != 1 else function(x, number)
+
+    return rule
+
+
+def _add(x: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    scaled = isinstance(alpha, SymFloat) and isinstance(other, Tensor)
+    return x + other * alpha if scaled and other.dtype.is_floating_point else NotImplemented
+
+
+def _sub(x: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    scaled = isinstance(alpha, SymFloat) and isinstance(other, Tensor)
+    return x - other * alpha if scaled and other.dtype.is_floating_point else NotImplemented
+
+
+def _addcmul(x: Tensor, first: Tensor, second: Tensor, *, value: Any = 1) -> Any:
+    return x + first * second * value if x.dtype.is_floating_point else NotImplemented
+
+
+def _addcdiv(x: Tensor, first: Tensor, second: Tensor, *, value: Any = 1) -> Any:
+    return x + first / second * value if x.dtype.is_floating_point else NotImplemented
+
+
+def _lerp(start: Tensor, end: Tensor, weight: Any) -> Any:
+    if not start.dtype.is_floating_point:
+        return NotImplemented
+    wide = torch.float64 if start.dtype is torch.float64 else torch.float32
+    first, last, part = start.to(wide), end.to(wide), tensor_of(weight, wide)
+    near = first + part * (last - first)
+    far = last - (last - first) * (1 - part)
+    return torch.where(part.abs() < 0.5, near, far).to(start.dtype)
+
+
+def _power_of(base: Any, exponent: Tensor) -> Any:
+    if exponent.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    return torch.pow(tensor_of(base, exponent.dtype), exponent)
+
+
+def _power(x: Tensor, exponent: Any) -> Any:
+    if x.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    return torch.pow(x, tensor_of(exponent, x.dtype))
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "add.Scalar": _by_tensors(torch.add),
+    "add.Tensor": _add,
+    "addcdiv.default": _addcdiv,
+    "addcmul.default": _addcmul,
+    "div.Scalar": _by_tensors(torch.div),
+    "lerp.Scalar": _lerp,
+    "mul.Scalar": _by_tensors(torch.mul),
+    "pow.Scalar": _power_of,
+    "pow.Tensor_Scalar": _power,
+    "sub.Scalar": _by_tensors(torch.sub),
+    "sub.Tensor": _sub,
+}

@@ -1,0 +1,39 @@
+"""Records of graphs and segments while they are compiled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
+from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators
+
+
+def segment_record(part: Part) -> SegmentRecord:
+    """The record of a part, before it is compiled."""
+    return SegmentRecord(
+        placement="device" if part.on_device else "host",
+        operators=operators(part.module.graph),
+        nodes=node_names(part.module.graph),
+        fallback_reasons=list(part.fallback_reasons),
+        reads=part.reads,
+        takes_arguments=any(at is not None for at in part.arguments),
+        gives_results=part.gives_results,
+    )
+
+
+def name_of_segment(record: GraphRecord) -> str:
+    """What a message calls a segment of a graph."""
+    whole = len(record.segments) == 1
+    return f"the {record.kind} graph" if whole else f"a segment of the {record.kind} graph"
+
+
+@contextmanager
+def counting(where: GraphRecord | SegmentRecord, seconds: str) -> Iterator[None]:
+    """Add the time of a `with` block to an attribute."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        setattr(where, seconds, getattr(where, seconds) + time.perf_counter() - started)

@@ -1,0 +1,31 @@
+"""What torch calls when it is imported: it learns the device's name, and nothing else is loaded.
+
+The rest is loaded with the first tensor of the device. A process has one such device: where another
+package brings one, it is left to that package, unless the user calls `device.use`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from pjrt_bridge.torch_interop.device import naming
+
+_GROUP = "torch.backends"
+
+
+def register() -> None:
+    """Name the device; called by torch through the entry point."""
+    others = [item for item in entry_points(group=_GROUP) if item.name != naming.NAME]
+    if not others and naming.name() is None:
+        naming.give_name(_load_module, _first_call)
+
+
+def _load_module() -> Any:
+    return import_module("pjrt_bridge.torch_interop.device.torch_module").MODULE
+
+
+def _first_call(op: Any, *args: Any, **kwargs: Any) -> Any:
+    import_module("pjrt_bridge.torch_interop.device.registration").register()
+    return op(*args, **kwargs)

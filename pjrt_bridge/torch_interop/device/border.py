@@ -1,0 +1,263 @@
+"""Graphs over resident tensors: their values are on the device before a call and stay there.
+
+A graph of resident tensors is compiled as one of host tensors. At its border a resident argument
+goes in as the buffer that it is, and a result that the graph promises on the device comes out as
+a resident tensor; only what a host segment reads, or gives, crosses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_aggregate
+
+from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
+from pjrt_bridge.mixed.launchers import BufferOutput
+from pjrt_bridge.mixed.records import GraphRecord
+from pjrt_bridge.runtime import Buffer
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter
+from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
+from pjrt_bridge.torch_interop.device import transfer
+from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.device.storage import (
+    contents_of,
+    geometry_of,
+    is_resident,
+    resident_tensor,
+)
+from pjrt_bridge.torch_interop.nodes import is_mutation
+
+
+class ResidentAdapter(TorchAdapter):
+    """Segments between resident values take and give buffers."""
+
+    def exchange(self) -> None:
+        """The dispatcher in C reads and makes tensors of the host."""
+
+
+RESIDENT = ResidentAdapter()
+
+
+@dataclass(frozen=True)
+class Residency:
+    """Which values of a graph are on the device.
+
+    Attributes:
+        index: of the device.
+        results: for each result whether it is promised there.
+        written: positions of arguments that the graph writes into.
+    """
+
+    index: int
+    results: tuple[bool, ...]
+    written: tuple[int, ...]
+
+    @staticmethod
+    def of(graph: fx.Graph) -> Residency | None:
+        """The residency of a graph; None where all its values are the host's.
+
+        Raises:
+            DeviceError: values on several devices.
+        """
+        found = {
+            promise.device.index or 0
+            for node in graph.nodes
+            for promise in compat.tree_leaves(compat.promise(node))
+            if is_resident(promise)
+        }
+        if not found:
+            return None
+        if len(found) > 1:
+            names = ", ".join(f"{NAME}:{index}" for index in sorted(found))
+            raise DeviceError(f"one graph computes with tensors on several devices: {names}")
+        placeholders = graph.find_nodes(op="placeholder")
+        positions = {node: at for at, node in enumerate(placeholders)}
+        (output,) = graph.find_nodes(op="output")
+        return Residency(
+            found.pop(),
+            tuple(
+                isinstance(item, fx.Node) and is_resident(compat.promise(item))
+                for item in output.args[0]
+            ),
+            tuple(
+                positions[node.args[0]]
+                for node in graph.nodes
+                if is_mutation(node) and node.args[0] in positions
+            ),
+        )
+
+
+def on_host_terms(module: fx.GraphModule) -> fx.GraphModule:
+    """The graph as one of host tensors: promises, and the devices that operators are given."""
+    memories: dict[int, torch.Tensor] = {}
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    graph.graph_copy(module.graph, copies)
+    for old, new in copies.items():
+        new.meta = dict(old.meta)
+        if "val" in new.meta:
+            new.meta["val"] = map_aggregate(
+                new.meta["val"], lambda item: _host_promise(item, memories)
+            )
+        new.args = map_aggregate(new.args, _host_device)
+        new.kwargs = map_aggregate(new.kwargs, _host_device)
+    (output,) = module.graph.find_nodes(op="output")
+    graph.output(fx.map_arg(output.args[0], copies.__getitem__))
+    made = fx.GraphModule(module, graph)
+    for node in graph.find_nodes(op="get_attr"):
+        held = compat.promise(node)
+        if is_resident(held):
+            with compat.real_tensors():
+                setattr(made, str(node.target), transfer.to_host(held))
+    return made
+
+
+def _host_device(value: Any) -> Any:
+    if isinstance(value, torch.device) and value.type == NAME:
+        return torch.device("cpu")
+    return value
+
+
+def _host_promise(promise: Any, memories: dict[int, torch.Tensor]) -> Any:
+    if not is_resident(promise) or not isinstance(promise, compat.FakeTensor):
+        return promise
+    # Promises that share memory go on to do so.
+    identity = compat.storage_identity(promise)
+    assert identity is not None
+    with promise.fake_mode:
+        memory = memories.get(identity)
+        if memory is None:
+            count = promise.untyped_storage().nbytes()
+            memory = memories[identity] = torch.empty((count,), dtype=torch.uint8, device="cpu")
+        made = torch.empty((0,), dtype=promise.dtype, device="cpu")
+        return made.set_(
+            memory.untyped_storage(), promise.storage_offset(), promise.shape, promise.stride()
+        )
+
+
+class ResidentArgument(ResidentValue):
+    """A resident tensor that a graph is given.
+
+    Args:
+        given: the user's.
+
+    Attributes:
+        given: see above.
+        host: the copy that host segments were given, if any.
+        replaced: the program gave new elements.
+    """
+
+    __slots__ = ("given", "host", "replaced")
+
+    def __init__(self, given: torch.Tensor) -> None:
+        self.given = given
+        self.host: torch.Tensor | None = None
+        self.replaced = False
+
+    def buffer_as(self, spec: ValueSpec) -> Buffer:
+        """Its elements, lying as a program takes them."""
+        return transfer.buffer_as(self.given, spec)
+
+    def tensor(self) -> torch.Tensor:
+        """A copy in host memory; waits for the values."""
+        if self.host is None:
+            self.host = transfer.to_host(self.given)
+        return self.host
+
+    def replace(self, buffer: Buffer, spec: ValueSpec) -> None:
+        """Have the tensor hold other elements from now on, and all views of it."""
+        replace_elements(self.given, buffer, spec)
+        if not self.given.is_inference():
+            torch.autograd.graph.increment_version(self.given)
+        self.replaced = True
+
+
+def replace_elements(tensor: torch.Tensor, buffer: Buffer, spec: ValueSpec) -> None:
+    """Write into a resident tensor what a program gave for it."""
+    contents = contents_of(tensor)
+    geometry = geometry_of(tensor, contents)
+    if geometry is None and spec.order is None and buffer.type == contents.type:
+        contents.replace(buffer)
+        return
+    made = resident_tensor(buffer, spec, contents.index)
+    row_major = ValueSpec.row_major(spec.type)
+    if geometry is None:
+        contents.replace(transfer.buffer_as(made, ValueSpec.row_major(contents.type)))
+    elif _fills(tensor, spec) and spec.memory == contents.type:
+        contents.replace(buffer)
+    else:
+        transfer.write(contents, geometry, transfer.buffer_as(made, row_major))
+
+
+def _fills(tensor: torch.Tensor, spec: ValueSpec) -> bool:
+    """Whether a tensor is all of its storage, lying as a spec says."""
+    return not tensor.storage_offset() and tensor.stride() == spec.strides
+
+
+class ResidentGraph:
+    """A compiled graph of resident tensors.
+
+    Args:
+        graph: the same over host tensors.
+        residency: what is where.
+    """
+
+    def __init__(self, graph: PlainGraph, residency: Residency) -> None:
+        self._graph = graph
+        self._residency = residency
+        self.record: GraphRecord = graph.record
+
+    def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
+        """The outputs; empties the list of arguments. Does not wait for what stays on the device.
+
+        Raises:
+            DeviceError: an argument on another device than the graph was compiled for.
+        """
+        values = [self._given(value) for value in arguments]
+        arguments.clear()
+        from_host = any(isinstance(value, torch.Tensor) for value in values)
+        written = [values[at] for at in self._residency.written]
+        outputs = self._graph.start(list(values), call)
+        if from_host:
+            # The program may read them in place, and their owner may write into them.
+            call.finish()
+        results = [
+            self._result(item, resident=resident)
+            for item, resident in zip(outputs, self._residency.results, strict=True)
+        ]
+        for value in written:
+            # PyTorch computed it, in a copy.
+            wrote = isinstance(value, ResidentArgument) and not value.replaced
+            if wrote and value.host is not None:
+                buffer = transfer.put(value.host, self._residency.index)
+                value.replace(buffer, ValueSpec.row_major(buffer.type))
+        return results
+
+    def _given(self, value: Any) -> Any:
+        if not is_resident(value):
+            return value
+        if (value.device.index or 0) != self._residency.index:
+            raise DeviceError(
+                f"found a tensor of shape {tuple(value.shape)} on device {value.device}, expected "
+                f"all on {NAME}:{self._residency.index}"
+            )
+        return ResidentArgument(value)
+
+    def _result(self, value: Any, *, resident: bool) -> Any:
+        if isinstance(value, ResidentArgument):
+            return value.given if resident else value.tensor()
+        if isinstance(value, DeferredValue):
+            direct = value.direct if resident else value.tensor()
+            if isinstance(direct, BufferOutput):
+                return resident_tensor(direct.buffer, direct.spec, self._residency.index)
+            value = direct
+        if resident and isinstance(value, torch.Tensor) and not is_resident(value):
+            return transfer.to_device(value, self._residency.index)
+        return value

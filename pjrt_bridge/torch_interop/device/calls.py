@@ -1,0 +1,211 @@
+"""A call of an operator on resident tensors: what its program depends on, and what it is given.
+
+A program takes the arrays that storages hold, each once however many tensors view it, and makes the
+views itself. Numbers of Python are part of it, but for floats that were found to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.torch_interop.compat import OpOverload
+from pjrt_bridge.torch_interop.device import transfer
+from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.device.storage import Contents, Geometry, contents_of, geometry_of
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor in a call: a view of what the call is given.
+
+    Attributes:
+        place: among `Call.given`.
+        geometry: None where it is all of it.
+    """
+
+    place: int
+    geometry: Geometry | None
+
+
+@dataclass(frozen=True)
+class Number:
+    """A float in a call, by its place among `Call.floats`."""
+
+    place: int
+
+
+class Call:
+    """What an operator is called with.
+
+    Args:
+        op: the operator.
+        args: positional arguments.
+        kwargs: keyword arguments.
+
+    Attributes:
+        key: equal for calls that one program can serve, but for `floats`.
+        given: contents of storages, each once, and host tensors.
+        floats: the numbers of Python that are floats, in their order.
+        index: of the device.
+
+    Raises:
+        DeviceError: tensors on several devices, or a host tensor that is no number.
+    """
+
+    __slots__ = ("_leaves", "_places", "args", "floats", "given", "index", "key", "kwargs", "op")
+
+    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.op = op
+        self.args = args
+        self.kwargs = kwargs
+        self.given: list[Contents | torch.Tensor] = []
+        self.floats: list[float] = []
+        self.index = -1
+        self._places: dict[int, int] = {}
+        self._leaves: list[Leaf] = []
+        key: tuple[Hashable, ...] = (op, *map(self._key, args))
+        if kwargs:
+            key += tuple((name, self._key(value)) for name, value in kwargs.items())
+        if self.index < 0:
+            self.index = 0
+        self.key = (*key, self.index)
+
+    def _key(self, value: Any) -> Hashable:
+        kind = type(value)
+        if kind is float:
+            self.floats.append(value)
+            return float
+        if isinstance(value, torch.Tensor):
+            return self._key_of_tensor(value)
+        if kind is list or kind is tuple:
+            return tuple(map(self._key, value))
+        if kind is torch.device:
+            if value.type == NAME:
+                self._is_on(value.index or 0, value)
+            return kind, value
+        # 1 and True are equal.
+        return kind, value
+
+    def _key_of_tensor(self, value: torch.Tensor) -> Hashable:
+        device = value.device
+        if device.type != NAME:
+            if value.dim() and device.type == "cpu" and not self._may_be_of_host():
+                raise DeviceError(
+                    f"{self.op}: expected all tensors on device '{NAME}', found one of shape "
+                    f"{tuple(value.shape)} and type {value.dtype} on {device}; move it with "
+                    f".to('{NAME}')"
+                )
+            self._leaves.append(Leaf(len(self.given), None))
+            self.given.append(value)
+            return None, value.shape, value.dtype
+        self._is_on(device.index or 0, value)
+        contents = contents_of(value)
+        if contents.dtype is not value.dtype:
+            if id(contents) in self._places:
+                contents = transfer.retyped(contents, value.dtype)
+            else:
+                transfer.retype(contents, value.dtype)
+        place = self._places.get(id(contents))
+        if place is None:
+            place = self._places[id(contents)] = len(self.given)
+            self.given.append(contents)
+        geometry = geometry_of(value, contents)
+        self._leaves.append(Leaf(place, geometry))
+        return place, contents.shape, contents.dtype, geometry
+
+    def template(self) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments, with a `Leaf` for each tensor and a `Number` for each float."""
+        leaves = iter(self._leaves)
+        floats = iter(range(len(self.floats)))
+
+        def visit(value: Any) -> Any:
+            if type(value) is float:
+                return Number(next(floats))
+            if isinstance(value, torch.Tensor):
+                return next(leaves)
+            if isinstance(value, (list, tuple)):
+                return [visit(item) for item in value]
+            if isinstance(value, torch.device):
+                return torch.device("cpu") if value.type == NAME else value
+            return value
+
+        return [visit(item) for item in self.args], {
+            name: visit(item) for name, item in self.kwargs.items()
+        }
+
+    def _may_be_of_host(self) -> bool:
+        # Torch takes positions and masks of the host for tensors of any device.
+        return self.op.__name__.startswith(("index", "_index_put", "_unsafe_index"))
+
+    def _is_on(self, index: int, what: Any) -> None:
+        if self.index < 0:
+            self.index = index
+        elif index != self.index:
+            shown = f"tensor of shape {tuple(what.shape)}" if hasattr(what, "shape") else "device"
+            raise DeviceError(
+                f"{self.op}: expected all tensors on one device, found a {shown} on "
+                f"'{NAME}:{index}' beside '{NAME}:{self.index}'"
+            )
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an operator's schema says of its results and of what it writes.
+
+    Attributes:
+        returns: for each result the name and position of the argument that it is; None for a new
+            one.
+        written: names and positions of the arguments that it writes into.
+        is_view: a result is a view of an argument.
+    """
+
+    returns: tuple[tuple[str, int] | None, ...]
+    written: tuple[tuple[str, int], ...]
+    is_view: bool
+
+
+@cache
+def form_of(op: OpOverload) -> Form:
+    """The form of an operator."""
+    schema = op._schema
+    named = [(item.name, at) for at, item in enumerate(schema.arguments)]
+    written = tuple(
+        name
+        for name, item in zip(named, schema.arguments, strict=True)
+        if item.alias_info is not None and item.alias_info.is_write
+    )
+    aliases = {
+        alias: name
+        for name, item in zip(named, schema.arguments, strict=True)
+        if item.alias_info is not None and item.alias_info.is_write
+        for alias in item.alias_info.before_set
+    }
+    returns: list[tuple[str, int] | None] = []
+    is_view = False
+    for item in schema.returns:
+        info = item.alias_info
+        found = None if info is None else next(iter(info.before_set), None)
+        returns.append(aliases.get(found) if found is not None else None)
+        is_view = is_view or (info is not None and not info.is_write)
+    return Form(tuple(returns), written, is_view)
+
+
+def argument(where: tuple[str, int], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """An argument of a call by its name and position; None where it is not given."""
+    name, at = where
+    return args[at] if at < len(args) else kwargs.get(name)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in an argument."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)

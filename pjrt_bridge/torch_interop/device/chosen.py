@@ -1,0 +1,115 @@
+"""The client whose devices are torch's `pjrt` devices in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal
+
+from pjrt_bridge import environment
+from pjrt_bridge.errors import DeviceError, OptionError
+from pjrt_bridge.registry import client as select_client
+from pjrt_bridge.runtime import Client, Device
+
+EAGER_VARIABLE = "PJRT_BRIDGE_EAGER"
+
+_lock = threading.Lock()
+_client: Client | None = None
+_asked: tuple[Any, ...] | None = None
+_compiled_for: Client | None = None
+_of_client: list[Callable[[], None]] = []
+
+
+def use(plugin: Any = None, /, **options: Any) -> Client:
+    """Choose the client that `torch.device("pjrt")` stands for.
+
+    Without it, the first use of the device takes the plugin that `PJRT_BRIDGE_PLUGIN` names, else
+    the best that was found.
+
+    Args:
+        plugin: a name that `pjrt-bridge plugins` lists, a path, or a PluginSpec.
+        options: create options of the plugin.
+
+    Raises:
+        DeviceError: another client was chosen before, and tensors may be on it.
+        PluginNotFound, OptionError: see `pjrt_bridge.registry.client`.
+    """
+    global _client, _asked, _compiled_for
+    with _lock:
+        found = select_client(plugin, **options)
+        if _client is not None and found is not _client and not _client.closed:
+            raise DeviceError(
+                f"device 'pjrt' of this process is plugin {_client.plugin.name!r}"
+                f"{_shown(_asked)}, and tensors may be on it; choose {found.plugin.name!r} before "
+                "the first tensor is made, in another process"
+            )
+        if found is not _compiled_for:
+            for forget in _of_client:
+                forget()
+        _client = _compiled_for = found
+        _asked = tuple(sorted(options.items()))
+        chosen.cache_clear()
+        return found
+
+
+def of_client(forget: Callable[[], None]) -> Callable[[], None]:
+    """Have a function called when another client is chosen: what it forgets belongs to the last."""
+    _of_client.append(forget)
+    return forget
+
+
+def _shown(options: tuple[Any, ...] | None) -> str:
+    return f" with {', '.join(f'{name}={value!r}' for name, value in options)}" if options else ""
+
+
+def client() -> Client:
+    """The client; the default one is chosen now where none was."""
+    found = _client
+    if found is None or found.closed:
+        if found is not None:
+            raise DeviceError(
+                f"the client of plugin {found.plugin.name!r}, which device 'pjrt' is, was closed; "
+                "its tensors are lost"
+            )
+        found = use()
+    return found
+
+
+@cache
+def chosen(index: int) -> tuple[Client, Device]:
+    """The client, and its device with this index.
+
+    Raises:
+        DeviceError: it has fewer devices.
+    """
+    found = client()
+    if not 0 <= index < len(found.devices):
+        raise DeviceError(
+            f"device 'pjrt:{index}': plugin {found.plugin.name!r} has {len(found.devices)} "
+            "devices, counted from 0"
+        )
+    return found, found.devices[index]
+
+
+Mode = Literal["sync", "async", "fused"]
+"""How operators run: each waits and checks its indices, each by itself, or many as one program."""
+
+_MODES: dict[str, Mode] = {"": "async", "async": "async", "fused": "fused", "sync": "sync"}
+
+
+def eager_mode() -> Mode:
+    """How operators run, from `PJRT_BRIDGE_EAGER`.
+
+    Raises:
+        OptionError: another value.
+    """
+    found = environment.value(EAGER_VARIABLE).lower()
+    if found not in _MODES:
+        raise OptionError(f"{EAGER_VARIABLE}: found {found!r}, expected 'async', 'fused' or 'sync'")
+    return _MODES[found]
+
+
+def is_in_use() -> bool:
+    """Whether there is a client."""
+    return _client is not None and not _client.closed

@@ -1,0 +1,116 @@
+"""Copies of tensors: to the device, back, between devices, and one into another."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.device import border, transfer
+from pjrt_bridge.torch_interop.device.chosen import chosen, eager_mode
+from pjrt_bridge.torch_interop.device.factories import resize
+from pjrt_bridge.torch_interop.device.operators import call
+from pjrt_bridge.torch_interop.device.refusals import need_no_overlap
+from pjrt_bridge.torch_interop.device.storage import (
+    contents_of,
+    geometry_of,
+    is_resident,
+    resident_tensor,
+)
+
+
+def copy_from(
+    source: torch.Tensor, target: torch.Tensor, non_blocking: bool = False
+) -> torch.Tensor:
+    """`aten._copy_from`: `target.copy_(source)`, where one of them is on the device at least."""
+    need_no_overlap(target)
+    source = _read_as_it_lies(source)
+    if not is_resident(target):
+        with compat.untraced():
+            target.copy_(transfer.to_host(source))
+        return target
+    if not is_resident(source):
+        with compat.untraced():
+            source = source.to(target.dtype)
+        source = transfer.to_device(source, target.device.index or 0)
+    elif source.device != target.device:
+        source = _moved(source, target.device.index or 0)
+    source = _lying_as(source, target)
+    if source.dtype != target.dtype or source.shape != target.shape:
+        call(_copy(), target, source)
+        return target
+    held, given = contents_of(target), contents_of(source)
+    if geometry_of(target, held) is None and geometry_of(source, given) is None:
+        held.replace(given.elements)
+        return target
+    if eager_mode() == "fused":
+        call(_copy(), target, source)
+        return target
+    row_major = ValueSpec.row_major(transfer.type_of(source))
+    border.replace_elements(target, transfer.buffer_as(source, row_major), row_major)
+    return target
+
+
+def _read_as_it_lies(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor whose memory holds its values: torch conjugates and negates when it is read."""
+    if is_resident(tensor):
+        if tensor.is_conj():
+            return cast(torch.Tensor, call(torch.ops.aten._conj_physical.default, tensor))
+        if tensor.is_neg():
+            return cast(torch.Tensor, call(torch.ops.aten.neg.default, tensor))
+    return tensor
+
+
+def _lying_as(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """What the memory of a target is to hold: torch conjugates and negates when it is read."""
+    if target.is_conj() and source.is_complex():
+        source = call(torch.ops.aten._conj_physical.default, source)
+    if target.is_neg():
+        source = call(torch.ops.aten.neg.default, source)
+    return source
+
+
+def _copy() -> Any:
+    return torch.ops.aten.copy_.default
+
+
+def _moved(tensor: torch.Tensor, index: int) -> torch.Tensor:
+    """A copy on another device of the client."""
+    row_major = ValueSpec.row_major(transfer.type_of(tensor))
+    _, device = chosen(index)
+    buffer = transfer.buffer_as(tensor, row_major).copy_to(device)
+    return resident_tensor(buffer, row_major, index)
+
+
+def conjugate(tensor: torch.Tensor) -> torch.Tensor:
+    """`aten.conj_physical_`, whose own code knows the devices that torch has kernels for."""
+    if not tensor.is_complex():
+        return tensor
+    # Of a tensor that is conjugated when it is read this is what it has been.
+    found = call(torch.ops.aten._conj_physical.default, tensor)
+    if tensor.is_conj():
+        found = call(torch.ops.aten._conj_physical.default, found)
+    return copy_from(found, tensor)
+
+
+def copy_from_and_resize(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """`aten._copy_from_and_resize`."""
+    if is_resident(target):
+        resize(target, source.shape)
+    else:
+        target.resize_(source.shape)
+    return copy_from(source, target)
+
+
+def number(tensor: torch.Tensor) -> Any:
+    """`aten._local_scalar_dense`: what `tensor.item()` gives."""
+    return transfer.to_host(tensor).item()
+
+
+def equal(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """`aten.equal`: whether shapes and all elements are the same."""
+    if tensor.shape != other.shape:
+        return False
+    return bool(torch.eq(tensor, other).all().item())

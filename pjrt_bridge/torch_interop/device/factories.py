@@ -1,0 +1,104 @@
+"""Making resident tensors, and giving them another size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pjrt_bridge.runtime.transfers.layout import Layout
+from pjrt_bridge.torch_interop.compat import third_party_device
+from pjrt_bridge.torch_interop.device.chosen import chosen
+from pjrt_bridge.torch_interop.device.current import current_index
+from pjrt_bridge.torch_interop.device.storage import contents_of, empty
+
+
+def _index(device: torch.device | None) -> int:
+    index = current_index() if device is None or device.index is None else device.index
+    chosen(index)
+    return index
+
+
+def _strides(
+    size: Sequence[int], memory_format: torch.memory_format | None
+) -> tuple[int, ...] | None:
+    if memory_format in (None, torch.contiguous_format, torch.preserve_format):
+        return None
+    return torch.empty(tuple(size), memory_format=memory_format, device="meta").stride()
+
+
+def empty_of_format(
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> torch.Tensor:
+    """`aten.empty.memory_format`."""
+    dtype = dtype or torch.get_default_dtype()
+    return empty(size, dtype, _index(device), _strides(size, memory_format))
+
+
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> torch.Tensor:
+    """`aten.empty_strided`."""
+    return empty(size, dtype or torch.get_default_dtype(), _index(device), stride)
+
+
+_set = third_party_device.kernel_of("aten.set_.source_Storage_storage_offset")
+
+
+def set_storage(tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+    """`aten.set_.source_Storage`: all of a storage, in one dimension."""
+    count = storage.nbytes() // tensor.dtype.itemsize
+    found: torch.Tensor = _set(tensor, storage, 0, (count,), (1,))
+    return found
+
+
+def set_tensor(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`aten.set_.source_Tensor`: what another tensor is over."""
+    found: torch.Tensor = _set(
+        tensor, other.untyped_storage(), other.storage_offset(), other.shape, other.stride()
+    )
+    return found
+
+
+def resize_as(tensor: torch.Tensor, size: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Give the result of an operator the sizes and strides that the operator gives it."""
+    if tuple(tensor.shape) != size:
+        resize(tensor, size)
+        _set(tensor, tensor.untyped_storage(), tensor.storage_offset(), size, strides)
+
+
+def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = None) -> torch.Tensor:
+    """`aten.resize_`: other sizes, in place; elements that there were stay where they were."""
+    sizes = tuple(map(int, size))
+    if tuple(tensor.shape) == sizes:
+        return tensor
+    strides = _strides(sizes, memory_format) or Layout.default(len(sizes)).strides(sizes)
+    needed = 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
+    if 0 in sizes:
+        needed = 0
+    offset = int(tensor.storage_offset())
+    old = tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
+    if needed + offset <= old:
+        _set(tensor, tensor.untyped_storage(), offset, sizes, strides)
+        return tensor
+    index = tensor.device.index or 0
+    made = empty((needed + offset,), tensor.dtype, index)
+    kept = contents_of(tensor)
+    if old and kept.is_written:
+        flat = tensor.as_strided((old,), (1,), 0)
+        made[:old].copy_(flat)
+    _set(tensor, made.untyped_storage(), offset, sizes, strides)
+    return tensor

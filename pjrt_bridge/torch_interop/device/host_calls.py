@@ -1,0 +1,90 @@
+"""Operators on resident tensors that PyTorch computes: copied to the host, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.torch_interop.compat import OpOverload
+from pjrt_bridge.torch_interop.device import border, transfer
+from pjrt_bridge.torch_interop.device.calls import argument, form_of, tensors_in
+from pjrt_bridge.torch_interop.device.chosen import client
+from pjrt_bridge.torch_interop.device.factories import resize
+from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.device.storage import is_resident
+from pjrt_bridge.torch_interop.ledger import EAGER
+
+
+def run_on_host(
+    op: OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    index: int,
+    reason: str | None,
+) -> Any:
+    """What an operator gives, computed by PyTorch on copies in host memory.
+
+    Args:
+        op: the operator.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        index: of the device that results are brought to.
+        reason: why; warned of once. None where this is what everybody expects.
+
+    Raises:
+        Exception: the operator's own.
+    """
+    copies: dict[int, torch.Tensor] = {}
+
+    def host(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if not is_resident(value):
+                return value
+            if id(value) not in copies:
+                copies[id(value)] = transfer.to_host(value)
+            return copies[id(value)]
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(host, value))
+        if isinstance(value, torch.device) and value.type == NAME:
+            return torch.device("cpu")
+        return value
+
+    found = op(*map(host, args), **{name: host(value) for name, value in kwargs.items()})
+    if reason is not None:
+        EAGER.warn_once(
+            f"plugin {client().plugin.name!r} does not run {op} on device {NAME!r}, PyTorch does, "
+            f"on copies: {reason}"
+        )
+    form = form_of(op)
+    for where in form.written:
+        for tensor in tensors_in(argument(where, args, kwargs)):
+            copy = copies.get(id(tensor))
+            if copy is not None:
+                _assign(tensor, copy)
+
+    def back(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return transfer.to_device(value, index)
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(back, value))
+        return value
+
+    if not form.returns:
+        return None
+    results = found if len(form.returns) > 1 else (found,)
+    made = tuple(
+        back(item) if where is None else argument(where, args, kwargs)
+        for where, item in zip(form.returns, results, strict=True)
+    )
+    return made if len(made) > 1 else made[0]
+
+
+def _assign(tensor: torch.Tensor, copy: torch.Tensor) -> None:
+    """Give a resident tensor the elements, and the size, of a host tensor."""
+    if tensor.shape != copy.shape:
+        resize(tensor, tuple(copy.shape))
+    buffer = transfer.put(copy, tensor.device.index or 0)
+    border.replace_elements(tensor, buffer, ValueSpec.row_major(buffer.type))

@@ -1,0 +1,93 @@
+"""The name of the device in torch, and the module that torch looks for under it.
+
+Only torch is imported here: torch does so whenever it is imported (`autoload`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import backend_registration
+
+NAME = "pjrt"
+"""Of the device in torch."""
+
+_UNNAMED = "privateuseone"
+_first: list[Any] = []
+
+
+def name() -> str | None:
+    """The name that torch's device for others has in this process; None if it has none."""
+    found: str = torch._C._get_privateuse1_backend_name()
+    return None if found == _UNNAMED else found
+
+
+def give_name(load_module: Callable[[], Any], first_call: Callable[..., Any] | None = None) -> None:
+    """Name the device, with its module, `torch.pjrt`.
+
+    Args:
+        load_module: gives what has the module's functions.
+        first_call: takes operators, each with its arguments, until `forget_first_call`.
+    """
+    setup: Callable[..., None] = backend_registration._setup_privateuseone_for_python_backend
+    setup(NAME, _Module(load_module), _Hooks())
+    if first_call is not None:
+        library: Any = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
+        library.fallback(first_call, "PrivateUse1")
+        _first.append(library)
+
+
+def forget_first_call() -> None:
+    """Leave operators to the kernels that are registered now."""
+    while _first:
+        _first.pop()._destroy()
+
+
+def is_available() -> bool:
+    """Whether the device is in use, or the environment names a plugin for it.
+
+    A plugin alone is no reason: code that asks torch for an accelerator would move models to it
+    that the user means to compile for it, or to leave on the host.
+    """
+    chosen = sys.modules.get("pjrt_bridge.torch_interop.device.chosen")
+    in_use = chosen is not None and chosen.is_in_use()
+    return in_use or bool(os.environ.get("PJRT_BRIDGE_PLUGIN", "").strip())
+
+
+class _Module:
+    """`torch.pjrt`: the functions of `device.torch_module`, which is loaded when it is used."""
+
+    __name__ = "torch.pjrt"
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        self._load = load
+
+    def __getattr__(self, name: str) -> Any:
+        # Torch asks every module of a device for these, also where nobody uses the device.
+        if name == "_is_in_bad_fork":
+            return lambda: False
+        if name in ("is_available", "is_initialized"):
+            return is_available
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._load(), name)
+
+
+class _Hooks(torch._C._acc.PrivateUse1Hooks):
+    """What torch asks of the device."""
+
+    def is_available(self) -> bool:
+        """Whether the device is in use."""
+        return is_available()
+
+    def has_primary_context(self, device_index: int) -> bool:
+        """Whether a device is in use."""
+        return is_available()
+
+    def is_built(self) -> bool:
+        """Whether torch has a device of this kind."""
+        return True

@@ -1,0 +1,101 @@
+"""Torch's operators on resident tensors: found by their key, run as programs, or by PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pjrt_bridge.torch_interop.compat import OWN_NAMESPACE, OpOverload
+from pjrt_bridge.torch_interop.device.calls import Call, argument, form_of, tensors_in
+from pjrt_bridge.torch_interop.device.factories import resize_as
+from pjrt_bridge.torch_interop.device.host_calls import run_on_host
+from pjrt_bridge.torch_interop.device.programs import find_family, new_family
+from pjrt_bridge.torch_interop.device.refusals import need_no_overlap
+
+_GENERATOR = "a generator was given, which is the host's"
+
+
+def call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+    """Any operator that has no kernel of its own on the device.
+
+    Raises:
+        DeviceError: tensors on several devices.
+        Exception: what the operator raises for such arguments.
+    """
+    given = args
+    replaced = _REPLACED.get(op.__name__)
+    if replaced is not None:
+        op, args = replaced(op, args)
+    asked = Call(op, args, kwargs)
+    if op.namespace == OWN_NAMESPACE:
+        # What is checked when a program is over, and raises.
+        return run_on_host(op, args, kwargs, asked.index, None)
+    if kwargs.get("generator") is not None:
+        return run_on_host(op, args, kwargs, asked.index, _GENERATOR)
+    family = find_family(asked)
+    if family is None:
+        for tensor in _written(op, args, kwargs):
+            need_no_overlap(tensor)
+        family = new_family(asked)
+    program = family.find(asked)
+    if family.resizes is not None:
+        for tensor, wanted in zip(_written(op, args, kwargs), family.resizes, strict=True):
+            resize_as(tensor, *wanted)
+        return call(op, *args, **kwargs)
+    if program is None:
+        return run_on_host(op, args, kwargs, asked.index, family.reason)
+    outputs = program.run(asked.given, asked.floats)
+    form = form_of(op)
+    if not form.returns:
+        return None
+    results = tuple(
+        _laid_out(where, outputs) if place is None else argument(place, given, kwargs)
+        for place, where in zip(form.returns, program.layout, strict=True)
+    )
+    return results if len(results) > 1 else results[0]
+
+
+def _laid_out(where: Any, outputs: Sequence[Any]) -> Any:
+    if isinstance(where, list):
+        return [_laid_out(item, outputs) for item in where]
+    return outputs[where]
+
+
+def _written(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    places = form_of(op).written
+    return [item for place in places for item in tensors_in(argument(place, args, kwargs))]
+
+
+def _fill(op: OpOverload, args: tuple[Any, ...]) -> tuple[OpOverload, tuple[Any, ...]]:
+    """With each element in memory once: filling takes what overlaps itself."""
+    tensor, *rest = args
+    if any(not step and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
+        once = [1 if not step else n for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
+        tensor = tensor.as_strided(once, tensor.stride(), tensor.storage_offset())
+    return op, (tensor, *rest)
+
+
+def _index_put(_: OpOverload, args: tuple[Any, ...]) -> tuple[OpOverload, tuple[Any, ...]]:
+    """The operator of which it is the kernel."""
+    return torch.ops.aten.index_put_.default, args[:4]
+
+
+def _batch_norm(_: OpOverload, args: tuple[Any, ...]) -> tuple[OpOverload, tuple[Any, ...]]:
+    """The operator that says that it writes into its running statistics, where there are any."""
+    input, weight, bias, mean, variance, *rest = args
+    packet = torch.ops.aten._native_batch_norm_legit
+    if mean is None and variance is None:
+        return packet.no_stats, (input, weight, bias, *rest)
+    return packet.default, args
+
+
+_REPLACED: dict[str, Callable[[OpOverload, Any], tuple[OpOverload, tuple[Any, ...]]]] = {
+    "fill_.Scalar": _fill,
+    "fill_.Tensor": _fill,
+    "zero_.default": _fill,
+    "native_batch_norm.default": _batch_norm,
+    "_index_put_impl_.default": _index_put,
+}
+"""Operators that other operators stand for, by name: these and their arguments."""

@@ -1,0 +1,380 @@
+"""Programs of operators that are called on resident tensors: traced, compiled and kept.
+
+A call is traced on tensors without memory into a functional graph, in which what it writes into a
+storage is a new array for that storage; the graph is compiled as one of torch.compile is. Numbers
+that change become arguments when a program was made for one of their values before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.mixed.execution import CallRecord, DeferredValue
+from pjrt_bridge.mixed.launchers import BufferOutput
+from pjrt_bridge.mixed.records import GraphRecord
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
+from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
+from pjrt_bridge.torch_interop.compiler import Compiler
+from pjrt_bridge.torch_interop.device import transfer
+from pjrt_bridge.torch_interop.device.calls import (
+    Call,
+    Form,
+    Leaf,
+    Number,
+    argument,
+    form_of,
+    tensors_in,
+)
+from pjrt_bridge.torch_interop.device.chosen import Mode, chosen, eager_mode, of_client
+from pjrt_bridge.torch_interop.device.merging import Recordable
+from pjrt_bridge.torch_interop.device.recording import recorder
+from pjrt_bridge.torch_interop.device.resident_contents import ResidentContents
+from pjrt_bridge.torch_interop.device.storage import (
+    Contents,
+    contents_of,
+    resident_tensor,
+)
+from pjrt_bridge.torch_interop.ledger import EAGER
+from pjrt_bridge.torch_interop.nodes import is_mutation
+from pjrt_bridge.torch_interop.options import BackendOptions
+from pjrt_bridge.torch_interop.passes.pipeline import Rewritten
+from pjrt_bridge.torch_interop.placement.refusals import refused
+
+_VARIANTS = 16
+"""Programs for values of floats that cannot become arguments; further values run in PyTorch."""
+
+
+class NotTraceable(Exception):
+    """A call that has no program, with the reason; None where everybody expects that."""
+
+
+SizesAndStrides = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+class Resizes(Exception):
+    """A call whose results do not fit into the tensors that they are to be written into.
+
+    Attributes:
+        forms: sizes and strides that these tensors have to get.
+    """
+
+    def __init__(self, forms: Sequence[SizesAndStrides]) -> None:
+        super().__init__(forms)
+        self.forms = forms
+
+
+@dataclass(frozen=True)
+class CallProgram:
+    """What serves the calls of a key.
+
+    Attributes:
+        name: of the operator.
+        compiler: of the graph.
+        module: the graph.
+        record: of the graph.
+        steps: what leads from a call to a call of it.
+        layout: for each result of the operator the index of an output, a list of them, or None;
+            results that are arguments are not among them.
+        lifted: floats are arguments.
+        index: of the device.
+        written: positions of the arguments that it writes into.
+        mode: how operators run.
+    """
+
+    name: str
+    compiler: Compiler
+    module: fx.GraphModule
+    record: GraphRecord
+    steps: tuple[Rewritten, ...]
+    layout: tuple[Any, ...]
+    lifted: bool
+    index: int
+    written: tuple[int, ...]
+    mode: Mode
+
+    @cached_property
+    def graph(self) -> PlainGraph:
+        """The compiled graph."""
+        with _compiling:
+            return self.compiler.compile_rewritten(self.module, self.record, self.index)
+
+    @cached_property
+    def recordable(self) -> Recordable | None:
+        """The graph as a part of a larger one; None where it has to run by itself."""
+        return Recordable.of(self.name, self.module) if self.mode == "fused" else None
+
+    def run(self, given: Sequence[Contents | torch.Tensor], floats: Sequence[float]) -> list[Any]:
+        """The outputs: resident tensors, and what is none."""
+        values: list[Any] = [
+            ResidentContents(item) if isinstance(item, Contents) else item for item in given
+        ]
+        residents = list(values)
+        if self.lifted:
+            values.extend(floats)
+
+        def start(arguments: list[Any]) -> Sequence[Any]:
+            call = CallRecord(len(self.graph.record.segments))
+            outputs = self.graph.start(list(arguments), call)
+            if any(isinstance(item, torch.Tensor) for item in arguments):
+                call.finish()
+            return [self._result(item) for item in outputs]
+
+        def note(arguments: list[Any]) -> Sequence[Any]:
+            assert self.recordable is not None
+            return recorder(self.index).record(self.recordable, arguments)
+
+        run: Callable[[list[Any]], Sequence[Any]] = start if self.recordable is None else note
+        for step in reversed(self.steps):
+            if step.steps:
+                run = _before(step, run)
+        outputs = run(values)
+        for value in (residents[place] for place in self.written):
+            # PyTorch computed it, in a copy.
+            if value.host is not None and not value.replaced:
+                buffer = transfer.put(value.host, self.index)
+                value.replace(buffer, ValueSpec.row_major(buffer.type))
+        if self.mode == "sync":
+            for item in outputs:
+                if isinstance(item, torch.Tensor):
+                    contents_of(item).buffer.block_until_ready()
+        return list(outputs)
+
+    def _result(self, value: Any) -> Any:
+        if isinstance(value, DeferredValue):
+            value = value.direct
+        if isinstance(value, BufferOutput):
+            return resident_tensor(value.buffer, value.spec, self.index)
+        if isinstance(value, ResidentContents):
+            # The graph gives an argument as it is; buffers are never written into.
+            elements = value.contents.elements
+            return resident_tensor(elements, ValueSpec.row_major(elements.type), self.index)
+        if isinstance(value, torch.Tensor):
+            return transfer.to_device(value, self.index)
+        return value
+
+
+def _before(
+    step: Rewritten, run: Callable[[list[Any]], Sequence[Any]]
+) -> Callable[[list[Any]], Sequence[Any]]:
+    return lambda arguments: step.call(run, arguments)
+
+
+class Family:
+    """The programs of one key: for values of floats, and one for all of them.
+
+    Attributes:
+        is_traceable: there may be programs.
+        reason: why there are none; None where everybody expects that.
+        resizes: sizes and strides that what a call writes into has to get before; None: none.
+    """
+
+    def __init__(self) -> None:
+        self._exact: dict[tuple[float, ...], CallProgram] = {}
+        self._lifted: CallProgram | None = None
+        self._cannot_lift = False
+        self.is_traceable = True
+        self.reason: str | None = None
+        self.resizes: Sequence[SizesAndStrides] | None = None
+
+    def find(self, call: Call) -> CallProgram | None:
+        """A program for a call; None where PyTorch has to run it."""
+        if self._lifted is not None:
+            return self._lifted
+        values = tuple(call.floats)
+        # Zeros of either sign are equal, and NaN is not equal to itself.
+        key = tuple(map(repr, values)) if values else ()
+        found = self._exact.get(key)  # type: ignore[arg-type]
+        if found is None and self.is_traceable and self.resizes is None:
+            found = self._make(call, key)
+        return found
+
+    def _make(self, call: Call, key: Any) -> CallProgram | None:
+        with _compiling:
+            if self._exact and not self._cannot_lift:
+                with suppress(NotTraceable):
+                    found = traced(call, lifted=True)
+                    if found.compiler.lowers(found.module):
+                        self._lifted = found
+                        return found
+                self._cannot_lift = True
+            if len(self._exact) >= _VARIANTS:
+                return None
+            try:
+                found = self._exact[key] = traced(call, lifted=False)
+            except NotTraceable as error:
+                self.is_traceable = False
+                self.reason = error.args[0]
+                return None
+            except Resizes as error:
+                self.resizes = error.forms
+                return None
+            return found
+
+
+_families: dict[Hashable, Family] = {}
+_compiling = threading.RLock()
+
+
+def find_family(call: Call) -> Family | None:
+    """The programs of calls like this one; None for the first of them."""
+    return _families.get(call.key)
+
+
+def new_family(call: Call) -> Family:
+    """A place for the programs of calls like this one."""
+    return _families.setdefault(call.key, Family())
+
+
+@of_client
+def forget() -> None:
+    """Drop all programs."""
+    _families.clear()
+
+
+# -- making one ------------------------------------------------------------------------------------
+
+
+def traced(call: Call, *, lifted: bool) -> CallProgram:
+    """A program for calls like one.
+
+    Args:
+        call: an example.
+        lifted: its floats become arguments.
+
+    Raises:
+        NotTraceable: it depends on data, or torch cannot trace it.
+        Exception: what torch raises for arguments of these shapes and types.
+    """
+    client, _ = chosen(call.index)
+    args, kwargs = call.template()
+    # What tracing leaves behind may refer to these for a while, and must not keep tensors.
+    op, floats = call.op, tuple(call.floats)
+    layout: list[Any] = []
+    with compat.real_tensors(), compat.fakes(symbolic=lifted) as mode:
+        promises: list[Any] = [_promise(item) for item in call.given]
+        if lifted:
+            promises += [
+                third_party_device.symbolic_float(mode, value, at)
+                for at, value in enumerate(call.floats)
+            ]
+        count = len(call.given)
+        form = form_of(call.op)
+
+        def run(*given: Any) -> list[Any]:
+            numbers: Sequence[Any] = given[count:] if lifted else floats
+            taken = _with_tensors(op, _built(args, given, numbers))
+            named = _built(kwargs, given, numbers)
+            written = [
+                item for place in form.written for item in tensors_in(argument(place, taken, named))
+            ]
+            before = [tuple(item.shape) for item in written]
+            found = op(*taken, **named)
+            if [tuple(item.shape) for item in written] != before:
+                raise Resizes([(tuple(item.shape), item.stride()) for item in written])
+            layout[:], outputs = _flattened(form, found)
+            return outputs
+
+        try:
+            module = third_party_device.trace_call(
+                run,
+                promises,
+                {
+                    **compat.decompositions(refused=refused),
+                    **compat.accelerator_decompositions(traced=False),
+                },
+            )
+        except compat.DATA_DEPENDENT as error:
+            raise NotTraceable(None) from error
+        except Resizes:
+            raise
+        except Exception as error:
+            # If it is a mistake of the user, PyTorch's operator raises its own error.
+            raise NotTraceable(f"torch cannot trace it: {error}") from error
+    name = call.op.__name__.replace(".", "_")
+    record = GraphRecord("inference", f"eager_{name}", client.plugin.name)
+    eager = eager_mode()
+    compiler = Compiler(
+        client, BackendOptions(placement="device", check_indices=eager == "sync"), ledger=EAGER
+    )
+    placeholders = module.graph.find_nodes(op="placeholder")
+    written = tuple(
+        placeholders.index(node.args[0]) for node in module.graph.nodes if is_mutation(node)
+    )
+    module, steps = compiler.rewrite_call(module, record.kind)
+    return CallProgram(
+        str(call.op),
+        compiler,
+        module,
+        record,
+        steps,
+        tuple(layout),
+        lifted,
+        call.index,
+        written,
+        eager,
+    )
+
+
+def _promise(item: Contents | torch.Tensor) -> torch.Tensor:
+    return torch.empty(item.shape, dtype=item.dtype, device="cpu")
+
+
+def _built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
+    """The arguments of a template, as views of what is given."""
+    if isinstance(value, Leaf):
+        base = given[value.place]
+        if value.geometry is None:
+            return base
+        _, shape, strides, offset = value.geometry
+        return base.as_strided(shape, strides, offset)
+    if isinstance(value, Number):
+        return numbers[value.place]
+    if isinstance(value, list):
+        return [_built(item, given, numbers) for item in value]
+    if isinstance(value, dict):
+        return {name: _built(item, given, numbers) for name, item in value.items()}
+    return value
+
+
+def _with_tensors(op: OpOverload, args: list[Any]) -> list[Any]:
+    """The arguments with tensors where the schema has them: torch hands on some as numbers."""
+    if third_party_device.takes_numbers(op):
+        return args
+    return [
+        _filled(value)
+        if isinstance(value, (bool, int, float, complex)) and str(item.type) == "Tensor"
+        else value
+        for value, item in zip(args, op._schema.arguments, strict=False)
+    ]
+
+
+def _filled(value: complex) -> torch.Tensor:
+    dtype = torch.get_default_dtype() if type(value) is float else torch.tensor(value).dtype
+    return torch.full((), value, dtype=dtype)
+
+
+def _flattened(form: Form, found: Any) -> tuple[list[Any], list[Any]]:
+    """Where each result is among the outputs of the graph, and these outputs."""
+    results = found if len(form.returns) > 1 else [found]
+    layout: list[Any] = []
+    outputs: list[Any] = []
+
+    def add(item: Any) -> Any:
+        if isinstance(item, (list, tuple)):
+            return [add(one) for one in item]
+        outputs.append(item)
+        return len(outputs) - 1
+
+    for where, item in zip(form.returns, results if form.returns else (), strict=True):
+        layout.append(None if where is not None else add(item))
+    return layout, outputs

@@ -1,0 +1,50 @@
+"""What torch cannot have on the device: an error that says what to do in its place."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import torch
+
+from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.torch_interop.device.naming import NAME
+
+
+def pin_memory(tensor: torch.Tensor, device: torch.device | None = None) -> NoReturn:
+    """`aten._pin_memory`, also of a DataLoader: torch asks C++ of the device for such memory.
+
+    Raises:
+        DeviceError: always.
+    """
+    raise DeviceError(
+        f"torch has no way to pin host memory for device {NAME!r}: leave pin_memory out, "
+        f"DataLoader(..., pin_memory=False) too; .to({NAME!r}, non_blocking=True) takes any tensor"
+    )
+
+
+def need_no_overlap(tensor: torch.Tensor) -> None:
+    """Refuse to write into a tensor that repeats elements, as PyTorch does.
+
+    Raises:
+        RuntimeError: it has a stride of 0.
+    """
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    if tensor.numel() > 1 and any(not step and size > 1 for size, step in sizes):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the operation."
+        )
+
+
+def need_strides(tensor: torch.Tensor) -> None:
+    """Refuse a tensor that has no strides.
+
+    Raises:
+        DeviceError: it is sparse, or of another layout.
+    """
+    if tensor.layout != torch.strided:
+        raise DeviceError(
+            f"a tensor of shape {tuple(tensor.shape)} and layout {tensor.layout} cannot be on "
+            f"device {NAME!r}, which has layout torch.strided alone: make it from a tensor of the "
+            "host (.cpu()), and leave it there"
+        )

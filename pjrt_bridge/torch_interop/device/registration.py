@@ -1,0 +1,92 @@
+"""Telling torch of the device: its name, its module, and a kernel for every operator."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Any
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.torch_interop.compat import third_party_device
+from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.device import (
+    autocast,
+    convolution,
+    copies,
+    factories,
+    modules,
+    naming,
+    random,
+    refusals,
+    saving,
+)
+from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.device.operators import call
+from pjrt_bridge.torch_interop.device.recording import compute_all
+from pjrt_bridge.torch_interop.device.torch_module import MODULE
+
+_registered: list[third_party_device.Kernels] = []
+_lock = threading.Lock()
+
+
+def register() -> None:
+    """Make `torch.device("pjrt")` usable in this process; further calls do nothing.
+
+    Raises:
+        DeviceError: another package has given torch's device for others its own name.
+    """
+    with _lock:
+        name = naming.name()
+        if name not in (None, NAME):
+            raise DeviceError(
+                f"torch has one device for other packages in a process, and it is {name!r} here: "
+                f"device {NAME!r} cannot be had beside it"
+            )
+        if _registered:
+            return
+        if name is None:
+            naming.give_name(lambda: MODULE)
+        naming.forget_first_call()
+        kernels = third_party_device.Kernels()
+        _registered.append(kernels)
+        kernels.of_others(call)
+        own = _kernels()
+        for name, kernel in own.items():
+            kernels.of(name, kernel)
+        for op in third_party_device.structured_operators():
+            if str(op) not in own:
+                kernels.of(str(op), partial(call, op))
+        for key in ("Conjugate", "Negative"):
+            # Otherwise torch would copy such a source first, by a copy.
+            kernels.of("aten._copy_from.default", third_party_device.FALL_THROUGH, key)
+        kernels.of("aten._pin_memory.default", refusals.pin_memory, "CPU")
+        register_optimizer_step_post_hook(lambda *_: compute_all())
+        autocast.register(kernels)
+        saving.register()
+        modules.register()
+
+
+def _kernels() -> dict[str, Any]:
+    """The kernels of operators that are no programs, by name."""
+    made = {
+        "aten.empty.memory_format": factories.empty_of_format,
+        "aten.empty_strided.default": factories.empty_strided,
+        "aten.resize_.default": factories.resize,
+        "aten.set_.source_Storage": factories.set_storage,
+        "aten.set_.source_Tensor": factories.set_tensor,
+        "aten._copy_from.default": copies.copy_from,
+        "aten._copy_from_and_resize.default": copies.copy_from_and_resize,
+        "aten.conj_physical_.default": copies.conjugate,
+        "aten._local_scalar_dense.default": copies.number,
+        "aten.equal.default": copies.equal,
+        "aten.random_.from": random.random_from,
+        "aten.randperm.generator_out": random.random_permutation,
+        "aten.convolution_overrideable.default": convolution.forward,
+        "aten.convolution_backward_overrideable.default": convolution.backward,
+    }
+    for name in third_party_device.VIEWS:
+        if operator(name) is not None:
+            made[name] = third_party_device.kernel_of(name)
+    return made

@@ -1,0 +1,40 @@
+"""What a storage holds, as an argument of a program."""
+
+from __future__ import annotations
+
+import torch
+
+from pjrt_bridge.mixed.execution import ResidentValue
+from pjrt_bridge.runtime import Buffer
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.torch_interop.device import transfer
+from pjrt_bridge.torch_interop.device.storage import Contents, resident_tensor
+
+
+class ResidentContents(ResidentValue):
+    """An array in a storage, as an argument of a program."""
+
+    __slots__ = ("contents", "host", "replaced")
+
+    def __init__(self, contents: Contents) -> None:
+        self.contents = contents
+        self.host: torch.Tensor | None = None
+        self.replaced = False
+
+    def buffer_as(self, spec: ValueSpec) -> Buffer:
+        """Its elements; programs of calls take them as they lie."""
+        return self.contents.buffer
+
+    def tensor(self) -> torch.Tensor:
+        """A copy in host memory; waits for the values."""
+        if self.host is None:
+            buffer = self.contents.buffer
+            row_major = ValueSpec.row_major(buffer.type)
+            made = resident_tensor(buffer, row_major, self.contents.index)
+            self.host = transfer.to_host(made)
+        return self.host
+
+    def replace(self, buffer: Buffer, spec: ValueSpec) -> None:
+        """Have the storage hold other elements."""
+        self.contents.replace(buffer)
+        self.replaced = True

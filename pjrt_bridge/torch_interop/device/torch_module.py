@@ -1,0 +1,159 @@
+"""`torch.pjrt`: what `torch.cuda` is for its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from pjrt_bridge.errors import PjrtBridgeError
+from pjrt_bridge.torch_interop.device import chosen, current
+from pjrt_bridge.torch_interop.device.naming import NAME, is_available
+from pjrt_bridge.torch_interop.device.recording import compute_all
+from pjrt_bridge.torch_interop.device.storage import wait_for_all
+
+Where = int | str | torch.device | None
+
+
+class DeviceModule:
+    """The functions that torch, and code for any accelerator, look for in a device's module."""
+
+    __name__ = "torch.pjrt"
+
+    def init(self) -> None:
+        """Open the client now."""
+        chosen.client()
+
+    def device_count(self) -> int:
+        """The number of devices; 0 while the device is not available."""
+        if not is_available():
+            return 0
+        try:
+            return len(chosen.client().devices)
+        except PjrtBridgeError:
+            return 0
+
+    def current_device(self) -> int:
+        """The index of the device that `torch.device("pjrt")` is in this thread."""
+        return current.current_index()
+
+    def set_device(self, device: Where) -> None:
+        """Make another device the current one of this thread.
+
+        Raises:
+            DeviceError: there is no such device.
+        """
+        index = _index(device)
+        chosen.chosen(index)
+        current.set_current_index(index)
+
+    def device(self, device: Where) -> _Current:
+        """A context in which another device is the current one."""
+        return _Current(_index(device))
+
+    def get_device_name(self, device: Where = None) -> str:
+        """What the plugin calls a device."""
+        return chosen.chosen(_index(device))[1].kind
+
+    def synchronize(self, device: Where = None) -> None:
+        """Wait until everything that was called is over."""
+        compute_all()
+        wait_for_all()
+
+    def manual_seed(self, seed: int) -> None:
+        """Random numbers are drawn from the host's generator, which torch.manual_seed sets."""
+
+    def manual_seed_all(self, seed: int) -> None:
+        """See `manual_seed`."""
+
+    def seed(self) -> int:
+        """See `manual_seed`."""
+        return torch.initial_seed()
+
+    def initial_seed(self) -> int:
+        """The seed of the host's generator."""
+        return torch.initial_seed()
+
+    def get_rng_state(self, device: Where = None) -> torch.Tensor:
+        """The state of the host's generator, from which random numbers of the device follow."""
+        return torch.random.get_rng_state()
+
+    def set_rng_state(self, state: torch.Tensor, device: Where = None) -> None:
+        """Set it."""
+        torch.random.set_rng_state(state.cpu())
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        """The element types of `torch.autocast("pjrt")`."""
+        return [torch.bfloat16, torch.float16]
+
+    def is_bf16_supported(self) -> bool:
+        """Programs compute in bfloat16 on every plugin that has the element type."""
+        return True
+
+    def memory_stats(self, device: Where = None) -> Mapping[str, int]:
+        """What the plugin tells of a device's memory, in bytes.
+
+        Raises:
+            Unimplemented: it tells nothing.
+        """
+        return chosen.chosen(_index(device))[1].memory_stats()
+
+    def memory_allocated(self, device: Where = None) -> int:
+        """Bytes that are in use; 0 where the plugin does not tell."""
+        return self._told("bytes_in_use", device)
+
+    def max_memory_allocated(self, device: Where = None) -> int:
+        """The most bytes that were in use; 0 where the plugin does not tell."""
+        return self._told("peak_bytes_in_use", device)
+
+    def memory_reserved(self, device: Where = None) -> int:
+        """Bytes that the plugin has taken from the device; 0 where it does not tell."""
+        return self._told("bytes_reserved", device) or self.memory_allocated(device)
+
+    def mem_get_info(self, device: Where = None) -> tuple[int, int]:
+        """Free and all bytes; zeros where the plugin does not tell."""
+        limit = self._told("bytes_limit", device)
+        return max(limit - self.memory_allocated(device), 0), limit
+
+    def _told(self, name: str, device: Where) -> int:
+        try:
+            return int(self.memory_stats(device).get(name) or 0)
+        except PjrtBridgeError:
+            return 0
+
+    def empty_cache(self) -> None:
+        """Plugins manage their memory themselves: nothing to do."""
+
+
+MODULE = DeviceModule()
+
+
+class _Current:
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._before = index
+
+    def __enter__(self) -> None:
+        chosen.chosen(self._index)
+        self._before = current.set_current_index(self._index)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        current.set_current_index(self._before)
+
+
+def _index(device: Any) -> int:
+    if device is None:
+        return current.current_index()
+    if isinstance(device, int):
+        return device
+    found = torch.device(device)
+    if found.type != NAME:
+        raise ValueError(f"found device {found}, expected one of type {NAME!r}")
+    return current.current_index() if found.index is None else found.index

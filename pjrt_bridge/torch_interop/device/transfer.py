@@ -1,0 +1,257 @@
+"""Elements between resident tensors, host memory and other devices."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.runtime import Buffer, CompileOptions
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.transfers import putting
+from pjrt_bridge.runtime.transfers.host import HostArray
+from pjrt_bridge.runtime.transfers.layout import Layout
+from pjrt_bridge.stablehlo import Builder
+from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.device.chosen import chosen, of_client
+from pjrt_bridge.torch_interop.device.refusals import need_strides
+from pjrt_bridge.torch_interop.device.storage import (
+    Contents,
+    Geometry,
+    contents_of,
+    geometry_of,
+    resident_tensor,
+)
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.shaping import strided
+from pjrt_bridge.torch_interop.tensors import adopt
+
+
+class Counts:
+    """Bytes that crossed between the host and the device in this process.
+
+    Attributes:
+        to_device: bytes of tensors that were brought to the device.
+        to_host: bytes that were brought back.
+    """
+
+    def __init__(self) -> None:
+        self.to_device = 0
+        self.to_host = 0
+
+
+COUNTS = Counts()
+
+_BYTE = dtypes.of("uint8")
+
+
+def put(tensor: torch.Tensor, index: int, spec: ValueSpec | None = None) -> Buffer:
+    """A buffer of a copy of a host tensor's elements, in row-major order or as a spec has them."""
+    client, device = chosen(index)
+    dense = tensor.detach().resolve_conj().resolve_neg()
+    if spec is not None and spec.order is not None:
+        dense = dense.permute(spec.order)
+    # The user may write into the tensor while the plugin still reads.
+    dense = dense.clone(memory_format=torch.contiguous_format)
+    type = type_of(dense)
+    COUNTS.to_device += type.nbytes
+    host = HostArray(dense.data_ptr(), type.dtype, type.shape, None, dense)
+    return putting.put_host(client, host, device)
+
+
+def to_device(tensor: torch.Tensor, index: int) -> torch.Tensor:
+    """A resident tensor of a copy of a host tensor's elements, with its strides if it is dense.
+
+    Raises:
+        DeviceError: it is sparse, or of another layout.
+    """
+    need_strides(tensor)
+    spec = ValueSpec.argument(type_of(tensor), tensor.stride())
+    return resident_tensor(put(tensor, index, spec), spec, index)
+
+
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """A host tensor of a copy of a resident tensor's elements, with its strides if it is dense."""
+    contents = contents_of(tensor)
+    type = TensorType(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))
+    spec = ValueSpec.argument(type, tensor.stride())
+    buffer = buffer_as(tensor, spec)
+    COUNTS.to_host += spec.nbytes
+    with compat.real_tensors():
+        found = adopt(buffer, spec)
+        # The memory may be that of the buffer, which nobody may write into.
+        return found.clone() if contents.buffer.client.shares_host_memory else found
+
+
+def buffer_as(tensor: torch.Tensor, spec: ValueSpec) -> Buffer:
+    """The elements of a resident tensor as the row-major array that a program takes."""
+    contents = contents_of(tensor)
+    geometry = geometry_of(tensor, contents)
+    if geometry is None:
+        if spec.order is None and spec.memory.shape == contents.shape:
+            return contents.buffer
+        geometry = Geometry(
+            contents.dtype,
+            contents.shape,
+            Layout.default(len(contents.shape)).strides(contents.shape),
+            0,
+        )
+    in_memory = _permuted(geometry, spec)
+    if (
+        in_memory.shape == contents.shape
+        and in_memory.dtype is contents.dtype
+        and not in_memory.offset
+        and in_memory.strides == Layout.default(len(contents.shape)).strides(contents.shape)
+    ):
+        return contents.buffer
+    return read(contents, in_memory)
+
+
+def _permuted(geometry: Geometry, spec: ValueSpec) -> Geometry:
+    """Where the elements of the array in memory that a spec describes are."""
+    order = range(len(geometry.shape)) if spec.order is None else spec.order
+    once = spec.once.shape
+    return geometry._replace(
+        shape=tuple(once[d] for d in order),
+        # Strides of dimensions of size 1 say nothing.
+        strides=_plain_strides(
+            tuple(once[d] for d in order), tuple(geometry.strides[d] for d in order)
+        ),
+    )
+
+
+def _plain_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    row_major = Layout.default(len(shape)).strides(shape)
+    same = all(
+        size <= 1 or one == other
+        for size, one, other in zip(shape, strides, row_major, strict=True)
+    )
+    return row_major if same else strides
+
+
+def read(contents: Contents, geometry: Geometry) -> Buffer:
+    """The elements of a view of a storage, as a row-major array."""
+    found: Buffer
+    (found,) = _program("read", contents, geometry).execute([contents.buffer])
+    return found
+
+
+def write(contents: Contents, geometry: Geometry, elements: Buffer) -> None:
+    """Replace the elements of a view of a storage by those of a row-major array of its shape."""
+    program = _program("write", contents, geometry)
+    (found,) = program.execute([contents.buffer, elements])
+    contents.replace(found)
+
+
+def retype(contents: Contents, dtype: torch.dtype) -> None:
+    """Have a storage hold the same bytes as elements of another type, in one dimension.
+
+    Raises:
+        DeviceError: bytes would be left over.
+    """
+    if contents.is_written:
+        contents.replace(_read_as(contents, dtype))
+    else:
+        new = dtypes.from_torch(dtype)
+        contents.clear(TensorType((_count(contents, new),), new))
+
+
+def retyped(contents: Contents, dtype: torch.dtype) -> Contents:
+    """A copy of what a storage holds, as elements of another type, in one dimension; see `retype`.
+
+    For a call that reads the storage as elements of two types.
+    """
+    buffer = _read_as(contents, dtype)
+    return Contents(buffer.type, contents.index, buffer)
+
+
+def _read_as(contents: Contents, dtype: torch.dtype) -> Buffer:
+    count = _count(contents, dtypes.from_torch(dtype))
+    return read(contents, Geometry(dtype, (count,), (1,), 0))
+
+
+def _count(contents: Contents, dtype: DType) -> int:
+    count, rest = divmod(contents.type.nbytes, dtype.itemsize)
+    if rest:
+        raise DeviceError(
+            f"a storage of {contents.type.nbytes} bytes on the device cannot be viewed as {dtype}"
+        )
+    return count
+
+
+_programs: dict[Any, Any] = {}
+_compiling = threading.Lock()
+of_client(_programs.clear)
+
+
+def _program(kind: str, contents: Contents, geometry: Geometry) -> Any:
+    key = (kind, contents.type, geometry, contents.index)
+    found = _programs.get(key)
+    if found is None:
+        client, device = chosen(contents.index)
+        options = CompileOptions(device_assignment=[[device.id]])
+        with _compiling:
+            found = client.compile(_emitted(kind, contents.type, geometry), options=options)
+        _programs[key] = found
+    return found
+
+
+def _emitted(kind: str, base: TensorType, geometry: Geometry) -> Any:
+    """The program that reads a view of an array, or writes into it."""
+    dtype = dtypes.from_torch(geometry.dtype)
+    part = TensorType(geometry.shape, dtype)
+    builder = Builder([base] if kind == "read" else [base, part], name=kind)
+    c = Context(builder, ())
+    flat = bitcast(c, c.reshape(builder.parameters[0], (base.size,)), part)
+    where = (geometry.shape, geometry.strides, geometry.offset)
+    if kind == "read":
+        return builder.finish([strided.read(c, flat, *where)])
+    changed = strided.write(c, flat, builder.parameters[1], *where)
+    return builder.finish([c.reshape(bitcast(c, changed, base), base.shape)])
+
+
+def bitcast(c: Context, flat: Value, like: TensorType) -> Value:
+    """The bytes of flat memory as elements of another type, as many as are whole."""
+    if flat.dtype == like.dtype:
+        return flat
+    return _of_bytes(c, _bytes_of(c, flat), like.dtype)
+
+
+def _bytes_of(c: Context, flat: Value) -> Value:
+    dtype = flat.dtype
+    if dtype.is_bool:
+        return c.b.convert(flat, _BYTE)
+    if dtype.is_complex:
+        parts = [c.reshape(part, (flat.size, 1)) for part in (c.b.real(flat), c.b.imag(flat))]
+        flat = c.reshape(c.b.concatenate(parts, 1), (2 * flat.size,))
+    found = c.b.bitcast_convert(flat, _BYTE) if flat.dtype != _BYTE else flat
+    return c.reshape(found, (found.size,))
+
+
+def _of_bytes(c: Context, found: Value, dtype: DType) -> Value:
+    count, width = found.size // dtype.itemsize, dtype.itemsize
+    if count * width != found.size:
+        found = c.b.slice(found, (0,), (count * width,), (1,))
+    if dtype.is_bool:
+        return c.b.compare(found, c.full(found.shape, 0, _BYTE), "NE")
+    if dtype.is_complex:
+        part = dtypes.of(f"float{dtype.itemsize * 4}")
+        pairs = c.reshape(_of_bytes(c, found, part), (count, 2))
+        real, imag = (
+            c.reshape(c.b.slice(pairs, (0, at), (count, at + 1), (1, 1)), (count,)) for at in (0, 1)
+        )
+        return c.b.complex_(real, imag)
+    if dtype == _BYTE:
+        return found
+    return c.b.bitcast_convert(c.reshape(found, (count, width) if width > 1 else (count,)), dtype)
+
+
+def type_of(tensor: torch.Tensor) -> TensorType:
+    """Shape and element type of a tensor."""
+    return TensorType(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))

@@ -1,0 +1,1 @@
+"""Quantized weights and activations, and what imitates them in training."""

@@ -1,0 +1,232 @@
+"""The padded graph while it is made: copies of nodes, masks, and sizes of the call.
+
+A padded graph takes sizes that are padded as numbers, which become part of the program, and the
+sizes of the call as 0-d tensors, which do not.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    Dims,
+    Extent,
+    Number,
+    Size,
+    Symbol,
+    depends,
+    product,
+)
+
+
+class Emission:
+    """Nodes that replace or surround one call.
+
+    Args:
+        graph: that is made.
+        symbols: that are padded.
+
+    Attributes:
+        given: expressions that calls of the graph bring behind its arguments: with the sizes of the
+            call, as 0-d tensors of these types, or, where that is None, with the padded ones, as
+            numbers.
+    """
+
+    def __init__(self, graph: fx.Graph, symbols: frozenset[Symbol]) -> None:
+        self._graph = graph
+        self._symbols = symbols
+        self._copies: dict[fx.Node, Any] = {}
+        self._masks: dict[Any, fx.Node] = {}
+        self._given: dict[tuple[str, torch.dtype | None], fx.Node] = {}
+        self._filled: dict[Any, fx.Node] = {}
+        self._last_placeholder: fx.Node | None = None
+        self._origin: fx.Node | None = None
+        self._changed: dict[fx.Node, fx.Node] = {}
+        self.given: list[tuple[Size, torch.dtype | None]] = []
+
+    # -- nodes of the graph before -----------------------------------------------------------------
+
+    def placeholder(self, node: fx.Node) -> None:
+        """Copy an argument."""
+        self._last_placeholder = self._copies[node] = self._graph.node_copy(node)
+
+    def begin(self, node: fx.Node) -> None:
+        """Emit in the place of a node from here on."""
+        self._origin = node
+        self._changed = {}
+
+    def change(self, node: fx.Node, made: fx.Node) -> None:
+        """What stands for a node among the arguments of the one that is emitted."""
+        self._changed[node] = made
+
+    def copy(self, node: fx.Node) -> fx.Node:
+        """Copy a node."""
+        return self._graph.node_copy(node, self.__getitem__)
+
+    def set(self, node: fx.Node, made: Any) -> None:
+        """What stands for a node: another, or several for a node of several results."""
+        self._copies[node] = made
+
+    def __getitem__(self, node: fx.Node) -> Any:
+        """What stands for a node."""
+        return self._changed[node] if node in self._changed else self._copies[node]
+
+    def mapped(self, arguments: Any) -> Any:
+        """Arguments with what stands for nodes in them."""
+        return fx.map_arg(arguments, self.__getitem__)
+
+    def repeat(self, node: fx.Node, **changes: Any) -> fx.Node:
+        """A call of a node's operator with some arguments changed, by name."""
+        arguments = {**self.mapped(compat.bound_arguments(node)), **changes}
+        assert isinstance(node.target, compat.OpOverload)
+        positional = [
+            arguments.pop(item.name)
+            for item in node.target._schema.arguments
+            if not item.kwarg_only
+        ]
+        return self._made(node.target, tuple(positional), arguments)
+
+    def item(self, made: fx.Node, at: int) -> fx.Node:
+        """One result of a call of several."""
+        return self._made(operator.getitem, (made, at), {})
+
+    # -- new nodes ---------------------------------------------------------------------------------
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> fx.Node:
+        """A call of an operator, by its name with overload."""
+        target = compat.operator(name)
+        assert target is not None, name
+        return self._made(target, args, kwargs)
+
+    def _made(
+        self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> fx.Node:
+        made = self._graph.call_function(target, args, kwargs)
+        if self._origin is not None:
+            traces = ("stack_trace", "fwd_stack_trace", "nn_module_stack", "source_fn_stack")
+            made.meta = {key: self._origin.meta[key] for key in traces if key in self._origin.meta}
+        return made
+
+    def size(self, size: Size) -> Any:
+        """A size of the padded call, as an argument of a node."""
+        return int(size) if compat.is_number(size) else self._take(size, None)
+
+    def actual(self, size: Size, dtype: torch.dtype = torch.int64) -> Any:
+        """A size of the call, as a 0-d tensor; a number where it is not padded."""
+        return self._take(size, dtype) if depends(size, self._symbols) else self.size(size)
+
+    def count(self, size: Size, dtype: torch.dtype) -> fx.Node:
+        """A size of the call, as a 0-d tensor."""
+        if depends(size, self._symbols):
+            return self._take(size, dtype)
+        return self.call("aten.full.default", [], self.size(size), dtype=dtype)
+
+    def _take(self, size: Size, dtype: torch.dtype | None) -> fx.Node:
+        key = (str(size), dtype)
+        if key not in self._given:
+            assert self._last_placeholder is not None
+            with self._graph.inserting_after(self._last_placeholder):
+                made = self._graph.placeholder(f"size_{len(self.given)}")
+            self._last_placeholder = made
+            self.given.append((size, dtype))
+            self._given[key] = made
+        return self._given[key]
+
+    def positions(self, extent: Extent) -> fx.Node:
+        """0, 1, ... along a padded dimension."""
+        return self.call("aten.arange.default", self.size(product(extent)), dtype=torch.int64)
+
+    def kept(self, extent: Extent) -> fx.Node:
+        """For each position of a padded dimension whether it is no padding."""
+        if (extent, "kept") in self._masks:
+            return self._masks[extent, "kept"]
+        found = None
+        for at, factor in enumerate(extent):
+            if not depends(factor, self._symbols):
+                continue
+            index = self.positions(extent)
+            if at + 1 < len(extent):
+                inner = self.size(product(extent[at + 1 :]))
+                index = self.call("aten.div.Scalar_mode", index, inner, rounding_mode="floor")
+            if at > 0:
+                index = self.call("aten.remainder.Scalar", index, self.size(factor))
+            one = self.call("aten.lt.Tensor", index, self.actual(factor))
+            found = one if found is None else self.call("aten.logical_and.default", found, one)
+        assert found is not None
+        self._masks[extent, "kept"] = found
+        return found
+
+    def mask(self, dims: Dims, rank: int) -> fx.Node:
+        """Which elements of a tensor are no padding, in a shape that broadcasts to it."""
+        key = (tuple(sorted(dims.items(), key=str)), rank)
+        if key not in self._masks:
+            found = None
+            for dim, extent in dims.items():
+                one = self.along(self.kept(extent), dim, rank)
+                found = one if found is None else self.call("aten.logical_and.default", found, one)
+            assert found is not None
+            self._masks[key] = found
+        return self._masks[key]
+
+    def along(self, vector: fx.Node, dim: int, rank: int) -> fx.Node:
+        """A vector as a tensor of more dimensions, along one of them."""
+        for at in range(rank):
+            if at != dim:
+                vector = self.call("aten.unsqueeze.default", vector, at)
+        return vector
+
+    def filled(
+        self, made: fx.Node, dims: Dims, rank: int, number: Number, dtype: torch.dtype
+    ) -> fx.Node:
+        """A tensor whose padding is a number.
+
+        Args:
+            made: the tensor.
+            dims: the padded dimensions that are filled.
+            rank: its number of dimensions.
+            number: for the padding.
+            dtype: of its elements.
+        """
+        key = (made, tuple(sorted(dims.items(), key=str)), repr(number))
+        if key not in self._filled:
+            other = self.call("aten.full.default", [], _of(number, dtype), dtype=dtype)
+            self._filled[key] = self.call("aten.where.self", self.mask(dims, rank), made, other)
+        return self._filled[key]
+
+    def rows(self, made: fx.Node, dim: int, start: Size, count: Size, among: Size) -> fx.Node:
+        """Rows of a tensor from a position that the call may decide.
+
+        Args:
+            made: the tensor.
+            dim: of the rows.
+            start: position of the first.
+            count: how many.
+            among: how many there are in the call; further ones are the last.
+        """
+        index = self.call("aten.arange.default", self.size(count), dtype=torch.int64)
+        index = self.call("aten.add.Tensor", index, self.actual(start))
+        return self.call("aten.index_select.default", made, dim, self.within(index, among))
+
+    def within(self, index: fx.Node, among: Size) -> fx.Node:
+        """Positions from 0 to the last of the call."""
+        index = self.call("aten.clamp.default", index, 0)
+        last = self.actual(among - 1)
+        if depends(among, self._symbols):
+            return self.call("aten.minimum.default", index, last)
+        return self.call("aten.clamp.default", index, None, last)
+
+
+def _of(number: Number, dtype: torch.dtype) -> Number:
+    """A number as an element type has it; infinity is the largest number of integers."""
+    if dtype is torch.bool:
+        return bool(number > 0)
+    if dtype.is_floating_point or dtype.is_complex or abs(number) != float("inf"):
+        return number
+    info = torch.iinfo(dtype)
+    return info.max if number > 0 else info.min

@@ -1,0 +1,118 @@
+"""Extents: the factors of a padded dimension's size, each with padding of its own behind it.
+
+A size depends on symbols. Where some of these are padded, a dimension of that size is longer than
+the call's. Views merge dimensions, and then the padding of the inner ones lies between what is to
+be kept: a dimension of `s0 * s1` elements that was merged of two is no `s0 * s1` elements with all
+padding behind them. So an extent has the factors in row-major order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
+
+from pjrt_bridge.torch_interop import compat
+
+Symbol = Any
+"""A symbol of sympy."""
+Size = Any
+"""A number, or an expression of symbols."""
+Number = bool | int | float
+Sizes = Mapping[Symbol, int]
+"""Values of symbols."""
+Extent = tuple[Size, ...]
+"""Factors from the slowest to the fastest varying; none is 1."""
+Dims = Mapping[int, Extent]
+"""The padded dimensions of a tensor."""
+
+
+class MixesRows(Exception):
+    """An operator that padding would change; the text says what it does."""
+
+
+def depends(size: Size, symbols: Container[Symbol]) -> bool:
+    """Whether a size depends on one of these symbols."""
+    return any(symbol in symbols for symbol in getattr(size, "free_symbols", ()))
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """Of numbers and expressions."""
+    return math.prod(sizes)
+
+
+def is_negative(size: Size) -> bool:
+    """Whether a position counts from the end.
+
+    Raises:
+        MixesRows: a call decides that.
+    """
+    if isinstance(size, int) or getattr(size, "is_Integer", False):
+        return bool(size < 0)
+    if getattr(size, "is_nonnegative", False):
+        return False
+    raise MixesRows("it uses a position that may count from either end")
+
+
+def extent_of(size: Size) -> Extent:
+    """A size whose padding is all behind it."""
+    return (size,)
+
+
+def has_prefix(extent: Extent, symbols: Container[Symbol]) -> bool:
+    """Whether all padding is behind what is kept: only the first factor is padded."""
+    return not any(depends(factor, symbols) for factor in extent[1:])
+
+
+def regrouped(
+    factors: Sequence[Extent], sizes: Sequence[Size], symbols: Container[Symbol]
+) -> dict[int, Extent]:
+    """The padded dimensions of a tensor in row-major order with other sizes.
+
+    Args:
+        factors: of each dimension before.
+        sizes: of the dimensions after.
+        symbols: that are padded.
+
+    Raises:
+        MixesRows: a padded factor is divided, or it cannot be seen that it is not.
+    """
+    rest = list(_merged((item for extent in factors for item in extent), symbols))
+    found = {}
+    for dim, size in enumerate(sizes):
+        taken: list[Size] = []
+        left = size
+        while left != 1:
+            if not rest:
+                raise MixesRows("it divides the dimension in a way that is not known")
+            first = rest[0]
+            after = compat.quotient(left, first)
+            if after is not None:
+                rest.pop(0)
+                taken.append(first)
+                left = after
+                continue
+            inner = None if depends(first, symbols) else compat.quotient(first, left)
+            if inner is None:
+                raise MixesRows("it divides the dimension")
+            rest[0] = inner
+            taken.append(left)
+            left = 1
+        if any(depends(item, symbols) for item in taken):
+            found[dim] = tuple(_merged(taken, symbols))
+    if any(item != 1 for item in rest):
+        raise MixesRows("it drops a part of the dimension")
+    return found
+
+
+def _merged(factors: Iterable[Size], symbols: Container[Symbol]) -> list[Size]:
+    """Factors without ones; neighbours that are not padded as one."""
+    made: list[Size] = []
+    for factor in factors:
+        if factor == 1:
+            continue
+        if made and not depends(made[-1], symbols) and not depends(factor, symbols):
+            made[-1] = made[-1] * factor
+        else:
+            made.append(factor)
+    return made

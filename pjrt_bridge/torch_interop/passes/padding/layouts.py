@@ -1,0 +1,145 @@
+"""Arguments with padding, and results without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.errors import UnsupportedDtype
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Size
+from pjrt_bridge.torch_interop.tensors import result_spec
+
+Value = Callable[[Size], int]
+"""The value of a size, in a call or in its padded form."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory, whatever the sizes are.
+
+    Attributes:
+        dims: those that are padded.
+        slowest: dimensions from the slowest to the fastest varying.
+        repeated: dimensions of stride 0.
+    """
+
+    dims: Dims
+    slowest: tuple[int, ...]
+    repeated: frozenset[int] = frozenset()
+
+    @staticmethod
+    def of(node: fx.Node, dims: Dims, *, dense: bool = False) -> Layout | None:
+        """How the bridge lays out a tensor; None where it cannot.
+
+        Args:
+            node: that computes it.
+            dims: those that are padded.
+            dense: with every element in a place of its own.
+        """
+        promise = compat.promise(node)
+        if promise.layout is not torch.strided:
+            return None
+        try:
+            spec = result_spec(compat.stand_in(promise))
+        except (UnsupportedDtype, ValueError):
+            return None
+        slowest = tuple(range(len(spec.strides)))
+        repeated = frozenset(dim for dim in slowest if spec.strides[dim] == 0)
+        if repeated and dense:
+            # All views that torch allows of it are possible of a row-major tensor, too.
+            return Layout(dims, slowest)
+        return Layout(dims, spec.order or slowest, repeated)
+
+    def shape(self, shape: Sequence[int], value: Value) -> tuple[int, ...]:
+        """A shape with other sizes in the padded dimensions."""
+        return tuple(
+            _product(map(value, self.dims[dim])) if dim in self.dims else size
+            for dim, size in enumerate(shape)
+        )
+
+    def strides(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Of a tensor of this shape without gaps."""
+        strides, step = [0] * len(shape), 1
+        for dim in reversed(self.slowest):
+            if dim not in self.repeated:
+                strides[dim] = step
+                step *= max(shape[dim], 1)
+        return tuple(strides)
+
+    def is_outermost(self, strides: Sequence[int]) -> bool:
+        """Whether strides do not depend on a padded size: all padding is at the end."""
+        padded = [strides[dim] for dim in self.dims if strides[dim]]
+        whole = all(len(extent) == 1 for extent in self.dims.values())
+        return not padded or (whole and len(padded) == 1 and padded[0] == max(strides))
+
+    def parts(self, tensor: torch.Tensor, value: Value) -> tuple[torch.Tensor, list[int | None]]:
+        """A tensor with each factor in a dimension of its own, and where these are not padded."""
+        kept: list[Size | None] = []
+        for dim in range(tensor.dim() - 1, -1, -1):
+            extent = self.dims.get(dim, (None,))
+            if len(extent) > 1:
+                tensor = tensor.unflatten(dim, [value(item) for item in extent])  # type: ignore[no-untyped-call]
+            kept[:0] = extent
+        return tensor, kept
+
+    def grow(self, tensor: torch.Tensor, actual: Value, padded: Value) -> torch.Tensor:
+        """A copy of a tensor with zeros in the padding; the tensor itself if it has none."""
+        shape = self.shape(tensor.shape, padded)
+        strides = self.strides(shape)
+        if tensor.shape == shape and tensor.stride() == strides:
+            return tensor
+        with torch.no_grad():
+            made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+            given, _ = self.parts(tensor, actual)
+            inner, sizes = self.parts(made, padded)
+            for at, size in enumerate(sizes):
+                if size is not None and given.shape[at] != inner.shape[at]:
+                    kept = given.shape[at]
+                    inner.narrow(at, kept, inner.shape[at] - kept).zero_()
+                    inner = inner.narrow(at, 0, kept)
+            inner.copy_(given)
+        return made
+
+    def cut(self, tensor: torch.Tensor, actual: Value, padded: Value) -> tuple[torch.Tensor, int]:
+        """A tensor without padding, in the strides that torch promises, and how much was copied."""
+        shape, own = self.shape(tensor.shape, actual), tensor.stride()
+        strides = own if self.is_outermost(own) else self.strides(shape)
+        if tensor.shape == shape and own == strides:
+            return tensor, 0
+        inner = torch.empty(0, dtype=tensor.dtype)
+        prefix = all(len(extent) == 1 for extent in self.dims.values())
+        if prefix and all(
+            size < 2 or a == b for size, a, b in zip(shape, own, strides, strict=True)
+        ):
+            # Not a view to autograd, which would forbid the user to write into it.
+            storage, offset = tensor.untyped_storage(), tensor.storage_offset()
+            return inner.set_(storage, offset, shape, strides), 0
+        with torch.no_grad():
+            kept, sizes = self.parts(tensor, padded)
+            for at, size in enumerate(sizes):
+                if size is not None:
+                    kept = kept.narrow(at, 0, actual(size))
+            once = tuple(1 if dim in self.repeated else size for dim, size in enumerate(shape))
+            for dim in self.repeated:
+                kept = kept.narrow(_part(self.dims, dim), 0, 1) if shape[dim] else kept
+            made = torch.empty_strided(once, strides, dtype=tensor.dtype)
+            target, _ = self.parts(made, actual)
+            target.copy_(kept)
+        return made.set_(made.untyped_storage(), 0, shape, strides), made.nbytes
+
+
+def _part(dims: Dims, dim: int) -> int:
+    """Where a dimension is after those before it were divided into their factors."""
+    return sum(len(dims.get(at, (None,))) for at in range(dim))
+
+
+def _product(numbers: Any) -> int:
+    made = 1
+    for number in numbers:
+        made *= number
+    return made

@@ -1,0 +1,177 @@
+"""Tables, positions and what is written at positions, with padded dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size
+from pjrt_bridge.torch_interop.passes.padding.rows import Use
+
+
+def shifted(dims: Dims, by: int) -> Dims:
+    """Dimensions renumbered after so many were added before them."""
+    return {dim + by: extent for dim, extent in dims.items()}
+
+
+def _positions(use: Use, index: fx.Node, size: Size) -> None:
+    """Have positions in padding be 0, which has to exist."""
+    use.fill(index, 0)
+    if use.dims(index):
+        use.needs_elements(size)
+
+
+def _counted_from_the_front(e: Emission, index: fx.Node, size: Size) -> fx.Node:
+    """Negative positions count from the end of the call's rows, not from that of the padding."""
+    size = e.actual(size)
+    before = e.call("aten.lt.Scalar", index, 0)
+    return e.call("aten.where.self", before, e.call("aten.add.Tensor", index, size), index)
+
+
+def embedded(use: Use) -> Dims:
+    """Rows of a table."""
+    if 0 in use.dims("weight"):
+        raise MixesRows("it looks up rows of the dimension")
+    _positions(use, use["indices"], use.shape("weight")[0])
+    return {**use.dims("indices"), **shifted(use.dims("weight"), use.rank("indices") - 1)}
+
+
+def embedded_backward(use: Use) -> Dims:
+    """Gradients of a table: sums of the rows' gradients."""
+    if use["scale_grad_by_freq"]:
+        raise MixesRows("it counts rows of the dimension")
+    if use.rank("grad_output") - 1 in use.dims("grad_output"):
+        raise MixesRows("it is not known what it does with the padding")
+    use.fill("grad_output", 0)
+    use.fill("indices", 0)
+    return {}
+
+
+def _looked_up(use: Use) -> tuple[Dims, Mapping[int, fx.Node], Mapping[int, Size]]:
+    """The padded dimensions of what indices select, the indices, and the padded sizes they are in.
+
+    Raises:
+        MixesRows: a mask selects, or the padding of a dimension is not all behind it.
+    """
+    indices = {at: index for at, index in enumerate(use["indices"]) if index is not None}
+    found, sizes = use.dims("self"), use.shape("self")
+    for at, index in indices.items():
+        if compat.promise(index).dtype in (torch.bool, torch.uint8):
+            raise MixesRows("it looks up with a mask")
+        if at in found:
+            use.needs_prefix(found[at], "it looks up rows of the dimension")
+        _positions(use, index, sizes[at])
+    inner = use.aligned(indices.values())
+    rank = max(map(use.rank, indices.values()))
+    first, last = min(indices), max(indices)
+    front = first if last - first + 1 == len(indices) else 0
+    left = [dim for dim in range(len(sizes)) if dim not in indices]
+    moved = {dim: at if at < front else at + rank for at, dim in enumerate(left)}
+    kept = {moved[dim]: extent for dim, extent in found.items() if dim not in indices}
+    inside = {at: sizes[at] for at in indices if at in found}
+    return {**shifted(inner, front), **kept}, indices, inside
+
+
+def indexed(use: Use) -> Dims:
+    """Elements at positions."""
+    result, indices, inside = _looked_up(use)
+    if inside:
+
+        def emit(e: Emission) -> Any:
+            chosen = [
+                None
+                if at not in indices
+                else e.within(_counted_from_the_front(e, e[indices[at]], inside[at]), inside[at])
+                if at in inside
+                else e[indices[at]]
+                for at in range(max(indices) + 1)
+            ]
+            return e.call("aten.index.Tensor", e[use["self"]], chosen)
+
+        use.emit = emit
+    return result
+
+
+def written_at(use: Use) -> Dims:
+    """Elements added at positions; in padding nothing is added, at position 0."""
+    result, indices, inside = _looked_up(use)
+    if any(use.dims(index) for index in indices.values()) and not use["accumulate"]:
+        raise MixesRows("it writes at positions in the padding")
+    if inside:
+        raise MixesRows("it writes at positions of the dimension")
+    values = use["values"]
+    rank = len(use.shape("self")) - len(indices) + max(map(use.rank, indices.values()))
+    for at, extent in use.aligned([values], rank).items():
+        if at not in result:
+            raise MixesRows("it combines the dimension with one of another size")
+        use.unified(result[at], extent)
+    inner = use.aligned(indices.values()).values()
+    if sum(extent in inner for extent in use.dims(values).values()) < len(inner):
+        raise MixesRows("it writes one element at positions in the padding")
+    use.meets(values, result, rank)
+    use.fill(values, 0)
+    return use.dims("self")
+
+
+def index_selected(use: Use) -> Dims:
+    """Rows at positions."""
+    found, sizes = use.dims("self"), use.shape("self")
+    (dim,) = use.named("dim", len(sizes))
+    _positions(use, use["index"], sizes[dim])
+    if dim in found:
+        use.needs_prefix(found[dim], "it looks up rows of the dimension")
+
+        def emit(e: Emission) -> Any:
+            index = e.within(_counted_from_the_front(e, e[use["index"]], sizes[dim]), sizes[dim])
+            return e.call("aten.index_select.default", e[use["self"]], dim, index)
+
+        use.emit = emit
+    others = {at: extent for at, extent in found.items() if at != dim}
+    return {**others, **shifted(use.dims("index"), dim)}
+
+
+def gathered(use: Use) -> Dims:
+    """An element of each row at a position."""
+    found, sizes, index = use.dims("self"), use.shape("self"), use.dims("index")
+    (dim,) = use.named("dim", len(sizes))
+    _positions(use, use["index"], sizes[dim])
+    _same_rows(use, found, index, dim)
+    if dim in found:
+        use.needs_prefix(found[dim], "it looks up rows of the dimension")
+
+        def emit(e: Emission) -> Any:
+            at = e.within(_counted_from_the_front(e, e[use["index"]], sizes[dim]), sizes[dim])
+            return e.call("aten.gather.default", e[use["self"]], dim, at)
+
+        use.emit = emit
+    return index
+
+
+def _same_rows(use: Use, one: Dims, other: Dims, besides: int) -> None:
+    if one.keys() - {besides} != other.keys() - {besides}:
+        raise MixesRows("it combines the dimension with one of another size")
+    for at in one.keys() - {besides}:
+        use.unified(one[at], other[at])
+
+
+def scattered(use: Use) -> Dims:
+    """Elements written or added in each row at positions."""
+    found, sizes, index = use.dims("self"), use.shape("self"), use.dims("index")
+    (dim,) = use.named("dim", len(sizes))
+    adds = "scatter_add" in str(use.node.target) or use["reduce"] == "sum"
+    adds = adds and use["include_self"] is not False
+    if dim in found or (dim in index and not adds):
+        raise MixesRows("it writes at positions of the dimension")
+    _positions(use, use["index"], sizes[dim])
+    _same_rows(use, found, index, dim)
+    source = use["src"]
+    if isinstance(source, fx.Node):
+        _same_rows(use, index, use.dims(source), besides=-1)
+        if dim in index:
+            use.fill(source, 0, [dim])
+    return found

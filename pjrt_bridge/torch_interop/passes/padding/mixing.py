@@ -1,0 +1,239 @@
+"""Operators that work along padded dimensions: sums, extremes, softmax, scans, orders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, nan
+from typing import Any
+
+import torch
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Number, product
+from pjrt_bridge.torch_interop.passes.padding.moves import dropped
+from pjrt_bridge.torch_interop.passes.padding.rows import Use
+
+_HALF = (torch.bfloat16, torch.float16)
+
+
+def _reduced_dims(use: Use) -> tuple[Dims, set[int], Dims]:
+    """The padded dimensions of an operand, those reduced over, and what the results have."""
+    found = use.dims("self")
+    named = use.named("dim", use.rank("self"))
+    left = {at: extent for at, extent in found.items() if at not in named}
+    return found, found.keys() & named, left if use["keepdim"] else dropped(found, named)
+
+
+def filled(number: Number, *, elements: bool = False) -> Callable[[Use], Dims]:
+    """Reductions that a number does not change.
+
+    Args:
+        number: that.
+        elements: PyTorch refuses to reduce over no elements.
+    """
+
+    def dims(use: Use) -> Dims:
+        found, inside, left = _reduced_dims(use)
+        if inside:
+            use.fill("self", number, inside)
+            if elements:
+                for dim in inside:
+                    use.needs_elements(product(found[dim]))
+        return left
+
+    return dims
+
+
+def positions(number: Number) -> Callable[[Use], Dims]:
+    """Reductions that give positions: of the first among equals, so never of padding."""
+
+    def dims(use: Use) -> Dims:
+        found, inside, left = _reduced_dims(use)
+        if use["dim"] is None and found.keys() - {0}:
+            raise MixesRows("it counts positions through the dimension")
+        for dim in inside:
+            use.needs_prefix(found[dim], "it gives positions in the dimension")
+            use.needs_elements(product(found[dim]))
+        use.fill("self", number, inside)
+        return left
+
+    return dims
+
+
+def norm(use: Use) -> Dims:
+    """Norms of any order."""
+    _, inside, left = _reduced_dims(use)
+    order = use["ord"]
+    use.fill("self", inf if order is not None and order < 0 else 0, inside)
+    return left
+
+
+def _compute_type(promise: torch.Tensor) -> torch.dtype:
+    return torch.float32 if promise.dtype in _HALF else promise.dtype
+
+
+def _count(e: Emission, use: Use, dtype: torch.dtype) -> Any:
+    return e.count(
+        product(use.shape("self")[dim] for dim in use.named("dim", use.rank("self"))), dtype
+    )
+
+
+def mean(use: Use) -> Dims:
+    """Sums divided by the number of elements in the call."""
+    _, inside, left = _reduced_dims(use)
+    if not inside:
+        return left
+    use.fill("self", 0, inside)
+    result = use.result
+
+    def emit(e: Emission) -> Any:
+        dtype = _compute_type(result)
+        named = sorted(use.named("dim", use.rank("self")))
+        total = e.call(
+            "aten.sum.dim_IntList", e[use["self"]], named, bool(use["keepdim"]), dtype=dtype
+        )
+        made = e.call("aten.div.Tensor", total, _count(e, use, dtype))
+        return e.call("aten._to_copy.default", made, dtype=result.dtype)
+
+    use.emit = emit
+    return left
+
+
+def variance(use: Use) -> Dims | list[Dims]:
+    """Variances, their roots, and means with them."""
+    found, inside, left = _reduced_dims(use)
+    name = compat.operator_name(use.node.target) or ""
+    several = "var_mean" in name or "std_mean" in name
+    if not inside:
+        return left
+    operand = compat.promise(use["self"])
+    if operand.dtype.is_complex:
+        raise MixesRows("it gives the variance of complex numbers")
+    correction = use["correction"]
+    if correction is None:
+        correction = 0 if use["unbiased"] is False else 1
+    dims = sorted(use.named("dim", use.rank("self")))
+    rank = use.rank("self")
+
+    def emit(e: Emission) -> Any:
+        dtype = _compute_type(operand)
+        given = e.call("aten._to_copy.default", e[use["self"]], dtype=dtype)
+        x = e.filled(given, {at: found[at] for at in inside}, rank, 0, dtype)
+        count = _count(e, use, dtype)
+        center = e.call("aten.sum.dim_IntList", x, dims, True)
+        center = e.call("aten.div.Tensor", center, count)
+        gap = e.call("aten.sub.Tensor", given, center)
+        gap = e.filled(gap, {at: found[at] for at in inside}, rank, 0, dtype)
+        total = e.call("aten.mul.Tensor", gap, gap)
+        total = e.call("aten.sum.dim_IntList", total, dims, bool(use["keepdim"]))
+        left_over = e.call("aten.sub.Tensor", count, correction)
+        made = e.call("aten.div.Tensor", total, e.call("aten.clamp.default", left_over, 0))
+        if ".std" in name:
+            made = e.call("aten.sqrt.default", made)
+        made = e.call("aten._to_copy.default", made, dtype=operand.dtype)
+        if not several:
+            return made
+        if not use["keepdim"]:
+            for dim in reversed(dims):
+                center = e.call("aten.squeeze.dim", center, dim)
+        return [made, e.call("aten._to_copy.default", center, dtype=operand.dtype)]
+
+    use.emit = emit
+    return left
+
+
+# -- along a dimension that stays ------------------------------------------------------------------
+
+
+def _named_along(use: Use, operand: str, name: str) -> tuple[Dims, set[int]]:
+    found = use.dims(operand)
+    return found, found.keys() & use.named(name, use.rank(operand))
+
+
+def softmax(use: Use) -> Dims:
+    """Softmax and its logarithm."""
+    found, inside = _named_along(use, "self", "dim")
+    use.fill("self", -inf, inside)
+    return found
+
+
+def softmax_backward(use: Use) -> Dims:
+    """Gradients of softmax and of its logarithm, which sum over the dimension."""
+    found, inside = _named_along(use, "output", "dim")
+    use.aligned([use["grad_output"], use["output"]])
+    use.fill("grad_output", 0, inside)
+    use.fill("output", 0, inside)
+    return found
+
+
+def scanned(number: Number | None) -> Callable[[Use], Dims]:
+    """Scans, in which padding is behind everything that counts.
+
+    Args:
+        number: does not change what comes after it; None where positions would.
+    """
+
+    def dims(use: Use) -> Dims:
+        found, inside = _named_along(use, "self", "dim")
+        for dim in inside:
+            if number is None:
+                use.needs_prefix(found[dim], "it works along the dimension")
+            elif len(found[dim]) > 1:
+                use.fill("self", number, [dim])
+        return found
+
+    return dims
+
+
+def ordered(use: Use) -> Dims:
+    """Sorting, with padding behind everything: equal elements stay in their order."""
+    found, inside = _named_along(use, "self", "dim")
+    if not inside:
+        return found
+    for dim in inside:
+        use.needs_prefix(found[dim], "it sorts the dimension")
+    floating = compat.promise(use["self"]).dtype.is_floating_point
+    use.fill("self", -inf if use["descending"] else (nan if floating else inf), inside)
+    positions_only = "argsort" in str(use.node.target)
+
+    def emit(e: Emission) -> Any:
+        made = e.call(
+            "aten.sort.stable",
+            e[use["self"]],
+            stable=True,
+            dim=use["dim"],
+            descending=bool(use["descending"]),
+        )
+        values, indices = (e.item(made, at) for at in (0, 1))
+        return indices if positions_only else [values, indices]
+
+    use.emit = emit
+    return found
+
+
+def largest(use: Use) -> Dims:
+    """The largest or smallest so many of a dimension."""
+    found, inside = _named_along(use, "self", "dim")
+    for dim in inside:
+        use.needs_prefix(found[dim], "it gives positions in the dimension")
+    if inside and use.is_padded(use.number(use["k"])):
+        raise MixesRows("it uses the size as a number")
+    floating = compat.promise(use["self"]).dtype.is_floating_point
+    use.fill("self", -inf if use["largest"] else (nan if floating else inf), inside)
+    return {at: extent for at, extent in found.items() if at not in inside}
+
+
+def lost(use: Use) -> list[Dims]:
+    """Negative log likelihood, alone or with its mean: what is ignored counts for nothing."""
+    rows = use.dims("self")
+    if rows.keys() - {0} or (rows and use.rank("self") == 1):
+        raise MixesRows("it works along the dimension")
+    use.fill("target", use["ignore_index"])
+    return [rows if use["reduction"] == 0 else {}, {}]
+
+
+def lost_backward(use: Use) -> Dims:
+    """Its gradient."""
+    lost(use)
+    return use.dims("self")

@@ -1,0 +1,326 @@
+"""Products, convolutions, attention and normalizations with padded dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    Dims,
+    Extent,
+    MixesRows,
+    extent_of,
+    has_prefix,
+    product,
+)
+from pjrt_bridge.torch_interop.passes.padding.rows import Use
+
+
+def multiplied(left: str, right: str, bias: str | None = None) -> Callable[[Use], Dims]:
+    """A product of matrices, or of a matrix and a vector, alone or in a batch."""
+
+    def dims(use: Use) -> Dims:
+        rows, columns = use.dims(left), use.dims(right)
+        last, other = use.rank(left) - 1, use.rank(right) - 1
+        inner = max(other - 1, 0)
+        if last in rows or inner in columns:
+            if last not in rows or inner not in columns:
+                raise MixesRows("it combines the dimension with one of another size")
+            use.unified(rows[last], columns[inner])
+            # Infinities and NaN in the padding of one would meet the zeros of the other.
+            use.fill(left, 0, [last])
+            use.fill(right, 0, [inner])
+        if last == 2:
+            _same_batch(use, rows, columns)
+        found = {dim: extent for dim, extent in rows.items() if dim != last}
+        if other > 0 and other in columns:
+            found[last] = columns[other]
+        return added(use, bias, found)
+
+    return dims
+
+
+def _same_batch(use: Use, one: Dims, other: Dims) -> None:
+    if (0 in one) != (0 in other):
+        raise MixesRows("it combines the dimension with one of another size")
+    if 0 in one:
+        use.unified(one[0], other[0])
+
+
+def added(use: Use, name: str | None, found: Dims) -> Dims:
+    """Dimensions after a tensor, by name, was added to the result."""
+    if name is not None and use[name] is not None:
+        rank = use.results[0].dim()
+        use.meets(use[name], found, rank)
+        for at, extent in use.aligned([use[name]], rank).items():
+            if at not in found:
+                raise MixesRows("it combines the dimension with one of another size")
+            use.unified(found[at], extent)
+    return found
+
+
+# -- convolutions ----------------------------------------------------------------------------------
+
+
+def convolved(use: Use) -> Dims:
+    """A convolution pads with zeros itself."""
+    found, result = use.dims("input"), use.shape(use.result)
+    if 1 in found or use.dims("weight") or use.dims("bias"):
+        raise MixesRows("it sums over the dimension")
+    made = {}
+    for dim, extent in found.items():
+        if dim == 0:
+            made[dim] = extent
+            continue
+        use.needs_prefix(extent, "it works along the dimension")
+        use.fill("input", 0, [dim])
+        if not use.is_padded(result[dim]):
+            raise MixesRows("it works along the dimension")
+        made[dim] = extent_of(result[dim])
+    return made
+
+
+def convolved_backward(use: Use) -> list[Dims]:
+    """Gradients of a convolution."""
+    found = use.dims("input")
+    if 1 in found or use.dims("weight") or 1 in use.dims("grad_output"):
+        raise MixesRows("it sums over the dimension")
+    for dim, extent in found.items():
+        if dim > 0:
+            use.needs_prefix(extent, "it works along the dimension")
+    use.fill("grad_output", 0)
+    use.fill("input", 0)
+    return [found if use["output_mask"][0] else {}, {}, {}]
+
+
+# -- attention -------------------------------------------------------------------------------------
+
+
+def attention(use: Use) -> list[Dims]:
+    """Scaled dot-product attention: padded keys are masked."""
+    query = _attended(use)
+    return [query, {dim: extent for dim, extent in query.items() if dim < 3}]
+
+
+def attention_backward(use: Use) -> list[Dims]:
+    """Its gradients: padded queries have no gradient, so they add nothing to those of keys."""
+    query = _attended(use)
+    if 2 in query:
+        for name in ("grad_out", "query", "out", "logsumexp"):
+            use.fill(name, 0, [2])
+    return [query, use.dims("key"), use.dims("value")]
+
+
+def _attended(use: Use) -> Dims:
+    query, keys, values = (use.dims(name) for name in ("query", "key", "value"))
+    if use["dropout_p"] != 0:
+        raise MixesRows("it draws random numbers")
+    if any({1, 3} & dims.keys() for dims in (query, keys, values)):
+        raise MixesRows("it works along the dimension")
+    for other in (keys, values):
+        _same_batch(use, query, other)
+    if (2 in keys) != (2 in values):
+        raise MixesRows("it combines the dimension with one of another size")
+    added(use, "attn_mask", {**query, **({3: keys[2]} if 2 in keys else {})})
+    if 2 in keys:
+        use.unified(keys[2], values[2])
+        use.fill("key", 0, [2])
+        use.fill("value", 0, [2])
+        _mask_keys(use, query, keys[2])
+    return query
+
+
+def _mask_keys(use: Use, query: Dims, extent: Extent) -> None:
+    mask = use["attn_mask"]
+    if mask is not None:
+        last = use.rank(mask) - 1
+        if last not in use.dims(mask):
+            raise MixesRows("it has one mask for all keys")
+        use.fill(mask, -inf, [last])
+        return
+    # A query does not see later keys: those that are kept do not see padding.
+    if use["is_causal"] and query.get(2) == extent and has_prefix(extent, use.symbols):
+        return
+    dtype = compat.promise(use["query"]).dtype
+
+    def emit(e: Emission) -> Any:
+        seen = e.along(e.kept(extent), 3, 4)
+        if use["is_causal"]:
+            count = use.shape("query")[2]
+            rows = query.get(2, extent_of(count))
+            places = e.call("aten.arange.default", e.size(product(rows)))
+            at = e.along(places, 2, 4)
+            earlier = e.call("aten.le.Tensor", e.along(e.positions(extent), 3, 4), at)
+            seen = e.call("aten.logical_and.default", seen, earlier)
+        none, never = (e.call("aten.full.default", [], value, dtype=dtype) for value in (0.0, -inf))
+        made = e.call("aten.where.self", seen, none, never)
+        return e.repeat(use.node, attn_mask=made, is_causal=False)
+
+    use.emit = emit
+
+
+def encoder_layer(use: Use) -> Dims:
+    """The fused encoder layer, whose mask is true where keys are masked."""
+    found, mask = use.dims("src"), use["mask"]
+    if 2 in found:
+        raise MixesRows("it works along the dimension")
+    if 1 not in found:
+        return found
+    use.fill("src", 0, [1])
+    if mask is not None:
+        last = use.rank(mask) - 1
+        if last not in use.dims(mask):
+            raise MixesRows("it has one mask for all keys")
+        use.fill(mask, 1, [last])
+        return found
+
+    def emit(e: Emission) -> Any:
+        masked = e.call("aten.logical_not.default", e.kept(found[1]))
+        sizes = [e.size(size) for size in use.shape("src")[:2]]
+        masked = e.call("aten.expand.default", e.call("aten.unsqueeze.default", masked, 0), sizes)
+        return e.repeat(use.node, mask=masked, mask_type=1)
+
+    use.emit = emit
+    return found
+
+
+# -- normalizations --------------------------------------------------------------------------------
+
+
+def layer_norm(use: Use) -> list[Dims]:
+    """Layer norm over other dimensions."""
+    found, rank = use.dims("input"), use.rank("input")
+    if any(dim >= rank - len(use["normalized_shape"]) for dim in found):
+        raise MixesRows("it normalizes over the dimension")
+    return [found] * len(use.results)
+
+
+def layer_norm_backward(use: Use) -> list[Dims]:
+    """Its gradients; those of weight and bias are sums over all rows."""
+    found = layer_norm(use)[0]
+    wanted = use["output_mask"]
+    if any(wanted[1:]):
+        for name in ("grad_out", "input", "mean", "rstd"):
+            use.fill(name, 0)
+    return [found if wanted[0] else {}, {}, {}]
+
+
+def group_norm(use: Use) -> Dims:
+    """Group norm of each of a batch."""
+    found = use.dims("input")
+    if found.keys() - {0} or any(use.dims(name) for name in ("weight", "bias")):
+        raise MixesRows("it works along the dimension")
+    return found
+
+
+def group_norm_backward(use: Use) -> list[Dims]:
+    """Its gradients; those of weight and bias are sums over the batch."""
+    found = group_norm(use)
+    wanted = use["output_mask"]
+    if any(wanted[1:]):
+        for name in ("grad_out", "input", "mean", "rstd"):
+            use.fill(name, 0)
+    return [found if wanted[0] else {}, {}, {}]
+
+
+def fixed_batch_norm(use: Use) -> list[Dims]:
+    """Batch norm with statistics that are given."""
+    found = use.dims("input")
+    if 1 in found:
+        raise MixesRows("it has a weight for each row of the dimension")
+    return [found, *[{}] * (len(use.results) - 1)]
+
+
+def batch_norm(use: Use) -> list[Dims]:
+    """Batch norm with the statistics of the batch."""
+    found = fixed_batch_norm(use)
+    if not use["training"] or not found[0]:
+        return found
+    use.emit = lambda e: _batch_norm(e, use, found[0])
+    return found
+
+
+def _over(use: Use) -> list[int]:
+    return [dim for dim in range(use.rank("input")) if dim != 1]
+
+
+def _channels(e: Emission, use: Use, vector: fx.Node) -> fx.Node:
+    return e.along(vector, 1, use.rank("input"))
+
+
+def _batch_norm(e: Emission, use: Use, dims: Dims) -> list[Any]:
+    rank, over = use.rank("input"), _over(use)
+    promise = compat.promise(use["input"])
+    stats = use.results[1].dtype
+    x = e.call("aten._to_copy.default", e[use["input"]], dtype=stats)
+    count = e.count(product(use.shape("input")[dim] for dim in over), stats)
+    kept = e.filled(x, dims, rank, 0, stats)
+    mean = e.call("aten.div.Tensor", e.call("aten.sum.dim_IntList", kept, over), count)
+    gap = e.call("aten.sub.Tensor", x, _channels(e, use, mean))
+    kept = e.filled(gap, dims, rank, 0, stats)
+    square = e.call("aten.mul.Tensor", kept, kept)
+    var = e.call("aten.div.Tensor", e.call("aten.sum.dim_IntList", square, over), count)
+    rstd = e.call("aten.rsqrt.default", e.call("aten.add.Tensor", var, use["eps"]))
+    made = e.call("aten.mul.Tensor", gap, _channels(e, use, rstd))
+    if use["weight"] is not None:
+        made = e.call("aten.mul.Tensor", made, _channels(e, use, e[use["weight"]]))
+    if use["bias"] is not None:
+        made = e.call("aten.add.Tensor", made, _channels(e, use, e[use["bias"]]))
+    results = [e.call("aten._to_copy.default", made, dtype=promise.dtype), mean, rstd]
+    if len(use.results) > 3:
+        less = e.call("aten.sub.Tensor", count, 1)
+        unbiased = e.call("aten.div.Tensor", e.call("aten.mul.Tensor", var, count), less)
+        for name, new in (("running_mean", mean), ("running_var", unbiased)):
+            old = e.call("aten.mul.Tensor", e[use[name]], 1 - use["momentum"])
+            new = e.call("aten.mul.Tensor", new, use["momentum"])
+            new = e.call("aten.add.Tensor", old, new)
+            dtype = compat.promise(use[name]).dtype
+            results.append(e.call("aten._to_copy.default", new, dtype=dtype))
+    return results
+
+
+def batch_norm_backward(use: Use) -> list[Dims]:
+    """Gradients of batch norm with the statistics of the batch."""
+    found = use.dims("input")
+    if not use["train"] or 1 in found or found.keys() != use.dims("grad_out").keys():
+        raise MixesRows("it works along the dimension")
+    for dim, extent in found.items():
+        use.unified(extent, use.dims("grad_out")[dim])
+    use.emit = lambda e: _batch_norm_backward(e, use, found)
+    return [found if use["output_mask"][0] else {}, {}, {}]
+
+
+def _batch_norm_backward(e: Emission, use: Use, dims: Dims) -> list[Any]:
+    rank, over = use.rank("input"), _over(use)
+    stats = compat.promise(use["save_mean"]).dtype
+    dtype = compat.promise(use["input"]).dtype
+    x, grad = (
+        e.filled(e.call("aten._to_copy.default", e[use[name]], dtype=stats), dims, rank, 0, stats)
+        for name in ("input", "grad_out")
+    )
+    mean, rstd = (_channels(e, use, e[use[name]]) for name in ("save_mean", "save_invstd"))
+    count = e.count(product(use.shape("input")[dim] for dim in over), stats)
+    normal = e.call("aten.mul.Tensor", e.call("aten.sub.Tensor", x, mean), rstd)
+    bias = e.call("aten.sum.dim_IntList", grad, over)
+    weight = e.call("aten.sum.dim_IntList", e.call("aten.mul.Tensor", grad, normal), over)
+    results: list[Any] = [None, None, None]
+    wanted = use["output_mask"]
+    if wanted[0]:
+        shift = _channels(e, use, e.call("aten.div.Tensor", bias, count))
+        slope = _channels(e, use, e.call("aten.div.Tensor", weight, count))
+        made = e.call("aten.sub.Tensor", grad, shift)
+        made = e.call("aten.sub.Tensor", made, e.call("aten.mul.Tensor", normal, slope))
+        made = e.call("aten.mul.Tensor", made, rstd)
+        if use["weight"] is not None:
+            made = e.call("aten.mul.Tensor", made, _channels(e, use, e[use["weight"]]))
+        results[0] = e.call("aten._to_copy.default", made, dtype=dtype)
+    for at, made in ((1, weight), (2, bias)):
+        if wanted[at]:
+            kind = use.results[at].dtype
+            results[at] = e.call("aten._to_copy.default", made, dtype=kind)
+    return results

@@ -1,0 +1,51 @@
+"""Warnings at the user's line: the first above the bridge, the frameworks and Python's own modules.
+
+A warning that names a line of the bridge says nothing to its reader, and Python's filters show one
+warning for each line that it is given for.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from pjrt_bridge.errors import BridgeWarning
+
+_PACKAGES = frozenset(
+    {
+        "pjrt_bridge",
+        "jax",
+        "keras",
+        "pluggy",
+        "tensorflow",
+        "torch",
+        *sys.stdlib_module_names,
+    }
+)
+
+
+def warn(text: str, category: type[BridgeWarning] = BridgeWarning) -> None:
+    """Warn of something, at the line of the user's code that led to it.
+
+    Where there is none, as in a thread of a framework, the caller's line is named.
+    """
+    caller = frame = sys._getframe(1)
+    while _is_of_a_package(str(frame.f_globals.get("__name__", ""))):
+        if frame.f_back is None:
+            frame = caller
+            break
+        frame = frame.f_back
+    warnings.warn_explicit(
+        text,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        str(frame.f_globals.get("__name__", "")),
+        frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def _is_of_a_package(module: str) -> bool:
+    package = module.partition(".")[0]
+    # Packages of plugins, too.
+    return package in _PACKAGES or package.startswith("pjrt_bridge_")

@@ -1,0 +1,210 @@
+"""What is known here of the uses of PyTorch's kernels, and which are therefore used.
+
+It is asked for in this order: what this process knows, what is kept beside the compile cache, what
+the package ships (`outcomes`), and what `probe` finds out in other processes. Those take seconds.
+They work in the background, once for a machine, while programs are compiled without calls of the
+kernels; programs that are compiled after them have the calls. With `PJRT_BRIDGE_BACKGROUND=off` the
+first program waits for them.
+
+`python -m pjrt_bridge_cpu.aten.findings LIBRARY` is the process in the background. It goes on when
+the process that started it ends, if there is a folder to keep what it finds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+from pjrt_bridge import child_processes, environment, storage
+from pjrt_bridge.runtime.compile.cache import Cache
+from pjrt_bridge.runtime.compile.identity import library_hash, processor
+from pjrt_bridge.runtime.compile.progress import PATIENCE
+from pjrt_bridge.versions import version
+from pjrt_bridge_cpu.aten import library as torch_library
+from pjrt_bridge_cpu.aten import outcomes, probe
+from pjrt_bridge_cpu.aten.probe import Findings
+
+MODULE = "pjrt_bridge_cpu.aten.findings"
+"""What the process in the background runs."""
+
+_FORMAT = "4"
+_LIMIT = 1_000_000
+_SAID = (
+    "pjrt_bridge: PyTorch's kernels are tried on this processor in the background, once; programs "
+    "that are compiled meanwhile do not call them"
+)
+
+_lock = threading.Lock()
+_known: dict[Path, Findings] = {}
+_trials: dict[Path, Trial] = {}
+
+
+def is_usable(library: Path, use: str) -> bool:
+    """Whether a use was found right for a build of the plugin, as far as is known by now."""
+    return findings(library).get(use, "nobody tried it") == ""
+
+
+def findings(library: Path) -> Findings:
+    """What is known for a build of the plugin; nothing while it is being tried."""
+    with _lock:
+        if library in _known:
+            return _known[library]
+        if library not in _trials:
+            known = _kept(library)
+            if known is None:
+                known = outcomes.shipped(library)
+            if known is None and environment.is_off(environment.BACKGROUND_VARIABLE):
+                known = find_out(library)
+            if known is not None:
+                return _known.setdefault(library, known)
+            _trials[library] = Trial(library)
+        found = _trials[library].found
+        if found is not None:
+            _known[library] = found
+        return found or {}
+
+
+def find_out(library: Path) -> Findings:
+    """Try all uses now, and keep what comes of it.
+
+    Of several processes that come here at once one tries, and the others read what it kept.
+    """
+    folder = storage.cache_folder("aten")
+    if folder is None:
+        return probe.probe(library).findings
+    with _alone(folder):
+        known = _kept(library)
+        if known is not None:
+            return known
+        probed = probe.probe(library)
+        if probed.final:
+            kept = json.dumps(probed.findings).encode()
+            Cache(folder, _LIMIT).put(_key(library), kept)
+        return probed.findings
+
+
+class Trial:
+    """A process in the background that tries all uses.
+
+    Attributes:
+        found: what it found; None while it works.
+    """
+
+    def __init__(self, library: Path) -> None:
+        self.found: Findings | None = None
+        try:
+            # A session of its own: Ctrl-C ends the program at the terminal, and not what it began.
+            self._process = subprocess.Popen(
+                child_processes.command(MODULE, str(library)),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=child_processes.environment(),
+                start_new_session=True,
+            )
+        except OSError:
+            self.found = {}
+            return
+        threading.Thread(target=self._wait, name="pjrt_bridge trial", daemon=True).start()
+        atexit.register(self._leave)
+
+    def _wait(self) -> None:
+        try:
+            output, _ = self._process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            if sys.stderr.isatty():
+                print(_SAID, file=sys.stderr)
+            output, _ = self._process.communicate()
+        self.found = _read(output) or {}
+        atexit.unregister(self._leave)
+
+    def _leave(self) -> None:
+        if storage.is_off():
+            with suppress(OSError):
+                self._process.kill()
+            self._process.wait()
+        elif self._process.returncode is None:
+            # It ends by itself. `Popen` would warn that it is still running.
+            self._process.returncode = 0
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While no other process is here; without effect where locks or the folder cannot be used."""
+    try:
+        import fcntl
+
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not storage.is_trusted(folder):
+            raise OSError("others may write to the folder")
+        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _kept(library: Path) -> Findings | None:
+    folder = storage.cache_folder("aten")
+    return None if folder is None else _read(Cache(folder, _LIMIT).get(_key(library)))
+
+
+def _read(data: bytes | None) -> Findings | None:
+    """Findings as they were written, or None where these are none."""
+    try:
+        found = json.loads(data or b"")
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not all(isinstance(item, str) for item in found.values()):
+        return None
+    return found
+
+
+def _key(library: Path) -> str:
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = os.cpu_count() or 1 if affinity is None else len(affinity(0))
+    torch = torch_library.library()
+    # Its half a gigabyte takes longer to read than the checks.
+    written = "" if torch is None else f"{torch.stat().st_size} {torch.stat().st_mtime_ns}"
+    parts = (
+        _FORMAT,
+        library_hash(library),
+        written,
+        processor(),
+        str(cores),
+        os.environ.get("XLA_FLAGS", ""),
+        *_versions(),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    return tuple(map(version, ("pjrt-bridge", "pjrt-bridge-cpu", "jaxlib", "torch")))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Find out for the library whose path is given, and print it."""
+    (path,) = arguments
+    with suppress(AttributeError, OSError):
+        os.nice(10)
+    found = find_out(Path(path))
+    with suppress(BrokenPipeError):
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

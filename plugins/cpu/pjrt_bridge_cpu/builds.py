@@ -1,0 +1,210 @@
+"""The builds of XLA's CPU plugin that wheels bring: what each is, needs, and does wrong.
+
+What is stated of a build was seen with it; `docs/plugins.md` holds the measurements. Of a library
+that was opened by its path only the version of its PJRT API tells which build it may be, so
+`platform()` states flags by version: those of the nearest known build, for unknown versions all
+flags that any build needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pjrt_bridge import environment
+from pjrt_bridge.errors import OptionError, PluginNotFound
+from pjrt_bridge.registry import PlatformSpec, PluginSpec, wheel_library
+from pjrt_bridge.runtime.compile.options import Override
+from pjrt_bridge.runtime.platforms import OptionType
+
+VARIABLE = "PJRT_BRIDGE_CPU_BUILD"
+"""Names the build that is the plugin `cpu`."""
+
+NAME = "cpu"
+"""Name of the plugin and of the platform."""
+
+_DEVICES: Mapping[str, OptionType] = {"cpu_device_count": range(1, 4097)}
+# It makes no client without devices, and allocates for as many as it is told before it looks
+# whether it can.
+
+_NO_FAST_MIN_MAX: Mapping[str, Override] = {"xla_cpu_enable_fast_min_max": False}
+# XLA's fast minimum and maximum drop a NaN that is on the right-hand side, which StableHLO keeps.
+
+_NO_XNNPACK: Mapping[str, Override] = {"xla_cpu_use_xnnpack": False}
+# The compiler hands large matrix products to XNNPACK, which packs the right-hand side once and
+# keeps it for as long as that argument has the same address: a weight that was updated in place, or
+# another array that took its memory, is multiplied with its old values. Eigen takes over without
+# XNNPACK, at the same speed.
+
+_NO_YNNPACK: Mapping[str, Override] = {"xla_cpu_experimental_ynn_fusion_type": ""}
+# YNNPACK's reductions drop NaN from maximum and minimum.
+
+
+@dataclass(frozen=True)
+class Build:
+    """One build of XLA's CPU plugin.
+
+    Attributes:
+        name: the wheel that brings it, and its name in `PJRT_BRIDGE_CPU_BUILD`.
+        file: its library in the wheel.
+        version: of the wheel that was examined.
+        api: minor version of its PJRT API.
+        stablehlo: newest StableHLO that it reads.
+        option_types: create options that it reads. Builds before API 0.115 accept unknown names in
+            silence.
+        compiler_flags: without which results are wrong.
+        fatal_constants: element types of constants on which it ends the process.
+        known_wrong: what else it does wrong, for people.
+        preference: the installed build of the highest one is the plugin `cpu`.
+    """
+
+    name: str
+    file: str
+    version: str
+    api: int
+    stablehlo: str
+    preference: int
+    option_types: Mapping[str, OptionType] = field(default_factory=lambda: _DEVICES, hash=False)
+    compiler_flags: Mapping[str, Override] = field(
+        default_factory=lambda: _NO_FAST_MIN_MAX, hash=False
+    )
+    fatal_constants: tuple[str, ...] = ()
+    known_wrong: tuple[str, ...] = ()
+
+    def library(self) -> Path:
+        """Path of the library.
+
+        Raises:
+            PluginNotFound: the wheel is not installed.
+        """
+        return wheel_library(self.name, self.file)
+
+    def plugin(self, name: str) -> PluginSpec:
+        """The plugin under a name, with one device unless a client asks for more.
+
+        Raises:
+            PluginNotFound: the wheel is not installed.
+        """
+        own = name == NAME
+        about = f"XLA on the host's processor, {self.name}"
+        if self.known_wrong:
+            about += f" (known wrong: {', '.join(self.known_wrong)})"
+        return PluginSpec(
+            name=name,
+            library=self.library(),
+            options={"cpu_device_count": 1},
+            option_types=self.option_types,
+            # Otherwise each client logs its options to standard error.
+            environment={"TF_CPP_MIN_LOG_LEVEL": "1"},
+            priority=0 if own else OTHERS_PRIORITY,
+            description=about if own else f"{about}; {VARIABLE}={self.name} makes it {NAME!r}",
+        )
+
+    def platform(self) -> PlatformSpec:
+        """What holds of it as a platform."""
+        return _spec(self.compiler_flags, self.fatal_constants)
+
+
+OTHERS_PRIORITY = -200
+"""Priority of builds that are not the plugin `cpu`: below all that packages state."""
+
+BUILDS: Mapping[str, Build] = {
+    build.name: build
+    for build in (
+        Build(
+            name="xla-cpu-pjrt",
+            file="xla_cpu_pjrt.so",
+            version="0.0.1",
+            api=81,
+            stablehlo="1.13.3",
+            preference=3,
+            compiler_flags={**_NO_XNNPACK, **_NO_FAST_MIN_MAX},
+        ),
+        Build(
+            name="fastatomstruct-xla-cpu",
+            file="libpjrt_cpu.so",
+            version="2026.6.23",
+            api=106,
+            stablehlo="1.16.1",
+            preference=2,
+            known_wrong=("alias buffers cannot be fulfilled",),
+        ),
+        Build(
+            name="lammps-jax-pjrt-cpu",
+            file="pjrt_c_api_cpu_plugin.so",
+            version="0.11.2",
+            api=115,
+            stablehlo="1.20.0",
+            preference=1,
+            option_types={**_DEVICES, "asynchronous": bool, "process_id": range(1 << 20)},
+            compiler_flags={**_NO_FAST_MIN_MAX, **_NO_YNNPACK},
+            fatal_constants=("float6_e2m3fn", "float6_e3m2fn"),
+            known_wrong=("alias buffers cannot be made", "no conversions of 6-bit floats"),
+        ),
+    )
+}
+"""The known builds, the preferred one first."""
+
+
+def platform() -> PlatformSpec:
+    """What XLA's CPU plugins do wrong in silence, or die of, by version of their PJRT API."""
+    flags = {
+        name: value for build in BUILDS.values() for name, value in build.compiler_flags.items()
+    }
+    fatal = {name: None for build in BUILDS.values() for name in build.fatal_constants}
+    versions = {range(build.api, build.api + 1): build.platform() for build in BUILDS.values()}
+    return _spec(flags, tuple(fatal), versions)
+
+
+def _spec(
+    flags: Mapping[str, Override],
+    fatal: tuple[str, ...],
+    versions: Mapping[range, PlatformSpec] | None = None,
+) -> PlatformSpec:
+    return PlatformSpec(
+        NAME,
+        compiler_flags=flags,
+        # It takes its calls of oneDNN for calls of another kind when it writes a program, and ends
+        # the process with std::bad_alloc (seen with all builds).
+        unserializable_calls=("__onednn$",),
+        ffi_name="HOST",
+        option_types=_DEVICES,
+        fatal_constants=fatal,
+        versions=versions or {},
+    )
+
+
+def plugins() -> list[PluginSpec]:
+    """The plugin `cpu`, and each other installed build under the name of its wheel.
+
+    Raises:
+        PluginNotFound: no build is installed, or not the one that `PJRT_BRIDGE_CPU_BUILD` names.
+        OptionError: that names no known build.
+    """
+    own = chosen()
+    others = (build for build in BUILDS.values() if build is not own and _is_installed(build))
+    return [own.plugin(NAME), *(build.plugin(build.name) for build in others)]
+
+
+def chosen() -> Build:
+    """The build that is the plugin `cpu`: the one that is named, else the preferred installed one.
+
+    Raises:
+        OptionError: `PJRT_BRIDGE_CPU_BUILD` names no known build.
+    """
+    named = environment.value(VARIABLE)
+    if named:
+        if named not in BUILDS:
+            raise OptionError(f"{VARIABLE}: found {named!r}, expected one of {', '.join(BUILDS)}")
+        return BUILDS[named]
+    ordered = sorted(BUILDS.values(), key=lambda build: -build.preference)
+    return next((build for build in ordered if _is_installed(build)), ordered[0])
+
+
+def _is_installed(build: Build) -> bool:
+    try:
+        build.library()
+    except PluginNotFound:
+        return False
+    return True

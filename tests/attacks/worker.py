@@ -1,0 +1,28 @@
+"""Runs attacks in this process: one line of JSON in, one out."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Nothing of the user's is read or written.
+os.environ["PJRT_BRIDGE_CACHE"] = os.environ["PJRT_BRIDGE_CALIBRATION"] = "off"
+os.environ["PJRT_BRIDGE_ATEN"] = "off"
+
+from tests.attacks.case import Case, judge
+from tests.sweeping import worker
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    stream = worker.answers()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        worker.serve(stream, Case, [], judge)
+        os.chdir("/")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""The ways on torch's device run and are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from benchmarks.device import measure
+from pjrt_bridge.torch_interop.device import chosen, use
+
+
+@pytest.fixture
+def device() -> Iterator[None]:
+    use("cpu")
+    yield
+    chosen._client = None
+    chosen.chosen.cache_clear()
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("device")
+def test_every_way() -> None:
+    found = measure((8, 4, 2), 1)
+    assert len(found) == 6
+    assert all(time > 0 for time in found.values())

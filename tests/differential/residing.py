@@ -1,0 +1,28 @@
+"""Programs on torch's device `pjrt`: what they are given, and what they make, is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import torch
+
+from pjrt_bridge.torch_interop.device import chosen, programs, use
+
+
+@contextmanager
+def on_device(eager: str) -> Iterator[None]:
+    """Have tensors be made on the device.
+
+    Args:
+        eager: a value of PJRT_BRIDGE_EAGER.
+    """
+    use("cpu")
+    # A program of an operator keeps the way in which it was made to run.
+    programs.forget()
+    with mock.patch.dict(os.environ, {chosen.EAGER_VARIABLE: eager}), torch.device("pjrt"):
+        yield
+    chosen._client = None
+    chosen.chosen.cache_clear()

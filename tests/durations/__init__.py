@@ -1,0 +1,1 @@
+"""What tests take, by folder and by file."""

@@ -1,0 +1,128 @@
+"""Which sizes calls are padded to: laws for any sequence of sizes."""
+
+import math
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pjrt_bridge.mixed.padded_sizes import FREELY, SERVES, SMALL, WASTE, PaddedSizes, round_up
+
+WORK: dict[str, Callable[[tuple[int, ...]], float]] = {
+    "launch": lambda sizes: 1e6 + sum(sizes),
+    "linear": lambda sizes: 1000.0 * math.prod(sizes),
+    "square": lambda sizes: 10.0 * math.prod(sizes) ** 2,
+    "rows and columns": lambda sizes: 5e4 + 300.0 * sizes[0] + sizes[-1] ** 2,
+}
+"""What calls may cost."""
+
+SIZES = st.integers(1, 4096)
+
+
+@given(st.sampled_from(sorted(WORK)), st.lists(SIZES, min_size=1, max_size=3), st.data())
+def test_rounded_sizes_hold_a_call_and_cost_little_more(
+    name: str, given_sizes: list[int], data: st.DataObject
+) -> None:
+    work, sizes = WORK[name], tuple(given_sizes)
+    positions = data.draw(st.sets(st.integers(0, len(sizes) - 1), min_size=1))
+    made = round_up(sizes, sorted(positions), work)
+    for at, (one, other) in enumerate(zip(made, sizes, strict=True)):
+        assert one >= other if at in positions else one == other
+        assert one <= max(2.5 * other, SMALL)
+    assert work(made) <= WASTE * work(sizes)
+    for at in positions:
+        for other in positions:
+            if sizes[at] == sizes[other]:
+                assert made[at] == made[other]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.sampled_from(sorted(WORK)),
+    st.integers(4, 4096),
+    st.randoms(use_true_random=False),
+    st.integers(1, 2),
+)
+def test_programs_grow_with_the_logarithm_of_the_range(
+    name: str, most: int, random: object, dims: int
+) -> None:
+    work = WORK[name]
+    policy = PaddedSizes(work, range(dims))
+    for _ in range(400):
+        sizes = tuple(random.randint(1, most) for _ in range(dims))  # type: ignore[attr-defined]
+        chosen = policy.choose(sizes)
+        if chosen is None:
+            assert sizes == policy._first
+            continue
+        assert all(a >= b for a, b in zip(chosen, sizes, strict=True))
+        assert work(chosen) <= SERVES * work(sizes) or chosen in policy.made[-1:]
+    steps = math.log(most, 1.09) if name == "square" else math.log(most, 1.19)
+    assert len(set(policy.made)) <= FREELY + steps**dims
+    if dims == 1:
+        assert len(set(policy.made)) <= FREELY + 4 + math.log2(most)
+
+
+def test_the_first_sizes_stay() -> None:
+    policy = PaddedSizes(WORK["linear"], [0])
+    assert policy.choose((100,)) is None
+    assert policy.choose((101,)) != (101,)
+    assert policy.choose((100,)) is None
+    assert policy.made == [policy.choose((101,))]
+
+
+def test_a_program_serves_all_that_it_wastes_little_of() -> None:
+    policy = PaddedSizes(WORK["linear"], [0])
+    policy.choose((3,))
+    (made,) = policy.choose((100,)) or ()
+    assert {policy.choose((size,)) for size in range(math.ceil(made / WASTE), made + 1)} == {
+        (made,)
+    }
+
+
+def test_sizes_that_are_not_padded_need_programs_of_their_own() -> None:
+    policy = PaddedSizes(WORK["linear"], [0])
+    policy.choose((3, 3))
+    for other in (7, 8):
+        assert (policy.choose((100, other)) or ())[1] == other
+    assert len(policy.made) == 2
+
+
+def test_what_is_missed_often_is_made_after_all() -> None:
+    policy = PaddedSizes(WORK["linear"], [0])
+    policy.choose((3,))
+    for size in (1000, 16, 128, 512):
+        policy.choose((size,))
+    count = len(policy.made)
+    assert count == FREELY
+    assert policy.choose((380,)) == (512,)
+    for _ in range(10):
+        policy.choose((380,))
+    assert policy.choose((380,)) == (384,)
+    assert len(policy.made) == count + 1
+
+
+def test_a_program_that_could_not_be_made_is_forgotten() -> None:
+    policy = PaddedSizes(WORK["linear"], [0])
+    policy.choose((3,))
+    chosen = policy.choose((100,))
+    policy.forget(chosen)
+    policy.forget(chosen)
+    assert policy.made == []
+
+
+@pytest.mark.parametrize("count", [4])
+def test_threads_agree(count: int) -> None:
+    policy = PaddedSizes(WORK["linear"], [0])
+    policy.choose((3,))
+    found: list[tuple[int, ...]] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(policy.choose((100,)))) for _ in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 1
+    assert len(policy.made) == 1

@@ -1,0 +1,119 @@
+"""Ctrl-C while a program runs: seen at once, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.plugins import require_dispatcher
+
+require_dispatcher()
+
+# A call takes about the seconds that it is asked to take. SIGINT comes after a fraction of them.
+PROGRAM = """
+import gc, os, signal, sys, threading, time
+import torch
+from pjrt_bridge import live_handles
+
+# Jobs in the background of a shell ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def powers(x, n):
+    def unfinished(i, y):
+        return i < n
+
+    def step(i, y):
+        return i + 1, torch.tanh(y @ y)
+
+    return torch._higher_order_ops.while_loop(unfinished, step, (torch.zeros_like(n), x))[1]
+
+compiled = torch.compile(powers, backend="pjrt", options={"fallback": "error"}, dynamic=False)
+x = torch.randn(300, 300) / 20
+
+def call(n):
+    return compiled(x, torch.tensor(n))
+
+def took(n):
+    begun = time.monotonic()
+    call(n)
+    return time.monotonic() - begun
+
+took(1)
+took(1)
+n = 50
+while (seconds := took(n)) < 0.5:
+    n *= 2
+n = round(n * 4 / seconds)
+expected = powers(x, torch.tensor(20))
+sent = 0.0
+
+def interrupt():
+    global sent
+    sent = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+
+for _ in range(2):
+    threading.Timer(0.5, interrupt).start()
+    try:
+        call(n)
+    except KeyboardInterrupt:
+        print("late" if time.monotonic() - sent > 1 else "seen")
+    else:
+        print("not interrupted")
+# What goes on neither harms later calls nor stays.
+torch.testing.assert_close(call(20), expected)
+before = live_handles()
+end = time.monotonic() + 120
+while live_handles().get("Event", 0) and time.monotonic() < end:
+    call(20)
+    time.sleep(0.1)
+gc.collect()
+print(live_handles().get("Event", 0))
+"""
+
+
+@pytest.mark.parametrize("dispatch", ["c", "python"])
+def test_a_call_is_interrupted_and_settled_later(dispatch: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=os.environ | {"PJRT_BRIDGE_DISPATCH": dispatch},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["seen", "seen", "0"]
+
+
+HANDLERS = """
+import signal, threading, time
+import torch
+
+compiled = torch.compile(
+    lambda x: (x @ x).tanh() @ x, backend="pjrt", options={"fallback": "error"}
+)
+x = torch.randn(1200, 1200) / 30
+expected = compiled(x)
+heard = 0
+
+def hear(*_):
+    global heard
+    heard += 1
+
+# A handler that raises nothing: calls go on, with whatever the signal interrupts.
+signal.signal(signal.SIGALRM, hear)
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+for _ in range(60):
+    assert torch.equal(compiled(x), expected)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(heard > 10)
+"""
+
+
+def test_signals_that_raise_nothing_change_nothing() -> None:
+    command = [sys.executable, "-c", HANDLERS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert (done.returncode, done.stdout.split()) == (0, ["True"]), done.stderr

@@ -1,0 +1,157 @@
+"""Graphs of torch.compile over resident tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge.torch_interop.device.transfer import COUNTS
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+def compiled(function: Any, **options: Any) -> Any:
+    return torch.compile(function, backend="pjrt", fullgraph=True, options=options)
+
+
+def moved() -> tuple[int, int]:
+    return COUNTS.to_device, COUNTS.to_host
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x,
+        lambda x: x.t(),
+        lambda x: x[1:, ::2],
+        lambda x: x.view(2, 2, 6),
+        lambda x: x.expand(3, 4, 6),
+        lambda x: x.unfold(1, 3, 1),
+    ],
+)
+def test_arguments_that_are_views(view: Any) -> None:
+    there = torch.randn(4, 6)
+    run = compiled(lambda x: (x * 2 + 1, x.sum(-1)))
+    before = moved()
+    found = run(view(there.to("pjrt")))
+    assert moved() == (before[0] + there.nbytes, before[1])
+    for one, other in zip(found, (view(there) * 2 + 1, view(there).sum(-1)), strict=True):
+        assert one.device.type == "pjrt"
+        assert one.stride() == other.stride()
+        torch.testing.assert_close(one.cpu(), other)
+
+
+def test_results_that_are_views_and_arguments() -> None:
+    x = torch.randn(4, 6).to("pjrt")
+    same, row, fresh = compiled(lambda x: (x, x[1], (x + 1).t()))(x)
+    assert same is x
+    row.zero_()
+    assert not bool(x[1].any())
+    torch.testing.assert_close(fresh.t().cpu()[0], x[0].cpu() + 1)
+    assert fresh.stride() == (1, 6)
+
+
+def test_writes_into_arguments() -> None:
+    there = torch.randn(4, 6)
+    here = there.to("pjrt")
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        x[0].mul_(3)
+        return x.sum()
+
+    run = compiled(f)
+    for _ in range(2):
+        torch.testing.assert_close(run(here).cpu(), f(there))
+        torch.testing.assert_close(run(here[1:]).cpu(), f(there[1:]))
+    torch.testing.assert_close(here.cpu(), there)
+    assert here._version > 0
+
+
+def test_buffers_of_modules_are_updated() -> None:
+    there = nn.BatchNorm1d(5)
+    here = nn.BatchNorm1d(5).to("pjrt")
+    run = compiled(here)
+    for _ in range(3):
+        x = torch.randn(8, 5)
+        torch.testing.assert_close(run(x.to("pjrt")).cpu(), there(x), rtol=1e-4, atol=1e-5)
+    for one, other in zip(here.buffers(), there.buffers(), strict=True):
+        torch.testing.assert_close(one.cpu(), other)
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_host_segments_take_what_they_read() -> None:
+    x = torch.randn(4, 6)
+    run = compiled(lambda x, y: ((x * 2).sin() + 1, y.cos()), host_ops=["aten.sin.default"])
+    here, other = x.to("pjrt"), torch.randn(100, 100).to("pjrt")
+    before = moved()
+    found = run(here, other)
+    assert moved()[0] - before[0] <= x.nbytes
+    assert moved()[1] == before[1]
+    assert [segment.placement for segment in compiled_graphs()[0].segments].count("host") == 1
+    torch.testing.assert_close(found[0].cpu(), (x * 2).sin() + 1)
+    assert all(one.device.type == "pjrt" for one in found)
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_writes_of_host_segments_arrive() -> None:
+    there = torch.randn(4, 6)
+    here = there.to("pjrt")
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.copy_(x.sin() * 2)
+        return x + 1
+
+    run = compiled(f, host_ops=["aten.sin.default", "aten.mul.Tensor", "aten.add.Tensor"])
+    torch.testing.assert_close(run(here).cpu(), f(there))
+    torch.testing.assert_close(here.cpu(), there)
+
+
+def test_tensors_come_and_go_within_a_graph() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = y.to("pjrt") + x
+        return z, z.cpu() * 2, torch.zeros(3, device="pjrt") + 1, x.new_ones(2)
+
+    x, y = torch.randn(3), torch.randn(3)
+    found = compiled(f)(x.to("pjrt"), y)
+    assert [one.device.type for one in found] == ["pjrt", "cpu", "pjrt", "pjrt"]
+    torch.testing.assert_close(found[0].cpu(), x + y)
+    torch.testing.assert_close(found[1], (x + y) * 2)
+    assert found[2].tolist() == [1, 1, 1]
+
+
+def test_changing_sizes() -> None:
+    run = torch.compile(lambda x: (x * 2).sum(-1), backend="pjrt", dynamic=True)
+    for size in (3, 8, 5, 17, 5):
+        x = torch.randn(2, size)
+        torch.testing.assert_close(run(x.to("pjrt")).cpu(), (x * 2).sum(-1))
+
+
+def test_another_device_of_the_client() -> None:
+    run = compiled(lambda x: x * 2)
+    assert run(torch.ones(3, device="pjrt:1")).device == torch.device("pjrt:1")
+    assert run(torch.ones(3, device="pjrt:0")).device == torch.device("pjrt:0")
+
+
+def test_another_plugin_is_refused() -> None:
+    with pytest.raises(Exception, match="is plugin 'cpu'") as caught:
+        compiled(lambda x: x * 2, plugin="reference")(torch.ones(3, device="pjrt"))
+    assert isinstance(caught.value, DeviceError) or isinstance(
+        getattr(caught.value, "inner_exception", None), DeviceError
+    )
+
+
+def test_inference_of_a_model() -> None:
+    there = nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 2)).eval()
+    x = torch.randn(4, 6)
+    expected = there(x)
+    here = there.to("pjrt")
+    run = compiled(here)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(run(x.to("pjrt")).cpu(), expected.detach())

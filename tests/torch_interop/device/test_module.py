@@ -1,0 +1,128 @@
+"""`torch.pjrt`, `torch.accelerator`, and what else asks torch for its devices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from pjrt_bridge.errors import DeviceError, OptionError
+from pjrt_bridge.torch_interop.device import chosen, use
+
+MODULE: Any = torch.pjrt  # type: ignore[attr-defined]
+
+
+def test_the_module_tells_of_the_devices() -> None:
+    assert MODULE.is_available()
+    assert MODULE.is_initialized()
+    assert MODULE.device_count() == 2
+    assert MODULE.current_device() == 0
+    assert MODULE.get_device_name(1)
+    assert MODULE.memory_allocated() >= 0
+    assert len(MODULE.mem_get_info()) == 2
+    MODULE.set_device("pjrt:1")
+    try:
+        assert torch.ones(1, device="pjrt").device.index == 1
+    finally:
+        MODULE.set_device(0)
+    MODULE.synchronize()
+    MODULE.empty_cache()
+    with pytest.raises(DeviceError, match="has 2 devices"):
+        MODULE.set_device(2)
+    with pytest.raises(ValueError, match="expected one of type 'pjrt'"):
+        MODULE.set_device("cpu")
+
+
+def test_accelerators() -> None:
+    assert torch.accelerator.is_available()
+    assert str(torch.accelerator.current_accelerator()) == "pjrt"
+    assert torch.accelerator.device_count() == 2
+
+
+def test_the_state_of_random_numbers() -> None:
+    state = MODULE.get_rng_state()
+    first = torch.randn(4, device="pjrt")
+    MODULE.set_rng_state(state)
+    assert torch.equal(torch.randn(4, device="pjrt").cpu(), first.cpu())
+    with torch.random.fork_rng([0], device_type="pjrt"):
+        torch.randn(4, device="pjrt")
+
+
+def test_promises_of_the_device() -> None:
+    with FakeTensorMode():
+        made = torch.empty(2, 3, device="pjrt") @ torch.empty(3, 4, device="pjrt")
+    assert made.shape == (2, 4)
+    assert made.device == torch.device("pjrt:0")
+
+
+def test_methods_of_tensors_and_modules() -> None:
+    here = torch.ones(2).pjrt()  # type: ignore[attr-defined]
+    assert here.is_pjrt
+    assert next(torch.nn.Linear(2, 2).pjrt().parameters()).device.type == "pjrt"
+
+
+def test_another_client_is_refused_while_one_is_in_use() -> None:
+    here = torch.ones(2, device="pjrt")
+    with pytest.raises(DeviceError, match="choose 'cpu' before the first tensor"):
+        use("cpu", cpu_device_count=1)
+    assert here.sum().item() == 2
+    assert use("cpu", cpu_device_count=2) is chosen.client()
+
+
+def test_synchronous_operators(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pjrt_bridge.torch_interop.device import programs
+
+    programs.forget()
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", "sync")
+    x = torch.ones(3, device="pjrt")
+    assert (x + 1).tolist() == [2, 2, 2]
+    with pytest.raises(IndexError, match="found indices from 5 to 5, expected 0 to 2"):
+        x.index_select(0, torch.tensor([5], device="pjrt"))
+    programs.forget()
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", "later")
+    with pytest.raises(OptionError, match="PJRT_BRIDGE_EAGER: found 'later'"):
+        x * 2
+    programs.forget()
+
+
+@pytest.mark.parametrize("autoload", ["1", "0"])
+def test_a_process_that_says_nothing_of_the_bridge(autoload: str) -> None:
+    source = """
+import sys, torch
+assert not torch.accelerator.is_available()
+assert "pjrt_bridge.runtime" not in sys.modules
+if AUTOLOAD == "0":
+    from pjrt_bridge.torch_interop.device import use
+    use("cpu")
+x = torch.ones(3, device="pjrt")
+assert (x + 1).tolist() == [2, 2, 2]
+assert torch.accelerator.is_available()
+print("well")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", source.replace("AUTOLOAD", repr(autoload))],
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.stdout.strip() == "well", done.stderr
+
+
+def test_torch_export_of_a_model_on_the_device() -> None:
+    net = torch.nn.Linear(3, 2).to("pjrt")
+    x = torch.randn(4, 3).to("pjrt")
+    program = torch.export.export(net, (x,))
+    torch.testing.assert_close(program.module()(x).cpu(), net(x).cpu())
+
+
+def test_the_profiler_sees_operators() -> None:
+    x = torch.ones(3, device="pjrt")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
+        x + 1
+    assert any(event.key == "aten::add" for event in found.key_averages())

@@ -1,0 +1,201 @@
+"""Fused eager: operators that are recorded give what each by itself gives, in fewer programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from pjrt_bridge.torch_interop.device import eager_graphs, programs, recording
+from pjrt_bridge.torch_interop.ledger import EAGER
+
+
+@pytest.fixture(autouse=True)
+def fused(device: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", "fused")
+    programs.forget()
+    recording.recorder.cache_clear()
+    EAGER.forget()
+    yield
+    programs.forget()
+
+
+@torch.library.custom_op("pjrt_bridge_tests::positive", mutates_args=(), device_types="cpu")
+def positive(x: torch.Tensor) -> torch.Tensor:
+    """The square root of numbers of which none may be negative."""
+    if (x < 0).any():
+        raise ValueError("found a negative number")
+    return x.sqrt()
+
+
+@positive.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_operators_become_one_program_when_a_value_is_read() -> None:
+    x = torch.arange(6.0).reshape(2, 3).to("pjrt")
+    y = ((x + 1) * 2).t().exp().log().sum(0)
+    assert not EAGER.graphs
+    assert y.tolist() == pytest.approx([12.0, 30.0])
+    (record,) = EAGER.graphs
+    assert record.name.startswith("fused_")
+    # The same again is the same program.
+    y = ((x + 1) * 2).t().exp().log().sum(0)
+    assert y.tolist() == pytest.approx([12.0, 30.0])
+    assert len(EAGER.graphs) == 1
+
+
+def test_what_nobody_refers_to_is_not_computed() -> None:
+    x = torch.ones(3, device="pjrt")
+    x * 2
+    kept = x * 3
+    assert kept.tolist() == [3, 3, 3]
+    (record,) = EAGER.graphs
+    assert record.segments[0].operators["aten.mul.Tensor"] == 1
+
+
+def test_writes_after_reads() -> None:
+    x = torch.zeros(4, device="pjrt")
+    before = x + 1
+    view = x[1:3]
+    view.add_(5)
+    after = x + 1
+    x.copy_(torch.full((4,), 7.0).to("pjrt"))
+    assert before.tolist() == [1, 1, 1, 1]
+    assert after.tolist() == [1, 6, 6, 1]
+    assert view.tolist() == [7, 7]
+
+
+def test_host_tensors_may_change_after_they_are_given() -> None:
+    x = torch.arange(4.0).to("pjrt")
+    at, factor = torch.tensor([0, 1]), torch.tensor(2.0)
+    taken, scaled = x[at], x * factor
+    at.fill_(3)
+    factor.fill_(9.0)
+    assert taken.tolist() == [0, 1]
+    assert scaled.tolist() == [0, 2, 4, 6]
+
+
+def test_seeds_hold_where_the_operator_is_called() -> None:
+    def drawn() -> torch.Tensor:
+        torch.manual_seed(3)
+        return torch.rand(8, device="pjrt")
+
+    first, second, third = drawn(), drawn(), torch.rand(8, device="pjrt")
+    assert first.tolist() == second.tolist() != third.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_an_operator_that_fails_fails_alone() -> None:
+    x = torch.ones(2, 2, device="pjrt")
+    good = x + 1
+    # PyTorch computes it.
+    refused = positive(x - 2)
+    follows = refused * 2
+    other = good * 3
+    assert other.tolist() == [[6, 6], [6, 6]]
+    for lost in (refused, follows):
+        with pytest.raises(ValueError, match="found a negative number"):
+            lost.tolist()
+    assert (x + good).tolist() == [[3, 3], [3, 3]]
+
+
+def test_long_graphs_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "LONGEST", 10)
+    x = torch.zeros((), device="pjrt")
+    for _ in range(35):
+        x = x + 1
+    assert x.item() == 35
+    # The first makes the number, too; two of ten operators are one program; then there is a rest.
+    assert len(EAGER.graphs) == 3
+
+
+def test_training_compiles_once_and_then_no_more() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.1), nn.Linear(8, 1)).to("pjrt")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    x = torch.randn(32, 4).to("pjrt")
+    wanted = x[:, :1] * 2
+    losses, graphs = [], []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = (model(x) - wanted).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        graphs.append(len(EAGER.graphs))
+    assert losses[-1] < losses[0] / 2
+    # The first two steps find out which numbers change.
+    assert graphs[3] == graphs[-1] < 12
+
+
+def test_threads() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(number: int) -> list[float]:
+        x = torch.full((4,), float(number)).to("pjrt")
+        for _ in range(10):
+            x = (x * 2 - number).t()
+        found: list[float] = x.tolist()
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        for number, found in enumerate(pool.map(work, range(12))):
+            assert found == [float(number)] * 4
+
+
+STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "transpose": lambda x: x.transpose(0, -1),
+    "add": lambda x: x + 1,
+    "multiply": lambda x: x * x.flip(0),
+    "slice": lambda x: x[..., : max(1, x.shape[-1] - 1)],
+    "write": lambda x: x.mul_(2),
+    "write row": lambda x: x[0].add_(3).unsqueeze(0),
+    "expand": lambda x: x[:1].expand(3, *x.shape[1:]) + 0,
+    "reshape": lambda x: x.reshape(-1, 1),
+    "clone": lambda x: x.t().clone(),
+    "sum": lambda x: x.sum(0, keepdim=True),
+    "product": lambda x: x @ x.t(),
+}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=8))
+def test_any_chain_is_as_on_the_host(names: list[str]) -> None:
+    def run(x: torch.Tensor) -> list[torch.Tensor]:
+        made = [x]
+        for name in names:
+            x = STEPS[name](x)
+            # Numbers stay small.
+            x = x if name.startswith("write") else x.remainder(17)
+            made.append(x)
+        return made
+
+    start = torch.arange(9, dtype=torch.int64).reshape(3, 3)
+    for found, expected in zip(run(start.clone().to("pjrt")), run(start.clone()), strict=True):
+        assert torch.equal(found.cpu(), expected)
+        # Strides of dimensions of size 1 say nothing.
+        strides = zip(found.shape, found.stride(), expected.stride(), strict=True)
+        assert all(size == 1 or one == other for size, one, other in strides)
+
+
+def test_programs_say_why_they_were_compiled() -> None:
+    x = torch.arange(4.0).to("pjrt")
+    (x.exp() + 1).tolist()
+    (x.exp() + 1).tolist()
+    (x.exp() * 2).tolist()
+    kept = x.exp()
+    (kept * 2).tolist()
+    (x[:2].exp() * 2).tolist()
+    triggers = [report.trigger for report in eager_graphs()]
+    assert triggers == [
+        None,
+        "operator 2 is aten.mul.Tensor, where it was aten.add.Tensor",
+        "other results are referred to",
+        "operator 1 is aten.exp.default of other arguments, where it was aten.exp.default",
+    ]

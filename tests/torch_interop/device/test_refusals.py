@@ -1,0 +1,29 @@
+"""What torch cannot have on the device says what to do in its place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from pjrt_bridge.errors import DeviceError
+
+
+def test_pinned_memory() -> None:
+    with pytest.raises(DeviceError, match="leave pin_memory out"):
+        torch.ones(3).pin_memory()
+    rows = torch.arange(4.0)
+    with pytest.raises(DeviceError, match=r"DataLoader\(..., pin_memory=False\)"):
+        list(DataLoader(rows, batch_size=2, pin_memory=True))  # type: ignore[arg-type]
+    batches = [row.to("pjrt", non_blocking=True) for row in DataLoader(rows, batch_size=2)]  # type: ignore[arg-type]
+    assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
+
+
+def test_layouts_without_strides() -> None:
+    x = torch.eye(3, device="pjrt")
+    with (
+        pytest.warns(UserWarning, match="_to_sparse"),
+        pytest.raises(DeviceError, match=r"layout torch\.sparse_coo cannot be on device 'pjrt'"),
+    ):
+        x.to_sparse()
+    assert x.sum().item() == 3

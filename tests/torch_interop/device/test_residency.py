@@ -1,0 +1,75 @@
+"""On a plugin whose memory nobody else can read, a training step moves its batch and its loss.
+
+The reference plugin's memory is of that kind, unless it is asked for another; what it copies is
+counted in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from pjrt_bridge.torch_interop.device import chosen, programs, use
+from pjrt_bridge_reference import transfer
+
+
+class Copied:
+    """Bytes that the plugin copied."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.given = 0
+
+
+@pytest.fixture
+def copied(device: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copied]:
+    chosen._client = None
+    client = use("reference")
+    assert not client.shares_host_memory
+    found = Copied()
+    fill, read_later = transfer._fill, transfer.read_later
+
+    def taking(buffer, array, done, semantics):  # type: ignore[no-untyped-def]
+        found.taken += array.nbytes
+        return fill(buffer, array, done, semantics)
+
+    def giving(buffer, what, work):  # type: ignore[no-untyped-def]
+        found.given += buffer.nbytes
+        return read_later(buffer, what, work)
+
+    monkeypatch.setattr(transfer, "_fill", taking)
+    monkeypatch.setattr(transfer, "read_later", giving)
+    programs.forget()
+    yield found
+    programs.forget()
+
+
+@pytest.mark.parametrize("way", ["compiled", "fused", "async"])
+def test_a_training_step_moves_its_batch_and_its_loss(
+    way: str, copied: Copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way != "compiled":
+        monkeypatch.setenv("PJRT_BRIDGE_EAGER", way)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)).to("pjrt")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    run: Callable[[torch.Tensor], torch.Tensor] = model
+    if way == "compiled":
+        torch.compiler.reset()
+        run = torch.compile(model, backend="pjrt")
+    batch, classes = torch.randn(4, 6), torch.randint(3, (4,))
+    losses = []
+    for step in range(5):
+        if step == 2:
+            # Constants are there now.
+            copied.taken = copied.given = 0
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(run(batch.to("pjrt")), classes.to("pjrt"))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    assert copied.given == 3 * 4
+    assert copied.taken == 3 * (batch.nbytes + classes.nbytes)

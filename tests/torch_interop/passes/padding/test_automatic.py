@@ -1,0 +1,174 @@
+"""Sizes that change, as users have them: without options."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from pjrt_bridge.torch_interop import compiled_graphs
+from tests.torch_interop.helpers import assert_same, assert_same_gradients
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+class Encoder(nn.Module):
+    """Attends within a text of any length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(50, 16)
+        self.places = nn.Embedding(600, 16)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(16, 50)
+
+    def forward(self, words: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x = self.words(words) + self.places(torch.arange(words.shape[1]))
+        mask = nn.Transformer.generate_square_subsequent_mask(words.shape[1])
+        x = self.layer(x, src_mask=mask)
+        pooled = x.mean(1) + x.amax(1) + x[:, -1]
+        return F.cross_entropy(self.head(x + pooled[:, None]).flatten(0, 1), labels.flatten())
+
+
+def texts(length: int, batch: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+    labels = torch.randint(0, 50, (batch, length))
+    labels[0, :1] = -100
+    return torch.randint(0, 50, (batch, length)), labels
+
+
+def test_five_hundred_lengths_share_twelve_programs() -> None:
+    model = Encoder().eval()
+    run = torch.compile(model, backend="pjrt")
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for at, length in enumerate(torch.randint(2, 513, (500,), generator=generator).tolist()):
+            given = texts(length, 1)
+            found = run(*given)
+            if at % 10 == 0 or at < 20:
+                assert_same(found, model(*given), rtol=1e-4, atol=1e-5)
+    assert len(compiled_graphs()) <= 12
+    assert all(graph.on_device == len(graph.segments) for graph in compiled_graphs())
+
+
+def test_training_with_lengths_and_batches_that_change() -> None:
+    model = Encoder()
+    run = torch.compile(model, backend="pjrt")
+    for length, batch in ((5, 3), (9, 3), (12, 3), (13, 2), (11, 5), (30, 4), (31, 4)):
+        given = texts(length, batch)
+        gradients = []
+        for candidate in (run, model):
+            model.zero_grad()
+            candidate(*given).backward()
+            gradients.append([parameter.grad for parameter in model.parameters()])
+        assert_same(*gradients, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_images_of_any_size(training: bool) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 3, stride=2)
+    ).train(training)
+    other = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 3, stride=2)
+    ).train(training)
+    other.load_state_dict(model.state_dict())
+    run = torch.compile(lambda x: model(x).mean((2, 3)), backend="pjrt")
+    for size in (8, 9, 10, 11, 13, 14):
+        x = torch.randn(2, 2, size, size + 1)
+        found, expected = run(x), other(x).mean((2, 3))
+        assert_same(found, expected, rtol=1e-4, atol=1e-5)
+        if training:
+            found.square().sum().backward()
+            expected.square().sum().backward()
+            assert_same_gradients(model, other)
+    assert_same(list(model.buffers()), list(other.buffers()), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", [None, "causal", "padding"])
+def test_the_encoder_layer_in_inference(mask: str | None) -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    run = torch.compile(layer, backend="pjrt")
+    with torch.no_grad():
+        for length, batch in ((5, 2), (6, 2), (7, 3), (9, 3), (12, 4)):
+            x = torch.randn(batch, length, 16)
+            settings = {}
+            if mask == "causal":
+                settings["src_mask"] = torch.ones(length, length).triu(1).bool()
+            elif mask == "padding":
+                hidden = torch.zeros(batch, length, dtype=torch.bool)
+                hidden[0, 3:] = True
+                settings["src_key_padding_mask"] = hidden
+            found, expected = run(x, **settings), layer(x, **settings)
+            if mask == "padding":
+                # Eager packs the words that are there and gives zeros for the others.
+                found, expected = found[1:], expected[1:]
+            assert_same(found, expected, rtol=1e-4, atol=1e-5)
+    assert len(compiled_graphs()) <= 5
+
+
+def generated(model: Any, prompt: torch.Tensor, **settings: Any) -> Any:
+    with torch.no_grad():
+        return model.generate(prompt, max_new_tokens=40, min_new_tokens=40, **settings)
+
+
+@pytest.mark.parametrize("settings", [{"do_sample": False}, {"num_beams": 3}], ids=str)
+def test_generation_with_the_default_cache(settings: dict[str, Any]) -> None:
+    config = transformers.LlamaConfig(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=64,
+        max_position_embeddings=128,
+        pad_token_id=0,
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+    prompts = [torch.randint(1, 64, (1, length)) for length in (5, 11, 7)]
+    expected = [generated(model, prompt, **settings) for prompt in prompts]
+    model.forward = torch.compile(model.forward, backend="pjrt")
+    counts = []
+    for prompt, one in zip(prompts, expected, strict=True):
+        assert torch.equal(generated(model, prompt, **settings), one)
+        counts.append(len(compiled_graphs()))
+    assert counts[0] <= 8
+    assert counts[1] - counts[0] <= 2
+    assert all(graph.on_device == len(graph.segments) for graph in compiled_graphs())
+
+
+def test_the_first_size_is_not_padded() -> None:
+    run = torch.compile(lambda x: x.sum(0) + x, backend="pjrt")
+    for size in (5, 5, 7, 5, 7, 8):
+        x = torch.randn(size, 4)
+        torch._dynamo.mark_dynamic(x, 0)
+        assert_same(run(x), x.sum(0) + x, rtol=1e-5, atol=1e-5)
+    first, second = compiled_graphs()
+    assert first.trigger is None
+    assert "became [64, 4]" in (second.trigger or "")
+
+
+def test_a_size_that_falls_as_another_grows() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x[y.shape[0] :].sum(0) + y.sum(0)
+
+    run = torch.compile(function, backend="pjrt", dynamic=True)
+    for rows in (9, 10, 11, 13, 14, 15, 16):
+        x, y = torch.randn(rows, 4), torch.randn(3, 4)
+        assert_same(run(x, y), function(x, y), rtol=1e-5, atol=1e-5)
+    # The rows of one tensor are padded, those of the other are as they are.
+    assert len(compiled_graphs()) == 2
+
+
+def test_a_position_that_a_call_brings() -> None:
+    def function(x: torch.Tensor, n: int) -> torch.Tensor:
+        x.view(-1)[n:].fill_(2)
+        return x[: n + 1].sum(0)
+
+    run = torch.compile(function, backend="pjrt", dynamic=True)
+    for rows, n in ((3, 2), (4, 3), (5, 1), (6, 3), (6, -2)):
+        found, expected = torch.randn(rows, 2), torch.zeros(rows, 2)
+        expected.copy_(found)
+        assert_same(run(found, n), function(expected, n))
+        assert_same(found, expected)
