@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import sys
 import threading
 from collections.abc import Callable
 
@@ -145,13 +146,20 @@ def test_parameters_that_move_while_threads_call() -> None:
                 seen.add(float(device(x)))
 
     threads = [threading.Thread(target=call) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for value in range(200):
-        model.weight.data = torch.full((1, 256), float(value))
-    stop.set()
-    for thread in threads:
-        thread.join()
+    # Threads change places often, and what was freed is overwritten at once.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for value in [*range(200)] * 5:
+            model.weight.data = torch.full((1, 256), float(value))
+            torch.full((1, 256), 1e30)
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        for thread in threads:
+            thread.join()
     assert seen <= {256.0 * value for value in range(200)}
 
 

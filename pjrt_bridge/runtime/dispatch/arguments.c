@@ -88,12 +88,17 @@ describe(Plan *plan, PyObject *value, DLTensor *tensor)
     return plan->exchange->tensor_from_object(value, tensor) ? refused() : check_device(tensor);
 }
 
+/* What keeps the memory of a tensor; NULL where that memory does not hold its values. */
 static PyObject *
-owner_of(Plan *plan, PyObject *value)
+owner_of(Plan *plan, PyObject *value, bool call)
 {
-    PyObject *lazy = PyObject_CallFunctionObjArgs(plan->is_lazy, value, NULL);
-    Py_XDECREF(lazy);
-    return lazy == Py_False ? PyObject_CallFunctionObjArgs(plan->owner, value, NULL) : NULL;
+    if (!call) {
+        PyObject *lazy = PyObject_CallFunctionObjArgs(plan->is_lazy, value, NULL);
+        Py_XDECREF(lazy);
+        if (lazy != Py_False)
+            return NULL;
+    }
+    return PyObject_CallFunctionObjArgs(plan->owner, value, NULL);
 }
 
 static PyObject *
@@ -111,11 +116,8 @@ borrow(Run *run, PyObject *value, bool call, DLTensor *tensor)
 {
     Execution *execution = &run->execution;
     Plan *plan = execution->plan;
-    /* The owner comes first: the tensor may be given other memory at any time. During a call only
-     * another thread could do so, which is no better while one of PyTorch's operators reads it. */
-    PyObject *owner = !plan->exchange ? capsule_of(plan, value)
-                      : call          ? Py_NewRef(value)
-                                      : owner_of(plan, value);
+    /* Not the tensor itself: another thread may give it other memory while the plugin reads. */
+    PyObject *owner = plan->exchange ? owner_of(plan, value, call) : capsule_of(plan, value);
     if (!owner)
         return refused();
     execution->owners[execution->num_owners++] = owner;

@@ -59,25 +59,6 @@ drop_owners(Execution *execution)
         Py_DECREF(execution->owners[--execution->num_owners]);
 }
 
-/* In place of tensors, which may get other memory: what keeps the memory that they have. */
-static void
-keep_memory(Execution *execution)
-{
-    Plan *plan = execution->plan;
-    for (Py_ssize_t i = 0; plan->exchange && i < execution->num_owners; i++) {
-        PyObject *tensor = execution->owners[i];
-        if (!PyObject_TypeCheck(tensor, plan->tensor_type))
-            continue;
-        PyObject *owner = PyObject_CallFunctionObjArgs(plan->owner, tensor, NULL);
-        if (!owner) {
-            PyErr_Clear();
-            continue;
-        }
-        execution->owners[i] = owner;
-        Py_DECREF(tensor);
-    }
-}
-
 /* -- the queue ------------------------------------------------------------------------------- */
 
 /* NULL, without an exception, where there is no memory. */
@@ -130,7 +111,6 @@ hand_over(Execution *execution)
         return;
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
-    keep_memory(execution);
     Pending *pending = new_pending(execution);
     /* Without memory for it, what the plugin uses is never freed. */
     execution->num_inputs = execution->num_owners = 0;
