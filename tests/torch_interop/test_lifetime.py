@@ -2,7 +2,6 @@
 
 import gc
 import sys
-import sys
 import threading
 from collections.abc import Callable
 
