@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pjrt_bridge.abi.api import Entry
+from pjrt_bridge.abi.api import PluginFunction
 from pjrt_bridge.abi.chain import Extension
 from pjrt_bridge.abi.extension_structs import ExtensionTable
 from pjrt_bridge.abi.memory import MemoryMap
@@ -42,7 +42,7 @@ class Accessor:
     def __init__(self, owner: Extensible, link: Extension) -> None:
         self.owner = owner
         self.link = link
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, PluginFunction] = {}
         self.check()
 
     @classmethod
@@ -128,7 +128,7 @@ class Accessor:
         """What a pointer of the extension's struct holds, e.g. a function or a table of them."""
         return self.link.pointer(self.TABLE.struct.offset(field))
 
-    def _resolve(self, function: str) -> Entry:
+    def _resolve(self, function: str) -> PluginFunction:
         missing = self._missing(function)
         if missing is not None:
             raise missing

@@ -19,7 +19,7 @@ from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.objects.topology import Topology
 from pjrt_bridge.runtime.transfers import putting, trials
 from pjrt_bridge.runtime.transfers.host import HostArray
-from pjrt_bridge.runtime.transfers.layout import Layout, Placement
+from pjrt_bridge.runtime.transfers.layout import Layout, LayoutHandling
 from pjrt_bridge.runtime.transfers.trials import shares_host_memory
 from pjrt_bridge.stablehlo.program.program import Program
 
@@ -110,9 +110,9 @@ class Client(ClientCore):
         )
 
     @cached_property
-    def placement(self) -> Placement:
+    def layout_handling(self) -> LayoutHandling:
         """What the plugin does with elements that are to come into a custom layout; tried once."""
-        return trials.find_placement(self, self.compile)
+        return trials.find_layout_handling(self, self.compile)
 
     @cached_property
     def reads_in_memory_order(self) -> bool:
