@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import Any
 
-from pjrt_bridge.abi.implement import Keep, Status
+from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference.device import Device

@@ -11,7 +11,7 @@ import hashlib
 from functools import cached_property
 from typing import Any
 
-from pjrt_bridge.abi.implement import Keep
+from pjrt_bridge.abi.implementation_objects import Keep
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import Parameter, Program, Result, Signature
 from pjrt_bridge.stablehlo.interpret import interpreter

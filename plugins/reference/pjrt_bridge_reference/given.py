@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.abi.implement import Status, read
+from pjrt_bridge.abi.implement import read
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import NamedValue, decode_named_values
 from pjrt_bridge.dtypes import DType

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.abi.implement import Keep, Status
+from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference.event import Event
 from pjrt_bridge_reference.slots import OBJECTS, Slots

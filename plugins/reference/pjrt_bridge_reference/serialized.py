@@ -12,7 +12,7 @@ import hashlib
 import struct
 from contextlib import suppress
 
-from pjrt_bridge.abi.implement import Keep, Status
+from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge_reference.given import invalid
 from pjrt_bridge_reference.slots import OBJECTS
 

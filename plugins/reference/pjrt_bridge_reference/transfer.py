@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.abi.python_plugins import host_array
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.stablehlo import TensorType

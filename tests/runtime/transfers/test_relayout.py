@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pjrt_bridge.abi.functions import FUNCTIONS
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.abi.structs import STRUCTS, Struct
 from pjrt_bridge.abi.values import read_int64s
 from pjrt_bridge.errors import ErrorCode, Unimplemented

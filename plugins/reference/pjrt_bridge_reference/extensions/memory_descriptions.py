@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pjrt_bridge.abi.extension_structs import by_name
-from pjrt_bridge.abi.implement import Implementation, Keep, Objects
+from pjrt_bridge.abi.implement import Implementation
+from pjrt_bridge.abi.implementation_objects import Keep, Objects
 from pjrt_bridge_reference.device import Description
 from pjrt_bridge_reference.memory import KINDS
 from pjrt_bridge_reference.slots import OBJECTS, Slots
