@@ -1,4 +1,4 @@
-"""The gated call: `Api` over a plugin's function table.
+"""Api: checked calls of the functions in a plugin's table.
 
 `api.call("Buffer_ToHostBuffer", src=..., dst=...)` is the one way from the bridge into a plugin. It
 builds the args struct, checks that the slot lies within the table's `struct_size` and is not NULL,

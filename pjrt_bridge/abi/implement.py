@@ -1,4 +1,4 @@
-"""The other side of the C API: Python functions behind the function pointers of a PJRT_Api.
+"""Implementation: a PJRT_Api whose function pointers are Python functions.
 
 What `Api` calls, `Implementation` offers: a table in memory, made from the same declarations. A
 function takes the args struct of its slot, fills the outputs, and raises `Status` to return an
@@ -176,7 +176,7 @@ class Implementation:
                 code, message = ErrorCode.RESOURCE_EXHAUSTED, str(error) or "out of memory"
             except BaseException as error:
                 code, message = ErrorCode.INTERNAL, f"{type(error).__name__}: {error}"
-            # Nobody would destroy what a void function returns.
+            # What a void function returns would never be destroyed.
             return self.error(code, message) if prototype is _RETURNS_ERROR else None
 
         callback = prototype(call)

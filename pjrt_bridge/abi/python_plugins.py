@@ -120,7 +120,7 @@ def fill(args: Any, /, **outputs: Output) -> None:
 def host_array(
     address: int | None, shape: Sequence[int], dtype: DType, strides: Sequence[int] | None = None
 ) -> NDArray[Any]:
-    """An array over memory of a caller, who keeps it.
+    """An array over memory that the caller keeps.
 
     Args:
         address: of the first element.

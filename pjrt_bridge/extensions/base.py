@@ -1,7 +1,7 @@
-"""Accessors: the functions of one extension, each called only where the plugin really has it.
+"""Accessor: the functions of one extension, each called only where the plugin has it.
 
 An extension has no version at run time but the size of its struct, and plugins advertise
-extensions with empty slots. So every function is looked at by itself, when it is first called.
+extensions with empty slots. So each function is checked when it is first called.
 """
 
 from __future__ import annotations

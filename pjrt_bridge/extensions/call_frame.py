@@ -1,4 +1,4 @@
-"""Call frames of XLA's FFI: what a custom call brings, as NumPy sees it."""
+"""Call frames of XLA's FFI: operands, results and attributes of a custom call, as NumPy arrays."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Settings:
 
     def slower(self) -> Mapping[str, int]:
         """From how many elements on operations are faster in TensorFlow."""
-        # Who forbids the host wants everything on the device.
+        # Where the host is forbidden everything goes to the device.
         weighed = self.placement == "auto" and self.fallback == "host"
         return registry.slower(self.client.plugin) if weighed else {}
 

@@ -152,7 +152,7 @@ class Executor:
                 found = self._client.api.call("Buffer_IsDeleted", buffer=buffer.handle.pointer)
                 taken = bool(found.is_deleted)
             except PjrtError:
-                # Whoever used it might read memory that has other values by now.
+                # Its memory may have other values by now.
                 taken = True
             if taken:
                 buffer.mark_donated(f"executable {self._arguments.name!r}")

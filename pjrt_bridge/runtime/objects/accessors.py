@@ -1,4 +1,4 @@
-"""What can be asked for extensions: a client, and the description of devices that are not there."""
+"""Extensible: clients and topologies, which can be asked for extensions."""
 
 from __future__ import annotations
 

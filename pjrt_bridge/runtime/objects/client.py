@@ -1,4 +1,4 @@
-"""Client: what can be made on the devices of a plugin."""
+"""Client: a session with a plugin, which makes buffers and executables on its devices."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Client(ClientCore):
 
         Of a program that was compiled for a topology only the platform's name is compared here: its
         version is that of a device in some plugins. The plugin checks the rest. What is loaded is
-        native code: load only what you, or somebody whose programs you would run, compiled.
+        native code: load only what comes from a source whose programs you would run.
 
         Raises:
             ProgramError: no serialized executable of this bridge, truncated, or made by another

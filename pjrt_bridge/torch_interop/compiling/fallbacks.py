@@ -1,4 +1,4 @@
-"""What the user is told of graphs and segments that run on the host, or an error in its place."""
+"""Warnings, errors and records of graphs and segments that run on the host."""
 
 from __future__ import annotations
 

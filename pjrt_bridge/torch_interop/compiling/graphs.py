@@ -99,7 +99,7 @@ class GraphCompiler:
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int] = frozenset()
     ) -> PlainGraph:
         """Compile a graph over host tensors that all passes were applied to; see `compile`."""
-        if all(map(_only_hands_on, graph.graph.nodes)):
+        if all(map(_launches_nothing, graph.graph.nodes)):
             record.segments.append(SegmentRecord("host", operators(graph.graph)))
             return self._on_host(HostSegment(graph), record)
         with counting(record, "lowering_seconds"), timeline.span(f"place {record.name}"):
@@ -223,6 +223,6 @@ class GraphCompiler:
         return HostGraph(segment, record)
 
 
-def _only_hands_on(node: fx.Node) -> bool:
+def _launches_nothing(node: fx.Node) -> bool:
     """Whether a node is an argument, a result, or a calculation with sizes: nothing to launch."""
     return node.op in ("placeholder", "output") or is_size_computation(node)

@@ -48,7 +48,7 @@ class Target:
     def of(client: Client, options: BackendOptions, ledger: Ledger) -> Target:
         """The target of graphs over host tensors."""
         kernels = kernels_of(client)
-        # Who forbids the host wants everything on the device.
+        # Where the host is forbidden everything goes to the device.
         weighed = options.placement == "auto" and options.fallback == "host"
         slower = slower_operators(client) if weighed else {}
         return Target(client, options, ledger, kernels, lookup(client, kernels), slower)

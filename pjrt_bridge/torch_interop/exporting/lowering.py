@@ -14,8 +14,8 @@ from pjrt_bridge.exported import Check, Specialization
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop.exporting.assertions import assertions_of
 from pjrt_bridge.torch_interop.exporting.capture import Captured
-from pjrt_bridge.torch_interop.exporting.emission import Borders, whole
-from pjrt_bridge.torch_interop.exporting.splitting import in_parts
+from pjrt_bridge.torch_interop.exporting.emission import ArgumentSlots, emit_whole
+from pjrt_bridge.torch_interop.exporting.splitting import emit_in_parts
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.passes.functionalize_rng import DrawnKeys
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
@@ -62,16 +62,16 @@ def lower(
     """
     rewritten = rewrite(module, _CONTEXT, sized=True)
     module, assertions = rewritten.module, assertions_of(rewritten.steps)
-    borders = Borders(captured, module, keys)
+    argument_slots = ArgumentSlots(captured, module, keys)
     reasons = Placement(portable.find_lowering).fallback_reasons(module.graph)
     if reasons and split:
-        made = in_parts(module, borders, reasons, name)
+        made = emit_in_parts(module, argument_slots, reasons, name)
     elif reasons:
         # Checks of numbers come after what made the numbers.
         told = [reason for reason in reasons.values() if reason.kind != "small"]
         raise not_lowerable(told or list(reasons.values()), name)
     else:
-        made = whole(module, borders, name)
+        made = emit_whole(module, argument_slots, name)
     count = len(made.outputs) - len({found.looks_at for found in assertions})
     checks = (
         Check(made.outputs[count + found.looks_at], found.holds, found.message, found.source)

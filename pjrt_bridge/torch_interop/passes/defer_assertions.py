@@ -86,7 +86,7 @@ def defer_assertions(
 
     Args:
         module: a functional graph.
-        exported: of an exported model. Whoever calls it evaluates assertions `OF_TENSORS` without
+        exported: of an exported model. Its caller evaluates assertions `OF_TENSORS` without
             PyTorch, and drops what a call wrote when one fails; so all of these are deferred,
             whatever effects the graph has, and no others.
     """

@@ -19,7 +19,7 @@ from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
 from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases
 from pjrt_bridge.torch_interop.passes.data_checks import check_data
 from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
-from pjrt_bridge.torch_interop.passes.flex_attention import take_apart
+from pjrt_bridge.torch_interop.passes.flex_attention import decompose_flex_attention
 from pjrt_bridge.torch_interop.passes.functionalize_rng import (
     DrawnKeys,
     functionalize_rng,
@@ -115,10 +115,10 @@ def _resolve_aliases(module: fx.GraphModule, context: PassContext) -> Step | Non
     return resolve_aliases(module, context.returned)
 
 
-def _take_flex_attention_apart(
+def _decompose_flex_attention(
     module: fx.GraphModule, context: PassContext
 ) -> fx.GraphModule | None:
-    return take_apart(module, context.keeps)
+    return decompose_flex_attention(module, context.keeps)
 
 
 def _check_data(module: fx.GraphModule, context: PassContext) -> fx.GraphModule | None:
@@ -159,7 +159,7 @@ PASSES = (
     Pass(_lift_scalars, sized=False, exports=False),
     Pass(_resolve_aliases, sized=False, exports=False),
     # Here the sizes of a call are padded (`padding/`) and put in (`substitute_sizes.py`).
-    Pass(_take_flex_attention_apart, sized=True, exports=True),
+    Pass(_decompose_flex_attention, sized=True, exports=True),
     Pass(_check_data, sized=True, exports=True),
     Pass(_find_gaps, sized=True, exports=False),
     Pass(_defer_assertions, sized=True, exports=True),

@@ -1,4 +1,4 @@
-"""PJRT_ExecuteContext: what a caller may hand to an execution; nothing here looks at it."""
+"""PJRT_ExecuteContext: what a caller may hand to an execution; nothing here reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What callers give: pointers, counts, texts and structs, looked at before they are followed.
+"""Checks of what callers give: pointers, counts, texts and structs.
 
 A plugin lives in its caller's process, so a NULL that it follows ends both. A pointer that is not
 NULL has to be trusted.

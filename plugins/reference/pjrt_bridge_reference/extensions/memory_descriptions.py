@@ -13,7 +13,7 @@ from pjrt_bridge_reference.slots import OBJECTS, Slots
 
 SLOTS = Slots()
 
-# All devices have the same kinds of memory, so these few descriptions are nobody's.
+# All devices have the same kinds of memory, so these few descriptions are shared by all.
 _DESCRIPTIONS = Objects()
 _POINTERS = [_DESCRIPTIONS.add(kind) for kind in KINDS]
 _KEEP = Keep()
