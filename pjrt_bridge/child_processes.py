@@ -1,6 +1,6 @@
 """Python processes of the bridge's own, which try what could end this one.
 
-`python -m` looks for modules in the working directory first. To look at a file in a folder that
+`python -m` looks for modules in the working directory first. Reading a file in a folder that
 came from elsewhere must not run a `select.py` in that folder, so these processes find modules
 where this one does, and nowhere else.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 BACKGROUND_VARIABLE = "PJRT_BRIDGE_BACKGROUND"
-"""`off`: what would be found out in the background is found out before it is first needed."""
+"""`off`: what would be tried in the background is tried before it is first needed."""
 
 _OFF = ("off", "0", "no", "false")
 

@@ -3,7 +3,7 @@
 Compiled programs are native code that is loaded without further questions, and what was measured
 or tried decides which code runs. So the folder has to belong to the user who runs the process, and
 nobody else may write to it. Folders are made with mode 0700; one that others could have written to
-is neither read nor written, which a `BridgeWarning` says once. Each file is looked at, too, when it
+is neither read nor written, which a `BridgeWarning` says once. Each file is checked, too, when it
 is open: it has to be a regular file of the user, of a bounded size. Anything else (a link, a pipe,
 somebody else's file) is ignored, which a `BridgeWarning` says once for each file.
 
@@ -41,7 +41,7 @@ def is_off() -> bool:
 
 
 def cache_root() -> Path | None:
-    """The folder of all that can be found out again; None where nothing is to be kept."""
+    """The folder of files that can be made again; None where nothing is to be kept."""
     if is_off():
         return None
     named = environment.value(FOLDER_VARIABLE)
@@ -49,7 +49,7 @@ def cache_root() -> Path | None:
 
 
 def cache_folder(name: str) -> Path | None:
-    """The folder of one kind of files that can be found out again; None as `cache_root`."""
+    """The folder of one kind of files that can be made again; None as `cache_root`."""
     root = cache_root()
     return None if root is None else root / name
 

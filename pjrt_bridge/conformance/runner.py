@@ -73,7 +73,7 @@ def run(
 
 
 def _without(gate: Check, status: Status, reason: str, _: object) -> Answer:
-    """What becomes of checks that need what a gate did not give."""
+    """The results of checks whose requirement failed."""
     if status is Status.ABSENT:
         return status, reason, {}
     return Status.NOT_RUN, f"{gate.name}: {reason}", {}

@@ -96,7 +96,7 @@ class Accessor:
         return given
 
     def check(self) -> None:
-        """Refuse an extension as a whole; by default only its functions are looked at, each alone.
+        """Refuse an extension as a whole; by default only its functions are checked, each alone.
 
         Raises:
             ExtensionUnavailable: it is of a version that this class does not know.

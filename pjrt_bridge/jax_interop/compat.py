@@ -1,7 +1,7 @@
 """Everything of JAX that is not public, in one place.
 
-JAX's way for plugins, `xla_bridge.register_plugin`, makes JAX as a whole fail where one plugin
-finds no device. The steps here are the same but for that.
+JAX's own registration of plugins, `xla_bridge.register_plugin`, makes JAX as a whole fail where one
+plugin finds no device. The steps here are the same but for that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading flatbuffers of any schema: each place is looked at before it is followed.
+"""Reading flatbuffers of any schema: each offset is checked before it is followed.
 
 A table knows its fields by their numbers; one that is absent has its default. Vectors and texts are
 copied, so nothing of the bytes is kept.

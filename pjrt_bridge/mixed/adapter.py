@@ -72,7 +72,7 @@ class FrameworkAdapter(Protocol):
         """What has to happen before each launch of a program; None: nothing."""
 
     def snapshot(self, value: Any) -> Any:
-        """The same elements, in the memory in which they are now whatever becomes of the value."""
+        """The same elements in the same memory, also when the value is given other memory later."""
 
     def address(self, value: Any) -> int:
         """Where the first element lies in host memory."""

@@ -131,7 +131,7 @@ class Launched(Protocol):
 
 
 class Recovery(Protocol):
-    """The segment of an execution: told how it ended, and able to compute its results elsewhere.
+    """The segment of an execution: counts how it ended, and computes on the host where it failed.
 
     Attributes:
         shares: results are read where they lie.

@@ -184,7 +184,7 @@ class DispatchLauncher:
         return found
 
     def call(self, values: Sequence[Any]) -> list[Any] | None:
-        """The results for tensors, waited for; None where `launch` has to look at them.
+        """The results for tensors, waited for; None where `launch` has to be called instead.
 
         Args:
             values: what the program is given, but for values that are read in each call.

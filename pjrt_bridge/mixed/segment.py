@@ -43,7 +43,7 @@ class DeviceSegment:
         shares: see above.
         result_bytes: of all results of the program.
         is_plain: the outputs are the results of the program, and nothing else.
-        fast_path: told of calls that went well, and of those that failed; None: there is none.
+        fast_path: notified of calls that went well, and of those that failed; None: there is none.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class PlatformSpec:
             state its own.
         fatal_constants: element types, by the bridge's names, of constants on which its compiler
             ends the process; programs with such constants are refused.
-        warning: what users are told when a program is first compiled for the platform.
+        warning: shown to users when a program is first compiled for the platform.
         versions: what holds instead of all this for plugins whose minor version of the PJRT API is
             in a range; the first range that holds it counts.
 

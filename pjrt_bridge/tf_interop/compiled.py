@@ -103,7 +103,7 @@ class CompiledFunction:
 
     @cached_property
     def fast_path(self) -> FunctionPath | None:
-        """A way for calls that bring the flat tensors; None where there is none."""
+        """The fast path, for calls with the flat tensors; None where there is none."""
         segment = None if self._whole is None else self._whole.only
         if segment is None or not isinstance(segment.launcher, DispatchLauncher):
             return None

@@ -104,7 +104,7 @@ class Function:
         bind = getattr(self.python_function, "__get__", None)
         if instance is None or bind is None:
             return self
-        # Keras and tf.Module look at what is set on them; this is not theirs.
+        # Keras and tf.Module track what is set on them; they must not track this.
         held = instance.__dict__
         name = f"_pjrt_bridge_{self.__name__}"
         if name not in held:

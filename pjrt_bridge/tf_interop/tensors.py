@@ -2,7 +2,7 @@
 
 Host memory is shared both ways where the plugin uses it in place. TensorFlow takes memory that does
 not begin at a multiple of 64 bytes, and aborts the process later; it aborts at once when a tensor
-of strings is exported: both are looked at before.
+of strings is exported: both are checked before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PyTorch on PJRT: the `pjrt` backend of torch.compile, what became of what it compiled, export.
+"""PyTorch on PJRT: the `pjrt` backend of torch.compile, reports of what it compiled, export.
 
 `device` is torch.device("pjrt"): tensors that live on a plugin's device.
 """

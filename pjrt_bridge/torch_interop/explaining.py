@@ -1,4 +1,4 @@
-"""explain(): what becomes of a function when it is compiled and called, and why."""
+"""explain(): a report of what a function runs where, and why."""
 
 from __future__ import annotations
 

@@ -101,4 +101,4 @@ _TRIED: dict[str, tuple[str, Callable[[], Callable[[], object]]]] = {
     "accelerate": ("1.15", _accelerate),
     "transformers": ("5.23", _transformers),
 }
-"""By library the version that was tried, and what looks at it and gives the change."""
+"""By library the version that was tried, and what inspects it and gives the change."""

@@ -54,7 +54,7 @@ class Cache:
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder = folder
         self.limit = limit
-        # To look at all files takes longer than to write one.
+        # Listing all files takes longer than writing one.
         self._unseen = limit
 
     def get(self, key: str) -> bytes | None:

@@ -1,4 +1,4 @@
-/* Tables of plugin functions as Python hands them over, and what Python is told of the structs. */
+/* Tables of plugin functions that Python hands over, and the sizes of structs for Python. */
 
 #include "abi.h"
 

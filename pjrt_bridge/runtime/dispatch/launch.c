@@ -42,7 +42,7 @@ unlist_all_launches(void)
 
 /* -- the event of the end, which one thread uses at a time ----------------------------------- */
 
-/* Wait until the thread that uses the event has done with it. -1 with an exception. */
+/* Wait until no other thread uses the event. -1 with an exception. */
 static int
 wait_for_claimant(Launch *self)
 {

@@ -144,7 +144,7 @@ class Results:
         """What all buffers of one result have in common; only the first one is asked."""
         client = self._client
         layout = Layout.of_buffer(client.api, pointer, result.type.rank, asked=result.layout)
-        # Only the plugin knows what became of mhlo.layout_mode = "auto".
+        # Only the plugin knows the layout that mhlo.layout_mode = "auto" stands for.
         order = layout.minor_to_major if client.shares_host_memory else result.layout
         return layout, client.custom_layout(order), bool(result.dynamic)
 

@@ -215,7 +215,7 @@ class CompiledExecutable(Compiled):
         self.topology = topology
         self._handle = handle
         with handle.held() as pointer:
-            # Whoever gives other results than the program has would be found out only on the
+            # A plugin that gives other results than the program has would be noticed only on the
             # machine with the devices.
             sharded = description.partitions(self.api, pointer) > 1
             self.outputs = description.result_types(

@@ -106,7 +106,7 @@ class Handle:
         self.kind = kind
         self.parent = parent
         self.pointer: int = 0
-        # `_ending`: a thread is at its end.
+        # `_ending`: a thread is ending the object.
         self.owned = self.gone = self.released = self.refused = self._ending = False
         self.lease: object | None = None
         self.made = made
@@ -176,7 +176,7 @@ class Handle:
 
     @property
     def ended(self) -> bool:
-        """Whether the plugin's object was destroyed, or a thread is at it."""
+        """Whether the plugin's object was destroyed, or a thread is destroying it."""
         return self._ending or self.gone
 
     def pin(self) -> None:

@@ -1,6 +1,6 @@
 """Arrays of frameworks in the memory of a GPU, used by a plugin where they lie.
 
-How the work of both is ordered is told in `pjrt_bridge.runtime.transfers.device_dlpack`.
+`pjrt_bridge.runtime.transfers.device_dlpack` says how the work of both is ordered.
 """
 
 from __future__ import annotations

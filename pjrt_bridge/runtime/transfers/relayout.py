@@ -1,6 +1,6 @@
 """Custom layouts: host arrays into buffers of another order of elements.
 
-What plugins do with such a layout is found out in `pjrt_bridge.runtime.transfers.trials`.
+`pjrt_bridge.runtime.transfers.trials` tries what plugins do with such a layout.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Checks of programs of unknown origin: text, bytecode and portable artifacts.
 
 What passes can be parsed, printed and handed to a plugin without ending the process. In this
-process the text's nesting and the bytecode's envelope are looked at. Bytecode, and text with
+process the text's nesting and the bytecode's envelope are checked. Bytecode, and text with
 constructs whose nesting the text does not show, is read by another process first.
 """
 

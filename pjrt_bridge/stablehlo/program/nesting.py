@@ -1,11 +1,11 @@
-"""How deep StableHLO text is nested, and how much it becomes: looked at before MLIR parses it.
+"""Limits on the nesting of StableHLO text and on its size when inlined, checked before parsing.
 
 MLIR's parser and printer, and compilers behind them, call themselves for each level of nesting, and
 end the process where the stack does. Levels are brackets, aliases (`#x = ...`, `!x = ...`) that
 refer to aliases, and functions that call functions. Compilers inline calls, and printers aliases,
 so a few lines can stand for more than any memory holds; that is bounded, too.
 
-The text is looked at as bytes, without its strings and comments: a gigabyte takes some seconds.
+The text is read as bytes, without its strings and comments: a gigabyte takes some seconds.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def check(text: bytes, what: str, *, brackets_alone: bool = False) -> None:
     Args:
         text: StableHLO text in UTF-8; what is no MLIR at all may pass.
         what: name of the input in error messages.
-        brackets_alone: do not look at functions and aliases.
+        brackets_alone: do not check functions and aliases.
 
     Raises:
         ProgramError: too many levels of nesting, a function or alias that refers to itself, or text

@@ -1,6 +1,6 @@
 """The fast path of a compiled graph: from Dynamo's code into the dispatcher.
 
-It goes past AOTAutograd's wrapper and the bridge's own bookkeeping. The first calls find out which
+It skips AOTAutograd's wrapper and the bridge's own bookkeeping. The first calls determine which
 arguments stay in the same memory; these are pinned as parameters are.
 """
 
@@ -58,7 +58,7 @@ class Entrance(FastPath):
         """A call on the usual path went well: the next one may come this way.
 
         Values that had to be rearranged may hold other numbers than their memory does (PyTorch
-        negates lazily), which the dispatcher does not look at.
+        negates lazily), which the dispatcher does not check.
         """
         pinned = self._launcher.pinned.dispatched
         if pinned is not None and not call.rearranged:

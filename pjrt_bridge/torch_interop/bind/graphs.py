@@ -90,7 +90,7 @@ class DeviceGraph:
         self.record = record
 
     def fast_path(self) -> Entrance | None:
-        """A way for calls that go as the call before; None where there is none."""
+        """The fast path for calls like the one before; None where there is none."""
         found = Entrance.of(self._segment)
         if found is not None:
             self._segment.fast_path = found

@@ -17,8 +17,8 @@ def accelerator_decompositions(*, traced: bool) -> dict[OpOverload, Callable[...
     """For each such operator the rule that takes it apart.
 
     Args:
-        traced: rules look at where their tensors are, and leave the host's alone, which raises its
-            own error; otherwise everything is meant for the device.
+        traced: rules apply to tensors on the device alone, and those of the host raise their own
+            error; otherwise everything is meant for the device.
     """
     op = operator("aten.histc.default")
     assert op is not None

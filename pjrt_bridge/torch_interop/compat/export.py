@@ -71,7 +71,7 @@ def _each_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """An exported program as a functional graph, decomposed for lowering."""
     _take_out_expressions(program)
-    # Where it is given a table of one's own, torch leaves operators whole that it takes apart
+    # Where it is given a table of one's own, torch does not decompose operators that it decomposes
     # everywhere else; what these are made of may be such operators, too.
     with without_own_warnings(), _plain_checks(), _registered_once():
         usual: Any = torch.export.default_decompositions()
@@ -130,7 +130,7 @@ def _parts_of(op: OpOverload) -> Callable[..., Any]:
 
 
 def _composite(graph: fx.Graph) -> set[OpOverload]:
-    """The operators in a graph that torch otherwise takes apart before a backend sees them."""
+    """The operators in a graph that torch otherwise decomposes before a backend gets them."""
     found = {node.target for node in graph.nodes if isinstance(node.target, OpOverload)}
     return {op for op in found if str(op) not in KEPT and is_composite(str(op))}
 

@@ -1,9 +1,9 @@
-"""Memory of tensors that torch did not allocate, made resizable as that of its own tensors is.
+"""Makes tensors resizable whose memory torch did not allocate.
 
 Torch resizes a storage (`resize_`, `out=` of another size, `untyped_storage().resize_`) by taking
 memory from the storage's allocator, copying, and dropping what was there. A storage over memory of
 others has no allocator and a flag that forbids this; torch offers no function that changes either.
-So both are written where they lie in torch's C++ object. Where that is, is found out once in a
+So both are written where they lie in torch's C++ object. Where that is, is determined once in a
 process, on objects that belong to this module, and tried: a torch that keeps them elsewhere is used
 as well, and with one that keeps something else there results stay as torch makes them.
 """
@@ -29,10 +29,10 @@ _HEADER = 2 * _POINTER
 """Bytes of a C++ object with a reference count: its table of functions, and the counts."""
 
 _WINDOW = 80
-"""Bytes at the beginning of a StorageImpl that are looked at; it has more since torch 2.0."""
+"""Bytes at the beginning of a StorageImpl that are searched; it has more since torch 2.0."""
 
 _OF_TENSOR = 48
-"""Bytes at the beginning of a TensorImpl, or of a Python tensor, that are looked at."""
+"""Bytes at the beginning of a TensorImpl, or of a Python tensor, that are searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _find() -> StorageOffsets | None:
         storage = tensor.untyped_storage()
         before = ctypes.string_at(storage._cdata, _WINDOW)
         allocators.append(_words(before, cpu))
-        # Torch forbids to resize what NumPy looks at: of a storage that it allocated, one byte
+        # Torch forbids to resize what NumPy views: of a storage that it allocated, one byte
         # changes from 1 to 0, beside the counts.
         tensor.numpy()
         after = ctypes.string_at(storage._cdata, _WINDOW)

@@ -142,7 +142,7 @@ VIEWS = (
     "aten.view_as_complex.default",
     "aten.set_.source_Storage_storage_offset",
 )
-"""Operators whose kernels for the host look at sizes and strides alone, and fit any device."""
+"""Operators whose kernels for the host read sizes and strides alone, and fit any device."""
 
 
 def kernel_of(name: str) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""`flex_attention`, taken apart: scores, the user's functions of them, softmax, and the product.
+"""Decomposition of `flex_attention`: scores, the user's functions of them, softmax, the product.
 
 All scores are computed, as in eager; blocks of a mask that hide all of their scores save nothing.
 """

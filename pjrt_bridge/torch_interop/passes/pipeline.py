@@ -54,7 +54,7 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class PassContext:
-    """What the passes are told.
+    """Settings of the passes, for one graph.
 
     Attributes:
         kind: of the graph: `"joint"`, `"inference"`, `"forward"`, `"backward"` or `"exported"`.
@@ -192,7 +192,7 @@ def rewrite(module: fx.GraphModule, context: PassContext, stage: Stage) -> Rewri
 
     Args:
         module: a functional graph; may be changed in place.
-        context: what the passes are told.
+        context: settings of the passes.
         stage: which of them.
     """
     steps: list[Step] = []

@@ -25,7 +25,7 @@ NAME = "cpu"
 """Name of the plugin and of the platform."""
 
 _DEVICES: Mapping[str, OptionType] = {"cpu_device_count": range(1, 4097)}
-# It makes no client without devices, and allocates for as many as it is told before it looks
+# It makes no client without devices, and allocates for as many as are asked for before it looks
 # whether it can.
 
 _NO_FAST_MIN_MAX: Mapping[str, Override] = {"xla_cpu_enable_fast_min_max": False}

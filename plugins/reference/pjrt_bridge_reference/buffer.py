@@ -69,7 +69,7 @@ class Buffer:
         return self.type.nbytes
 
     def array(self) -> Array:
-        """The memory as an array, without a look at whether its values are there."""
+        """The memory as an array, whether its values are there or not."""
         return array_at(self.address, self.type, self.order)
 
     def use(self) -> Storage:
@@ -95,7 +95,7 @@ class Buffer:
             self.storage.release()
 
     def donate(self) -> Block:
-        """Delete the buffer and hand over its block; the caller looks at `references` before."""
+        """Delete the buffer and hand over its block; the caller checks `references` before."""
         with self._lock:
             self.deleted = True
             self._holds_storage = False

@@ -37,7 +37,7 @@ class Client:
         devices: all of them, which are all addressable.
         latency: seconds by which each execution is delayed.
         alive: not destroyed.
-        donating: held while arguments are looked at and donated: one execution gets a buffer.
+        donating: held while arguments are checked and donated: one execution gets a buffer.
     """
 
     def __init__(self, given: dict[str, NamedValue]) -> None:

@@ -1,4 +1,4 @@
-"""The ways of data into buffers, between them, and out of them again.
+"""Transfers into buffers, between them, and out of them.
 
 Whatever reads or writes a buffer after its call has returned is a job of a device's worker: it
 begins when the values are there, holds the memory while it works, and ends an event.

@@ -1,7 +1,7 @@
 """What is known here of the uses of PyTorch's kernels, and which are therefore used.
 
 It is asked for in this order: what this process knows, what is kept beside the compile cache, what
-the package ships (`outcomes`), and what `probe` finds out in other processes. Those take seconds.
+the package ships (`outcomes`), and what `probe` tries in other processes. Those take seconds.
 They work in the background, once for a machine, while programs are compiled without calls of the
 kernels; programs that are compiled after them have the calls. With `PJRT_BRIDGE_BACKGROUND=off` the
 first program waits for them.
@@ -74,7 +74,7 @@ def findings(library: Path) -> Findings:
 
 
 def find_out(library: Path) -> Findings:
-    """Try all uses now, and keep what comes of it.
+    """Try all uses now, and keep the outcomes.
 
     Of several processes that come here at once one tries, and the others read what it kept.
     """

@@ -1,4 +1,4 @@
-"""Which uses of PyTorch's kernels are right here, found out in a process that may die.
+"""Tries uses of PyTorch's kernels on this machine, in a process that may die.
 
 That process is `trial`. A check that ends it rules its use out, and another process goes on after
 it.

@@ -3,7 +3,7 @@
  * XLA calls `handle` from its threads, without Python's lock. The call's attributes (written by
  * calls.py) name an operator of ATen and say how its arguments are made of operands, results and
  * numbers; the operator is reached through libtorch's stable C interface, whose functions `connect`
- * finds. A program may come from anywhere, so only the operators that `connect` was told of are
+ * finds. A program may come from anywhere, so only the operators that `connect` was given are
  * called.
  *
  *     call.c   what a program says, compared with the operator and the buffers
