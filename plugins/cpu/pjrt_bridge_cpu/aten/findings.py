@@ -27,7 +27,7 @@ from pathlib import Path
 from pjrt_bridge import child_processes, environment, storage
 from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
-from pjrt_bridge.runtime.compile.progress import PATIENCE
+from pjrt_bridge.runtime.compile.progress import DELAY
 from pjrt_bridge.versions import version
 from pjrt_bridge_cpu.aten import library as torch_library
 from pjrt_bridge_cpu.aten import outcomes, probe
@@ -119,7 +119,7 @@ class BackgroundTrial:
 
     def _wait(self) -> None:
         try:
-            output, _ = self._process.communicate(timeout=PATIENCE)
+            output, _ = self._process.communicate(timeout=DELAY)
         except subprocess.TimeoutExpired:
             if sys.stderr.isatty():
                 print(_SAID, file=sys.stderr)
