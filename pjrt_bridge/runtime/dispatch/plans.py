@@ -176,7 +176,7 @@ class _PinnedHandles(Handle):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PlannedExecutable:
     """An executable, as a plan needs it.
 
     Attributes:
@@ -199,7 +199,7 @@ class Target:
 
 
 def plan(
-    target: Target,
+    target: PlannedExecutable,
     parameters: Sequence[BoundParameter],
     results: Sequence[ValueSpec],
     framework: Framework | Capsules,

@@ -171,7 +171,7 @@ class Executable(Compiled):
 
         None where there is no faster way than `submit`.
         """
-        target = plans.Target(
+        target = plans.PlannedExecutable(
             name=self.name,
             client=self.client,
             loaded=self._loaded,
