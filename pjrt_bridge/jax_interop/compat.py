@@ -42,7 +42,7 @@ def _of_jax(function: Callable[_P, _T]) -> Callable[_P, _T]:
                     f"JAX cannot be imported ({error}); run: pip install 'pjrt-bridge[jax]'"
                 ) from error
             raise RegistrationError(
-                f"JAX {jax.__version__} has no way for plugins that is known here: {error}"
+                f"JAX {jax.__version__} registers plugins in an unknown way: {error}"
             ) from error
 
     return call

@@ -165,7 +165,7 @@ def _host_op(name: Any) -> str:
         )
     if compat.is_composite(spelled):
         raise OptionError(
-            f"option host_ops: torch takes {spelled!r} apart before a backend sees it; name the "
+            f"option host_ops: torch decomposes {spelled!r} before a backend gets it; name the "
             "operators that it becomes, which the report of explain() lists"
         )
     return spelled

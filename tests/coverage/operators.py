@@ -14,7 +14,7 @@ NEEDED = Path(__file__).with_name("model_operators.txt")
 
 LOWERED = "lowered"
 REASONS = {
-    "decomposed": "torch takes it apart before a backend sees it",
+    "decomposed": "torch decomposes it before a backend gets it",
     "functionalized": "torch puts an operator without side effects in its place",
     "data": "its result's shape, or its number, depends on data: PyTorch runs it between segments",
     "missing": "no lowering exists: PyTorch runs it between segments",

@@ -14,7 +14,7 @@ from pjrt_bridge.torch_interop.compat.operators import operator
 
 
 def accelerator_decompositions(*, traced: bool) -> dict[OpOverload, Callable[..., Any]]:
-    """For each such operator the rule that takes it apart.
+    """For each such operator its decomposition.
 
     Args:
         traced: rules apply to tensors on the device alone, and those of the host raise their own

@@ -19,7 +19,7 @@ from pjrt_bridge.torch_interop.compat.operators import operator
 
 
 def fused_cell_decompositions() -> dict[OpOverload, Callable[..., Any]]:
-    """For each cell, and its backward, the rule that takes it apart."""
+    """For each cell, and its backward, its decomposition."""
     found = {operator(f"aten.{name}.default"): rule for name, rule in _RULES.items()}
     return {op: rule for op, rule in found.items() if op is not None}
 

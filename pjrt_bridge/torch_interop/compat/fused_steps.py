@@ -24,7 +24,7 @@ _Tensors = Sequence[Tensor]
 
 
 def fused_step_decompositions() -> dict[OpOverload, Callable[..., Any]]:
-    """For each functional fused step the rule that takes it apart."""
+    """For each functional fused step its decomposition."""
     found = {
         operator(f"aten.{name}.{overload}"): partial(_new, rule)
         for name, rule in _RULES.items()

@@ -16,7 +16,7 @@ from pjrt_bridge.torch_interop.compat.operators import operator
 
 
 def loss_scaling_decompositions() -> dict[OpOverload, Callable[..., Any]]:
-    """For each operator the rule that takes it apart."""
+    """For each operator its decomposition."""
     rules: dict[str, Callable[..., Any]] = {
         "aten._amp_foreach_non_finite_check_and_unscale.default": _unscale,
         "aten._amp_update_scale.default": _update,

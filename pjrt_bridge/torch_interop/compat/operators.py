@@ -52,7 +52,7 @@ def _find(name: str) -> Any:
 
 
 def is_composite(name: str) -> bool:
-    """Whether torch always takes an operator (by the names of `is_operator`) apart for a graph."""
+    """Whether torch always decomposes an operator (by the names of `is_operator`) for a graph."""
     namespace, packet, *overload = name.split(".")
     packet = getattr(getattr(torch.ops, namespace), packet)
     if isinstance(packet, HigherOrderOperator):

@@ -118,7 +118,7 @@ class _Splitter:
     def __init__(self, module: fx.GraphModule, reasons: Mapping[str, FallbackReason]) -> None:
         self._module = module
         self._fallback_reasons = reasons
-        # Each value is a node of torch's graph; a tuple is known by the nodes that take it apart.
+        # Each value is a node of torch's graph; a tuple is known by the nodes that read its items.
         self._values: list[fx.Node] = []
         self._number: dict[fx.Node, int] = {}
         self._nodes: list[Node] = []
