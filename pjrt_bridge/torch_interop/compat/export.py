@@ -123,7 +123,7 @@ def _take_out_expressions(program: torch.export.ExportedProgram) -> None:
 
 
 def _parts_of(op: OpOverload) -> Callable[..., Any]:
-    """The decomposition of a composite operator, as it is now: tracing puts the table's rule there."""
+    """The decomposition of a composite operator now: tracing puts the rule of its table there."""
     key = torch._C.DispatchKey.CompositeImplicitAutograd
     rule = op.py_kernels.get(key)
     return rule if callable(rule) else partial(op._op_dk, key)
