@@ -329,7 +329,7 @@ def test_other_errors_reach_the_user(ways: Ways, monkeypatch: pytest.MonkeyPatch
         entrance(x)
     with pytest.raises(TypeError):
         entrance(x, y, scale=2)
-    entrance.kept = ()
+    entrance.pinned = ()
     with pytest.raises(TypeError, match="what is kept"):
         entrance(x, y)
     assert ways.long == 1
