@@ -39,7 +39,7 @@ FALL_THROUGH: Any = torch.library.fallthrough_kernel
 """The kernel of a dispatch key that has nothing to do for an operator."""
 
 
-class Kernels:
+class OperatorKernels:
     """What operators do on the device; as long as this object lives."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tens
 _Kernel = Callable[..., Any]
 
 
-def register(kernels: third_party_device.Kernels) -> None:
+def register(kernels: third_party_device.OperatorKernels) -> None:
     """Register the kernels of autocast; operators on no list compute as they are given."""
     key = f"Autocast{third_party_device.KEY}"
     kernels.of_others(third_party_device.FALL_THROUGH, key)

@@ -27,7 +27,7 @@ from pjrt_bridge.torch_interop.device.operators import call
 from pjrt_bridge.torch_interop.device.recording import compute_all
 from pjrt_bridge.torch_interop.device.torch_module import MODULE
 
-_registered: list[third_party_device.Kernels] = []
+_registered: list[third_party_device.OperatorKernels] = []
 _lock = threading.Lock()
 
 
@@ -49,7 +49,7 @@ def register() -> None:
         if name is None:
             naming.give_name(lambda: MODULE)
         naming.forget_first_call()
-        kernels = third_party_device.Kernels()
+        kernels = third_party_device.OperatorKernels()
         _registered.append(kernels)
         kernels.of_others(call)
         own = _kernels()

@@ -37,7 +37,7 @@ SLOTS = Slots()
 
 
 @dataclass
-class Part:
+class DevicePart:
     """What one device has to do with an execution.
 
     Attributes:
@@ -172,7 +172,7 @@ def _prepare(
     devices: Sequence[Device],
     lists: Sequence[list[Buffer]],
     donated: Sequence[frozenset[int]],
-) -> list[Part]:
+) -> list[DevicePart]:
     """Take memory, or raise and leave everything as it was; then donate."""
     executable = loaded.executable
     held: list[Storage] = []
@@ -223,7 +223,7 @@ def _part(
     held: list[Storage],
     donated: frozenset[int],
     blocks: Sequence[Block | None],
-) -> Part:
+) -> DevicePart:
     executable, ended = loaded.executable, Event()
     results, freed = [], []
     given = set(donated)
@@ -239,13 +239,13 @@ def _part(
         )
     for index in given:
         buffers[index].delete()
-    return Part(device, buffers, held, results, freed, ended)
+    return DevicePart(device, buffers, held, results, freed, ended)
 
 
 # -- work ------------------------------------------------------------------------------------------
 
 
-def _submit(loaded: LoadedExecutable, parts: list[Part]) -> None:
+def _submit(loaded: LoadedExecutable, parts: list[DevicePart]) -> None:
     """Leave the work to the devices: together where the program connects them, else to each."""
     together = [parts] if loaded.executable.parallel else [[part] for part in parts]
     for group in together:
@@ -257,7 +257,7 @@ def _submit(loaded: LoadedExecutable, parts: list[Part]) -> None:
 
 def _submit_group(
     loaded: LoadedExecutable,
-    group: list[Part],
+    group: list[DevicePart],
     targets: list[list[Array]],
     outputs: list[Storage],
 ) -> None:
@@ -294,7 +294,7 @@ def _submit_group(
     when_all(arguments, lambda: worker.submit(compute))
 
 
-def _failure_of_arguments(group: list[Part]) -> Status | None:
+def _failure_of_arguments(group: list[DevicePart]) -> Status | None:
     for part in group:
         for index, buffer in enumerate(part.arguments):
             failure = buffer.ready.failure
@@ -303,7 +303,7 @@ def _failure_of_arguments(group: list[Part]) -> Status | None:
     return None
 
 
-def _compute(executable: Executable, group: list[Part]) -> list[tuple[Array, ...]]:
+def _compute(executable: Executable, group: list[DevicePart]) -> list[tuple[Array, ...]]:
     arrays = [[buffer.array() for buffer in part.arguments] for part in group]
     if not executable.parallel:
         return [interpreter.evaluate(executable.program, *arrays[0])]
