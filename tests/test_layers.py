@@ -8,7 +8,9 @@ functions and under TYPE_CHECKING.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,27 @@ def test_no_import_leads_to_a_higher_layer(module: str) -> None:
 def test_no_circles() -> None:
     circles = find_circles(GRAPH)
     assert not circles, "\n\n".join(["", *circles])
+
+
+def test_folders_of_torch_interop_have_an_order() -> None:
+    """A graph on its way from the backend to the plugin enters no folder again.
+
+    `device` is left out: its border is below the compiler, and programs of operators above it.
+    """
+    prefix = "pjrt_bridge.torch_interop."
+    folders: defaultdict[str, set[str]] = defaultdict(set)
+    for name, items in GRAPH.items():
+        for imported in (item.name for item in items):
+            pair = [
+                other.removeprefix(prefix).partition(".")[0]
+                for other in (name, imported)
+                if other.startswith(prefix)
+            ]
+            if len(set(pair)) == 2 and "device" not in pair:
+                folders[pair[0]].add(pair[1])
+    order = list(TopologicalSorter(folders).static_order())
+    on_the_way = ["passes", "placement", "bind", "compiling", "compiler", "backend"]
+    assert [folder for folder in order if folder in on_the_way] == on_the_way
 
 
 def test_no_module_is_too_long() -> None:

@@ -23,6 +23,7 @@ from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, Rewritten, rewrite
+from pjrt_bridge.torch_interop.placement.refusals import refused
 
 
 class Compiler:
@@ -76,6 +77,7 @@ class Compiler:
             returned=compat.returned(kind),
             orders=self._options.orders(),
             keeps=self._options.wants_on_host,
+            refused=refused,
             check_indices=self._options.check_indices,
         )
         rewritten = rewrite(graph, context, "unsized")
@@ -99,7 +101,8 @@ class Compiler:
 
     def prepare_joint(self, graph: fx.GraphModule) -> None:
         """Rewrite a joint graph in place, before it is divided into forward and backward."""
-        rewrite(graph, PassContext("joint", keeps=self._options.wants_on_host), "joint")
+        context = PassContext("joint", keeps=self._options.wants_on_host, refused=refused)
+        rewrite(graph, context, "joint")
 
     # -- operators on resident tensors -------------------------------------------------------------
 
@@ -118,6 +121,7 @@ class Compiler:
         context = PassContext(
             kind,
             returned=compat.Returned(inference=True),
+            refused=refused,
             check_indices=self._options.check_indices,
         )
         first = rewrite(graph, context, "unsized")

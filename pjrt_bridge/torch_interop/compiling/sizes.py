@@ -17,9 +17,9 @@ from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.device.border import Residency
+from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.passes.padding import Padded, Padding
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims
-from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
 
 CompileSized = Callable[[fx.GraphModule, GraphRecord, frozenset[int]], CompiledGraph]

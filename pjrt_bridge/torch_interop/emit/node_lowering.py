@@ -17,10 +17,10 @@ from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.registry import Lowering, NoLowering, NotLowerable
 from pjrt_bridge.torch_interop.nodes import label
-from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
 
 Lookup = Callable[[str], Lowering | None]
 """Finds the lowering of an operator for one plugin."""

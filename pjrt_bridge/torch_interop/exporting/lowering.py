@@ -20,8 +20,9 @@ from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.passes.functionalize_rng import DrawnKeys
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
+from pjrt_bridge.torch_interop.placement.refusals import refused
 
-_CONTEXT = PassContext("exported")
+_CONTEXT = PassContext("exported", refused=refused)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from torch.export import ExportedProgram
 
 from pjrt_bridge.errors import NotExportable, OptionError
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.exporting.capture import Captured
-from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
 
 _ENDLESS = 1 << 60
 

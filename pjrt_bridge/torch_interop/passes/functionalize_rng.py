@@ -10,7 +10,6 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.placement.refusals import refused
 from pjrt_bridge.torch_interop.randomness.host import raise_as_eager
 from pjrt_bridge.torch_interop.randomness.operators import (
     KEY,
@@ -21,8 +20,15 @@ from pjrt_bridge.torch_interop.randomness.operators import (
     pure_counterpart,
 )
 
+Refused = Callable[[compat.OpOverload, Any], bool]
+"""Whether PyTorch refuses a call of an operator with (positional, keyword) arguments."""
 
-def functionalize_rng(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: False) -> None:
+
+def functionalize_rng(
+    graph: fx.Graph,
+    keep: Callable[[str], bool] = lambda _: False,
+    refused: Refused = lambda *_: False,
+) -> None:
     """Replace the random operators of a graph; each has a key of its own, drawn at its begin.
 
     The keys are drawn at the start of the graph. A joint graph has to be rewritten before it is
@@ -32,6 +38,7 @@ def functionalize_rng(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: F
     Args:
         graph: functional; changed in place.
         keep: whether the operator of a name is not to be replaced.
+        refused: calls that are kept, so that they raise what eager raises.
     """
     _hide_pure(graph)
     count = 0
@@ -40,7 +47,11 @@ def functionalize_rng(graph: fx.Graph, keep: Callable[[str], bool] = lambda _: F
         if name is None or keep(name):
             continue
         made = counterpart(name)
-        if made is None or not _can_be_drawn(node, name) or _refused(node):
+        if made is None or not _can_be_drawn(node, name):
+            continue
+        assert isinstance(node.target, compat.OpOverload)
+        values = {used: compat.promise(used) for used in node.all_input_nodes}
+        if refused(node.target, compat.substitute((node.args, node.kwargs), values)):
             continue
         key = _key(graph, count)
         count += 1
@@ -104,13 +115,6 @@ def _hide_pure(graph: fx.Graph) -> None:
 def _show_pure(graph: fx.Graph) -> None:
     for node in graph.nodes:
         node.target = of_pure_counterpart(node.target) or node.target
-
-
-def _refused(node: fx.Node) -> bool:
-    """Whether PyTorch's own operator raises; it is kept, so that the call raises the same."""
-    assert isinstance(node.target, compat.OpOverload)
-    values = {used: compat.promise(used) for used in node.all_input_nodes}
-    return refused(node.target, compat.substitute((node.args, node.kwargs), values))
 
 
 def _key(graph: fx.Graph, index: int) -> fx.Node:

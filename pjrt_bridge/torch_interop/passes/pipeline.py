@@ -22,6 +22,7 @@ from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
 from pjrt_bridge.torch_interop.passes.flex_attention import decompose_flex_attention
 from pjrt_bridge.torch_interop.passes.functionalize_rng import (
     DrawnKeys,
+    Refused,
     functionalize_rng,
     lift_keys,
 )
@@ -61,6 +62,7 @@ class PassContext:
         returned: what AOTAutograd promises of the results; None of an exported model.
         orders: the layouts that the user asks for, if any.
         keeps: says of a random operator's name that PyTorch runs it.
+        refused: random operators that PyTorch refuses, see `placement/refusals.py`.
         check_indices: check positions and integer divisors.
     """
 
@@ -68,6 +70,7 @@ class PassContext:
     returned: compat.Returned | None = None
     orders: Orders | None = None
     keeps: Callable[[str], bool] = lambda name: False
+    refused: Refused = lambda *_: False
     check_indices: bool = False
 
 
@@ -103,7 +106,7 @@ def _lay_out_results(module: fx.GraphModule, context: PassContext) -> None:
 def _functionalize_rng(module: fx.GraphModule, context: PassContext) -> None:
     # Forward and backward graphs got their keys in the joint graph.
     if context.kind in ("joint", "inference", "exported"):
-        functionalize_rng(module.graph, context.keeps)
+        functionalize_rng(module.graph, context.keeps, context.refused)
 
 
 def _merge_equal_calls(module: fx.GraphModule, context: PassContext) -> None:

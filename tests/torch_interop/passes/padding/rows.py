@@ -15,8 +15,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
-from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
 from tests.torch_interop.helpers import leaves
 
 SIZE = 5
