@@ -29,7 +29,7 @@ def test_every_entry_is_of_all_uses_that_are_tried() -> None:
 def test_a_known_build_needs_no_trial(
     library: Path, entry: probe.Findings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "Trial", None)
+    monkeypatch.setattr(findings, "BackgroundTrial", None)
     monkeypatch.setattr(probe, "probe", None)
     assert findings.findings(library) == entry
     assert findings.is_usable(library, "aten::mm.out float32")
