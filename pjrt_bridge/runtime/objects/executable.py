@@ -245,6 +245,7 @@ class Executable(Compiled):
         watch: bool,
     ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
         demands = self._arguments
+        self.client.check_alive()
         for buffers, device in zip(lists, devices, strict=True):
             demands.check(buffers, device)
         donated, kept = demands.donation(lists, donate)
@@ -271,6 +272,10 @@ class Executable(Compiled):
                         device_complete_events=made.events and ctypes.addressof(made.events),
                         execute_device=devices[0].pointer if self.portable else None,
                     )
+                except PjrtError as error:
+                    if len(devices) > 1:
+                        self.client.lose(self.name, len(devices), error)
+                    raise
                 finally:
                     # One that failed may have taken them nevertheless.
                     for index in donated:
