@@ -1,7 +1,7 @@
 """Python processes of the bridge's own, which try what could end this one.
 
-`python -m` looks for modules in the working directory first. Who looks at a file in a folder that
-came from elsewhere must not run a `select.py` that lies beside it, so these processes find modules
+`python -m` looks for modules in the working directory first. To look at a file in a folder that
+came from elsewhere must not run a `select.py` in that folder, so these processes find modules
 where this one does, and nowhere else.
 
 How such a process ended is put into words here, too.

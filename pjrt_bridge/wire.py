@@ -1,6 +1,6 @@
 """The wire format of protocol buffers: what a few small messages of PJRT and its tools need.
 
-Source: the encoding guide of protobuf.dev. Groups are not supported; nobody writes them.
+Source: the encoding guide of protobuf.dev. Groups are not supported; they are obsolete.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The PJRT C API as data, and the one gate through which every call goes."""
+"""The PJRT C API as data, and the checked calls into a plugin."""

@@ -1,4 +1,4 @@
-"""The gated call: `Api` over a plugin's function table.
+"""Api: checked calls of the functions in a plugin's table.
 
 `api.call("Buffer_ToHostBuffer", src=..., dst=...)` is the one way from the bridge into a plugin. It
 builds the args struct, checks that the slot lies within the table's `struct_size` and is not NULL,
@@ -96,7 +96,7 @@ def restrict_calls(thread: int) -> None:
     _last_caller, _unrestricted = thread, -1
 
 
-class Entry(NamedTuple):
+class PluginFunction(NamedTuple):
     """A function of a plugin that can be called.
 
     Attributes:
@@ -139,7 +139,7 @@ class Api:
         self.address = address
         self._keepalive = keepalive
         self._forks = _forks
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, PluginFunction] = {}
         header = self._checked_header()
         self.struct_size: int = header.struct_size
         self.version: tuple[int, int] = (header.version.major_version, header.version.minor_version)
@@ -204,7 +204,11 @@ class Api:
         return self.invoke(entry, function, values, owner)
 
     def invoke(
-        self, entry: Entry, function: str, values: dict[str, Any], owner: Owner | None = None
+        self,
+        entry: PluginFunction,
+        function: str,
+        values: dict[str, Any],
+        owner: Owner | None = None,
     ) -> Any:
         """Call a function of this table, or of an extension; see `call` and `call_for`."""
         if self._forks != _unrestricted:
@@ -227,11 +231,11 @@ class Api:
         return args
 
     @staticmethod
-    def entry(pointer: int, args: Struct, *, void: bool = False) -> Entry:
+    def entry(pointer: int, args: Struct, *, void: bool = False) -> PluginFunction:
         """A function of a table, with its args struct; `void` returns no error."""
         has_size = args.fields[0].name == "struct_size"
         prototype = _RETURNS_NOTHING if void else _RETURNS_ERROR
-        return Entry(prototype(pointer), args.ctype, (args.size,) if has_size else ())
+        return PluginFunction(prototype(pointer), args.ctype, (args.size,) if has_size else ())
 
     def error(self, error: int, function: str) -> PjrtError:
         """Turn a PJRT_Error into an exception, and destroy it."""
@@ -260,7 +264,7 @@ class Api:
             return None
         return ctypes.c_void_p.from_address(self.address + offset).value
 
-    def _resolve(self, function: str) -> Entry:
+    def _resolve(self, function: str) -> PluginFunction:
         struct = FUNCTIONS.get(function)
         if struct is None:
             raise PjrtBridgeError(f"PJRT_{function} is not declared in pjrt_bridge.abi.functions")

@@ -1,4 +1,4 @@
-"""The other side of the C API: Python functions behind the function pointers of a PJRT_Api.
+"""Implementation: a PJRT_Api whose function pointers are Python functions.
 
 What `Api` calls, `Implementation` offers: a table in memory, made from the same declarations. A
 function takes the args struct of its slot, fills the outputs, and raises `Status` to return an
@@ -11,182 +11,23 @@ Source: pjrt_c_api.h; the rules for struct sizes are in its section on ABI compa
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from pjrt_bridge.abi.api import VOID_FUNCTIONS
 from pjrt_bridge.abi.extension_structs import ExtensionTable, FunctionTable
 from pjrt_bridge.abi.functions import FIRST_OFFSET, FUNCTIONS, SLOT, SLOTS_0_81, offset_of
+from pjrt_bridge.abi.implementation_objects import Errors, Status
 from pjrt_bridge.abi.structs import STRUCTS, Struct
-from pjrt_bridge.abi.values import NamedValue, encode_named_values, int64s, pointers
 from pjrt_bridge.errors import ErrorCode
 
 Function = Callable[[Any], int | None]
 """Takes the args struct of a slot and fills its outputs; may return an error of the base's."""
 
-_T = TypeVar("_T")
-
 _RETURNS_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _RETURNS_NOTHING = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _HEADER_SIZE = 16
 """Bytes of an args struct that every caller has: struct_size and extension_start."""
-
-
-class Status(Exception):
-    """What an implemented function raises to return a PJRT_Error.
-
-    Attributes:
-        code: of the error.
-        message: what the caller reads.
-    """
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-
-
-class Objects:
-    """Python objects behind the opaque pointers that a caller is given.
-
-    A pointer is a number that is never used again, so one that was destroyed is known as such.
-    """
-
-    def __init__(self) -> None:
-        self._held: dict[int, object] = {}
-        # A finalizer that a garbage collection starts in here may remove objects.
-        self._lock = threading.RLock()
-        self._last = 0
-
-    def add(self, value: object) -> int:
-        """A pointer to an object, which is kept until `remove`."""
-        with self._lock:
-            self._last += 16
-            self._held[self._last] = value
-            return self._last
-
-    def get(self, pointer: int | None, kind: type[_T]) -> _T:
-        """The object behind a pointer.
-
-        Raises:
-            Status: INVALID_ARGUMENT; NULL, destroyed before, or an object of another kind.
-        """
-        found = self._held.get(pointer or 0)
-        if not isinstance(found, kind):
-            raise Status(ErrorCode.INVALID_ARGUMENT, self._complaint(pointer, found, kind))
-        return found
-
-    def remove(self, pointer: int | None, kind: type[_T]) -> _T:
-        """The same, and the pointer is valid no more."""
-        with self._lock:
-            found = self.get(pointer, kind)
-            del self._held[pointer or 0]
-            return found
-
-    def holds(self, pointer: int | None) -> bool:
-        """Whether there is an object behind a pointer."""
-        return pointer in self._held
-
-    def count(self, kind: type[object] = object) -> int:
-        """How many objects of a kind have not been removed."""
-        with self._lock:
-            return sum(isinstance(value, kind) for value in list(self._held.values()))
-
-    def _complaint(self, pointer: int | None, found: object, kind: type[object]) -> str:
-        if not pointer:
-            return f"expected a {kind.__name__}, found NULL"
-        if found is not None:
-            return f"expected a {kind.__name__}, found a {type(found).__name__}"
-        past = "was destroyed before" if pointer <= self._last else "never was one"
-        return f"expected a {kind.__name__}, found {pointer:#x}, which {past}"
-
-
-class Keep:
-    """C memory for the outputs of functions; it lives as long as this object."""
-
-    def __init__(self) -> None:
-        self._held: list[object] = []
-
-    def text(self, text: str | bytes) -> tuple[int, int]:
-        """Address and size of a string."""
-        encoded = text.encode() if isinstance(text, str) else text
-        memory = ctypes.create_string_buffer(encoded)
-        self._held.append(memory)
-        return ctypes.addressof(memory), len(encoded)
-
-    def texts(self, texts: Sequence[str]) -> tuple[int, int]:
-        """Addresses of an array of strings and of an array of their sizes."""
-        found = [self.text(text) for text in texts]
-        return self.pointers([at for at, _ in found]), self.int64s([size for _, size in found])
-
-    def int64s(self, values: Sequence[int]) -> int:
-        """Address of an int64_t array; sizes are as wide."""
-        return self._array(int64s(values))
-
-    def pointers(self, values: Sequence[int | None]) -> int:
-        """Address of an array of pointers."""
-        return self._array(pointers(values))
-
-    def int32s(self, values: Sequence[int]) -> int:
-        """Address of an array of ints or enums."""
-        return self._array((ctypes.c_int * len(values))(*values))
-
-    def named_values(self, values: Mapping[str, NamedValue]) -> tuple[int, int]:
-        """Address and length of a PJRT_NamedValue array."""
-        array, keep = encode_named_values(values)
-        self._held.append(keep)
-        return ctypes.addressof(array), len(values)
-
-    def struct(self, struct: ctypes.Structure) -> int:
-        """Address of a struct."""
-        self._held.append(struct)
-        return ctypes.addressof(struct)
-
-    def _array(self, array: Any) -> int:
-        self._held.append(array)
-        return ctypes.addressof(array)
-
-
-class _Error:
-    """What a PJRT_Error of ours stands for."""
-
-    def __init__(self, code: int, message: str) -> None:
-        self.code = code
-        self.memory = Keep()
-        self.text = self.memory.text(message)
-
-
-class Errors:
-    """The errors of an implementation that were handed out and not destroyed."""
-
-    def __init__(self) -> None:
-        self._objects = Objects()
-
-    def new(self, code: int, message: str) -> int:
-        """A PJRT_Error, which its receiver destroys."""
-        return self._objects.add(_Error(code, message))
-
-    def holds(self, error: int | None) -> bool:
-        """Whether a pointer is one of these errors."""
-        return self._objects.holds(error)
-
-    def count(self) -> int:
-        """How many have not been destroyed."""
-        return self._objects.count()
-
-    def destroy(self, args: Any) -> None:
-        """`PJRT_Error_Destroy`."""
-        if args.error:
-            self._objects.remove(args.error, _Error)
-
-    def message(self, args: Any) -> None:
-        """`PJRT_Error_Message`."""
-        args.message, args.message_size = self._objects.get(args.error, _Error).text
-
-    def code(self, args: Any) -> None:
-        """`PJRT_Error_GetCode`."""
-        args.code = self._objects.get(args.error, _Error).code
 
 
 class Implementation:
@@ -335,7 +176,7 @@ class Implementation:
                 code, message = ErrorCode.RESOURCE_EXHAUSTED, str(error) or "out of memory"
             except BaseException as error:
                 code, message = ErrorCode.INTERNAL, f"{type(error).__name__}: {error}"
-            # Nobody would destroy what a void function returns.
+            # What a void function returns would never be destroyed.
             return self.error(code, message) if prototype is _RETURNS_ERROR else None
 
         callback = prototype(call)

@@ -1,6 +1,6 @@
 """What the process' memory map says about an address, before anything is read or jumped to.
 
-Only Linux tells (`/proc/self/maps`); elsewhere every address is taken on trust.
+Only Linux tells (`/proc/self/maps`); elsewhere no address is checked.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjrt_bridge.abi.functions import FUNCTIONS, SLOTS_0_81
-from pjrt_bridge.abi.implement import Function, Implementation, Keep, Objects, Status
+from pjrt_bridge.abi.implement import Function, Implementation
+from pjrt_bridge.abi.implementation_objects import Keep, Objects, Status
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ErrorCode
@@ -119,7 +120,7 @@ def fill(args: Any, /, **outputs: Output) -> None:
 def host_array(
     address: int | None, shape: Sequence[int], dtype: DType, strides: Sequence[int] | None = None
 ) -> NDArray[Any]:
-    """An array over memory of a caller, who keeps it.
+    """An array over memory that the caller keeps.
 
     Args:
         address: of the first element.

@@ -1,4 +1,4 @@
-"""C values that cross the border besides plain numbers: strings, arrays, PJRT_NamedValue lists."""
+"""Conversions of C values: strings, arrays, PJRT_NamedValue lists."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Accessors: the functions of one extension, each called only where the plugin really has it.
+"""Accessor: the functions of one extension, each called only where the plugin has it.
 
 An extension has no version at run time but the size of its struct, and plugins advertise
-extensions with empty slots. So every function is looked at by itself, when it is first called.
+extensions with empty slots. So each function is checked when it is first called.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pjrt_bridge.abi.api import Entry
+from pjrt_bridge.abi.api import PluginFunction
 from pjrt_bridge.abi.chain import Extension
 from pjrt_bridge.abi.extension_structs import ExtensionTable
 from pjrt_bridge.abi.memory import MemoryMap
@@ -42,7 +42,7 @@ class Accessor:
     def __init__(self, owner: Extensible, link: Extension) -> None:
         self.owner = owner
         self.link = link
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, PluginFunction] = {}
         self.check()
 
     @classmethod
@@ -128,7 +128,7 @@ class Accessor:
         """What a pointer of the extension's struct holds, e.g. a function or a table of them."""
         return self.link.pointer(self.TABLE.struct.offset(field))
 
-    def _resolve(self, function: str) -> Entry:
+    def _resolve(self, function: str) -> PluginFunction:
         missing = self._missing(function)
         if missing is not None:
             raise missing

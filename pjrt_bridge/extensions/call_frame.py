@@ -1,4 +1,4 @@
-"""Call frames of XLA's FFI: what a custom call brings, as NumPy sees it."""
+"""Call frames of XLA's FFI: operands, results and attributes of a custom call, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CODES: tuple[tuple[type[BaseException], ErrorCode], ...] = (
 )
 
 
-class Call(NamedTuple):
+class CustomCall(NamedTuple):
     """What a custom call brings.
 
     Attributes:
@@ -92,7 +92,7 @@ def stated_version(handler: int, api: int) -> tuple[int, int]:
     return answer.api_version.major_version, answer.api_version.minor_version
 
 
-def read(frame: int) -> Call:
+def read(frame: int) -> CustomCall:
     """Decode a frame.
 
     Raises:
@@ -103,7 +103,7 @@ def read(frame: int) -> Call:
     results = tuple(_array(at) for at in read_pointers(call.rets.rets, call.rets.size))
     for operand in operands:
         operand.flags.writeable = False
-    return Call(operands, results, _attributes(call.attrs))
+    return CustomCall(operands, results, _attributes(call.attrs))
 
 
 def failure(frame: int, error: BaseException) -> int | None:

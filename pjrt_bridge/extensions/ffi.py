@@ -11,9 +11,9 @@ A Python function takes the operands, then the results, as NumPy arrays, and the
 Operands come in the order that the call's `operand_layouts` say. Without them the compiler chooses,
 and a function that reads them as row-major gets a transposed array; so state them.
 
-A plugin takes handlers of any FFI version without a word, and does not find those of a version that
-it does not speak when it compiles. So a Python function states the version of the plugin that asks,
-and every registration is tried out with a small program.
+A plugin takes handlers of any FFI version without an error, and does not find those of a version
+that it does not speak when it compiles. So a Python function states the version of the plugin that
+asks, and every registration is tried with a small program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Profiler: what the plugin itself saw, as an XSpace.
+"""Profiler: what the plugin's own profiler recorded, as an XSpace.
 
 The extension points to a table of its own, with errors of its own.
 

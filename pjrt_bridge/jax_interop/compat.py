@@ -71,7 +71,7 @@ def tables() -> dict[int, str]:
     from jax._src import xla_bridge
 
     xla_bridge._discover_and_register_pjrt_plugins()
-    # A prototype of its own: the attributes of ctypes.pythonapi belong to everybody.
+    # A prototype of its own: the attributes of ctypes.pythonapi are shared by all modules.
     pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
     address = pointer(("PyCapsule_GetPointer", ctypes.pythonapi))
     return {

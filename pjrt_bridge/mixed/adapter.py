@@ -1,4 +1,4 @@
-"""What the execution core asks of a framework, and how a program's ends map to a graph's."""
+"""FrameworkAdapter and Bindings: a framework's tensors, and how programs map to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of a compiled graph: what it counts, what it started, and results that may not be there.
+"""One call of a compiled graph: its record, its executions, and deferred values.
 
 A device segment starts its program and waits for nothing. It hands on `DeferredValue`s: the next
 device segment takes the plugin's output as it is, a host segment asks for the framework's tensor,

@@ -23,7 +23,7 @@ from pjrt_bridge.runtime import Buffer, Event, Executable
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.ownership import callbacks
-from pjrt_bridge.runtime.ownership.deferred import tidy
+from pjrt_bridge.runtime.ownership.deferred import run_deferred
 from pjrt_bridge.runtime.transfers import putting
 
 
@@ -137,7 +137,7 @@ class DispatchLauncher:
         if callbacks.threads:
             callbacks.check()
         # Plugins may not have done with the memory of earlier launches when these ended.
-        tidy()
+        run_deferred()
         values = self._given(values)
         given = [value.direct if type(value) is DeferredValue else value for value in values]
         pinned = self.pinned.dispatched or self.pinned.renew(given, call)
@@ -195,7 +195,7 @@ class DispatchLauncher:
         pinned = self.pinned.dispatched
         if pinned is None:
             return None
-        tidy()
+        run_deferred()
         found: list[Any] | None = self.plan.call(tuple(self._given.with_read(values)), pinned.parts)
         return found
 
@@ -246,7 +246,7 @@ class BufferLauncher:
             BufferOutput(buffer, spec, self._adapter)
             for buffer, spec in zip(results, self._results, strict=True)
         ]
-        # Nobody else may hold the values that were read for this call.
+        # Nothing else may refer to the values that were read for this call.
         return _BufferLaunched(outputs, done, given)
 
     def _buffer(self, parameter: BoundParameter, given: Sequence[Any], call: CallRecord) -> Buffer:

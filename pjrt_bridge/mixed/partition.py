@@ -141,7 +141,7 @@ def _levels(
             continue
         own = level if (level % 2 == 0) == wanted[index] else level + 1
         levels.append(own)
-        # Who reads a cheap node computes it anew, and waits only for what that reads.
+        # A reader of a cheap node computes it anew, and waits only for what the node reads.
         reached.append(level if cheap[index] else own)
     return levels
 

@@ -1,4 +1,4 @@
-"""Profiles: what the bridge and plugins' own profilers saw, for TensorBoard and Perfetto."""
+"""Profiles: what the bridge and plugins' own profilers recorded, for TensorBoard and Perfetto."""
 
 from pjrt_bridge.profiling.session import Profile, profile
 

@@ -117,7 +117,7 @@ class _Flattening:
     def __init__(self, found: Captured) -> None:
         self._found = found
         self._names: set[str] = set()
-        # For each value the effects that have to come before whoever has an effect and reads it.
+        # For each value the effects that have to come before an effect that reads it.
         self._before: dict[int, frozenset[int]] = {}
 
     def value(self, tensor: Any) -> int:

@@ -61,7 +61,7 @@ def from_capsule(capsule: Any) -> Any:
     TensorFlow takes other memory, too, and aborts the process when it uses it.
     """
     current = context.context()
-    # Nobody may have made a tensor yet.
+    # There may be no tensor yet.
     current.ensure_initialized()
     return pywrap_tfe.TFE_FromDlpackCapsule(capsule, current._handle)
 

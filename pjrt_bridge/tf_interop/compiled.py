@@ -19,7 +19,7 @@ from pjrt_bridge.report.fallback_reason import FallbackReason, UnintendedFallbac
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.capture import Captured, capture
-from pjrt_bridge.tf_interop.constants import Needs, needs
+from pjrt_bridge.tf_interop.constants import ConstantInputs, needs
 from pjrt_bridge.tf_interop.fast_path import FunctionPath
 from pjrt_bridge.tf_interop.ledger import LEDGER
 from pjrt_bridge.tf_interop.placement import Placement
@@ -47,12 +47,12 @@ class Settings:
 
     def slower(self) -> Mapping[str, int]:
         """From how many elements on operations are faster in TensorFlow."""
-        # Who forbids the host wants everything on the device.
+        # Where the host is forbidden everything goes to the device.
         weighed = self.placement == "auto" and self.fallback == "host"
         return registry.slower(self.client.plugin) if weighed else {}
 
 
-class Compiled:
+class CompiledFunction:
     """A concrete function as segments.
 
     Args:
@@ -151,7 +151,7 @@ class Compiled:
         return program, [distinct.index(value) for value in self._captured.outputs]
 
     def _compile(
-        self, parts: Split, wanted: Mapping[int, Needs], *, last: bool
+        self, parts: Split, wanted: Mapping[int, ConstantInputs], *, last: bool
     ) -> list[Runner] | None:
         """What runs each part; None where an operation turned out to have to be on the host.
 

@@ -34,7 +34,7 @@ def _table() -> Mapping[str, Sequence[str]]:
 
 
 @dataclass(frozen=True)
-class Needs:
+class ConstantInputs:
     """What a device segment has to know to be compiled.
 
     Attributes:
@@ -47,7 +47,7 @@ class Needs:
     fallback_reasons: Mapping[int, FallbackReason]
 
 
-def needs(captured: Captured, part: Part) -> Needs:
+def needs(captured: Captured, part: Part) -> ConstantInputs:
     """The inputs of a part whose values are needed to compile it."""
     maker = {
         value: captured.operations[index]
@@ -64,7 +64,7 @@ def needs(captured: Captured, part: Part) -> Needs:
         else:
             reason = f"a size or an axis in it depends on data (node {operation.name})"
             reasons[index] = FallbackReason(operation.type, reason, "data", operation.source)
-    return Needs(tuple(value for value in part.inputs if value in found), reasons)
+    return ConstantInputs(tuple(value for value in part.inputs if value in found), reasons)
 
 
 def _sources(values: Iterable[int], maker: Mapping[int, Operation]) -> set[int]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.tf_interop import compat
-from pjrt_bridge.tf_interop.compiled import Compiled, Settings
+from pjrt_bridge.tf_interop.compiled import CompiledFunction, Settings
 from pjrt_bridge.tf_interop.fast_path import MISSED, FunctionPath
 from pjrt_bridge.tf_interop.ledger import LEDGER
 
@@ -86,10 +86,10 @@ class Function:
         self._function = polymorphic(fn, input_signature)
         self._settings = settings
         self._input_signature = input_signature
-        self._compiled: dict[int, Compiled] = {}
+        self._compiled: dict[int, CompiledFunction] = {}
         self._compiling = threading.Lock()
         # By what tells calls apart; of those in `_plain` the arguments are the flat tensors.
-        self._known: dict[Any, Compiled] = {}
+        self._known: dict[Any, CompiledFunction] = {}
         self._plain: set[Any] = set()
         self._fast_path: FunctionPath | None = None
         self.python_function = fn
@@ -150,18 +150,20 @@ class Function:
         """Whether a call with these arguments compiles nothing."""
         return _key(args, kwargs) in self._known
 
-    def compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Compiled:
+    def compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CompiledFunction:
         """What a call with these arguments runs, compiled at the first of its kind."""
         return self._compiled_for(_key(args, kwargs), args, kwargs)
 
-    def _compiled_for(self, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Compiled:
+    def _compiled_for(
+        self, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> CompiledFunction:
         if key is not None and key in self._known:
             return self._known[key]
         concrete = self._function.get_concrete_function(*args, **kwargs)
         with self._compiling:
             compiled = self._compiled.get(id(concrete))
             if compiled is None:
-                compiled = self._compiled[id(concrete)] = Compiled(concrete, self._settings)
+                compiled = self._compiled[id(concrete)] = CompiledFunction(concrete, self._settings)
         if key is not None:
             self._known[key] = compiled
         return compiled

@@ -25,7 +25,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes
 from pjrt_bridge.tf_interop.adapter import ADAPTER
 from pjrt_bridge.tf_interop.capture import Captured
-from pjrt_bridge.tf_interop.constants import Needs
+from pjrt_bridge.tf_interop.constants import ConstantInputs
 from pjrt_bridge.tf_interop.emit import Emitted, emit, traced
 from pjrt_bridge.tf_interop.split import Part
 from pjrt_bridge.tf_interop.steps import steps_of
@@ -132,7 +132,7 @@ class SizedSegment:
         self,
         captured: Captured,
         part: Part,
-        needs: Needs,
+        needs: ConstantInputs,
         client: Client,
         name: str,
         record: SegmentRecord,

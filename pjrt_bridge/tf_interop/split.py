@@ -138,7 +138,7 @@ def _is_cheap(operation: Operation, written: set[int]) -> bool:
     if operation.effect:
         return False
     if operation.type == "ReadVariableOp":
-        # Nobody can tell when it is read.
+        # When it is read is not known.
         return operation.inputs[0] not in written
     return operation.type == "Const" or operation.type in _VIEWS
 

@@ -13,7 +13,7 @@ from pjrt_bridge.tf_interop.split import Part
 _MOST = 5
 """Operations up to which a function call costs more."""
 _HARMLESS = frozenset({"AssignVariableOp", "LookupTableFindV2", "ReadVariableOp"})
-"""Stateful operations that do the same whether a function runs them or nobody."""
+"""Stateful operations that have no effect beyond their results."""
 
 
 def steps_of(captured: Captured, part: Part) -> Steps | None:

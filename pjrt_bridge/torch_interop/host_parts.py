@@ -79,7 +79,7 @@ class TorchPart:
         with torch.no_grad():
             results = self._module(*self._held, *given)[: self._count]
         taken = {_memory(value) for value in (*self._held, *given)} - {None}
-        # Whoever owns an argument may write into it while the result is still read.
+        # The owner of an argument may write into it while the result is still read.
         return [value.clone() if _memory(value) in taken else value for value in results]
 
 

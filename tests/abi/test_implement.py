@@ -10,7 +10,8 @@ import pytest
 from pjrt_bridge.abi.api import REQUIRED, Api
 from pjrt_bridge.abi.extension_structs import by_name
 from pjrt_bridge.abi.functions import FUNCTIONS
-from pjrt_bridge.abi.implement import Errors, Implementation, Keep, Objects, Status
+from pjrt_bridge.abi.implement import Implementation
+from pjrt_bridge.abi.implementation_objects import Errors, Keep, Objects, Status
 from pjrt_bridge.abi.values import decode_named_values, read_int64s, read_pointers, text
 from pjrt_bridge.errors import (
     ErrorCode,

@@ -10,7 +10,7 @@ import pytest
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.abi.api import Api
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.abi.python_plugins import Functions, fill, host_array, invalid
 from pjrt_bridge.abi.values import decode_named_values, read_int64s, text
 from pjrt_bridge.errors import InvalidArgument, Unimplemented

@@ -8,7 +8,7 @@ import torch
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge_cpu.aten import rules
-from pjrt_bridge_cpu.aten.calls import Call
+from pjrt_bridge_cpu.aten.calls import KernelCall
 
 
 @pytest.fixture
@@ -29,17 +29,17 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.fixture
-def emitted(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+def emitted(monkeypatch: pytest.MonkeyPatch) -> list[KernelCall]:
     """The calls that were written, in their order."""
-    found: list[Call] = []
+    found: list[KernelCall] = []
     _note(monkeypatch, found.append)
     return found
 
 
-def _note(monkeypatch: pytest.MonkeyPatch, note: Callable[[Call], object]) -> None:
+def _note(monkeypatch: pytest.MonkeyPatch, note: Callable[[KernelCall], object]) -> None:
     emit = rules.emit
 
-    def noting(b: Builder, call: Call) -> tuple[Value, ...]:
+    def noting(b: Builder, call: KernelCall) -> tuple[Value, ...]:
         note(call)
         return emit(b, call)
 

@@ -10,7 +10,7 @@ from unittest import mock
 import tensorflow as tf
 
 from pjrt_bridge.tf_interop import compat
-from pjrt_bridge.tf_interop.compiled import Compiled
+from pjrt_bridge.tf_interop.compiled import CompiledFunction
 from pjrt_bridge.tf_interop.function import Function
 from tests.differential.faults.registry import Registry
 
@@ -22,15 +22,15 @@ _ASSIGNED = ("tf.assign", "tf.assign_part", "tf.scatter_variable")
 @contextmanager
 def _each(change: Callable[[Any], Any]) -> Iterator[None]:
     """Change each tensor among the results of compiled functions."""
-    run = Compiled.run
+    run = CompiledFunction.run
 
-    def changed(self: Compiled, arguments: Any) -> list[Any]:
+    def changed(self: CompiledFunction, arguments: Any) -> list[Any]:
         return [change(item) if tf.is_tensor(item) else item for item in run(self, arguments)]
 
     # The fast path goes past what is called here.
     with (
-        mock.patch.object(Compiled, "run", changed),
-        mock.patch.object(Compiled, "fast_path", None),
+        mock.patch.object(CompiledFunction, "run", changed),
+        mock.patch.object(CompiledFunction, "fast_path", None),
     ):
         yield
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from pjrt_bridge.abi.extension_structs import ExtensionTable
 from pjrt_bridge.abi.functions import FIRST_OFFSET
-from pjrt_bridge.abi.implement import Implementation, Keep
+from pjrt_bridge.abi.implement import Implementation
+from pjrt_bridge.abi.implementation_objects import Keep
 from pjrt_bridge.runtime import Client, Plugin
 
 

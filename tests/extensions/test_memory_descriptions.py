@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pjrt_bridge.abi.implement import Keep
+from pjrt_bridge.abi.implementation_objects import Keep
 from pjrt_bridge.errors import ExtensionUnavailable
 from pjrt_bridge.extensions import MemoryDescriptions
 from pjrt_bridge.extensions.memory_descriptions import MemoryDescription

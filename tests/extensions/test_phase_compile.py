@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pjrt_bridge.abi.implement import Keep, Objects, Status
+from pjrt_bridge.abi.implementation_objects import Keep, Objects, Status
 from pjrt_bridge.abi.values import read_int64s, read_pointers
 from pjrt_bridge.errors import ErrorCode, ExtensionUnavailable, InvalidArgument
 from pjrt_bridge.extensions import PhaseCompile

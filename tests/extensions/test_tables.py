@@ -6,7 +6,7 @@ import pytest
 
 from pjrt_bridge.abi.chain import TYPE_NAMES
 from pjrt_bridge.abi.extension_structs import EXTENSIONS
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.errors import ErrorCode, ExtensionUnavailable, NotFound
 from pjrt_bridge.extensions import BUILT_IN, FFI, Accessor, Layouts, tables
 from pjrt_bridge.runtime import Client, Plugin

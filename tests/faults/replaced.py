@@ -9,7 +9,8 @@ from typing import Any
 
 from pjrt_bridge.abi.api import VOID_FUNCTIONS, Api
 from pjrt_bridge.abi.functions import FIRST_OFFSET, FUNCTIONS, SLOT, offset_of
-from pjrt_bridge.abi.implement import Implementation, Status
+from pjrt_bridge.abi.implement import Implementation
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.runtime import Plugin
 

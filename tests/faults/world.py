@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pjrt_bridge.abi.functions import SLOT
-from pjrt_bridge.abi.implement import Keep
+from pjrt_bridge.abi.implementation_objects import Keep
 from pjrt_bridge.runtime import Client, Executable, Plugin, live_handles
 from tests import programs
 from tests.faults.faulty import Faulty

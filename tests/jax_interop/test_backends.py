@@ -192,7 +192,7 @@ def test_one_plugin_without_devices_leaves_jax_alone() -> None:
         def refuse(table, args):
             raise Status(ErrorCode.NOT_FOUND, "no device is plugged in")
 
-        from pjrt_bridge.abi.implement import Status
+        from pjrt_bridge.abi.implementation_objects import Status
         from tests.faults.replaced import Replaced
         table = Replaced(registry.load("cpu").api.address, {"Client_Create": refuse})
         jax_interop.register([PluginSpec("unplugged", address=table.address)])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.errors import ErrorCode, PjrtError, RegistrationError
 from pjrt_bridge.jax_interop.tables import table_for_jax
 from pjrt_bridge.runtime import Client, CompileOptions, Plugin

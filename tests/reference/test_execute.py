@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pjrt_bridge import wire
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import free, int64s, pointers, read_int64s, read_pointers, text
 from pjrt_bridge.errors import (

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pjrt_bridge.runtime import Client, Layout
-from pjrt_bridge.runtime.transfers.relayout import Placement
+from pjrt_bridge.runtime.transfers.relayout import LayoutHandling
 from pjrt_bridge.stablehlo import Program
 from tests import programs
 
@@ -18,7 +18,7 @@ ORDERS = list(itertools.permutations(range(3)))
 @pytest.mark.parametrize("fixture", ["client", "host_client"])
 def test_every_order(request: pytest.FixtureRequest, fixture: str) -> None:
     client: Client = request.getfixturevalue(fixture)
-    assert client.placement is Placement.REORDERS
+    assert client.layout_handling is LayoutHandling.REORDERS
     assert client.reads_in_memory_order
     identity = Program.parse(programs.identity("tensor<2x3x4xf32>"))
     for given, made in zip(ORDERS, reversed(ORDERS), strict=True):

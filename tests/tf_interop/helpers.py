@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.tf_interop.capture import Captured, Operation, capture
-from pjrt_bridge.tf_interop.constants import Needs, needs
+from pjrt_bridge.tf_interop.constants import ConstantInputs, needs
 from pjrt_bridge.tf_interop.placement import Placement
 from pjrt_bridge.tf_interop.split import Part, split
 
@@ -72,7 +72,7 @@ class Divided:
             for part in self.parts
         ]
 
-    def needs(self) -> list[Needs]:
+    def needs(self) -> list[ConstantInputs]:
         """What each part has to know to be compiled."""
         return [needs(self.captured, part) for part in self.parts]
 

@@ -14,7 +14,7 @@ from pjrt_bridge.errors import HostFallbackWarning, ResourceExhausted
 from pjrt_bridge.mixed import records
 from pjrt_bridge.mixed.launchers import DispatchLauncher
 from pjrt_bridge.runtime import live_handles
-from pjrt_bridge.tf_interop.compiled import Compiled
+from pjrt_bridge.tf_interop.compiled import CompiledFunction
 from pjrt_bridge.tf_interop.fast_path import MISSED, FunctionPath
 from tests.counting import settled
 from tests.plugins import require_dispatcher
@@ -45,19 +45,19 @@ class Ways:
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
     found = Ways()
-    call, run = FunctionPath.call, Compiled.run
+    call, run = FunctionPath.call, CompiledFunction.run
 
     def counted_call(self: FunctionPath, values: Any) -> Any:
         result = call(self, values)
         found.short += result is not MISSED
         return result
 
-    def counted_run(self: Compiled, arguments: Any) -> Any:
+    def counted_run(self: CompiledFunction, arguments: Any) -> Any:
         found.long += 1
         return run(self, arguments)
 
     monkeypatch.setattr(FunctionPath, "call", counted_call)
-    monkeypatch.setattr(Compiled, "run", counted_run)
+    monkeypatch.setattr(CompiledFunction, "run", counted_run)
     return found
 
 

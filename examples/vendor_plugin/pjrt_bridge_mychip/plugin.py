@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.abi.implement import Implementation, Status, read
+from pjrt_bridge.abi.implement import Implementation, read
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.abi.python_plugins import Functions, fill, host_array, invalid, unimplemented
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import decode_named_values, pointers, read_int64s, read_pointers, text

@@ -90,7 +90,7 @@ def newer_artifact(context: Context) -> None:
 
 @ERRORS.check
 def unknown_format(context: Context) -> None:
-    """A program in a format that nobody knows is refused."""
+    """A program in an unknown format is refused."""
     client = context.client
     code = _artifact(client)
     refused(lambda: raw.compile_bytes(client, code, _OPTIONS, b"cobol"), "the format 'cobol'")
@@ -108,7 +108,7 @@ def garbled_options(context: Context) -> None:
 
 @ERRORS.check
 def unknown_custom_call(context: Context) -> None:
-    """A custom call that nobody registered is an error that names it, at the latest when run."""
+    """A custom call that is not registered is an error that names it, at the latest when run."""
     client = context.client
     text = """module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
       %0 = stablehlo.custom_call @nobody_knows_me(%a) {api_version = 4 : i32, backend_config = {}}

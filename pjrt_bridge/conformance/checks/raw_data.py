@@ -273,9 +273,9 @@ def alias(context: Context) -> None:
 
 @RAW.check
 def alias_error(context: Context) -> None:
-    """An alias buffer that is fulfilled with an error gives that error to who reads it.
+    """An alias buffer that is fulfilled with an error gives that error to its readers.
 
-    XLA's plugins give it to who fulfills the buffer, too.
+    XLA's plugins give it to the caller that fulfills the buffer, too.
     """
     client = context.client
     text = b"no such luck"

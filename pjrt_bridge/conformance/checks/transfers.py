@@ -118,7 +118,7 @@ def async_transfer_described(context: Context) -> None:
 
 @TRANSFERS.check
 def async_transfer_error(context: Context) -> None:
-    """A transfer that ends with an error gives that error to who reads the buffer."""
+    """A transfer that ends with an error gives that error to the buffer's readers."""
     text = b"the disk is on fire"
     memory = ctypes.create_string_buffer(text, len(text))
     with _transfer(context) as transfer:

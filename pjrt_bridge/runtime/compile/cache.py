@@ -65,7 +65,7 @@ class Cache:
             return None
         blob = found[:-_HASH]
         if found[-_HASH:] != _hash(blob):
-            # Damage by a disk, which nobody but the bridge has to do something about.
+            # Damage by a disk, which concerns the bridge alone.
             self.drop(key)
             return None
         with suppress(OSError):

@@ -74,7 +74,7 @@ def _bytes(text: str) -> int:
 def keep_calls_of(target: str) -> None:
     """Let programs be kept that call a function by this name.
 
-    Whoever says so promises that the name means the same in every process that asks for such a
+    To say so is a promise that the name means the same in every process that asks for such a
     program, and that the function is registered before.
     """
     _lasting.add(target)
@@ -92,7 +92,7 @@ def key_of(
         custom_calls: names of the functions that it calls.
 
     Returns:
-        None where nobody could tell one build of the plugin from another, or where the program
+        None where one build of the plugin cannot be told from another, or where the program
         calls functions that perhaps only this process has registered (`keep_calls_of`).
     """
     library = client.plugin.library

@@ -180,7 +180,7 @@ def compile_program(client: ClientCore, program: Program, options: CompileOption
     started = time.perf_counter()
     made = interruptible(lambda: _compile(client, program, code, serialized, options))
     if time.perf_counter() - started >= compile_cache.WORTH_STORING:
-        # A plugin that cannot serialize, or not this program, goes without.
+        # Where the plugin cannot serialize the program it is not kept.
         with suppress(PjrtError):
             cache.put(key, made.serialize())
     return made
@@ -203,7 +203,7 @@ def _compile(
 
 
 def load(client: ClientCore, data: bytes | bytearray | memoryview) -> Executable:
-    """The executable that somebody serialized; see `Client.deserialize`."""
+    """The executable of serialized bytes; see `Client.deserialize`."""
     header, blob = unpack(data)
     ahead = header.topology is not None and header.platform.startswith(f"{client.platform_name} ")
     if not ahead and header.platform != client.platform:

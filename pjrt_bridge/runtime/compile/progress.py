@@ -1,4 +1,4 @@
-"""A word on the terminal where something takes long."""
+"""A line on the terminal while something takes long."""
 
 from __future__ import annotations
 

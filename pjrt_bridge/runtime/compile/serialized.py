@@ -1,4 +1,4 @@
-"""The container of a serialized executable: the plugin's bytes and what the plugin forgets.
+"""The container of a serialized executable: the plugin's bytes, and what they do not hold.
 
 PJRT does not tell an executable's parameter types, but the bridge has to check them before each
 call. So the signature travels with the plugin's bytes: a magic word, the length of a JSON header,

@@ -1,4 +1,4 @@
-"""The checks that stand between a call and the plugin.
+"""Checks of the arguments of an execution.
 
 A plugin compares byte sizes only: a wrong dtype, shape or layout of the right size runs and gives a
 wrong answer. So every argument is compared with the program's signature first.

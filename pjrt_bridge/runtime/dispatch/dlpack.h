@@ -27,7 +27,7 @@ typedef struct {
     uint64_t byte_offset;
 } DLTensor;
 
-/* The name of a capsule that holds a DLManagedTensor; who takes the tensor over renames it. */
+/* The name of a capsule that holds a DLManagedTensor; taking the tensor over renames it. */
 #define CAPSULE_NAME "dltensor"
 
 typedef struct DLManagedTensor {

@@ -17,7 +17,7 @@ enum { NUM_GUARDS = 0 GUARDS(COUNT_GUARD) };
 
 typedef void *(*Guarded)(void *args);
 
-/* Those that a guard was made for are there for good. */
+/* Tables that a guard was made for are never unloaded. */
 static Guarded guarded[NUM_GUARDS];
 static Py_ssize_t num_guarded;
 

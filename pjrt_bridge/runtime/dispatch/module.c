@@ -11,7 +11,7 @@
  *     await.c       the end of an execution, and Ctrl-C before it
  *     run.c         an execution: put, execute, wait, look where the results are
  *     output.c      Output: a result, and tensors over it
- *     pending.c     Pending: what a plugin still uses when nobody waits for it
+ *     pending.c     Pending: what a plugin still uses of dropped executions
  *     launch.c      Launch: a run that is waited for later
  *     call.c        Plan.launch and Plan.call
  *     entrance.c    Entrance: what a framework calls in place of a plan
@@ -100,7 +100,7 @@ add(PyObject *module, const char *name, PyObject *value)
     return failed;
 }
 
-/* Make a type and add it; where others need it, `type` holds it for good. */
+/* Make a type and add it; where other files need it, `type` keeps it. */
 static int
 add_type(PyObject *module, const char *name, PyType_Spec *spec, PyTypeObject **type)
 {

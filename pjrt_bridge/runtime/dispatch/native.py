@@ -1,7 +1,7 @@
-"""The compiled module of the path of one call, where this installation has it.
+"""The dispatcher in C, where this installation has it.
 
-Without it, or with `PJRT_BRIDGE_DISPATCH=python` in the environment, Python does the same work in
-many times the time.
+Without it, or with `PJRT_BRIDGE_DISPATCH=python` in the environment, Python does the same,
+many times slower.
 """
 
 from __future__ import annotations

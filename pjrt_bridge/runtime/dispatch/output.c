@@ -57,7 +57,7 @@ delete_versioned(DLManagedTensorVersioned *managed)
     drop_managed(managed->manager_ctx, managed);
 }
 
-/* Of a capsule that nobody has taken over. */
+/* The destructor of a capsule that was not taken over. */
 static void
 delete_capsule(PyObject *capsule)
 {

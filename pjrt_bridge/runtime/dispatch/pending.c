@@ -171,7 +171,7 @@ bool
 is_any_unqueued(void)
 {
     fill_queue();
-    /* Nobody else sees those that are asked, which takes the GIL away for a while. */
+    /* To ask releases the GIL, so those that are asked are taken out of the list before. */
     Pending *asked = unqueued;
     bool found = false;
     unqueued = NULL;
@@ -224,7 +224,7 @@ static PyMethodDef METHODS[] = {
 static PyType_Slot SLOTS[] = {
     {Py_tp_dealloc, pending_dealloc},
     {Py_tp_methods, METHODS},
-    {Py_tp_doc, "What a plugin uses of an execution that nobody waits for."},
+    {Py_tp_doc, "What a plugin uses of an execution that no call waits for."},
     {0, NULL},
 };
 

@@ -1,4 +1,4 @@
-/* What a plugin uses of an execution, and who keeps it when nobody waits for the end.
+/* What a plugin uses of an execution, kept until its end where no call waits for that.
  *
  * A plugin may read host memory, and write into it, until its events say that it has done with it.
  * What is left of an execution then goes into the queue of `pjrt_bridge.runtime.ownership.pending`,
@@ -42,7 +42,7 @@ void drop_owners(Execution *execution);
  * set stays. */
 void hand_over(Execution *execution);
 
-/* Let go of everything: hand over what plugins use, and forget what nobody can give back. */
+/* Let go of everything: hand over what plugins use, and forget what cannot be given back. */
 void close_execution(Execution *execution);
 
 /* Whether plugins are at work on what could not be put into the queue. */

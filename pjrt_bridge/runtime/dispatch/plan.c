@@ -45,7 +45,7 @@ read_forms(const int64_t **numbers, const int64_t *end, Py_ssize_t count)
             .shape = lists,
             .strides = lists + rank,
             .dims = lists + 2 * rank,
-            /* DLPack's pointers are not const, but nobody writes to what they lead to. */
+            /* DLPack's pointers are not const, but what they point to is not written. */
             .tensor_shape = (int64_t *)(uintptr_t)(lists + 3 * rank),
             .tensor_strides = (int64_t *)(uintptr_t)(lists + 4 * rank),
         };
@@ -222,7 +222,7 @@ lease_of(Plan *plan, PyObject *handle)
 
 /* -- without the GIL ------------------------------------------------------------------------- */
 
-/* Of an error that nobody can be told of. */
+/* Destroys an error that cannot be reported. */
 void
 destroy_error(Plan *plan, void *error)
 {

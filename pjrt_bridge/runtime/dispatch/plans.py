@@ -1,4 +1,4 @@
-"""Launches through the compiled module: tensors in, tensors out, nothing else in between.
+"""Plans: what the dispatcher in C knows of one executable.
 
 A plan says once what `Executable.submit` finds out in every call: that arguments in these forms are
 what the program takes, where the plugin's functions are, and how the results become tensors. It is
@@ -144,7 +144,7 @@ class PinnedBuffers:
 
 
 class _Release:
-    """Releases a handle when nobody has this object any more."""
+    """Releases a handle with the last reference to this object."""
 
     __slots__ = ("_handle",)
 

@@ -29,7 +29,7 @@ typedef struct {
  * something else. */
 int read_resizing(PyObject *numbers, Resizing *resizing);
 
-/* Let the framework resize the memory of a tensor that nobody else has yet. */
+/* Let the framework resize the memory of a tensor that was just made. */
 void let_resize(const Resizing *resizing, void *tensor);
 
 #endif

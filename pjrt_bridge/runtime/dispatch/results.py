@@ -1,6 +1,6 @@
-"""Results of executions: owned before they are there, and looked at before anything follows them.
+"""Checks of what an execution gave, and ownership of its results.
 
-As `pjrt_bridge.runtime.dispatch.arguments` stands before an execution, this stands behind it.
+As `pjrt_bridge.runtime.dispatch.arguments` checks before an execution, this does after it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ typedef struct {
  * exception; the run has to be closed then, too. */
 int open_run(Run *self, Plan *plan, PyObject *lease);
 
-/* Own nothing any more. Outputs that somebody else has stay, whether they are there or not. */
+/* Own nothing any more. Outputs that were handed on stay, whether they are there or not. */
 void close_run(Run *self);
 
 /* Make buffers of the first `num_host_inputs` of the workspace and execute; wait for the end if that

@@ -1,4 +1,4 @@
-"""What can be asked for extensions: a client, and the description of devices that are not there."""
+"""Extensible: clients and topologies, which can be asked for extensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.ownership.handles import Handle
 
 
-class Accessor(Protocol):
+class AccessorLike(Protocol):
     """The functions of one extension."""
 
     @classmethod
@@ -20,7 +20,7 @@ class Accessor(Protocol):
         """The accessor over the plugin of a client or topology."""
 
 
-AccessorT = TypeVar("AccessorT", bound=Accessor)
+AccessorT = TypeVar("AccessorT", bound=AccessorLike)
 
 
 class Extensible:
@@ -37,7 +37,7 @@ class Extensible:
     def __init__(self, plugin: PluginCore) -> None:
         self.plugin = plugin
         self.api: Api = plugin.api
-        self._accessors: dict[type[Accessor], Accessor] = {}
+        self._accessors: dict[type[AccessorLike], AccessorLike] = {}
 
     @property
     def extensions(self) -> tuple[Extension, ...]:

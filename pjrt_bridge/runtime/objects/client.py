@@ -1,4 +1,4 @@
-"""Client: what can be made on the devices of a plugin."""
+"""Client: a session with a plugin, which makes buffers and executables on its devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.objects.topology import Topology
 from pjrt_bridge.runtime.transfers import putting, trials
 from pjrt_bridge.runtime.transfers.host import HostArray
-from pjrt_bridge.runtime.transfers.layout import Layout, Placement
+from pjrt_bridge.runtime.transfers.layout import Layout, LayoutHandling
 from pjrt_bridge.runtime.transfers.trials import shares_host_memory
 from pjrt_bridge.stablehlo.program.program import Program
 
@@ -110,9 +110,9 @@ class Client(ClientCore):
         )
 
     @cached_property
-    def placement(self) -> Placement:
+    def layout_handling(self) -> LayoutHandling:
         """What the plugin does with elements that are to come into a custom layout; tried once."""
-        return trials.find_placement(self, self.compile)
+        return trials.find_layout_handling(self, self.compile)
 
     @cached_property
     def reads_in_memory_order(self) -> bool:
@@ -146,7 +146,7 @@ class Client(ClientCore):
 
         Of a program that was compiled for a topology only the platform's name is compared here: its
         version is that of a device in some plugins. The plugin checks the rest. What is loaded is
-        native code: load only what you, or somebody whose programs you would run, compiled.
+        native code: load only what comes from a source whose programs you would run.
 
         Raises:
             ProgramError: no serialized executable of this bridge, truncated, or made by another

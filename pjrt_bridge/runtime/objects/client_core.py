@@ -16,7 +16,7 @@ from pjrt_bridge.runtime.objects.device import Device, Memory
 from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
 from pjrt_bridge.runtime.platforms import PlatformSpec
-from pjrt_bridge.runtime.transfers.layout import Layout, Placement
+from pjrt_bridge.runtime.transfers.layout import Layout, LayoutHandling
 from pjrt_bridge.wrong_arguments import wrong
 
 
@@ -162,7 +162,7 @@ class ClientCore(Extensible, ABC):
 
     @property
     @abstractmethod
-    def placement(self) -> Placement:
+    def layout_handling(self) -> LayoutHandling:
         """What the plugin does with elements that are to come into a custom layout."""
 
     @property

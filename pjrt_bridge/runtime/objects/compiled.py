@@ -1,4 +1,4 @@
-"""Compiled: a compiled program, whether it is loaded or waits for devices that are elsewhere."""
+"""Compiled: what a loaded program and one that was compiled for a topology have in common."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Compiled(ABC):
 
     @property
     def memory_limit(self) -> int | None:
-        """Bytes that a program can have on each device of the target; None where nobody tells."""
+        """Bytes that a program can have on each device of the target; None if that is unknown."""
         return None
 
     @abstractmethod

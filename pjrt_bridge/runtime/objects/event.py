@@ -1,4 +1,4 @@
-"""Event: the completion of something that a plugin does on its own time."""
+"""Event: the end of an asynchronous operation of a plugin."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Event:
         yield from asyncio.get_running_loop().run_in_executor(None, self.wait).__await__()
 
     def outlive(self) -> None:
-        """Keep the plugin's event until the operation has ended, whoever drops this object."""
+        """Keep the plugin's event until the operation has ended, even if this object is dropped."""
         keep_event(self._handle)
 
     def close(self) -> None:

@@ -8,20 +8,14 @@ arguments, and its results go through `pjrt_bridge.runtime.dispatch.results`.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pjrt_bridge import timeline
-from pjrt_bridge.abi.structs import STRUCTS
-from pjrt_bridge.abi.values import int64s, pointers
 from pjrt_bridge.errors import (
     Closed,
     DataError,
     ErrorCode,
-    PjrtBridgeError,
-    PjrtError,
     SignatureMismatch,
     Unimplemented,
     UnsupportedDtype,
@@ -29,7 +23,8 @@ from pjrt_bridge.errors import (
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.dispatch.arguments import Arguments
-from pjrt_bridge.runtime.dispatch.results import Outputs, Results
+from pjrt_bridge.runtime.dispatch.executing import Executor, closed
+from pjrt_bridge.runtime.dispatch.results import Results
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects import description
 from pjrt_bridge.runtime.objects.buffer import Buffer
@@ -40,9 +35,7 @@ from pjrt_bridge.runtime.objects.event import Event
 from pjrt_bridge.runtime.ownership.handles import (
     Finalizer,
     Handle,
-    pin_all,
     release_soon,
-    unpin_all,
 )
 from pjrt_bridge.runtime.transfers.putting import put
 from pjrt_bridge.stablehlo.types import Signature
@@ -93,8 +86,14 @@ class Executable(Compiled):
             client.api, inner, self.name, self.signature, sharded=sharded
         )
         self._arguments = Arguments(self.name, self.signature, client, sharded=sharded)
-        self._results = Results(client, self.name, self.signature.results, self.outputs)
-        self._options = STRUCTS["PJRT_ExecuteOptions"].new()
+        self._executor = Executor(
+            client,
+            self._loaded,
+            self._arguments,
+            Results(client, self.name, self.signature.results, self.outputs),
+            count=len(self.outputs),
+            portable=self.portable,
+        )
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -142,7 +141,7 @@ class Executable(Compiled):
             PjrtError: the plugin failed.
         """
         where = self._one_device(device)
-        (outputs,), events = self._execute([buffers], (where,), donate, watch=not self.outputs)
+        (outputs,), events = self._executor.execute([buffers], (where,), donate)
         _wait(events)
         return outputs
 
@@ -159,7 +158,7 @@ class Executable(Compiled):
             PjrtBridgeError: as `execute`; a failure of the execution itself comes from the event.
         """
         where = self._one_device(device)
-        (outputs,), (event,) = self._execute([buffers], (where,), donate, watch=True)
+        (outputs,), (event,) = self._executor.execute([buffers], (where,), donate, watch=True)
         return outputs, event
 
     def plan(
@@ -176,7 +175,7 @@ class Executable(Compiled):
             name=self.name,
             client=self.client,
             loaded=self._loaded,
-            options=self._options,
+            options=self._executor.options,
             signature=self.signature,
             outputs=self.outputs,
             device=None if self.portable or len(self.devices) != 1 else self.devices[0],
@@ -219,107 +218,9 @@ class Executable(Compiled):
                 f"executable {self.name!r}: found arguments for {len(buffers)} devices, "
                 f"expected {len(self.devices)}"
             )
-        outputs, events = self._execute(buffers, self.devices, donate, watch=not self.outputs)
+        outputs, events = self._executor.execute(buffers, self.devices, donate)
         _wait(events)
         return outputs
-
-    def _execute(
-        self,
-        lists: Sequence[Sequence[Buffer]],
-        devices: Sequence[Device],
-        donate: Collection[int] | None,
-        *,
-        watch: bool,
-    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
-        if timeline.current is None:
-            return self._launch(lists, devices, donate, watch=watch)
-        with timeline.span(f"launch {self.name}", devices=len(devices)):
-            return self._launch(lists, devices, donate, watch=watch)
-
-    def _launch(
-        self,
-        lists: Sequence[Sequence[Buffer]],
-        devices: Sequence[Device],
-        donate: Collection[int] | None,
-        *,
-        watch: bool,
-    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
-        demands = self._arguments
-        self.client.check_alive()
-        for buffers, device in zip(lists, devices, strict=True):
-            demands.check(buffers, device)
-        donated, kept = demands.donation(lists, donate)
-        handles: list[Handle] = [buffer.handle for buffers in lists for buffer in buffers]
-        handles.append(self._loaded)
-        if gone := pin_all(handles):
-            raise self._unavailable(gone, lists)
-        try:
-            columns = [pointers([buffer.handle.pointer for buffer in row]) for row in lists]
-            arguments = pointers([ctypes.addressof(column) for column in columns])
-            options = self._options_keeping(kept) if kept else self._options
-            made = Outputs(self.client, len(lists), len(self.outputs), watch=watch)
-            try:
-                try:
-                    self.client.api.call_for(
-                        made,
-                        "LoadedExecutable_Execute",
-                        executable=self._loaded.pointer,
-                        options=ctypes.addressof(options),
-                        argument_lists=ctypes.addressof(arguments),
-                        num_devices=len(lists),
-                        num_args=len(demands.types),
-                        output_lists=ctypes.addressof(made.lists),
-                        device_complete_events=made.events and ctypes.addressof(made.events),
-                        execute_device=devices[0].pointer if self.portable else None,
-                    )
-                except PjrtError as error:
-                    if len(devices) > 1:
-                        self.client.lose(self.name, len(devices), error)
-                    raise
-                finally:
-                    # One that failed may have taken them nevertheless.
-                    for index in donated:
-                        self._mark_donated([buffers[index] for buffers in lists])
-                outputs, events = self._results.take(made, devices)
-                if not self.outputs:
-                    for event in events:
-                        event.outlive()
-                return outputs, events
-            except BaseException:
-                made.give_back()
-                raise
-        finally:
-            unpin_all(handles)
-
-    def _unavailable(self, gone: Handle, lists: Sequence[Sequence[Buffer]]) -> PjrtBridgeError:
-        for buffers in lists:
-            for buffer in buffers:
-                if buffer.handle is gone:
-                    return buffer.unavailable()
-        return self._closed()
-
-    def _closed(self) -> Closed:
-        return Closed(f"executable {self.name!r} was closed")
-
-    def _options_keeping(self, kept: Sequence[int]) -> Any:
-        indices = int64s(kept)
-        options = STRUCTS["PJRT_ExecuteOptions"].new(
-            non_donatable_input_indices=ctypes.addressof(indices),
-            num_non_donatable_input_indices=len(kept),
-        )
-        options._indices = indices
-        return options
-
-    def _mark_donated(self, buffers: Sequence[Buffer]) -> None:
-        for buffer in buffers:
-            try:
-                found = self.client.api.call("Buffer_IsDeleted", buffer=buffer.handle.pointer)
-                taken = bool(found.is_deleted)
-            except PjrtError:
-                # Whoever used it might read memory that has other values by now.
-                taken = True
-            if taken:
-                buffer.mark_donated(f"executable {self.name!r}")
 
     # -- description -----------------------------------------------------------------------------
 
@@ -365,7 +266,7 @@ class Executable(Compiled):
             # It keeps the loaded program, too.
             self._inner.pin()
         except Closed:
-            raise self._closed() from None
+            raise closed(self.name) from None
         try:
             yield self._inner.pointer
         finally:

@@ -1,4 +1,4 @@
-"""Opening a plugin's shared library, as far as that can be done without harm."""
+"""Opens a plugin's shared library, after checks of the file."""
 
 from __future__ import annotations
 

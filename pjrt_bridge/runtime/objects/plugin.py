@@ -63,7 +63,7 @@ class Plugin(PluginCore):
             library: path of the shared library.
             name: what to call it.
             option_types: the client options that the plugin reads, with their types; stating them
-                lets the bridge refuse unknown names, which plugins accept in silence.
+                lets the bridge refuse unknown names, which plugins accept without an error.
 
         Raises:
             PluginLoadError: no such file, not a loadable library, or no `GetPjrtApi` in it.

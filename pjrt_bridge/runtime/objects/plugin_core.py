@@ -21,7 +21,7 @@ class PluginCore:
         name: as it was registered.
         library: path of the shared library, None for an API address.
         api: the checked function table.
-        option_types: the client options that it reads, with their types; None where nobody says.
+        option_types: client options that it reads, with their types; None where none are stated.
         attributes: `PJRT_Plugin_Attributes`.
         extensions: the extension chain in the plugin's order.
 

@@ -1,4 +1,4 @@
-"""Topology: devices by their description, and what is compiled for them where they are not."""
+"""Topology: devices by their description, to compile for devices that are not there."""
 
 from __future__ import annotations
 

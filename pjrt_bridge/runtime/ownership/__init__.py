@@ -1,1 +1,1 @@
-"""Who owns plugin objects, and until when: handles, pins, loans, pending work, exit."""
+"""Ownership of plugin objects: handles, pins, loans, pending work, the exit of the process."""

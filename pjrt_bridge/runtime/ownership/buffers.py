@@ -48,7 +48,7 @@ class BufferHandle(Handle):
 
         Raises:
             PjrtError: the operation failed.
-            PluginIncompatible: there is no event, but a NULL, so nobody knows when it ends.
+            PluginIncompatible: there is no event, but a NULL, so its end is not known.
         """
         done = Completion()
         try:

@@ -1,7 +1,7 @@
-"""Work that is left for later: by finalizers, and by operations that something interrupted.
+"""Deferred actions: of finalizers, and of operations that were interrupted.
 
 Finalizers run at any moment, also inside a locked region, where the garbage collector called them.
-So they only enqueue. The queue is worked off outside every lock, at once where that is safe and at
+So they only enqueue. The queue is drained outside every lock, at once where that is safe and at
 the next operation where it is not.
 
 An exception may come from outside at any moment, such as KeyboardInterrupt. So an action stays in
@@ -20,15 +20,15 @@ from pjrt_bridge.runtime.ownership.process import process
 # None once the interpreter has cleared this module, which objects that torch holds outlive. It
 # clears in this order, so nothing below is None before this is.
 _there: bool | None = True
-# Who drains is first in line. Both steps are one call of C each, so an exception from outside
-# cannot come between getting in line and knowing of it.
+# The first thread in line drains. Each step is one call of C, so an exception from outside cannot
+# come between them.
 _line: list[object] = []
 
 inbox: deque[Callable[[], None]] = deque()
 """Actions that wait, oldest first. Only `drain` takes something out."""
 
-left_behind: tuple[Sized, ...] = (inbox, pending.queue)
-"""What `tidy` is there for: there is something to do where one of these is not empty."""
+deferred_queues: tuple[Sized, ...] = (inbox, pending.queue)
+"""The queues that `drain` works on: there is something to do where one is not empty."""
 
 
 def defer(action: Callable[[], None], *, later: bool = False) -> None:
@@ -48,17 +48,17 @@ def defer(action: Callable[[], None], *, later: bool = False) -> None:
             drain()
 
 
-def tidy() -> None:
-    """Do what was left behind, if there is anything; for whatever makes or ends plugin objects."""
+def run_deferred() -> None:
+    """Run deferred actions, if there are any; called where plugin objects are made or ended."""
     if inbox or pending.queue:
         drain()
 
 
 def drain(*, patient: bool = False) -> None:
-    """Do what finalizers left behind, and give back host memory that plugins are done with.
+    """Run deferred actions, and give back host memory that plugins are done with.
 
-    Does nothing where another thread, or this one further up, is at it, or where the process ends
-    and another thread is at that.
+    Does nothing where another thread, or this one further up the stack, drains, or where another
+    thread ends the process.
 
     Args:
         patient: ask for every loan; else stop at the first that is not over.
@@ -77,7 +77,7 @@ def drain(*, patient: bool = False) -> None:
                 inbox[0]()
                 inbox.popleft()
             if pending.queue:
-                pending.settle(patient=patient)
+                pending.end_finished(patient=patient)
         finally:
             _line.remove(me)
         # Something may have come in between the last look and leaving the line.

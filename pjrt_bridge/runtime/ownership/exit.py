@@ -1,7 +1,7 @@
-"""What is alive in this process, and its end.
+"""The exit of the process, and how many plugin objects are alive in it.
 
-The libraries of plugins come down with the process, under the threads that still run in them. So
-the interpreter waits before it exits until no plugin is at work any more.
+Plugins' libraries are unloaded with the process, while their threads may still run. So the
+interpreter waits before it exits until no plugin is at work any more.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pjrt_bridge.runtime.ownership.process import process
 from pjrt_bridge.runtime.ownership.waiting import await_event
 
 _STEP = 0.001
-"""Seconds between two looks at what is at work."""
+"""Seconds between two questions whether a plugin is at work."""
 
 _PATIENCE = 2
 """Seconds for threads that are in the runtime and in no plugin, where they wait for something."""
 
 _SILENCE = 10
-"""Seconds of waiting after which that is said."""
+"""Seconds of waiting after which a message is printed."""
 
 _SAID = (
     "pjrt_bridge: the program has ended, and waits for what plugins still compute or compile; "
@@ -45,7 +45,7 @@ _RUNTIME = str(Path(await_event.__code__.co_filename).parents[1]) + os.sep
 def live() -> dict[str, int]:
     """Number of plugin objects that the bridge owns at this moment, by kind; zeros left out.
 
-    Works off the queues first, so the numbers are exact when no other thread is inside a call and
+    Drains the queues first, so the numbers are exact when no other thread is inside a call and
     no execution is under way.
     """
     drain(patient=True)
@@ -59,10 +59,10 @@ def live() -> dict[str, int]:
 
 
 def _stop() -> None:
-    """Wait for what plugins do, before their libraries come down with the process.
+    """Wait for what plugins do, before their libraries are unloaded with the process.
 
-    A program that runs would go on in memory that is unmapped. Whoever waits too long can interrupt
-    this with Ctrl-C, as any other wait.
+    A program that runs would go on in memory that is unmapped. Ctrl-C interrupts this, as any other
+    wait.
     """
     process.closer = threading.get_ident()
     if native.module is not None:

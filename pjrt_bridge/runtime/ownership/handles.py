@@ -1,9 +1,9 @@
-"""Ownership of plugin objects: who may destroy what, and when.
+"""Handle: owns one plugin object, and destroys it when nothing uses it any more.
 
 A `Handle` owns one plugin object. It knows its parent (a buffer's client, say), and these rules
 follow from that for any order of drops and any thread:
 
-* an object is owned before it is there: the plugin writes its pointer where the handle looks;
+* its handle exists before the object: the plugin writes the pointer into memory of the handle;
 * it is destroyed once, after its owner released it, when no call uses it (pins), no view and no
   lease keeps it (holders), and all its children are gone;
 * finalizers only enqueue (see `runtime.ownership.deferred`).
@@ -26,7 +26,7 @@ from typing import Any, Self
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import Closed, PjrtError, PluginIncompatible
 from pjrt_bridge.runtime.ownership import callbacks
-from pjrt_bridge.runtime.ownership.deferred import defer, inbox, tidy
+from pjrt_bridge.runtime.ownership.deferred import defer, inbox, run_deferred
 from pjrt_bridge.runtime.ownership.process import process
 
 # None once the interpreter has cleared this module, which objects that torch holds outlive. It
@@ -70,7 +70,7 @@ class Handle:
         gone: the plugin's object ended.
         released: its owner gave it up; it ends with the last pin, holder and child.
         refused: the plugin would not destroy it.
-        lease: see `runtime.ownership.leases`; None if nobody asked for one, and again when the
+        lease: see `runtime.ownership.leases`; None if none was asked for, and again when the
             object was released.
         made: memory of a call that makes the object, or destroys it (see `Api.call_for`).
     """
@@ -157,7 +157,7 @@ class Handle:
             self._end()
 
     def own_for(self, holder: object) -> None:
-        """`own` an object that nobody else knows, for as long as a holder keeps it."""
+        """`own` an object without an owner, for as long as a holder keeps it."""
         self._holders = {holder}
         self.released = True
         self.own()
@@ -250,10 +250,10 @@ class Handle:
         """
         if _there:
             self.finish()
-            tidy()
+            run_deferred()
 
     def finish(self) -> None:
-        """`release`, without a look at the queues."""
+        """`release`, without draining the queues."""
         try:
             if not self.owned:
                 self.find()
@@ -302,8 +302,8 @@ class Handle:
             try:
                 self.api.call_for(self, function, **{field: self.pointer})
             except PjrtError:
-                # The plugin keeps the object, and there is nobody to tell: this may run in a
-                # finalizer or in the middle of a call that has nothing to do with it.
+                # The plugin keeps the object. That cannot be raised: this may run in a finalizer
+                # or in a call that has nothing to do with it.
                 self.refused = True
 
 
@@ -321,7 +321,7 @@ def pin_all(handles: Sequence[Handle]) -> Handle | None:
 
     Raises:
         SystemExit: the interpreter exits, on another thread. What a daemon thread begins now would
-            go on while the plugin is taken down; this ends the thread without a word.
+            go on while the plugin is unloaded; this ends the thread without a message.
         PjrtBridgeError: a plugin called this thread back.
     """
     if callbacks.threads:
@@ -371,7 +371,7 @@ def unpin_all(handles: Sequence[Handle]) -> None:
     except BaseException:
         inbox.append(partial(_unpin_rest, list(left), handles))
         raise
-    tidy()
+    run_deferred()
 
 
 def _unpin_rest(rest: list[Handle], handles: Sequence[Handle]) -> None:
@@ -385,7 +385,7 @@ def _unpin_rest(rest: list[Handle], handles: Sequence[Handle]) -> None:
 
 
 def release_soon(handle: Handle | None) -> None:
-    """What a finalizer does about the handle that its object had, if it came so far.
+    """Release, in a finalizer, the handle of an object; None if it had none yet.
 
     A finalizer takes this function as the default of a parameter: at the interpreter's exit objects
     outlive the names in their modules, but not the defaults of their methods.

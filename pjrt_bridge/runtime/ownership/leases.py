@@ -1,4 +1,4 @@
-"""Leases: what keeps a plugin object as long as anybody refers to it."""
+"""Leases: a plugin object is kept as long as there are references to its lease."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pjrt_bridge.runtime.ownership.handles import Handle
 
 
 class Lease:
-    """Keeps a handle's object while anybody holds this; the interpreter may exit nevertheless.
+    """Keeps a handle's object while it is referred to; the interpreter may exit nevertheless.
 
     The dispatcher takes references to it, for as long as its calls use the object.
 

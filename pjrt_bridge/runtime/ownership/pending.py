@@ -1,6 +1,6 @@
 """Work that plugins have not ended yet, with what has to live until they do.
 
-Two things end up here. Host memory that a plugin reads in place is lent with the buffer over it,
+Two kinds are kept here. Host memory that a plugin reads in place is lent with the buffer over it,
 and the plugin says some time after the buffer's end that it has done with it. An execution whose
 results were dropped before it ended goes on, and the process must not end before it does.
 """
@@ -22,14 +22,14 @@ class Work(Protocol):
 
 
 queue: deque[Work] = deque()
-"""What is not known to be over, oldest first. Only `settle` takes something out."""
+"""What is not known to be over, oldest first. Only `end_finished` takes something out."""
 
 
 lost: list[object] = []
-"""Memory under buffers that their plugins refused to destroy: they may read it for good."""
+"""Memory under buffers that their plugins refused to destroy: they may read it at any time."""
 
 
-def settle(*, patient: bool) -> None:
+def end_finished(*, patient: bool) -> None:
     """End what is over.
 
     One thread at a time may do this; others may append to the queue meanwhile. An item stays in the

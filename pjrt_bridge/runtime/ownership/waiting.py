@@ -1,4 +1,4 @@
-"""Events that nobody waits for: they, and memory that plugins use until then, are kept."""
+"""Events that no call waits for, kept until they are signalled with the memory that is in use."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pjrt_bridge.runtime.ownership import pending
 from pjrt_bridge.runtime.ownership.deferred import inbox
 from pjrt_bridge.runtime.ownership.handles import Handle
 
-# The holder of what is in the queue. There is one, so an event may be put in line twice.
+# The holder of what is in the queue. There is one, so an event may be queued twice.
 _QUEUE = object()
 
 
 _SPIN = 200e-6
-"""Seconds for which a core is only given away: to sleep and to wake takes tens of microseconds."""
+"""Seconds of polling without sleep: to sleep and to wake takes tens of microseconds."""
 
 _LONGEST_STEP = 5e-3
-"""Seconds between two looks at an event."""
+"""Seconds between two questions about an event, at most."""
 
 
 class Completion:
-    """The event of something that a plugin does, which most often is over when it is looked at.
+    """The event of something that a plugin does, which most often has ended when it is asked for.
 
     Attributes:
         made: args struct of the call that gives the event, or destroys it (see `Api.call_for`).
@@ -62,7 +62,7 @@ class _Awaited:
 
 
 def await_event(api: Api, event: int) -> None:
-    """Wait for an event; while a thread is in this function it keeps no plugin at work.
+    """Wait for an event; a thread in this function does not count as one that is in a plugin.
 
     In the main thread signals are seen, Ctrl-C among them: Python handles them between two of its
     instructions, to which a thread that waits within a plugin does not come. So this thread asks
@@ -118,7 +118,7 @@ def keep_until(done: Completion, parent: Handle, memory: object = None) -> None:
 
 
 def discard(done: Completion, api: Api) -> None:
-    """Destroy an event that nobody is to wait for, if that was not begun before."""
+    """Destroy an event, if that was not begun before."""
     if done.event is None and done.made is not None:
         done.event, done.made = done.made.event, None
     if done.made is None and done.event:
@@ -130,7 +130,7 @@ def discard(done: Completion, api: Api) -> None:
 
 
 def keep_event(event: Handle) -> None:
-    """Keep an event until the plugin signals it, whoever releases it.
+    """Keep an event until the plugin signals it, also when it is released.
 
     Raises:
         Closed: it was released before.

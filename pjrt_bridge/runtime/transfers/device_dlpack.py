@@ -71,7 +71,7 @@ def export(buffer: BufferCore, place: tuple[int, int], *, stream: object, versio
         "Buffer_OpaqueDeviceMemoryDataPointer", buffer=buffer.handle.pointer
     ).device_memory_ptr
     dtype = dlpack.words(buffer.dtype)
-    # Nobody reads through these two; NumPy makes the capsule of what they state.
+    # Nothing is read through these two; NumPy makes the capsule of what they state.
     memory: Any = (ctypes.c_char * max(buffer.type.nbytes, 1)).from_address(address or ALIGNMENT)
     memory._pin = pin
     steps = [step * dtype.itemsize for step in buffer.layout.strides(buffer.shape)]

@@ -91,7 +91,7 @@ def view(
     stream: int,
     owner: object,
 ) -> Buffer:
-    """A buffer over memory of a device that belongs to somebody else.
+    """A buffer over memory of a device that the plugin does not own.
 
     Args:
         client: the buffer's.

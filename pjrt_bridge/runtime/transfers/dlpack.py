@@ -123,7 +123,7 @@ class Imported:
         shape: elements per dimension.
         byte_strides: None when the elements lie in row-major order without gaps.
         owner: keeps the memory alive.
-        read_only: nobody may write to it, or it does not say that somebody may.
+        read_only: it may not be written, or it does not say that it may.
 
     Args:
         source: the array.

@@ -70,7 +70,7 @@ class HostArray:
         """The elements, over the same memory, as words of NumPy that are as wide.
 
         With `writable` the array can be exported as a capsule of the classic kind, which cannot
-        say that nobody may write to it.
+        say that it may not be written.
         """
         return np.asarray(_Memory(self, writable=writable))
 
@@ -146,7 +146,7 @@ def overwrite(data: Any, values: np.ndarray[Any, Any]) -> None:
         values: of its shape; converted where its element type is another.
 
     Raises:
-        DataError: not an array, not in host memory, nobody may write to it, or several elements
+        DataError: not an array, not in host memory, read-only, or several elements
             are in the same memory, as they are in an expanded tensor.
         ValueError: another shape.
     """

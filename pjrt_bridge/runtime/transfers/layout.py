@@ -17,7 +17,7 @@ _TILES = re.compile(r"T((?:\([^()]*\))+)")
 _COMBINED = -(2**63)
 
 
-class Placement(Enum):
+class LayoutHandling(Enum):
     """What a plugin does with host elements and the layout that it is asked for."""
 
     REORDERS = "it brings the elements into the order of the layout"

@@ -36,7 +36,7 @@ def put(
         made = _put(client, host, place, memory, copy)
     else:
         made = relayout.put(client, host, place, memory, order, copy=copy)
-    # Plugins that cannot share an array copy it in silence.
+    # Plugins that cannot share an array copy it, and do not say so.
     if made is None or (copy is False and made.address != host.address):
         raise DataError(
             f"an array of {host.dtype} at address {host.address:#x} cannot be shared with "

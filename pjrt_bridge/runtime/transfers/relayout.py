@@ -12,7 +12,7 @@ from pjrt_bridge.runtime.objects.buffer import Buffer
 from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device, Memory
 from pjrt_bridge.runtime.transfers.host import HostArray
-from pjrt_bridge.runtime.transfers.layout import Layout, Placement
+from pjrt_bridge.runtime.transfers.layout import Layout, LayoutHandling
 from pjrt_bridge.stablehlo.types import Parameter, Result
 from pjrt_bridge.wrong_arguments import wrong
 
@@ -68,14 +68,14 @@ def put(
         PjrtError: the plugin refused.
     """
     layout = Layout(order)
-    if client.placement is Placement.NONE:
+    if client.layout_handling is LayoutHandling.NONE:
         raise PjrtError.from_code(
             ErrorCode.UNIMPLEMENTED,
-            f"layout {layout} of a buffer: {Placement.NONE.value}",
+            f"layout {layout} of a buffer: {LayoutHandling.NONE.value}",
             plugin=client.plugin.name,
             function="Client_BufferFromHostBuffer",
         )
-    if client.placement is Placement.REORDERS:
+    if client.layout_handling is LayoutHandling.REORDERS:
         if copy is False:
             return None
         return Buffer.of_host(client, host, device, memory, share=False, layout=layout)

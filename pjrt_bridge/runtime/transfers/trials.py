@@ -17,7 +17,7 @@ from pjrt_bridge.runtime.objects.buffer import Buffer
 from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.executable import Executable
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT, describe
-from pjrt_bridge.runtime.transfers.layout import Layout, Placement
+from pjrt_bridge.runtime.transfers.layout import Layout, LayoutHandling
 from pjrt_bridge.stablehlo.program.program import Program
 
 Compile = Callable[[Program], Executable]
@@ -63,13 +63,13 @@ def _program(parameter: str, result: str) -> Program:
 _BY_COLUMNS = '{mhlo.layout_mode = "{0,1}"}'
 
 
-def find_placement(client: ClientCore, compile: Compile) -> Placement:
+def find_layout_handling(client: ClientCore, compile: Compile) -> LayoutHandling:
     """Try what a client's plugin does with elements that are to come into a custom layout."""
     host = describe(_SAMPLE)
     in_order = host.in_order(_COLUMNS.minor_to_major)
     try:
         with compile(_program(_BY_COLUMNS, "")) as executable:
-            for way, given in (Placement.REORDERS, host), (Placement.LABELS, in_order):
+            for way, given in (LayoutHandling.REORDERS, host), (LayoutHandling.LABELS, in_order):
                 buffer = Buffer.of_host(
                     client, given, client.devices[0], share=False, layout=_COLUMNS, shape=host.shape
                 )
@@ -78,7 +78,7 @@ def find_placement(client: ClientCore, compile: Compile) -> Placement:
                     return way
     except (PjrtError, SignatureMismatch):
         pass
-    return Placement.NONE
+    return LayoutHandling.NONE
 
 
 def reads_in_memory_order(compile: Compile) -> bool:

@@ -41,7 +41,7 @@ class Builder(StructuredOps, ChloOps, ShapeOps, NumericalOps):
             sharding.
         name: symbol name of the module.
         excess_precision: floats that are rounded to a narrower type remember what they were
-            (`Value.exact`). Whoever emits decides where that is read instead.
+            (`Value.exact`). The caller decides where that is read instead.
     """
 
     def __init__(

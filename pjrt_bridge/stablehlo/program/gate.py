@@ -1,4 +1,4 @@
-"""The one gate for programs of unknown origin: text, bytecode and portable artifacts.
+"""Checks of programs of unknown origin: text, bytecode and portable artifacts.
 
 What passes can be parsed, printed and handed to a plugin without ending the process. In this
 process the text's nesting and the bytecode's envelope are looked at. Bytecode, and text with

@@ -187,7 +187,7 @@ def _read(data: bytes, stack: int) -> dict[str, str]:
         else:
             module = bindings.parse(data if data.startswith(MAGIC) else data.decode(), "")
     except ProgramError:
-        # Whoever reads it next says so, too.
+        # The next reader reports it, too.
         return {"problem": "", "signature": ""}
     try:
         if stack == _LARGE:

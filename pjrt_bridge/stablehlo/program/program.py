@@ -49,7 +49,7 @@ class Program:
         """
         main = modules.find_main(module)
         # Programs that cannot be compiled as they are (dynamic parameters, ...) can still be
-        # read, converted and saved: the error waits for whoever asks for the signature.
+        # read, converted and saved: the error is raised where the signature is asked for.
         signature: Signature | ProgramError
         try:
             signature = read_signature(module, main)
@@ -318,7 +318,7 @@ class Program:
 
 
 def _is_path(content: object) -> bool:
-    """Whether somebody gave the name of a file in place of what is in it."""
+    """Whether the name of a file was given in place of its contents."""
     return isinstance(content, os.PathLike) or (
         isinstance(content, str)
         and 0 < len(content) < 4096

@@ -99,7 +99,7 @@ def _remove_assertion(program: Program, assertion: Any) -> None:
     """Remove an assertion that holds.
 
     Raises:
-        ProgramError: it does not, or nobody knows before the program runs.
+        ProgramError: it does not, or that is not known before the program runs.
     """
     values = [modules.constant_number(operand) for operand in assertion.operands]
     message = str(assertion.attributes["error_message"].value)

@@ -1,1 +1,1 @@
-"""Compiled graphs and the calls of them: arguments in, executions, results out, call after call."""
+"""Compiled graphs, their segments, and calls of them."""

@@ -1,4 +1,4 @@
-"""PyTorch's tensors, as the execution core uses them."""
+"""TorchAdapter: how the execution core reads, makes and assigns PyTorch's tensors."""
 
 from __future__ import annotations
 

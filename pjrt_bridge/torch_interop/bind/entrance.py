@@ -17,10 +17,10 @@ from pjrt_bridge.mixed.launchers import DispatchLauncher
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership import callbacks
-from pjrt_bridge.runtime.ownership.deferred import left_behind, tidy
+from pjrt_bridge.runtime.ownership.deferred import deferred_queues, run_deferred
 
-_QUIET = (timeline.observers, callbacks.threads, *left_behind)
-"""While all of these are empty, a call concerns nobody but the dispatcher."""
+_QUIET = (timeline.observers, callbacks.threads, *deferred_queues)
+"""While all of these are empty, a call needs the dispatcher alone."""
 
 _SMALL = 1 << 16
 """Bytes of an argument that may be pinned though it is no parameter; a view keeps its memory."""
@@ -88,7 +88,7 @@ class Entrance(FastPath):
         def attentive(*values: Any) -> Any:
             parts = self._parts
             if parts is not None and not timeline.observers and not callbacks.threads:
-                tidy()
+                run_deferred()
                 try:
                     results = plan.call(values, parts)
                 except DEVICE_FAILURES:

@@ -1,4 +1,4 @@
-"""What torch's kernels for accelerators take and those for the host refuse, taken apart."""
+"""Decompositions of what torch's kernels for accelerators take and those for the host refuse."""
 
 from __future__ import annotations
 

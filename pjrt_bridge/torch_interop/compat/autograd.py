@@ -39,7 +39,7 @@ GraphCompiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], 
 """Takes an ATen graph and example inputs; gives a boxed function over a list of arguments."""
 
 KEPT = (
-    # Saves other values than its backward expects: gradients would be wrong in silence.
+    # Saves other values than its backward expects: gradients would be wrong without an error.
     "aten._scaled_dot_product_flash_attention_for_cpu.default",
     # Loses the strides of memory with gaps.
     "aten.select_scatter.default",

@@ -90,7 +90,7 @@ def marked(function: Callable[..., Any]) -> Callable[..., Any]:
 def outside_of_graphs(into: Counter[str]) -> Iterator[None]:
     """Count the operators that PyTorch runs in a `with` block outside of the bridge's graphs.
 
-    Operators within operators do not count. Nothing is counted while somebody else profiles.
+    Operators within operators do not count. Nothing is counted while another profiler runs.
     """
     if _profiler_enabled():
         yield

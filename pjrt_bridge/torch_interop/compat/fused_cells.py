@@ -1,4 +1,4 @@
-"""Cells of recurrent layers as one operator, which accelerators get, taken apart.
+"""Decompositions of recurrent cells that are one operator on accelerators.
 
 LSTM: Hochreiter and Schmidhuber, "Long short-term memory" (1997), with gates in the order input,
 forget, cell, output. GRU: Cho et al., "Learning phrase representations" (2014), with gates in the

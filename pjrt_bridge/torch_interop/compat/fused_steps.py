@@ -1,4 +1,4 @@
-"""Fused optimizer steps (`torch._fused_adam_` and its kind), taken apart: tensor after tensor.
+"""Decompositions of fused optimizer steps (`torch._fused_adam_` and its kind), tensor by tensor.
 
 Each is computed as ATen's CPU kernel does it: half precision in float32, with one rounding where a
 tensor is written. Those that write into their arguments are replaced before AOTAutograd sees them,

@@ -1,4 +1,4 @@
-"""The operators of `torch.amp.GradScaler`, taken apart.
+"""Decompositions of the operators of `torch.amp.GradScaler`.
 
 Micikevicius et al., "Mixed precision training" (2018), section 3.2.
 """

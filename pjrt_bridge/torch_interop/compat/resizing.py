@@ -36,7 +36,7 @@ _OF_TENSOR = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class StorageOffsets:
     """Where torch keeps what decides whether a tensor's memory can be resized, in bytes.
 
     Attributes:
@@ -66,7 +66,7 @@ class Places:
 
 
 @cache
-def places() -> Places | None:
+def places() -> StorageOffsets | None:
     """Where they are in this torch; None where they were not found beyond doubt."""
     try:
         # This may be asked for while something is traced.
@@ -85,7 +85,7 @@ def let_resize(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return storage
 
 
-def _find() -> Places | None:
+def _find() -> StorageOffsets | None:
     if sys.implementation.name != "cpython" or not sys.platform.startswith("linux"):
         return None
     cpu = _cpu_allocator()
@@ -111,7 +111,7 @@ def _find() -> Places | None:
     storages = _words(ctypes.string_at(owned._cdata, _OF_TENSOR), owned.untyped_storage()._cdata)
     match allocators, forbidding, implementations, storages:
         case [[allocator], []], [[(flag, 1, 0)], []], [implementation], [inner]:
-            return Places(implementation, inner, flag, allocator, cpu)
+            return StorageOffsets(implementation, inner, flag, allocator, cpu)
     return None
 
 
@@ -133,7 +133,7 @@ def _words(content: bytes, wanted: int) -> list[int]:
     ]
 
 
-def _works(found: Places) -> bool:
+def _works(found: StorageOffsets) -> bool:
     """Whether torch resizes, with what it kept, a tensor that it would not resize otherwise."""
     values = np.arange(100, dtype=np.uint8)
     tensor = from_dlpack(values)

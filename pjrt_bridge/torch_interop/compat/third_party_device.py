@@ -1,7 +1,7 @@
 """Torch's device for others (PrivateUse1), registered from Python, and tensors on it.
 
 A tensor of such a device has sizes, strides and a storage of its true size. Torch tells storages
-from each other by their address, which is none of memory here: whoever reads there ends the process
+from each other by their address, which is none of memory here: a read there ends the process
 instead of getting a wrong number. What a storage holds is an attribute of it, which all tensors
 over that storage share.
 """
@@ -74,7 +74,7 @@ class _Tensor(ctypes.Structure):
     )
 
 
-# A prototype of its own: the attributes of ctypes.pythonapi belong to everybody.
+# A prototype of its own: the attributes of ctypes.pythonapi are shared by all modules.
 _capsules = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 _new_capsule: Any = _capsules(("PyCapsule_New", ctypes.pythonapi))
 _DESCRIBED = 4096

@@ -1,4 +1,4 @@
-"""What is known of values before they are there: fake tensors, symbolic sizes."""
+"""Promised values: fake tensors, symbolic sizes."""
 
 from __future__ import annotations
 

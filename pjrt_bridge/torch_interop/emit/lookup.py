@@ -1,4 +1,4 @@
-"""Which lowering an operator has on a plugin, and which kernels lowerings use there."""
+"""Finds an operator's lowering for a plugin, and the kernels that lowerings use."""
 
 from __future__ import annotations
 

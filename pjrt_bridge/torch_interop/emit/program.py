@@ -1,4 +1,4 @@
-"""From an ATen graph to one StableHLO program, and how arguments and results map to it."""
+"""Emits an ATen graph as one StableHLO program, with its bindings."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Assertions of a model: the tensors that they read become results, which an exported model checks.
+"""The assertions that the passes took out of a model's graph, as an exported model evaluates them.
 
 Each asserts that all elements of a tensor are zero, or that none is, so PyTorch is not needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,8 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.nodes import source_line
 from pjrt_bridge.torch_interop.passes.data_bounds import CHECK_PROBABILITIES
-from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
+from pjrt_bridge.torch_interop.passes.defer_assertions import DeferredAssertions
+from pjrt_bridge.torch_interop.passes.pipeline import Step
 
 
 @dataclass(frozen=True)
@@ -34,24 +35,20 @@ class Assertion:
     source: str | None
 
 
-def lift_assertions(module: fx.GraphModule) -> tuple[fx.GraphModule, tuple[Assertion, ...]]:
-    """The graph without its assertions: what they look at are its last results.
+def assertions_of(steps: Iterable[Step]) -> tuple[Assertion, ...]:
+    """What an exported model asserts, of the steps that the passes made of its graph."""
+    return tuple(
+        found for step in steps if isinstance(step, DeferredAssertions) for found in _of_step(step)
+    )
 
-    A loaded model drops what a call wrote when an assertion fails, so all of them may wait.
-    """
-    found = defer_assertions(module, kinds=_ASSERTIONS.keys())
-    if found is None:
-        return module, ()
-    places = {
-        node: at for at, node in enumerate(found.assertions.graph.find_nodes(op="placeholder"))
-    }
-    assertions = [
-        Assertion(places[tensor], holds, message, source_line(node))
-        for node in found.assertions.graph.nodes
-        if (describe := _ASSERTIONS.get(compat.operator_name(node.target) or "")) is not None
-        for tensor, holds, message in describe(node)
-    ]
-    return found.module, tuple(assertions)
+
+def _of_step(step: DeferredAssertions) -> Iterator[Assertion]:
+    graph = step.assertions.graph
+    places = {node: at for at, node in enumerate(graph.find_nodes(op="placeholder"))}
+    for node in graph.nodes:
+        describe = _DESCRIPTIONS.get(compat.operator_name(node.target) or "")
+        for tensor, holds, message in describe(node) if describe else ():
+            yield Assertion(places[tensor], holds, message, source_line(node))
 
 
 _Described = Sequence[tuple[fx.Node, Literal["nonzero", "zero"], str]]
@@ -85,9 +82,10 @@ def _tensor(node: fx.Node, position: int) -> fx.Node:
     return found
 
 
-_ASSERTIONS: Mapping[str, Callable[[fx.Node], _Described]] = {
+_DESCRIPTIONS: Mapping[str, Callable[[fx.Node], _Described]] = {
     "aten._assert_async.default": _of_a_tensor,
     "aten._assert_async.msg": _with_a_message,
     "aten._linalg_check_errors.default": _of_linear_algebra,
     CHECK_PROBABILITIES: _of_probabilities,
 }
+"""By name: those of `OF_TENSORS`."""

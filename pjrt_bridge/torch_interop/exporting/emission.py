@@ -25,7 +25,7 @@ INLINED = 1024
 
 
 @dataclass(frozen=True)
-class Made:
+class ModelProgram:
     """A program, and how its parameters and results map to the model.
 
     Attributes:
@@ -43,7 +43,7 @@ class Made:
     held: Mapping[str, np.ndarray[Any, Any]]
 
 
-class Borders:
+class ArgumentSlots:
     """What the arguments of a graph are.
 
     Args:
@@ -83,27 +83,27 @@ class Borders:
         return self._slots[position]
 
 
-def whole(module: fx.GraphModule, borders: Borders, name: str) -> Made:
+def emit_whole(module: fx.GraphModule, argument_slots: ArgumentSlots, name: str) -> ModelProgram:
     """One program, which writes new values of larger weights into their memory."""
-    emitted = emitted_row_major(module, name, borders.constants, in_place=True)
+    emitted = emitted_row_major(module, name, argument_slots.constants, in_place=True)
     held = held_by(emitted, "captured")
     bindings = emitted.bindings
     updates: list[Slot | None] = [None] * len(bindings.results)
     for target, index in bindings.updates:
         assert isinstance(target, Argument)
-        updates[index] = borders.slot(target.position)
+        updates[index] = argument_slots.slot(target.position)
     outputs = []
     for output in bindings.outputs:
         if isinstance(output, Computed):
             outputs.append(Slot("result", output.result))
         elif isinstance(output, Argument):
-            outputs.append(borders.slot(output.position))
+            outputs.append(argument_slots.slot(output.position))
         else:
             outputs.append(Slot("constant", output.value))
-    return Made(
+    return ModelProgram(
         emitted.program,
         (
-            *(borders.slot(position) for position in emitted.inputs),
+            *(argument_slots.slot(position) for position in emitted.inputs),
             *(Slot("weight", name) for name in held),
         ),
         tuple(updates),

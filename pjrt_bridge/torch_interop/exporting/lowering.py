@@ -12,16 +12,16 @@ from torch import fx
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Check, Specialization
 from pjrt_bridge.report.fallback_reason import FallbackReason
-from pjrt_bridge.torch_interop.exporting.assertions import lift_assertions
+from pjrt_bridge.torch_interop.exporting.assertions import assertions_of
 from pjrt_bridge.torch_interop.exporting.capture import Captured
-from pjrt_bridge.torch_interop.exporting.emission import Borders, whole
-from pjrt_bridge.torch_interop.exporting.splitting import in_parts
+from pjrt_bridge.torch_interop.exporting.emission import ArgumentSlots, emit_whole
+from pjrt_bridge.torch_interop.exporting.splitting import emit_in_parts
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.passes.functionalize_rng import DrawnKeys
-from pjrt_bridge.torch_interop.passes.pipeline import Context, rewrite
+from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
 
-_CONTEXT = Context("exported")
+_CONTEXT = PassContext("exported")
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,18 @@ def lower(
     Raises:
         NotExportable: operators that do not lower; the text lists all of them.
     """
-    module, assertions = lift_assertions(rewrite(module, _CONTEXT, sized=True).module)
-    borders = Borders(captured, module, keys)
+    rewritten = rewrite(module, _CONTEXT, sized=True)
+    module, assertions = rewritten.module, assertions_of(rewritten.steps)
+    argument_slots = ArgumentSlots(captured, module, keys)
     reasons = Placement(portable.find_lowering).fallback_reasons(module.graph)
     if reasons and split:
-        made = in_parts(module, borders, reasons, name)
+        made = emit_in_parts(module, argument_slots, reasons, name)
     elif reasons:
         # Checks of numbers come after what made the numbers.
         told = [reason for reason in reasons.values() if reason.kind != "small"]
         raise not_lowerable(told or list(reasons.values()), name)
     else:
-        made = whole(module, borders, name)
+        made = emit_whole(module, argument_slots, name)
     count = len(made.outputs) - len({found.looks_at for found in assertions})
     checks = (
         Check(made.outputs[count + found.looks_at], found.holds, found.message, found.source)

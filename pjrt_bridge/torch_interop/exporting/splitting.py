@@ -23,8 +23,8 @@ from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.exporting.emission import (
-    Borders,
-    Made,
+    ArgumentSlots,
+    ModelProgram,
     emitted_row_major,
     held_by,
 )
@@ -38,12 +38,14 @@ _Held = dict[int, tuple[str, np.ndarray[Any, Any]]]
 """Tensors that a graph holds itself, with their names, by the number of their value."""
 
 
-def in_parts(module: fx.GraphModule, borders: Borders, reasons: FallbackReasons, name: str) -> Made:
+def emit_in_parts(
+    module: fx.GraphModule, argument_slots: ArgumentSlots, reasons: FallbackReasons, name: str
+) -> ModelProgram:
     """A program in parts.
 
     Args:
         module: the graph; new values of arguments become values of their own in it.
-        borders: what its arguments are.
+        argument_slots: what its arguments are.
         reasons: for nodes that do not lower, by name, the reason.
         name: of the program.
 
@@ -56,20 +58,20 @@ def in_parts(module: fx.GraphModule, borders: Borders, reasons: FallbackReasons,
     _own_new_values(module.graph)
     found = split.split(module, {**_of_unknown_sizes(module.graph), **reasons})
     placeholders = module.graph.find_nodes(op="placeholder")
-    parts, held = _parts(found, borders, name)
+    parts, held = _parts(found, argument_slots, name)
     read = {value for part in parts for value in part.inputs}
     taken = [position for position in range(len(placeholders)) if position in read]
     results = [value for value in found.graph.outputs if value >= len(placeholders)]
     slots = {value: Slot("result", index) for index, value in enumerate(results)}
-    slots |= {position: borders.slot(position) for position in range(len(placeholders))}
+    slots |= {position: argument_slots.slot(position) for position in range(len(placeholders))}
     updates: list[Slot | None] = [None] * len(results)
     for position, index in found.mutations:
-        updates[slots[found.graph.outputs[index]].of] = borders.slot(position)
+        updates[slots[found.graph.outputs[index]].of] = argument_slots.slot(position)
     types = [_type(placeholders[position], name) for position in taken]
     types += [TensorType(a.shape, dtypes.from_numpy(a.dtype)) for _, a in held.values()]
-    return Made(
+    return ModelProgram(
         _numbered(name, types, [*taken, *held], parts, results),
-        (*map(borders.slot, taken), *(Slot("weight", key) for key, _ in held.values())),
+        (*map(argument_slots.slot, taken), *(Slot("weight", key) for key, _ in held.values())),
         tuple(updates),
         tuple(
             slots[found.graph.outputs[item]] if isinstance(item, int) else Slot("constant", item[0])
@@ -110,7 +112,9 @@ def _of_unknown_sizes(graph: fx.Graph) -> dict[str, FallbackReason]:
     return found
 
 
-def _parts(found: split.Split, borders: Borders, name: str) -> tuple[list[Part], _Held]:
+def _parts(
+    found: split.Split, argument_slots: ArgumentSlots, name: str
+) -> tuple[list[Part], _Held]:
     """The parts, over the values of the split graph, and tensors that they hold as more values."""
     made = [value for segment in found.segments for value in segment.outputs]
     free = itertools.count(1 + max((*found.graph.inputs, *made), default=0))
@@ -118,7 +122,7 @@ def _parts(found: split.Split, borders: Borders, name: str) -> tuple[list[Part],
     parts = []
     for index, (part, segment) in enumerate(zip(found.parts, found.segments, strict=True)):
         if part.on_device:
-            one, tensors = _on_device(part, segment, borders, f"{name}_{index}")
+            one, tensors = _on_device(part, segment, argument_slots, f"{name}_{index}")
             numbered = {next(free): item for item in tensors.items()}
             one = replace(one, inputs=(*one.inputs, *numbered))
             held |= numbered
@@ -130,13 +134,13 @@ def _parts(found: split.Split, borders: Borders, name: str) -> tuple[list[Part],
 
 
 def _on_device(
-    part: split.Part, segment: Segment, borders: Borders, name: str
+    part: split.Part, segment: Segment, argument_slots: ArgumentSlots, name: str
 ) -> tuple[Part, dict[str, np.ndarray[Any, Any]]]:
     """A part on the device, and the tensors that its program takes after its inputs."""
     constants = {
-        at: borders.constants[position]
+        at: argument_slots.constants[position]
         for at, position in enumerate(part.arguments)
-        if position in borders.constants
+        if position in argument_slots.constants
     }
     emitted = emitted_row_major(part.module, name, constants, in_place=False)
     outputs = {}

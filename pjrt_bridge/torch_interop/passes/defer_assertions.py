@@ -34,6 +34,16 @@ _ASSERTIONS = frozenset(
         CHECK_PROBABILITIES,
     )
 )
+OF_TENSORS = frozenset(
+    (
+        "aten._assert_async.default",
+        "aten._assert_async.msg",
+        "aten._linalg_check_errors.default",
+        CHECK_PROBABILITIES,
+    )
+)
+"""Those that assert of whole tensors that all elements are zero, or that none is."""
+
 _ALWAYS_DEFERRED = frozenset((CHECK_PROBABILITIES,))
 """Assertions that are deferred whatever effects the graph has: they are added by default, and a
 host segment for each would cost more than it is worth."""
@@ -67,7 +77,7 @@ class DeferredAssertions:
 
 
 def defer_assertions(
-    module: fx.GraphModule, *, kinds: Set[str] | None = None
+    module: fx.GraphModule, *, exported: bool = False
 ) -> DeferredAssertions | None:
     """Move assertions on tensors out of a graph; None where there are none that can be deferred.
 
@@ -76,11 +86,13 @@ def defer_assertions(
 
     Args:
         module: a functional graph.
-        kinds: names of the assertions to move out, whatever effects the graph has: for callers that
-            undo these when an assertion fails. By default all that can be deferred.
+        exported: of an exported model. Its caller evaluates assertions `OF_TENSORS` without
+            PyTorch, and drops what a call wrote when one fails; so all of these are deferred,
+            whatever effects the graph has, and no others.
     """
     found = list(module.graph.nodes)
-    if kinds is None:
+    kinds = OF_TENSORS
+    if not exported:
         kinds = _ALWAYS_DEFERRED if any(map(_has_other_effects, found)) else _ASSERTIONS
     if not any(_is_assertion(node, kinds) for node in found):
         return None

@@ -14,7 +14,9 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 
 
-def take_apart(module: fx.GraphModule, keep: Callable[[str], bool]) -> fx.GraphModule | None:
+def decompose_flex_attention(
+    module: fx.GraphModule, keep: Callable[[str], bool]
+) -> fx.GraphModule | None:
     """The graph with operators of ATen in the place of each call; None where there is none.
 
     Args:

@@ -19,7 +19,7 @@ from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
 from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases
 from pjrt_bridge.torch_interop.passes.data_checks import check_data
 from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
-from pjrt_bridge.torch_interop.passes.flex_attention import take_apart
+from pjrt_bridge.torch_interop.passes.flex_attention import decompose_flex_attention
 from pjrt_bridge.torch_interop.passes.functionalize_rng import (
     DrawnKeys,
     functionalize_rng,
@@ -44,7 +44,7 @@ class Step(Protocol):
 
 
 @dataclass(frozen=True)
-class Context:
+class PassContext:
     """What the passes are told.
 
     Attributes:
@@ -86,12 +86,12 @@ class Rewritten:
 # -- the list --------------------------------------------------------------------------------------
 
 
-def _lay_out_results(module: fx.GraphModule, context: Context) -> None:
+def _lay_out_results(module: fx.GraphModule, context: PassContext) -> None:
     if context.orders is not None and context.kind != "backward":
         context.orders.lay_out_results(module.graph)
 
 
-def _functionalize_rng(module: fx.GraphModule, context: Context) -> Step | None:
+def _functionalize_rng(module: fx.GraphModule, context: PassContext) -> Step | None:
     # The joint graph of a training step got its keys before it was divided.
     if context.kind in ("inference", "exported"):
         functionalize_rng(module.graph, context.keeps)
@@ -102,36 +102,38 @@ def _functionalize_rng(module: fx.GraphModule, context: Context) -> Step | None:
     return DrawnKeys(module, count)
 
 
-def _split_products(module: fx.GraphModule, context: Context) -> None:
+def _split_products(module: fx.GraphModule, context: PassContext) -> None:
     split_products(module.graph)
 
 
-def _lift_scalars(module: fx.GraphModule, context: Context) -> Step | None:
+def _lift_scalars(module: fx.GraphModule, context: PassContext) -> Step | None:
     return lift_scalars(module)
 
 
-def _resolve_aliases(module: fx.GraphModule, context: Context) -> Step | None:
+def _resolve_aliases(module: fx.GraphModule, context: PassContext) -> Step | None:
     assert context.returned is not None
     return resolve_aliases(module, context.returned)
 
 
-def _take_flex_attention_apart(module: fx.GraphModule, context: Context) -> fx.GraphModule | None:
-    return take_apart(module, context.keeps)
+def _decompose_flex_attention(
+    module: fx.GraphModule, context: PassContext
+) -> fx.GraphModule | None:
+    return decompose_flex_attention(module, context.keeps)
 
 
-def _check_data(module: fx.GraphModule, context: Context) -> fx.GraphModule | None:
+def _check_data(module: fx.GraphModule, context: PassContext) -> fx.GraphModule | None:
     # A backward graph computes with the positions of its forward graph.
     if context.kind == "backward":
         return None
     return check_data(module, indices=context.check_indices)
 
 
-def _find_gaps(module: fx.GraphModule, context: Context) -> Step | None:
+def _find_gaps(module: fx.GraphModule, context: PassContext) -> Step | None:
     return find_gaps(module)
 
 
-def _defer_assertions(module: fx.GraphModule, context: Context) -> Step | None:
-    return defer_assertions(module)
+def _defer_assertions(module: fx.GraphModule, context: PassContext) -> Step | None:
+    return defer_assertions(module, exported=context.kind == "exported")
 
 
 class Pass(NamedTuple):
@@ -142,10 +144,10 @@ class Pass(NamedTuple):
             arguments and results, or a step.
         sized: to graphs of known sizes; others come before sizes are put in.
         exports: also to graphs of exported models. Those have no numbers that change, and their
-            results share no memory; `exporting/assertions.py` makes assertions part of the model.
+            results share no memory.
     """
 
-    apply: Callable[[fx.GraphModule, Context], Step | fx.GraphModule | None]
+    apply: Callable[[fx.GraphModule, PassContext], Step | fx.GraphModule | None]
     sized: bool
     exports: bool
 
@@ -156,16 +158,16 @@ PASSES = (
     Pass(_split_products, sized=False, exports=True),
     Pass(_lift_scalars, sized=False, exports=False),
     Pass(_resolve_aliases, sized=False, exports=False),
-    # Here the sizes of a call are padded (`padding/`) and put in (`concrete.py`).
-    Pass(_take_flex_attention_apart, sized=True, exports=True),
+    # Here the sizes of a call are padded (`padding/`) and put in (`substitute_sizes.py`).
+    Pass(_decompose_flex_attention, sized=True, exports=True),
     Pass(_check_data, sized=True, exports=True),
     Pass(_find_gaps, sized=True, exports=False),
-    Pass(_defer_assertions, sized=True, exports=False),
+    Pass(_defer_assertions, sized=True, exports=True),
 )
 """In this order."""
 
 
-def rewrite(module: fx.GraphModule, context: Context, *, sized: bool) -> Rewritten:
+def rewrite(module: fx.GraphModule, context: PassContext, *, sized: bool) -> Rewritten:
     """Apply the passes.
 
     Args:

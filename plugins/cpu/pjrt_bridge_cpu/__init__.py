@@ -49,7 +49,7 @@ XLA's CPU compiler selects the first of 64-bit numbers by sorting them all."""
 
 @hookimpl
 def pjrt_bridge_platforms() -> PlatformSpec:
-    """What XLA's CPU plugins do wrong in silence, or die of."""
+    """What makes XLA's CPU plugins give wrong results or end the process."""
     return builds.platform()
 
 
@@ -68,7 +68,7 @@ def pjrt_bridge_lowerings(plugin: Plugin, client: Client) -> Mapping[str, Loweri
     """What PyTorch computes faster than XLA's CPU plugin, as calls from within a program."""
     if not _is_own(plugin):
         return None
-    # It needs torch, which who lists plugins may not have.
+    # It needs torch, which is not needed to list plugins.
     from pjrt_bridge_cpu.aten.uses import lowerings, use_of
 
     use = use_of(client)

@@ -148,7 +148,7 @@ BUILDS: Mapping[str, Build] = {
 
 
 def platform() -> PlatformSpec:
-    """What XLA's CPU plugins do wrong in silence, or die of, by version of their PJRT API."""
+    """What makes XLA's CPU plugins give wrong results or end the process, by PJRT API version."""
     flags = {
         name: value for build in BUILDS.values() for name, value in build.compiler_flags.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pjrt_bridge.torch_interop.lowering.api import Kernels
 from pjrt_bridge_cpu.aten.products import AtenProducts
 from pjrt_bridge_cpu.aten.reductions import AtenReductions
-from pjrt_bridge_cpu.aten.rules import Use
+from pjrt_bridge_cpu.aten.rules import UsableKernels
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.reductions import BlockedReductions
@@ -25,11 +25,11 @@ class CpuKernels(AtenProducts, AtenReductions, XlaKernels):
         use: emits the calls.
     """
 
-    def __init__(self, use: Use) -> None:
+    def __init__(self, use: UsableKernels) -> None:
         self.use = use
 
 
-def kernels(use: Use | None) -> Kernels:
+def kernels(use: UsableKernels | None) -> Kernels:
     """Kernels for programs of the plugin.
 
     Args:

@@ -1,4 +1,4 @@
-"""Whether there is a GPU that the driver lets us use, without loading the driver into this process.
+"""Whether there is a usable GPU, asked in another process.
 
 A driver that is broken can hang whoever initializes it, and what has initialized it cannot fork any
 more. So a process of its own asks, and only where the driver's device files are.
@@ -60,7 +60,7 @@ def ask(device_files: Iterable[Path], probe: str, timeout: float) -> str | None:
     except subprocess.TimeoutExpired:
         return f"the NVIDIA driver did not answer for {timeout:g} s"
     except OSError:
-        # Without a process nobody knows; the plugin itself says what is wrong.
+        # Without a process that is not known; the plugin itself says what is wrong.
         return None
     if done.returncode == 0:
         return None

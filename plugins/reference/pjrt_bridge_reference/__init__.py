@@ -26,7 +26,7 @@ def pjrt_bridge_plugins() -> PluginSpec:
         address=table().address,
         options={"device_count": 1},
         option_types=OPTIONS,
-        # It is for those who ask for it: every other plugin is faster.
+        # Never the default: every other plugin is faster.
         priority=-100,
         description="StableHLO's reference interpreter behind the PJRT C API",
     )

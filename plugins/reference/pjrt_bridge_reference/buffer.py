@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pjrt_bridge.abi.implement import Keep, Status
+from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.stablehlo import TensorType
@@ -36,7 +36,7 @@ class Buffer:
         memory: where it is.
         storage: the bytes.
         ready: ends when the values are there, or will never be.
-        deleted: used no more, by whoever holds the pointer.
+        deleted: must not be used any more, also by holders of the pointer.
         references: views of the memory that others hold; while there are any it stays where it is.
     """
 
@@ -104,12 +104,12 @@ class Buffer:
         return block
 
     def destroy(self) -> None:
-        """Delete the buffer, whatever views there are: nobody can tell of their end any more."""
+        """Delete the buffer, also with views: their ends cannot be reported any more."""
         self.references = 0
         self.delete()
 
     def add_reference(self) -> None:
-        """Note that somebody views the memory.
+        """Count a view of the memory.
 
         Raises:
             Status: INVALID_ARGUMENT; the buffer was deleted.

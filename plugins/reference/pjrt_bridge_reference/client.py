@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import Any
 
-from pjrt_bridge.abi.implement import Keep, Status
+from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference.device import Device
@@ -125,7 +125,7 @@ class Client:
         used no more.
         """
         self.alive = False
-        # A worker that waits for what nobody can give any more would never end.
+        # A worker that waits for values that cannot come any more would never end.
         for event in list(self._promises):
             event.end(Status(ErrorCode.CANCELLED, "the client was destroyed"))
         for device in self.devices:

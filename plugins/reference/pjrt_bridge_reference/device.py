@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pjrt_bridge.abi.implement import Keep
+from pjrt_bridge.abi.implementation_objects import Keep
 from pjrt_bridge_reference.memory import DEVICE, PINNED_HOST, Memory
 from pjrt_bridge_reference.slots import OBJECTS, Slots
 from pjrt_bridge_reference.worker import Worker

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference.given import address
 from pjrt_bridge_reference.slots import ERRORS, OBJECTS, Slots

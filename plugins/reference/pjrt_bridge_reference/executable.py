@@ -11,7 +11,7 @@ import hashlib
 from functools import cached_property
 from typing import Any
 
-from pjrt_bridge.abi.implement import Keep
+from pjrt_bridge.abi.implementation_objects import Keep
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import Parameter, Program, Result, Signature
 from pjrt_bridge.stablehlo.interpret import interpreter
@@ -326,7 +326,7 @@ def _get_compiled_memory_stats(args: Any) -> None:
     args.argument_size_in_bytes = arguments
     args.output_size_in_bytes = outputs
     args.alias_size_in_bytes = aliased
-    # What the interpreter needs in between is host memory, and nobody counts it.
+    # What the interpreter needs in between is host memory, which is not counted.
     args.temp_size_in_bytes = 0
     args.host_generated_code_size_in_bytes = args.host_argument_size_in_bytes = 0
     args.host_output_size_in_bytes = args.host_alias_size_in_bytes = 0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.stablehlo.interpret import interpreter
 from pjrt_bridge_reference.buffer import Array, Buffer
@@ -121,7 +121,7 @@ def _arguments(args: Any, executable: Executable, devices: Sequence[Device]) -> 
     for row, device in zip(rows, devices, strict=True):
         found = pointers(row, len(parameters), "argument_lists")
         buffers = [OBJECTS.get(pointer, Buffer) for pointer in found]
-        # Types, shapes and layouts of equal size would give wrong results in silence.
+        # Types, shapes and layouts of equal size would give wrong results without an error.
         for index, (buffer, parameter) in enumerate(zip(buffers, parameters, strict=True)):
             where = f"argument {index} of {executable.program.name!r}"
             if buffer.type != parameter.type:
@@ -265,7 +265,7 @@ def _submit_group(
                 try:
                     values = _compute(executable, group)
                 except Exception as error:
-                    # Whatever it is, somebody waits for the event.
+                    # Whatever it is, the event has to end: a caller may wait for it.
                     failure = Status(ErrorCode.INTERNAL, f"{type(error).__name__}: {error}")
         for part in group:
             for storage in part.held:

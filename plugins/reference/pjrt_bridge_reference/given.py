@@ -1,4 +1,4 @@
-"""What callers give: pointers, counts, texts and structs, looked at before they are followed.
+"""Checks of what callers give: pointers, counts, texts and structs.
 
 A plugin lives in its caller's process, so a NULL that it follows ends both. A pointer that is not
 NULL has to be trusted.
@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.abi.implement import Status, read
+from pjrt_bridge.abi.implement import read
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import NamedValue, decode_named_values
 from pjrt_bridge.dtypes import DType

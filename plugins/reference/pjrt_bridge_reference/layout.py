@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from pjrt_bridge.abi.implement import Keep
+from pjrt_bridge.abi.implementation_objects import Keep
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge_reference.given import int64s, invalid, struct, unimplemented
 

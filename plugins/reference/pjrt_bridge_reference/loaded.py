@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from pjrt_bridge.abi.implement import Keep, Status
+from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference import serialized
 from pjrt_bridge_reference.client import Client

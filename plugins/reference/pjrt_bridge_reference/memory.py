@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.abi.implement import Keep, Status
+from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference.event import Event
 from pjrt_bridge_reference.slots import OBJECTS, Slots
@@ -26,7 +26,7 @@ KINDS = (DEVICE, PINNED_HOST)
 
 
 class Block:
-    """Bytes that somebody owns, until `free`.
+    """Bytes of memory, until `free`.
 
     Attributes:
         address: of the first byte.
@@ -73,7 +73,7 @@ class Storage:
         self.unused.end()
 
     def give_away(self) -> Block:
-        """The block, for another storage; whoever writes to it waits for `unused` first."""
+        """The block, for another storage; a writer waits for `unused` first."""
         with self._lock:
             assert self._block is not None
             block, self._block = self._block, None

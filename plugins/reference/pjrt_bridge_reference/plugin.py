@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from pjrt_bridge.abi.implement import Keep
+from pjrt_bridge.abi.implementation_objects import Keep
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge_reference.slots import Slots
 

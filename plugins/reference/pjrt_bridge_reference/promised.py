@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from pjrt_bridge.abi.implement import Status, read
+from pjrt_bridge.abi.implement import read
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.stablehlo import TensorType

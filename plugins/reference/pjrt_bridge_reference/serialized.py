@@ -1,8 +1,8 @@
 """Bytes that outlive a call: handed out with a deleter, and read back with a checksum.
 
-Whoever serializes something gets three things: the bytes, the object behind them, and a function
-that ends this object. What comes back may be anything at all, so it carries a magic word and a
-checksum, and is looked at before it is believed.
+A caller that serializes something gets three things: the bytes, the object behind them, and a
+function that ends this object. What comes back may be anything at all, so it carries a magic word
+and a checksum, and both are checked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import struct
 from contextlib import suppress
 
-from pjrt_bridge.abi.implement import Keep, Status
+from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge_reference.given import invalid
 from pjrt_bridge_reference.slots import OBJECTS
 
@@ -28,7 +28,7 @@ class Blob:
 
 
 def _delete(pointer: int | None) -> None:
-    # It returns nothing, so there is nobody to tell that the pointer was none.
+    # It returns nothing, so a wrong pointer cannot be reported.
     with suppress(Status):
         OBJECTS.remove(pointer, Blob)
 

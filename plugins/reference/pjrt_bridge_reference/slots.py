@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pjrt_bridge.abi.implement import Errors, Function, Objects
+from pjrt_bridge.abi.implement import Function
+from pjrt_bridge.abi.implementation_objects import Errors, Objects
 
 OBJECTS = Objects()
 """Everything that callers hold pointers to."""

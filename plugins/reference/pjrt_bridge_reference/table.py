@@ -83,5 +83,5 @@ def _retire(made: Implementation) -> None:
     for name in FUNCTIONS:
         if name.endswith("_Destroy") and SLOT[name] < SLOTS_0_81:
             ctypes.c_void_p.from_address(made.address + offset_of(name)).value = nothing
-    # Whoever is inside a function now, or calls another, must find it where it was.
+    # A thread may be inside a function now, or call another.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))

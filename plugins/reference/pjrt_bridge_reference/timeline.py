@@ -1,4 +1,4 @@
-"""What the devices do when, recorded while somebody profiles."""
+"""What the devices do when, recorded while a profile is taken."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def stop(timeline: Timeline) -> None:
 
 @contextmanager
 def span(track: str, name: str) -> Iterator[None]:
-    """Record the body of a `with` statement on a track, if somebody profiles."""
+    """Record the body of a `with` statement on a track, if a profile is taken."""
     if not _recorded:
         yield
         return

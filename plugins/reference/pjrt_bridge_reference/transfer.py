@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.abi.python_plugins import host_array
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.stablehlo import TensorType
@@ -56,7 +56,7 @@ def read_later(buffer: Buffer, what: str, work: Callable[[], None]) -> Event:
                     work()
             except Exception as error:
                 failure = Status(ErrorCode.INTERNAL, f"{what}: {type(error).__name__}: {error}")
-        # First the memory, then the news: who waits for the event may ask for the memory next.
+        # The memory before the event: what waits for the event may ask for the memory next.
         storage.release()
         ended.end(failure)
 
@@ -174,7 +174,7 @@ def _copy_to_memory(args: Any) -> None:
 
 
 def _copy(buffer: Buffer, memory: Memory) -> int:
-    # Before memory is taken that nobody would give back.
+    # Before memory is taken, which would not be given back.
     buffer.use().release()
     block = memory.allocate(buffer.nbytes)
     copy = Buffer(buffer.client, buffer.type, buffer.order, memory, block, Event())

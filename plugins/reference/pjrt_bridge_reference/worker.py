@@ -26,7 +26,7 @@ class Worker:
             closed = self._closed
             if not closed:
                 if self._thread is None:
-                    # A daemon: a client that nobody destroys must not keep the process alive.
+                    # A daemon: a client that is never destroyed must not keep the process alive.
                     self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
                     self._thread.start()
                 self._jobs.put(job)

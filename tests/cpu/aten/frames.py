@@ -13,7 +13,7 @@ from pjrt_bridge.abi import ffi_structs as ffi
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten import _aten
-from pjrt_bridge_cpu.aten.calls import Call, emit
+from pjrt_bridge_cpu.aten.calls import KernelCall, emit
 
 Array = np.ndarray[Any, Any]
 Task = Callable[[], None]
@@ -197,7 +197,7 @@ def type_of(array: Array) -> TensorType:
     return TensorType(array.shape, dtypes.from_numpy(array.dtype))
 
 
-def attributes_of(call: Callable[..., Call], operands: Sequence[Array]) -> dict[str, Any]:
+def attributes_of(call: Callable[..., KernelCall], operands: Sequence[Array]) -> dict[str, Any]:
     """What `emit` writes for a call of the parameters of a program."""
     builder = _Recorder([type_of(array) for array in operands])
     emit(builder, call(*builder.parameters))

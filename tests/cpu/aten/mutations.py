@@ -10,10 +10,10 @@ import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge_cpu.aten import library, operators
-from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
 from tests.cpu.aten.frames import Array, Caller, attributes_of, type_of
 
-Made = tuple[list[Array], list[Array], Callable[..., Call]]
+Made = tuple[list[Array], list[Array], Callable[..., KernelCall]]
 
 WINDOW = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "groups": 1}
 MORE = {"transposed": False, "output_padding": [0, 0]}
@@ -35,10 +35,10 @@ def calls() -> Iterator[Made]:
         cut: Cut | None = None,
         **rest: Any,
     ) -> Made:
-        def call(*values: Any) -> Call:
+        def call(*values: Any) -> KernelCall:
             arguments = {**dict(zip(operands, values, strict=True)), **rest}
             types = [type_of(array) for array in results]
-            return Call(operator, arguments, types, returns=returns, cut=cut)
+            return KernelCall(operator, arguments, types, returns=returns, cut=cut)
 
         return list(operands.values()), list(results), call
 

@@ -15,7 +15,7 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten import library
-from pjrt_bridge_cpu.aten.calls import TARGET, Call, Cut, Out, emit
+from pjrt_bridge_cpu.aten.calls import TARGET, Cut, KernelCall, Out, emit
 from pjrt_bridge_cpu.aten.operators import ARGMAX, ATTENTION, CUMSUM, LINEAR, MM, SOFTMAX
 from tests.cpu.aten.frames import Caller, attributes_of
 
@@ -35,10 +35,10 @@ def stack_of(call: Any, *operands: Any) -> list[int]:
 
 
 def test_the_attributes_of_a_product() -> None:
-    def product(x: Any, y: Any) -> Call:
+    def product(x: Any, y: Any) -> KernelCall:
         result = TensorType((3, 3), F32)
         cut = Cut(2, {"self": 0}, (0,))
-        return Call(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
+        return KernelCall(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
 
     found = attributes_of(product, [X, X.T])
     assert (found["name"], found["overload"]) == ("aten::mm", "out")
@@ -59,11 +59,11 @@ def test_arguments_that_may_be_none() -> None:
     result = TensorType((3, 5), F32)
     weight, bias = np.ones((5, 4), np.float32), np.ones(5, np.float32)
 
-    def without(x: Any, y: Any) -> Call:
-        return Call(LINEAR, {"input": x, "weight": y, "out": Out()}, [result])
+    def without(x: Any, y: Any) -> KernelCall:
+        return KernelCall(LINEAR, {"input": x, "weight": y, "out": Out()}, [result])
 
-    def beside(x: Any, y: Any, z: Any) -> Call:
-        return Call(LINEAR, {"input": x, "weight": y, "bias": z, "out": Out()}, [result])
+    def beside(x: Any, y: Any, z: Any) -> KernelCall:
+        return KernelCall(LINEAR, {"input": x, "weight": y, "bias": z, "out": Out()}, [result])
 
     assert stack_of(without, X, weight) == [OPERAND, 0, OPERAND, 1, NONE, RESULT, 0]
     assert stack_of(beside, X, weight, bias) == [
@@ -81,10 +81,12 @@ def test_arguments_that_may_be_none() -> None:
 
 def test_numbers_and_defaults() -> None:
     places = TensorType((3,), dtypes.of("int64"))
-    found = stack_of(lambda x: Call(ARGMAX, {"self": x, "dim": -1, "out": Out()}, [places]), X)
+    found = stack_of(
+        lambda x: KernelCall(ARGMAX, {"self": x, "dim": -1, "out": Out()}, [places]), X
+    )
     assert found == [OPERAND, 0, SOME, WORD, -1, WORD, 0, RESULT, 0]
     whole = TensorType((), dtypes.of("int64"))
-    found = stack_of(lambda x: Call(ARGMAX, {"self": x, "out": Out()}, [whole]), X)
+    found = stack_of(lambda x: KernelCall(ARGMAX, {"self": x, "out": Out()}, [whole]), X)
     assert found == [OPERAND, 0, NONE, WORD, 0, RESULT, 0]
 
 
@@ -93,10 +95,10 @@ def test_numbers_and_defaults() -> None:
 def test_every_float_is_passed_bit_by_bit(number: float) -> None:
     heads = [np.ones((1, 1, 2, 2), np.float32)] * 3
 
-    def attention(q: Any, k: Any, v: Any) -> Call:
+    def attention(q: Any, k: Any, v: Any) -> KernelCall:
         results = [q.type, TensorType((1, 1, 2), F32)]
         arguments = {"query": q, "key": k, "value": v, "scale": number}
-        return Call(ATTENTION, arguments, results, returns=(0, 1))
+        return KernelCall(ATTENTION, arguments, results, returns=(0, 1))
 
     *_, some, word, bits = stack_of(attention, *heads)
     assert (some, word) == (SOME, WORD)
@@ -106,10 +108,10 @@ def test_every_float_is_passed_bit_by_bit(number: float) -> None:
 def test_a_float_that_is_an_integer() -> None:
     heads = [np.ones((1, 1, 2, 2), np.float32)] * 3
 
-    def attention(q: Any, k: Any, v: Any) -> Call:
+    def attention(q: Any, k: Any, v: Any) -> KernelCall:
         results = [q.type, TensorType((1, 1, 2), F32)]
         arguments = {"query": q, "key": k, "value": v, "scale": 2}
-        return Call(ATTENTION, arguments, results, returns=(0, 1))
+        return KernelCall(ATTENTION, arguments, results, returns=(0, 1))
 
     assert stack_of(attention, *heads)[-1] == struct.unpack("<q", struct.pack("<d", 2.0))[0]
 
@@ -118,13 +120,13 @@ def test_an_argument_that_is_missing() -> None:
     builder = Builder([TensorType((3, 4), F32)])
     (x,) = builder.parameters
     with pytest.raises(TypeError, match=r"aten::mm\.out: argument 'mat2' is missing"):
-        emit(builder, Call(MM, {"self": x, "out": Out()}, [x.type]))
+        emit(builder, KernelCall(MM, {"self": x, "out": Out()}, [x.type]))
 
 
 def test_an_argument_that_the_operator_lacks() -> None:
     builder = Builder([TensorType((3, 4), F32)])
     (x,) = builder.parameters
-    call = Call(ARGMAX, {"self": x, "dimension": 1, "out": Out()}, [x.type])
+    call = KernelCall(ARGMAX, {"self": x, "dimension": 1, "out": Out()}, [x.type])
     with pytest.raises(TypeError, match=r"aten::argmax\.out has no argument 'dimension'"):
         emit(builder, call)
 
@@ -136,7 +138,7 @@ def test_an_operand_as_it_lies(client: Client, order: tuple[int, int]) -> None:
     turned = builder.transpose(builder.parameters[0], (1, 0))
     arguments = {"self": turned, "dim": 1, "out": Out()}
     orders = {"self": (0, 1)} if order == (0, 1) else {}
-    call = Call(CUMSUM, arguments, [turned.type], orders=orders)
+    call = KernelCall(CUMSUM, arguments, [turned.type], orders=orders)
     (value,) = emit(builder, call)
     program = builder.finish([value])
     assert f"@{TARGET}" in program.text
@@ -149,9 +151,9 @@ def test_an_operand_as_it_lies(client: Client, order: tuple[int, int]) -> None:
 def test_a_result_in_another_order() -> None:
     """The handler writes by the order that the program states."""
 
-    def summed(x: Any) -> Call:
+    def summed(x: Any) -> KernelCall:
         arguments = {"self": x, "dim": 1, "out": Out()}
-        return Call(CUMSUM, arguments, [x.type], result_orders=[(1, 0)])
+        return KernelCall(CUMSUM, arguments, [x.type], result_orders=[(1, 0)])
 
     result = np.zeros_like(X)
     assert Caller()([X], [result], attributes_of(summed, [X])) is None
@@ -162,9 +164,9 @@ def test_a_number_without_dimensions() -> None:
     """There is no empty array in a program."""
     one = np.array(3, np.float32)
 
-    def softmax(x: Any) -> Call:
+    def softmax(x: Any) -> KernelCall:
         arguments = {"self": x, "dim": 0, "half_to_float": False, "out": Out()}
-        return Call(SOFTMAX, arguments, [x.type])
+        return KernelCall(SOFTMAX, arguments, [x.type])
 
     attributes = attributes_of(softmax, [one])
     assert attributes["orders"].tolist() == [0]

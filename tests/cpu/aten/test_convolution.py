@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pjrt_bridge_cpu.aten.calls import Call
+from pjrt_bridge_cpu.aten.calls import KernelCall
 from pjrt_bridge_cpu.aten.convolution import channels_last
 from tests.cpu.aten.comparing import compare
 
@@ -128,7 +128,7 @@ def test_kernels_of_one_place_in_bfloat16_are_products(bias: bool, written: Coun
     assert not written["linear.out"]
 
 
-def test_the_smaller_side_is_not_cut(emitted: list[Call]) -> None:
+def test_the_smaller_side_is_not_cut(emitted: list[KernelCall]) -> None:
     weight = torch.randn(32, 16, 3, 3)
     for side, dim in ((3, 1), (40, 0)):
         emitted.clear()
@@ -143,7 +143,7 @@ def test_depthwise_ones_are_no_calls(written: Counter[str]) -> None:
 
 @pytest.mark.parametrize(("alone", "order"), [(True, (0, 1, 2, 3)), (False, (0, 2, 3, 1))])
 def test_one_alone_keeps_the_order_of_its_data(
-    alone: bool, order: tuple[int, ...], emitted: list[Call]
+    alone: bool, order: tuple[int, ...], emitted: list[KernelCall]
 ) -> None:
     convolve = CONVOLUTIONS[2]
 

@@ -198,7 +198,7 @@ def test_programs_are_the_plugins_own_until_the_trial_is_over(
 def test_two_processes_try_once(
     library: Path, go: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    trials = [findings.Trial(library) for _ in range(2)]
+    trials = [findings.BackgroundTrial(library) for _ in range(2)]
     go.touch()
     for trial in trials:
         trial._process.wait(120)

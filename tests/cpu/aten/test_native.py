@@ -23,8 +23,8 @@ from pjrt_bridge.runtime import Client, Executable, Plugin
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten import library, trial
-from pjrt_bridge_cpu.aten.calls import TARGET, Call, Cut, Out, emit
-from pjrt_bridge_cpu.aten.checks import Check, checks
+from pjrt_bridge_cpu.aten.calls import TARGET, Cut, KernelCall, Out, emit
+from pjrt_bridge_cpu.aten.checks import TriedUse, checks
 from pjrt_bridge_cpu.aten.operators import CONVOLUTION_BACKWARD, CUMSUM, LINEAR, MM, SOFTMAX, TOPK
 from tests.cpu.aten.frames import Array, Caller, attributes_of
 
@@ -37,8 +37,8 @@ def connected(client: Client) -> None:
     assert library.connect(client) == ""
 
 
-def product(x: Any, y: Any) -> Call:
-    return Call(MM, {"self": x, "mat2": y, "out": Out()}, [x.type], cut=BY_ROW)
+def product(x: Any, y: Any) -> KernelCall:
+    return KernelCall(MM, {"self": x, "mat2": y, "out": Out()}, [x.type], cut=BY_ROW)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def multiply(caller: Caller, attributes: dict[str, Any], **changed: Any) -> Any:
     return result if failed is None else failed
 
 
-def compiled(client: Client, call: Callable[..., Call], *types: TensorType) -> Executable:
+def compiled(client: Client, call: Callable[..., KernelCall], *types: TensorType) -> Executable:
     builder = Builder(types)
     return client.compile(builder.finish(list(emit(builder, call(*builder.parameters)))))
 
@@ -254,12 +254,12 @@ def test_attributes_that_come_in_lists() -> None:
     """Optional arguments and lists before a wrong one are given back."""
     data = [np.ones(shape, np.float32) for shape in ((2, 4, 6, 6), (2, 3, 6, 6), (4, 3, 3, 3))]
 
-    def backward(grad: Any, x: Any, weight: Any) -> Call:
+    def backward(grad: Any, x: Any, weight: Any) -> KernelCall:
         two = [1, 1]
         arguments = dict(grad_output=grad, input=x, weight=weight, bias_sizes=[4], stride=two)
         arguments |= dict(padding=two, dilation=two, transposed=False, output_padding=[0, 0])
         arguments |= dict(groups=1, output_mask=[True, False, False])
-        return Call(CONVOLUTION_BACKWARD, arguments, [x.type], returns=(0, None, None))
+        return KernelCall(CONVOLUTION_BACKWARD, arguments, [x.type], returns=(0, None, None))
 
     attributes, caller = attributes_of(backward, data), Caller()
     result = np.zeros_like(data[1])
@@ -280,8 +280,8 @@ def test_attributes_that_come_in_lists() -> None:
 
 
 def test_a_type_that_calls_do_not_use() -> None:
-    def summed(x: Any) -> Call:
-        return Call(CUMSUM, {"self": x, "dim": 1, "out": Out()}, [x.type])
+    def summed(x: Any) -> KernelCall:
+        return KernelCall(CUMSUM, {"self": x, "dim": 1, "out": Out()}, [x.type])
 
     attributes, caller = attributes_of(summed, [X]), Caller()
     assert caller([X], [X.copy()], attributes) is None
@@ -315,10 +315,10 @@ def test_before_it_is_connected() -> None:
 def test_an_error_of_pytorch_reaches_the_caller(client: Client) -> None:
     kind = TensorType((6, 6), dtypes.of("float32"))
 
-    def most(x: Any) -> Call:
+    def most(x: Any) -> KernelCall:
         kinds = [TensorType((6, 9), dtypes.of(name)) for name in ("float32", "int64")]
         outs = {"values": Out(0), "indices": Out(1)}
-        return Call(TOPK, {"self": x, "k": 9, **outs}, kinds, returns=(None, None))
+        return KernelCall(TOPK, {"self": x, "k": 9, **outs}, kinds, returns=(None, None))
 
     executable = compiled(client, most, kind)
     for _ in range(3):
@@ -353,9 +353,9 @@ def test_softmax_of_any_shape(shape: tuple[int, ...], threads: int) -> None:
     x = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
     cut = BY_ROW if len(shape) > 1 else None
 
-    def softmax(value: Any) -> Call:
+    def softmax(value: Any) -> KernelCall:
         arguments = {"self": value, "dim": -1, "half_to_float": False, "out": Out()}
-        return Call(SOFTMAX, arguments, [value.type], cut=cut)
+        return KernelCall(SOFTMAX, arguments, [value.type], cut=cut)
 
     result = np.full_like(x, np.nan)
     caller = Caller(threads=threads, schedule=lambda task: task())
@@ -510,7 +510,7 @@ STATES: dict[str, Callable[[], Any]] = {
     "another device": lambda: torch.device("meta"),
 }
 
-Tried = tuple[Check, Executable, list[Any], list[Array]]
+Tried = tuple[TriedUse, Executable, list[Any], list[Array]]
 
 
 @pytest.fixture(scope="module")
@@ -526,7 +526,7 @@ def tried(client: Client) -> list[Tried]:
         if kind in seen or check.tensors[0].dtype not in (torch.float32, torch.int64):
             continue
         seen.add(kind)
-        executable = client.compile(trial.Trial(check).program)
+        executable = client.compile(trial.BackgroundTrial(check).program)
         given = [client.put(trial.array(tensor)) for tensor in check.tensors]
         found.append((check, executable, given, arrays(executable, given)))
     return found
@@ -557,8 +557,8 @@ def test_an_error_beside_a_mode(client: Client) -> None:
 def test_gradients_are_nobodys(client: Client) -> None:
     kind = TensorType((6, 6), dtypes.of("float32"))
 
-    def linear(x: Any, y: Any) -> Call:
-        return Call(LINEAR, {"input": x, "weight": y, "out": Out()}, [x.type])
+    def linear(x: Any, y: Any) -> KernelCall:
+        return KernelCall(LINEAR, {"input": x, "weight": y, "out": Out()}, [x.type])
 
     with torch.enable_grad():
         (result,) = compiled(client, linear, kind, kind)(X, X)

@@ -8,7 +8,7 @@ import pytest
 
 from pjrt_bridge_cpu.aten import findings, outcomes, probe
 from pjrt_bridge_cpu.aten.checks import checks
-from pjrt_bridge_cpu.aten.trial import Trial
+from pjrt_bridge_cpu.aten.trial import UseTrial
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def entry(library: Path) -> probe.Findings:
 
 
 def test_every_entry_is_of_all_uses_that_are_tried() -> None:
-    uses = {use for check in checks() for use in Trial(check).uses}
+    uses = {use for check in checks() for use in UseTrial(check).uses}
     assert outcomes.entries()
     for found in outcomes.entries().values():
         assert set(found) == uses

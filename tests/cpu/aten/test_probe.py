@@ -11,7 +11,7 @@ import pytest
 from pjrt_bridge_cpu.aten import probe
 from pjrt_bridge_cpu.aten.checks import checks
 from pjrt_bridge_cpu.aten.probe import Probed
-from pjrt_bridge_cpu.aten.trial import Trial
+from pjrt_bridge_cpu.aten.trial import UseTrial
 
 MM = "aten::mm.out float32"
 SOFTMAX = "aten::_softmax.out bfloat16"
@@ -27,7 +27,7 @@ def variants(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_uses_are_tried_and_right_here(library: Path) -> None:
     probed = probe.probe(library)
     assert probed.final
-    assert set(probed.findings) == {use for check in checks() for use in Trial(check).uses}
+    assert set(probed.findings) == {use for check in checks() for use in UseTrial(check).uses}
     assert not [reason for reason in probed.findings.values() if reason]
 
 

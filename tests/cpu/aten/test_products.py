@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pjrt_bridge_cpu.aten import attention, convolution, products, rows
-from pjrt_bridge_cpu.aten.calls import Call
+from pjrt_bridge_cpu.aten.calls import KernelCall
 from tests.cpu.aten.comparing import compare
 
 pytestmark = pytest.mark.usefixtures("always", "fresh")
@@ -34,7 +34,7 @@ def test_linear_layers(bias: bool, dtype: torch.dtype, written: Counter[str]) ->
 
 @pytest.mark.parametrize(("large", "pieces"), [(0, 2), (1 << 28, 1)])
 def test_large_products_have_a_part_more_for_each_thread(
-    large: int, pieces: int, emitted: list[Call], monkeypatch: pytest.MonkeyPatch
+    large: int, pieces: int, emitted: list[KernelCall], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(products, "LARGE", large)
     for shape, dim in (((70, 19), 0), ((9, 19), 1)):

@@ -11,7 +11,7 @@ import torch
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten.calls import TARGET
-from pjrt_bridge_cpu.aten.rules import FLOAT32, Use
+from pjrt_bridge_cpu.aten.rules import FLOAT32, UsableKernels
 from pjrt_bridge_cpu.kernels import CpuKernels
 from tests.cpu.aten.comparing import compare
 
@@ -49,6 +49,6 @@ def test_what_is_computed_as_it_is_read_stays_with_xla(
     made: Callable[[Builder, Value], Value], dims: tuple[int, ...], called: bool
 ) -> None:
     builder = Builder([TensorType(tuple(X.shape), FLOAT32)])
-    kernels = CpuKernels(Use(lambda name: True))
+    kernels = CpuKernels(UsableKernels(lambda name: True))
     result = kernels.reduce(builder, "sum", made(builder, builder.parameters[0]), dims)
     assert (TARGET in builder.finish([result]).custom_calls) == called

@@ -19,7 +19,7 @@ from pjrt_bridge.torch_interop.lowering.registry import NoLowering
 from pjrt_bridge_cpu import pjrt_bridge_lowerings
 from pjrt_bridge_cpu.aten import library, rules
 from pjrt_bridge_cpu.aten.operators import MM
-from pjrt_bridge_cpu.aten.rules import Use, grain, lowerings, use_name
+from pjrt_bridge_cpu.aten.rules import UsableKernels, grain, lowerings, use_name
 from pjrt_bridge_cpu.kernels import CpuKernels, XlaKernels
 
 FLOAT32 = dtypes.of("float32")
@@ -32,9 +32,9 @@ def context() -> Context:
 def test_a_rule_that_gives_nothing_leaves_it_to_the_portable_lowering(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    use, asked = Use(lambda name: True), []
+    use, asked = UsableKernels(lambda name: True), []
 
-    def rule(c: Context, use: Use, x: Any, *, wanted: bool) -> Any:
+    def rule(c: Context, use: UsableKernels, x: Any, *, wanted: bool) -> Any:
         asked.append(wanted)
         return x if wanted else None
 
@@ -53,7 +53,7 @@ def test_a_rule_that_gives_nothing_leaves_it_to_the_portable_lowering(
 @pytest.mark.usefixtures("always")
 def test_what_is_stated_otherwise_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "is_stated_so", lambda operator: False)
-    assert Use(lambda name: True)(context().b, call_of_mm(), FLOAT32) is None
+    assert UsableKernels(lambda name: True)(context().b, call_of_mm(), FLOAT32) is None
 
 
 def call_of_mm() -> Any:
@@ -64,7 +64,10 @@ def test_uses_are_named_after_operator_and_element_type() -> None:
     call = call_of_mm()
     assert use_name(call, FLOAT32) == "aten::mm.out float32"
     asked: list[str] = []
-    assert Use(lambda name: asked.append(name) is not None)(context().b, call, FLOAT32) is None
+    assert (
+        UsableKernels(lambda name: asked.append(name) is not None)(context().b, call, FLOAT32)
+        is None
+    )
     assert asked == ["aten::mm.out float32"]
 
 

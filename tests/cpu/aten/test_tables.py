@@ -18,7 +18,7 @@ from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge_cpu.aten import tables
 from pjrt_bridge_cpu.aten.calls import TARGET
-from pjrt_bridge_cpu.aten.rules import FLOAT32, Use
+from pjrt_bridge_cpu.aten.rules import FLOAT32, UsableKernels
 from pjrt_bridge_cpu.aten.uses import lowerings
 from tests.cpu.aten.comparing import compare
 
@@ -66,7 +66,7 @@ def test_tables_that_are_made_or_lie_otherwise_stay_with_xla(
     builder = Builder(types)
     table, places = builder.parameters
     context = Context(builder, [TensorType((3, 8), FLOAT32)])
-    lowering = lowerings(Use(lambda name: True))["aten.embedding.default"]
+    lowering = lowerings(UsableKernels(lambda name: True))["aten.embedding.default"]
     result = lowering(context, made(builder, table), places)
     assert (TARGET in builder.finish([result]).custom_calls) == called
 

@@ -10,9 +10,9 @@ import torch
 from pjrt_bridge import registry
 from pjrt_bridge.runtime import Client
 from pjrt_bridge_cpu.aten import calls, findings, library, rules
-from pjrt_bridge_cpu.aten.checks import NUMBERS, Check, checks
+from pjrt_bridge_cpu.aten.checks import NUMBERS, TriedUse, checks
 from pjrt_bridge_cpu.aten.operators import OPERATORS
-from pjrt_bridge_cpu.aten.trial import Trial
+from pjrt_bridge_cpu.aten.trial import UseTrial
 from tests.cpu.aten.comparing import compare
 from tests.cpu.aten.test_rows import FLOATING, ORDERED, every_dimension
 
@@ -26,8 +26,8 @@ def device() -> Client:
     return client
 
 
-def check(operator: str, *arguments: Any, x: torch.Tensor = X) -> Check:
-    return Check(operator, (x,), lambda _, v: (*v, *arguments))
+def check(operator: str, *arguments: Any, x: torch.Tensor = X) -> TriedUse:
+    return TriedUse(operator, (x,), lambda _, v: (*v, *arguments))
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def _off_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_right_ones(device: Client) -> None:
     for dtype in (torch.float32, torch.bfloat16, torch.int64):
         x = torch.stack([torch.randperm(128) for _ in range(40)]).to(dtype)
-        assert Trial(check("aten.argmax.default", 1, x=x)).judge(device) == ""
-        assert Trial(check("aten.sort.default", 1, x=x)).judge(device) == ""
+        assert UseTrial(check("aten.argmax.default", 1, x=x)).judge(device) == ""
+        assert UseTrial(check("aten.sort.default", 1, x=x)).judge(device) == ""
 
 
 @pytest.mark.parametrize("_off_by", [1], indirect=True)
@@ -53,23 +53,25 @@ def test_right_ones(device: Client) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 def test_a_place_is_not_nearly_right(device: Client, dtype: torch.dtype) -> None:
     x = torch.stack([torch.randperm(150) for _ in range(40)]).to(dtype)
-    assert "not PyTorch's" in Trial(check("aten.argmax.default", 1, x=x)).judge(device)
+    assert "not PyTorch's" in UseTrial(check("aten.argmax.default", 1, x=x)).judge(device)
 
 
 @pytest.mark.parametrize("_off_by", [0.1, float("nan")], indirect=True)
 @pytest.mark.usefixtures("_off_by")
 def test_wrong_numbers(device: Client) -> None:
     x = torch.rand(40, 150)
-    assert "not PyTorch's" in Trial(check("aten._softmax.default", 1, False, x=x)).judge(device)
+    assert "not PyTorch's" in UseTrial(check("aten._softmax.default", 1, False, x=x)).judge(device)
 
 
 def test_one_that_cannot_be_made_says_why(device: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def emit(b: Any, call: Any) -> Any:
-        return calls.emit(b, calls.Call(call.operator, {**call.arguments, "dim": 9}, call.results))
+        return calls.emit(
+            b, calls.KernelCall(call.operator, {**call.arguments, "dim": 9}, call.results)
+        )
 
     monkeypatch.setattr(rules, "emit", emit)
     x = torch.rand(40, 150)
-    reason = Trial(check("aten._softmax.default", 1, False, x=x)).judge(device)
+    reason = UseTrial(check("aten._softmax.default", 1, False, x=x)).judge(device)
     assert "aten._softmax.default of float32[40, 150]: " in reason
     assert "Dimension out of range" in reason
 
@@ -88,9 +90,9 @@ def test_every_use_along_rows_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
         functions = FLOATING | ORDERED if dtype.is_floating_point else ORDERED
         compare(every_dimension(functions), torch.ones(2, 3).to(dtype))
     assert len(asked) > 30
-    assert asked <= {use for item in checks() for use in Trial(item).uses}
+    assert asked <= {use for item in checks() for use in UseTrial(item).uses}
 
 
 def test_every_operator_is_used_by_a_check() -> None:
-    used = {use.split()[0] for item in checks() for use in Trial(item).uses}
+    used = {use.split()[0] for item in checks() for use in UseTrial(item).uses}
     assert used == {str(operator).removesuffix(".") for operator in OPERATORS}

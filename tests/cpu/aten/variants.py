@@ -13,12 +13,12 @@ import time
 
 from pjrt_bridge.runtime import Client
 from pjrt_bridge_cpu.aten import trial
-from pjrt_bridge_cpu.aten.trial import Trial
+from pjrt_bridge_cpu.aten.trial import UseTrial
 
-judge = Trial.judge
+judge = UseTrial.judge
 
 
-def broken(tried: Trial, client: Client) -> str:
+def broken(tried: UseTrial, client: Client) -> str:
     def has(name: str) -> bool:
         part = os.environ.get(name)
         return part is not None and part in str(tried._check)
@@ -32,7 +32,7 @@ def broken(tried: Trial, client: Client) -> str:
     return "its numbers are not PyTorch's" if has("AT_WRONG") else judge(tried, client)
 
 
-Trial.judge = broken  # type: ignore[method-assign]
+UseTrial.judge = broken  # type: ignore[method-assign]
 
 if __name__ == "__main__":
     trial.main(sys.argv[1:])

@@ -105,7 +105,7 @@ for depth in range(limit - 30, limit):
         pass
 value.arrive()
 wait_until(lambda: not native.module.busy() and all(item.over() for item in pending.queue))
-pending.settle(patient=True)
+pending.end_finished(patient=True)
 assert native.module.live() == before
 """,
         imported=[TORCH],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import DataError, ProgramError, SignatureMismatch
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, Layout
-from pjrt_bridge.runtime.transfers.relayout import Placement
+from pjrt_bridge.runtime.transfers.relayout import LayoutHandling
 from pjrt_bridge.stablehlo.program.program import Program
 from tests import programs
 from tests.conftest import Census
@@ -200,7 +200,7 @@ def test_orders_that_are_none(client: Client, layout: Any) -> None:
 
 
 def test_how_the_plugin_places_elements(client: Client) -> None:
-    assert client.placement is Placement.LABELS
+    assert client.layout_handling is LayoutHandling.LABELS
     assert client.reads_in_memory_order
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from pjrt_bridge.abi.functions import FUNCTIONS
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.abi.structs import STRUCTS, Struct
 from pjrt_bridge.abi.values import read_int64s
 from pjrt_bridge.errors import ErrorCode, Unimplemented
 from pjrt_bridge.runtime import Client, Layout, Plugin
-from pjrt_bridge.runtime.transfers.relayout import Placement
+from pjrt_bridge.runtime.transfers.relayout import LayoutHandling
 from pjrt_bridge.stablehlo.program.program import Program
 from tests import programs
 from tests.faults.replaced import Replaced, Replacement
@@ -89,7 +89,7 @@ def refuses(table: Replaced, args: Any) -> int | None:
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_plugin_that_reorders(plugin: Plugin, order: tuple[int, ...]) -> None:
     with client_of(plugin, Client_BufferFromHostBuffer=reorders) as client:
-        assert client.placement is Placement.REORDERS
+        assert client.layout_handling is LayoutHandling.REORDERS
         executable = client.compile(IDENTITY.with_layouts({0: order}))
         for array in (BASE, BASE[:, ::-1], np.asfortranarray(BASE)):
             buffer = client.put(array, layout=order)
@@ -102,7 +102,7 @@ def test_a_plugin_that_reorders(plugin: Plugin, order: tuple[int, ...]) -> None:
 def test_a_plugin_that_reads_in_row_major_order(plugin: Plugin, order: tuple[int, ...]) -> None:
     with client_of(plugin, Buffer_ToHostBuffer=reads_row_major) as client:
         assert not client.reads_in_memory_order
-        assert client.placement is Placement.LABELS
+        assert client.layout_handling is LayoutHandling.LABELS
         (result,) = client.compile(IDENTITY.with_layouts(results={0: order}))(BASE)
         assert result.layout == Layout(order)
         np.testing.assert_array_equal(result.to_numpy(), BASE)
@@ -111,7 +111,7 @@ def test_a_plugin_that_reads_in_row_major_order(plugin: Plugin, order: tuple[int
 
 def test_a_plugin_without_custom_layouts(plugin: Plugin) -> None:
     with client_of(plugin, Client_Compile=refuses) as client:
-        assert client.placement is Placement.NONE
+        assert client.layout_handling is LayoutHandling.NONE
         assert client.reads_in_memory_order
         with pytest.raises(Unimplemented, match=r"layout \{0,1,2\} of a buffer: no program can"):
             client.put(BASE, layout=(0, 1, 2))

@@ -16,6 +16,8 @@ from pjrt_bridge.exported import ExportedModel
 from pjrt_bridge.exported.manifest import Manifest
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import export
+from pjrt_bridge.torch_interop.exporting.assertions import _DESCRIPTIONS
+from pjrt_bridge.torch_interop.passes.defer_assertions import OF_TENSORS
 from tests.exported.test_model import rewrite
 from tests.torch_interop.export.test_export import close, lambda_module
 
@@ -54,6 +56,10 @@ def test_an_assertion_raises_its_message(client: Client, tmp_path: Path) -> None
             # As if the call had not been.
             assert out.tolist() == [0, 0, 0]
             assert loaded.weights()["total"][0] == 3 * (call + 1)
+
+
+def test_what_the_pass_takes_out_can_be_described() -> None:
+    assert _DESCRIPTIONS.keys() == OF_TENSORS
 
 
 def test_linear_algebra(client: Client) -> None:

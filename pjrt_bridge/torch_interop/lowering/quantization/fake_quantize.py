@@ -26,7 +26,7 @@ _EXACT = 1 << 24
 """Float32 holds all integers up to this one."""
 
 
-class Steps(NamedTuple):
+class QuantizationParameters(NamedTuple):
     """The numbers of a quantized type, in the shape of what is quantized.
 
     Attributes:
@@ -62,7 +62,7 @@ class Quantized(NamedTuple):
     inverse: Value
 
 
-def quantize(c: Context, x: Value, steps: Steps) -> Quantized:
+def quantize(c: Context, x: Value, steps: QuantizationParameters) -> Quantized:
     """`x` (in the compute type) as integers of a quantized type."""
     if max(abs(steps.low), abs(steps.high)) > _EXACT:
         raise NotLowerable(f"integers from {steps.low} to {steps.high} are too many for float32")
@@ -86,13 +86,13 @@ def quantize(c: Context, x: Value, steps: Steps) -> Quantized:
     return Quantized(b.clamp(low, whole, high), inside, below, inverse)
 
 
-def dequantize(c: Context, value: Value, steps: Steps) -> Value:
+def dequantize(c: Context, value: Value, steps: QuantizationParameters) -> Value:
     """Integers of a quantized type as the numbers that they stand for."""
     value = c.cast(value, steps.zero_point.dtype)
     return c.b.multiply(c.b.subtract(value, steps.zero_point), steps.scale)
 
 
-def _with_mask(c: Context, x: Value, steps: Steps) -> tuple[Value | None, ...]:
+def _with_mask(c: Context, x: Value, steps: QuantizationParameters) -> tuple[Value | None, ...]:
     found = quantize(c, c.widen(x), steps)
     return c.promised(dequantize(c, found.value, steps), found.inside)
 
@@ -111,7 +111,7 @@ def per_tensor(
 ) -> tuple[Value | None, ...]:
     """One scale for all elements; what was not clamped is True in the mask."""
     step, zero = (c.full(x.shape, number, FLOAT32) for number in (scale, zero_point))
-    return _with_mask(c, x, Steps(step, zero, quant_min, quant_max))
+    return _with_mask(c, x, QuantizationParameters(step, zero, quant_min, quant_max))
 
 
 @lowering("aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default")
@@ -126,7 +126,7 @@ def per_tensor_of_tensors(
 ) -> tuple[Value | None, ...]:
     """As `per_tensor`; where it is not enabled, `x` as it is and a mask that is True."""
     step, zero = (_spread(c, x, item, FLOAT32, None) for item in (scale, zero_point))
-    rounded, inside = _with_mask(c, x, Steps(step, zero, quant_min, quant_max))
+    rounded, inside = _with_mask(c, x, QuantizationParameters(step, zero, quant_min, quant_max))
     assert rounded is not None
     assert inside is not None
     enabled = c.b.compare(
@@ -148,7 +148,7 @@ def per_channel(
 ) -> tuple[Value | None, ...]:
     """A scale for each position along one dimension; a zero point may be no integer."""
     wide = compute_type(x.dtype)
-    steps = Steps(
+    steps = QuantizationParameters(
         _spread(c, x, scale, wide, axis),
         _spread(c, x, zero_point, wide, axis),
         quant_min,
@@ -182,7 +182,7 @@ def learnable_per_tensor(
     """As `per_tensor` with a rounded zero point."""
     whole = _rounded_zero_point(c, zero_point, quant_min, quant_max)
     step, zero = (_spread(c, x, item, FLOAT32, None) for item in (scale, whole))
-    steps = Steps(step, zero, quant_min, quant_max)
+    steps = QuantizationParameters(step, zero, quant_min, quant_max)
     return c.result(dequantize(c, quantize(c, c.widen(x), steps).value, steps))
 
 
@@ -201,7 +201,7 @@ def learnable_per_channel(
     wide = compute_type(x.dtype)
     whole = _rounded_zero_point(c, zero_point, quant_min, quant_max)
     step, zero = _spread(c, x, scale, wide, axis), _spread(c, x, whole, wide, axis)
-    steps = Steps(step, zero, quant_min, quant_max, wraps=True)
+    steps = QuantizationParameters(step, zero, quant_min, quant_max, wraps=True)
     return c.result(dequantize(c, quantize(c, c.widen(x), steps).value, steps))
 
 
@@ -255,7 +255,7 @@ def _learnable_backward(
         raise NotLowerable("ATen computes the gradients of fake quantization in float32 only")
     b = c.b
     step, zero = (_spread(c, x, item, FLOAT32, axis) for item in (scale, zero_point))
-    steps = Steps(step, zero, low, high, wraps=True)
+    steps = QuantizationParameters(step, zero, low, high, wraps=True)
     found = quantize(c, x, steps)
     nothing, scaled = c.full(x.shape, 0, FLOAT32), c.full(x.shape, factor, FLOAT32)
     kept = b.multiply(grad, c.cast(found.inside, FLOAT32))

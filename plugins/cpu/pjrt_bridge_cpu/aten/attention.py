@@ -7,9 +7,9 @@ from typing import Any
 
 from pjrt_bridge.stablehlo import Order, Value, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Context
-from pjrt_bridge_cpu.aten.calls import Call, Cut
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall
 from pjrt_bridge_cpu.aten.operators import ATTENTION, ATTENTION_BACKWARD
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, grain
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain
 
 LEAST = 100_000
 """Multiplications from which on it is worth a call."""
@@ -22,7 +22,7 @@ _ROWS = (0, 2, 1)
 
 def attention(
     c: Context,
-    use: Use,
+    use: UsableKernels,
     query: Value,
     key: Value,
     value: Value,
@@ -40,7 +40,7 @@ def attention(
     output, rows = c.outputs
     if output is None or rows is None:
         return None
-    call = Call(
+    call = KernelCall(
         ATTENTION,
         {**sides, "is_causal": is_causal, "attn_mask": attn_mask, "scale": scale},
         [output, rows],
@@ -55,7 +55,7 @@ def attention(
 
 def attention_backward(
     c: Context,
-    use: Use,
+    use: UsableKernels,
     grad_out: Value,
     query: Value,
     key: Value,
@@ -73,7 +73,7 @@ def attention_backward(
     work = _work(query, key)
     if dropout_p or not _takes(*sides.values(), mask=attn_mask) or work < LEAST:
         return None
-    call = Call(
+    call = KernelCall(
         ATTENTION_BACKWARD,
         {
             **sides,
@@ -126,7 +126,7 @@ def _cut(sides: Mapping[str, Value], mask: Value | None, work: int, results: int
     return Cut(grain(work, length), operands, (dim,) * results)
 
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, KernelRule] = {
     "aten._scaled_dot_product_flash_attention_for_cpu.default": attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": attention_backward,
 }

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
-from pjrt_bridge_cpu.aten.operators import REQUIRED, Operator, Parameter
+from pjrt_bridge_cpu.aten.operators import REQUIRED, Operator, SchemaParameter
 
 TARGET = "pjrt_bridge.aten.2"
 """Name of the custom call. Its number changes with what the words of a call mean, because programs
@@ -49,7 +49,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """A use of an operator.
 
     Attributes:
@@ -72,7 +72,7 @@ class Call:
     cut: Cut | None = None
 
 
-def emit(b: Builder, call: Call) -> tuple[Value, ...]:
+def emit(b: Builder, call: KernelCall) -> tuple[Value, ...]:
     """Write a call; its results.
 
     Raises:
@@ -126,7 +126,7 @@ def _numbers(values: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]
     return np.array(values, np.int64)
 
 
-def _words(parameter: Parameter, argument: Any) -> list[int]:
+def _words(parameter: SchemaParameter, argument: Any) -> list[int]:
     """An argument that is no value."""
     if argument is None:
         return [_NONE]

@@ -23,7 +23,7 @@ NUMBERS = (*FLOATS, torch.float64, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True)
-class Check:
+class TriedUse:
     """One use.
 
     Attributes:
@@ -60,43 +60,43 @@ class Check:
         return 2.0**-7 if torch.bfloat16 in {t.dtype for t in self.tensors} else 1e-5
 
 
-def checks() -> Iterator[Check]:
+def checks() -> Iterator[TriedUse]:
     """All of them."""
     for dtype in FLOATS:
         yield from _products(dtype)
         yield from _convolutions(dtype)
         yield from _attention(dtype)
         table, places = _drawn((300, 450), dtype), torch.arange(0, 296, 8).reshape(1, 37)
-        yield Check("aten.embedding.default", (table, places))
+        yield TriedUse("aten.embedding.default", (table, places))
         for operator in ("_softmax", "_log_softmax"):
             yield _rows(operator, dtype, -1, False)
     for dtype in NUMBERS:
         yield from _orders(dtype)
     for operator in ("sum.dim_IntList", "amax.default", "amin.default"):
         x = _drawn((370, 250), torch.float32)
-        yield Check(f"aten.{operator}", (x,), lambda _, v: (*v, [1]))
+        yield TriedUse(f"aten.{operator}", (x,), lambda _, v: (*v, [1]))
 
 
-def _products(dtype: torch.dtype) -> Iterator[Check]:
-    yield Check(
+def _products(dtype: torch.dtype) -> Iterator[TriedUse]:
+    yield TriedUse(
         "aten.mm.default",
         (_drawn((70, 90), dtype), _drawn((57, 90), dtype)),
         lambda transpose, v: (v[0], transpose(v[1], (1, 0))),
     )
-    yield Check(
+    yield TriedUse(
         "aten.bmm.default",
         (_drawn((3, 70, 90), dtype), _drawn((3, 57, 90), dtype)),
         lambda transpose, v: (v[0], transpose(v[1], (0, 2, 1))),
     )
     if dtype == torch.bfloat16:
-        yield Check(
+        yield TriedUse(
             "aten.addmm.default",
             tuple(_drawn(shape, dtype) for shape in ((57,), (70, 90), (57, 90))),
             lambda transpose, v: (v[0], v[1], transpose(v[2], (1, 0))),
         )
 
 
-def _convolutions(dtype: torch.dtype) -> Iterator[Check]:
+def _convolutions(dtype: torch.dtype) -> Iterator[TriedUse]:
     def check(
         data: Sequence[int],
         kernel: Sequence[int],
@@ -106,13 +106,13 @@ def _convolutions(dtype: torch.dtype) -> Iterator[Check]:
         dilation: int = 1,
         transposed: bool = False,
         groups: int = 1,
-    ) -> Iterator[Check]:
+    ) -> Iterator[TriedUse]:
         x, weight = _drawn(data, dtype), _drawn(kernel, dtype)
         channels = kernel[1] * groups if transposed else kernel[0]
         count = len(data) - 2
         window = [[value] * count for value in (stride, padding, dilation)]
         rest = (*window, transposed, [0] * count, groups)
-        forward = Check(
+        forward = TriedUse(
             "aten.convolution.default",
             (x, weight, _drawn((channels,), dtype)),
             lambda _, v: (*v, *rest),
@@ -120,7 +120,7 @@ def _convolutions(dtype: torch.dtype) -> Iterator[Check]:
         yield forward
         (result,) = forward.expected()
         assert result is not None
-        yield Check(
+        yield TriedUse(
             "aten.convolution_backward.default",
             (_drawn(result.shape, dtype), x, weight),
             lambda _, v: (*v, [channels], *rest, [True, True, False]),
@@ -135,7 +135,7 @@ def _convolutions(dtype: torch.dtype) -> Iterator[Check]:
     yield from check((3, 12, 30, 30), (18, 4, 3, 3), groups=3)
     yield from check((3, 40, 20, 20), (40, 1, 3, 3), groups=40, padding=1)
     yield from check((3, 20, 26, 26), (30, 20, 1, 1))
-    yield Check(
+    yield TriedUse(
         "aten.convolution.default",
         tuple(_drawn(shape, dtype) for shape in ((3, 26, 26, 20), (30, 20, 1, 1), (30,))),
         lambda transpose, v: (
@@ -149,8 +149,8 @@ def _convolutions(dtype: torch.dtype) -> Iterator[Check]:
     )
 
 
-def _attention(dtype: torch.dtype) -> Iterator[Check]:
-    def check(batch: int, causal: bool, mask: torch.Tensor | None) -> Iterator[Check]:
+def _attention(dtype: torch.dtype) -> Iterator[TriedUse]:
+    def check(batch: int, causal: bool, mask: torch.Tensor | None) -> Iterator[TriedUse]:
         # As models give them: the heads of a place side by side.
         sides = tuple(_drawn((batch, 60, 4, 16), dtype) for _ in range(3))
         masks = () if mask is None else (mask,)
@@ -158,7 +158,7 @@ def _attention(dtype: torch.dtype) -> Iterator[Check]:
         def turned(transpose: Transpose, values: Sequence[Any]) -> list[Any]:
             return [transpose(side, (0, 2, 1, 3)) for side in values]
 
-        forward = Check(
+        forward = TriedUse(
             "aten._scaled_dot_product_flash_attention_for_cpu.default",
             (*sides, *masks),
             lambda transpose, v: (*turned(transpose, v[:3]), 0.0, causal),
@@ -168,7 +168,7 @@ def _attention(dtype: torch.dtype) -> Iterator[Check]:
         output, rows = forward.expected()
         assert output is not None
         assert rows is not None
-        yield Check(
+        yield TriedUse(
             "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
             (*sides, _drawn(output.shape, dtype), output.contiguous(), rows.contiguous(), *masks),
             lambda transpose, v: (v[3], *turned(transpose, v[:3]), v[4], v[5], 0.0, causal),
@@ -180,12 +180,12 @@ def _attention(dtype: torch.dtype) -> Iterator[Check]:
     yield from check(3, False, _drawn((3, 1, 60, 60), dtype))
 
 
-def _rows(operator: str, dtype: torch.dtype, *arguments: Any) -> Check:
+def _rows(operator: str, dtype: torch.dtype, *arguments: Any) -> TriedUse:
     x = _drawn((37, 150), dtype)
-    return Check(f"aten.{operator}.default", (x,), lambda _, v: (*v, *arguments))
+    return TriedUse(f"aten.{operator}.default", (x,), lambda _, v: (*v, *arguments))
 
 
-def _orders(dtype: torch.dtype) -> Iterator[Check]:
+def _orders(dtype: torch.dtype) -> Iterator[TriedUse]:
     for name in ("argmax", "argmin"):
         yield _rows(name, dtype, 1)
     yield _rows("topk", dtype, 9, 1)

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from pjrt_bridge.stablehlo import Order, Value, inverse_order, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Context
-from pjrt_bridge_cpu.aten.calls import Call, Cut
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall
 from pjrt_bridge_cpu.aten.operators import CONVOLUTION, CONVOLUTION_BACKWARD, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.products import linear
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, grain, only
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
 from pjrt_bridge_cpu.depthwise import is_depthwise
 
 LEAST = 100_000
@@ -24,7 +24,7 @@ LEAST = 100_000
 
 def convolution(
     c: Context,
-    use: Use,
+    use: UsableKernels,
     x: Value,
     weight: Value,
     bias: Value | None,
@@ -63,7 +63,7 @@ def convolution(
     operator, data = (CONVOLUTION, "input") if transposed else (ONEDNN_CONVOLUTION, "self")
     if transposed:
         arguments.update(transposed=True, output_padding=output_padding)
-    call = Call(
+    call = KernelCall(
         operator,
         {**arguments, data: x},
         [y],
@@ -86,7 +86,9 @@ def _is_product(c: Context, x: Value, weight: Value) -> bool:
     return x.dtype == BFLOAT16 and places == 1 and last[-1] == 1 and _order(c, x) == last
 
 
-def _product(c: Context, use: Use, x: Value, weight: Value, bias: Value | None) -> Value | None:
+def _product(
+    c: Context, use: UsableKernels, x: Value, weight: Value, bias: Value | None
+) -> Value | None:
     """A convolution with a kernel of one place as a product of its rows and the weights."""
     b, last = c.b, channels_last(x.rank)
     places = b.reshape(b.transpose(x, last), (x.size // x.shape[1], x.shape[1]))
@@ -100,7 +102,7 @@ def _product(c: Context, use: Use, x: Value, weight: Value, bias: Value | None) 
 
 def convolution_backward(
     c: Context,
-    use: Use,
+    use: UsableKernels,
     grad: Value,
     x: Value,
     weight: Value,
@@ -144,7 +146,7 @@ def convolution_backward(
         if not output_mask[index]:
             continue
         whole = index == 1 and groups > 1
-        call = Call(
+        call = KernelCall(
             CONVOLUTION_BACKWARD,
             {**arguments, "output_mask": [place == index for place in range(3)]},
             [value.type],
@@ -200,7 +202,7 @@ def _work(shape: Sequence[int], weight: Value) -> int:
     return math.prod(shape) * math.prod(weight.shape[1:])
 
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, KernelRule] = {
     "aten.convolution.default": convolution,
     "aten.convolution_backward.default": convolution_backward,
 }

@@ -45,7 +45,7 @@ _SAID = (
 
 _lock = threading.Lock()
 _known: dict[Path, Findings] = {}
-_trials: dict[Path, Trial] = {}
+_trials: dict[Path, BackgroundTrial] = {}
 
 
 def is_usable(library: Path, use: str) -> bool:
@@ -66,7 +66,7 @@ def findings(library: Path) -> Findings:
                 known = find_out(library)
             if known is not None:
                 return _known.setdefault(library, known)
-            _trials[library] = Trial(library)
+            _trials[library] = BackgroundTrial(library)
         found = _trials[library].found
         if found is not None:
             _known[library] = found
@@ -92,7 +92,7 @@ def find_out(library: Path) -> Findings:
         return probed.findings
 
 
-class Trial:
+class BackgroundTrial:
     """A process in the background that tries all uses.
 
     Attributes:

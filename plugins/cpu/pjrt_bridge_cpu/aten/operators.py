@@ -31,7 +31,7 @@ _UNUSED = "u"
 
 
 @dataclass(frozen=True)
-class Parameter:
+class SchemaParameter:
     """A parameter of an operator.
 
     Attributes:
@@ -87,7 +87,7 @@ class Operator:
         return self.schema.partition("(")[0]
 
     @cached_property
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[SchemaParameter, ...]:
         """All of them, in their order."""
         inside = self.schema.partition("(")[2].rpartition(") -> ")[0]
         return tuple(_parameter(text) for text in inside.split(", ") if text != "*")
@@ -111,13 +111,13 @@ class Operator:
         return f"{self.name}.{self.overload or 'default'}"
 
 
-def _parameter(text: str) -> Parameter:
+def _parameter(text: str) -> SchemaParameter:
     words, equals, default = text.partition("=")
     stated, _, name = words.rpartition(" ")
     # What aliases what stands in parentheses, and what is written has an exclamation mark there.
     kind, _, alias = stated.removesuffix("?").partition("(")
     value = ast.literal_eval(default) if equals else REQUIRED
-    return Parameter(name, kind, "!" in alias, stated.endswith("?"), value)
+    return SchemaParameter(name, kind, "!" in alias, stated.endswith("?"), value)
 
 
 MM = Operator("aten::mm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Tensor(a!)")

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Context, Kernels, Scalar
-from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
 from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, Rule, Use, grain, only
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
 
 LEAST = 1 << 18
 """Multiplications from which on a product is worth a call."""
@@ -37,7 +37,7 @@ class AtenProducts(Kernels):
         use: emits the calls.
     """
 
-    use: Use
+    use: UsableKernels
 
     def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """See `Kernels.product`."""
@@ -58,16 +58,16 @@ def _pays(x: Value, y: Value) -> bool:
     return x.dtype == FLOAT32 and transposed and work >= LEAST and 1 < x.shape[-2] < ROWS
 
 
-def _product(b: Builder, x: Value, y: Value) -> Call:
+def _product(b: Builder, x: Value, y: Value) -> KernelCall:
     batch = math.prod(x.shape[:-2])
     if x.rank == 2:
         result = TensorType((x.shape[0], y.shape[1]), x.dtype)
         cut = _cut(x, y.shape[1], {"self": 0}, {"mat2": 1})
-        return Call(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
+        return KernelCall(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
     x, y = (_in_one_batch(b, side) for side in (x, y))
     result = TensorType((batch, x.shape[1], y.shape[2]), x.dtype)
     cut = Cut(grain(x.size * y.shape[2], batch), {"self": 0, "mat2": 0}, (0,))
-    return Call(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
+    return KernelCall(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
 
 
 def _cut(x: Value, columns: int, left: Mapping[str, int], right: Mapping[str, int]) -> Cut:
@@ -94,7 +94,7 @@ def _in_one_batch(b: Builder, side: Value) -> Value:
 
 def add_product(
     c: Context,
-    use: Use,
+    use: UsableKernels,
     bias: Value,
     x: Value,
     y: Value,
@@ -109,9 +109,9 @@ def add_product(
     return only(use(c.b, linear(x, c.b.transpose(y, (1, 0)), bias), x.dtype))
 
 
-def linear(x: Value, weight: Value, bias: Value | None) -> Call:
+def linear(x: Value, weight: Value, bias: Value | None) -> KernelCall:
     """A linear layer: (m, k) times the transposition of (n, k), and (n) to each row."""
-    return Call(
+    return KernelCall(
         LINEAR,
         {"input": x, "weight": weight, "bias": bias, "out": Out()},
         [TensorType((x.shape[0], weight.shape[0]), x.dtype)],
@@ -119,5 +119,5 @@ def linear(x: Value, weight: Value, bias: Value | None) -> Call:
     )
 
 
-RULES: Mapping[str, Rule] = {"aten.addmm.default": add_product}
+RULES: Mapping[str, KernelRule] = {"aten.addmm.default": add_product}
 """By operator of a graph."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from pjrt_bridge.stablehlo import Builder, TensorType, Value, is_in_memory, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Kernels, Reduction
-from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
 from pjrt_bridge_cpu.aten.operators import AMAX, AMIN, SUM, Operator
-from pjrt_bridge_cpu.aten.rules import FLOAT32, PIECES, Use, grain
+from pjrt_bridge_cpu.aten.rules import FLOAT32, PIECES, UsableKernels, grain
 
 LEAST = 1 << 16
 """Elements from which on it is worth a call."""
@@ -30,7 +30,7 @@ class AtenReductions(Kernels):
         use: emits the calls.
     """
 
-    use: Use
+    use: UsableKernels
 
     def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
         """See `Kernels.reduce`."""
@@ -43,7 +43,7 @@ class AtenReductions(Kernels):
         kept = x.shape[:first] or (_divisor(x.size),)
         rows = math.prod(kept)
         length = x.size // rows
-        call = Call(
+        call = KernelCall(
             operator,
             {"self": b.reshape(x, (rows, length)), "dim": (1,), "out": Out()},
             [TensorType((rows,), x.dtype)],

@@ -12,16 +12,24 @@ from functools import partial
 from pjrt_bridge.stablehlo import TensorType, Value
 from pjrt_bridge.torch_interop.lowering.api import Context, normalize_dim
 from pjrt_bridge_cpu.aten import operators
-from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
 from pjrt_bridge_cpu.aten.operators import Operator
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, PIECES, Rule, Use, grain, only
+from pjrt_bridge_cpu.aten.rules import (
+    BFLOAT16,
+    FLOAT32,
+    PIECES,
+    KernelRule,
+    UsableKernels,
+    grain,
+    only,
+)
 
 LEAST = 4_096
 """Elements from which on it is worth a call."""
 
 
 def softmax(
-    operator: Operator, c: Context, use: Use, x: Value, dim: int, half_to_float: bool
+    operator: Operator, c: Context, use: UsableKernels, x: Value, dim: int, half_to_float: bool
 ) -> Value | None:
     """`aten._softmax` and its logarithm."""
     if half_to_float or x.dtype not in (FLOAT32, BFLOAT16):
@@ -30,7 +38,7 @@ def softmax(
 
 
 def running(
-    operator: Operator, c: Context, use: Use, x: Value, dim: int, *, dtype: object = None
+    operator: Operator, c: Context, use: UsableKernels, x: Value, dim: int, *, dtype: object = None
 ) -> Value | None:
     """`aten.cumsum`, `cumprod` and `logcumsumexp` in the element type of the argument."""
     if c.output.dtype != x.dtype:
@@ -41,7 +49,7 @@ def running(
 def extreme(
     operator: Operator,
     c: Context,
-    use: Use,
+    use: UsableKernels,
     x: Value,
     dim: int | None = None,
     keepdim: bool = False,
@@ -54,7 +62,7 @@ def extreme(
 
 def topk(
     c: Context,
-    use: Use,
+    use: UsableKernels,
     x: Value,
     k: int,
     dim: int = -1,
@@ -70,7 +78,7 @@ def topk(
 
 def sort(
     c: Context,
-    use: Use,
+    use: UsableKernels,
     x: Value,
     dim: int = -1,
     descending: bool = False,
@@ -85,7 +93,7 @@ def sort(
 def _along(
     operator: Operator,
     c: Context,
-    use: Use,
+    use: UsableKernels,
     x: Value,
     dim: int,
     outs: Sequence[str],
@@ -118,7 +126,7 @@ def _along(
     if x.rank > 1 and at > 0:
         cut = Cut(grain(cost * x.size, x.shape[0]), {"self": 0}, (0,) * len(outs), PIECES)
     places = {name: Out(index) for index, name in enumerate(outs)}
-    call = Call(
+    call = KernelCall(
         operator,
         {"self": x, "dim": at, **arguments, **places},
         types,
@@ -141,7 +149,7 @@ def _takes(x: Value) -> bool:
 
 def _stable_sort(
     c: Context,
-    use: Use,
+    use: UsableKernels,
     x: Value,
     *,
     stable: bool | None,
@@ -151,7 +159,7 @@ def _stable_sort(
     return sort(c, use, x, dim, descending, stable=stable)
 
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, KernelRule] = {
     "aten._softmax.default": partial(softmax, operators.SOFTMAX),
     "aten._log_softmax.default": partial(softmax, operators.LOG_SOFTMAX),
     "aten.argmax.default": partial(extreme, operators.ARGMAX),

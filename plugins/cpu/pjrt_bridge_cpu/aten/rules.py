@@ -10,7 +10,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.torch_interop.lowering.api import Context, Lowering, NoLowering, find_lowering
-from pjrt_bridge_cpu.aten.calls import Call, emit
+from pjrt_bridge_cpu.aten.calls import KernelCall, emit
 from pjrt_bridge_cpu.aten.library import is_stated_so
 
 FLOAT32 = dtypes.of("float32")
@@ -20,14 +20,14 @@ Usable = Callable[[str], bool]
 """Whether a use, by its name, gave right results when it was tried on this machine."""
 
 
-class Rule(Protocol):
+class KernelRule(Protocol):
     """Lowers a use of an operator, or returns None for the portable lowering."""
 
-    def __call__(self, c: Context, use: Use, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, c: Context, use: UsableKernels, /, *args: Any, **kwargs: Any) -> Any:
         """See the class."""
 
 
-class Use:
+class UsableKernels:
     """Emits calls of PyTorch's kernels that are usable on this machine.
 
     Args:
@@ -37,24 +37,26 @@ class Use:
     def __init__(self, usable: Usable) -> None:
         self._usable = usable
 
-    def __call__(self, b: Builder, call: Call, dtype: DType) -> tuple[Value, ...] | None:
+    def __call__(self, b: Builder, call: KernelCall, dtype: DType) -> tuple[Value, ...] | None:
         """The results of a call on an element type; None where it is not usable."""
         if not (is_stated_so(call.operator) and self._usable(use_name(call, dtype))):
             return None
         return emit(b, call)
 
 
-def use_name(call: Call, dtype: DType) -> str:
+def use_name(call: KernelCall, dtype: DType) -> str:
     """The name of a use: the operator and the element type."""
     return f"{call.operator} {dtype}"
 
 
-def lowerings(rules: Mapping[str, Rule], use: Use) -> dict[str, Lowering]:
+def lowerings(rules: Mapping[str, KernelRule], use: UsableKernels) -> dict[str, Lowering]:
     """Lowerings by rules, which call the portable ones where a rule returns None."""
     return {name: partial(_lower, name, rule, use) for name, rule in rules.items()}
 
 
-def _lower(name: str, rule: Rule, use: Use, c: Context, *args: Any, **kwargs: Any) -> Any:
+def _lower(
+    name: str, rule: KernelRule, use: UsableKernels, c: Context, *args: Any, **kwargs: Any
+) -> Any:
     found = rule(c, use, *args, **kwargs)
     if found is not None:
         return found

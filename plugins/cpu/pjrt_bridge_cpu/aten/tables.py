@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from pjrt_bridge.stablehlo import TensorType, Value, is_in_memory, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Context
-from pjrt_bridge_cpu.aten.calls import Call, Cut, Out
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
 from pjrt_bridge_cpu.aten.operators import INDEX_SELECT
-from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, PIECES, Rule, Use, grain
+from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, PIECES, KernelRule, UsableKernels, grain
 
 LEAST = 1 << 14
 """Elements of the result from which on it is worth a call."""
@@ -19,7 +19,7 @@ LEAST = 1 << 14
 
 def embedding(
     c: Context,
-    use: Use,
+    use: UsableKernels,
     table: Value,
     places: Value,
     padding_idx: int = -1,
@@ -30,13 +30,15 @@ def embedding(
     return index_select(c, use, table, 0, places)
 
 
-def index_select(c: Context, use: Use, table: Value, dim: int, places: Value) -> Value | None:
+def index_select(
+    c: Context, use: UsableKernels, table: Value, dim: int, places: Value
+) -> Value | None:
     """`aten.index_select` of rows."""
     if table.rank != 2 or dim % 2 or not _takes(table, places):
         return None
     width = table.shape[1]
     result = TensorType((places.size, width), table.dtype)
-    call = Call(
+    call = KernelCall(
         INDEX_SELECT,
         {
             "self": table,
@@ -62,7 +64,7 @@ def _takes(table: Value, places: Value) -> bool:
     )
 
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, KernelRule] = {
     "aten.embedding.default": embedding,
     "aten.index_select.default": index_select,
 }

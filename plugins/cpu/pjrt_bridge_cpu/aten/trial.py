@@ -21,13 +21,13 @@ from pjrt_bridge.runtime import Client, Plugin
 from pjrt_bridge.stablehlo import Builder, Program, TensorType
 from pjrt_bridge.torch_interop.lowering.api import Context, find_lowering
 from pjrt_bridge_cpu.aten import library as torch_library
-from pjrt_bridge_cpu.aten.checks import Check, checks
-from pjrt_bridge_cpu.aten.rules import Use
+from pjrt_bridge_cpu.aten.checks import TriedUse, checks
+from pjrt_bridge_cpu.aten.rules import UsableKernels
 from pjrt_bridge_cpu.aten.uses import lowerings
 from pjrt_bridge_cpu.kernels import kernels
 
 
-class Trial:
+class UseTrial:
     """A check as a program.
 
     Attributes:
@@ -35,7 +35,7 @@ class Trial:
         program: the use.
     """
 
-    def __init__(self, check: Check) -> None:
+    def __init__(self, check: TriedUse) -> None:
         self._check = check
         self._expected = check.expected()
         self.uses: list[str] = []
@@ -59,7 +59,7 @@ class Trial:
         check = self._check
         types = [_type(tensor) for tensor in check.tensors]
         outputs = [None if tensor is None else _type(tensor) for tensor in self._expected]
-        use = Use(self._note)
+        use = UsableKernels(self._note)
         builder = Builder(types, name="probe")
         context = Context(builder, outputs).with_kernels(kernels(use))
         lowering = lowerings(use).get(check.operator) or find_lowering(check.operator)
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str]) -> None:
     for index, check in enumerate(checks()):
         if index < int(first):
             continue
-        trial = Trial(check)
+        trial = UseTrial(check)
         about = {"index": index, "check": str(check), "uses": trial.uses}
         print(json.dumps(about), flush=True)
         print(json.dumps({**about, "reason": missing or trial.judge(client)}), flush=True)

@@ -18,9 +18,9 @@ from pjrt_bridge_cpu.aten import (
     tables,
 )
 from pjrt_bridge_cpu.aten.library import connect
-from pjrt_bridge_cpu.aten.rules import Rule, Use
+from pjrt_bridge_cpu.aten.rules import KernelRule, UsableKernels
 
-RULES: Mapping[str, Rule] = {
+RULES: Mapping[str, KernelRule] = {
     **attention.RULES,
     **convolution.RULES,
     **products.RULES,
@@ -30,14 +30,14 @@ RULES: Mapping[str, Rule] = {
 """By operator of a graph."""
 
 
-def use_of(client: Client) -> Use | None:
+def use_of(client: Client) -> UsableKernels | None:
     """Writes calls into programs for a client; None where its plugin cannot make them."""
     library = client.plugin.library
     if is_off() or library is None or connect(client):
         return None
-    return Use(partial(findings.is_usable, library))
+    return UsableKernels(partial(findings.is_usable, library))
 
 
-def lowerings(use: Use) -> dict[str, Lowering]:
+def lowerings(use: UsableKernels) -> dict[str, Lowering]:
     """The lowerings of all rules."""
     return rules.lowerings(RULES, use)

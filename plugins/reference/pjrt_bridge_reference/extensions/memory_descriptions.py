@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from pjrt_bridge.abi.extension_structs import by_name
-from pjrt_bridge.abi.implement import Implementation, Keep, Objects
+from pjrt_bridge.abi.implement import Implementation
+from pjrt_bridge.abi.implementation_objects import Keep, Objects
 from pjrt_bridge_reference.device import Description
 from pjrt_bridge_reference.memory import KINDS
 from pjrt_bridge_reference.slots import OBJECTS, Slots
 
 SLOTS = Slots()
 
-# All devices have the same kinds of memory, so these few descriptions are nobody's.
+# All devices have the same kinds of memory, so these few descriptions are shared by all.
 _DESCRIPTIONS = Objects()
 _POINTERS = [_DESCRIPTIONS.add(kind) for kind in KINDS]
 _KEEP = Keep()

@@ -6,7 +6,8 @@ import ctypes
 from typing import Any
 
 from pjrt_bridge.abi.extension_structs import PROFILER_API, by_name
-from pjrt_bridge.abi.implement import Implementation, Status
+from pjrt_bridge.abi.implement import Implementation
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.profiling import xspace
 from pjrt_bridge.timeline import Timeline

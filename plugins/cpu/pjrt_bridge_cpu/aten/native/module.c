@@ -67,7 +67,7 @@ run_beside_modes(const Call *call, char *message)
     return errand.failed;
 }
 
-/* Answer who asks for the version of the API that this handler speaks: the newest that both know.
+/* Answer a query for the version of the API that this handler speaks: the newest that both know.
  * A caller of another major version gets one that it does not speak, and registers nothing. */
 static Error *
 state_version(const Frame *frame, const MetadataExtension *asked)

@@ -30,7 +30,7 @@ begin_of(const Work *work, int64_t index)
     return length / work->parts * index + (index < longer ? index : longer);
 }
 
-/* Take parts until none is left. Whoever comes late finds none, and does not look at the call. */
+/* Take parts until none is left. A late thread finds none, and does not read the call. */
 static void
 take_parts(Work *work)
 {

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from torch import fx
 
-from pjrt_bridge.mixed.records import GraphRecord, Ledger, SegmentRecord
+from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.mixed.variants import LIMIT
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import CompiledGraph, HostGraph, SymbolicGraph
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
+from pjrt_bridge.torch_interop.compiling import fallbacks
+from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.device.border import Residency
-from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.passes.padding import Padded, Padding
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims
 from pjrt_bridge.torch_interop.passes.substitute_sizes import substitute_sizes
@@ -24,34 +25,19 @@ from pjrt_bridge.torch_interop.placement.split import node_names, operators
 CompileSized = Callable[[fx.GraphModule, GraphRecord, frozenset[int]], CompiledGraph]
 """Compiles a graph of known sizes; with its record, and positions of what stays between calls."""
 
-Object = Callable[[GraphRecord, str, Iterable[FallbackReason]], None]
-"""Raises where the host is forbidden, else warns; with what is affected."""
-
 
 class SymbolicCompiler:
     """Compiles the symbolic graphs of one Dynamo graph.
 
     Args:
-        plugin: its name.
-        options: the user's.
-        ledger: of what is compiled.
-        compile: compiles one size.
-        object: told what runs on the host.
+        target: what they are compiled for.
+        compile: compiles one variant.
     """
 
-    def __init__(
-        self,
-        plugin: str,
-        options: BackendOptions,
-        ledger: Ledger,
-        compile: CompileSized,
-        object: Object,
-    ) -> None:
-        self._plugin = plugin
-        self._options = options
-        self._ledger = ledger
+    def __init__(self, target: Target, compile: CompileSized) -> None:
+        self._target = target
+        self._options = target.options
         self._compile = compile
-        self._object = object
         # The padded dimensions of what the forward graph saves, for the backward graph.
         self._extents: Mapping[str, Dims] = {}
 
@@ -68,7 +54,7 @@ class SymbolicCompiler:
                 self._extents = padding.extents
         uncompiled = None
         host = GraphRecord(
-            record.kind, record.name, self._plugin, within=record.within, code=record.code
+            record.kind, record.name, record.plugin, within=record.within, code=record.code
         )
         if self._options.fallback != "error":
             names = node_names(graph.graph)
@@ -85,10 +71,10 @@ class SymbolicCompiler:
             f"; they are not padded because of {why}" if why else ""
         )
         record.segments[0].fallback_reasons.append(FallbackReason("", text, "sizes"))
-        self._ledger.add(record)
-        self._ledger.warn_once(
-            f"plugin {self._plugin!r} does not run all calls of the {record.kind} graph: {text}. "
-            "Fewer sizes help: pad them in the model, or use a cache of a fixed size"
+        self._target.ledger.add(record)
+        self._target.ledger.warn_once(
+            f"plugin {self._target.plugin!r} does not run all calls of the {record.kind} graph: "
+            f"{text}. Fewer sizes help: pad them in the model, or use a cache of a fixed size"
         )
 
     def _specialized(
@@ -107,7 +93,7 @@ class SymbolicCompiler:
         record = GraphRecord(
             model.kind,
             model.name,
-            self._plugin,
+            model.plugin,
             trigger,
             model.within,
             code=model.code,
@@ -121,9 +107,9 @@ class SymbolicCompiler:
                 padding.check(specialized, padded)
         except compat.DATA_DEPENDENT as error:
             reason = FallbackReason("", f"a size in it depends on data: {error}", "data")
-            self._object(record, f"the {record.kind} graph", [reason])
+            fallbacks.tell(self._target, record, f"the {record.kind} graph", [reason])
             names = node_names(graph.graph)
             record.segments.append(SegmentRecord("host", operators(graph.graph), names, [reason]))
-            self._ledger.add(record)
+            self._target.ledger.add(record)
             return HostGraph(HostSegment(graph), record)
         return self._compile(specialized, record, static)

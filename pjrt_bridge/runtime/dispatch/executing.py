@@ -1,0 +1,168 @@
+"""Executor: one execution of a loaded program, from checked buffers to buffers of the results."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pjrt_bridge import timeline
+from pjrt_bridge.abi.structs import STRUCTS
+from pjrt_bridge.abi.values import int64s, pointers
+from pjrt_bridge.errors import Closed, PjrtBridgeError, PjrtError
+from pjrt_bridge.runtime.dispatch.arguments import Arguments
+from pjrt_bridge.runtime.dispatch.results import Outputs, Results
+from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.client_core import ClientCore
+from pjrt_bridge.runtime.objects.device import Device
+from pjrt_bridge.runtime.objects.event import Event
+from pjrt_bridge.runtime.ownership.handles import Handle, pin_all, unpin_all
+
+
+class Executor:
+    """Starts executions of one loaded program.
+
+    Args:
+        client: of the program.
+        loaded: the program.
+        arguments: checks what executions are given.
+        results: checks what they give.
+        count: of results.
+        portable: each execution may choose its device.
+
+    Attributes:
+        options: PJRT_ExecuteOptions of executions that keep nothing from being donated.
+    """
+
+    def __init__(
+        self,
+        client: ClientCore,
+        loaded: Handle,
+        arguments: Arguments,
+        results: Results,
+        *,
+        count: int,
+        portable: bool,
+    ) -> None:
+        self._client = client
+        self._loaded = loaded
+        self._arguments = arguments
+        self._results = results
+        self._count = count
+        self._portable = portable
+        self.options = STRUCTS["PJRT_ExecuteOptions"].new()
+
+    def execute(
+        self,
+        lists: Sequence[Sequence[Buffer]],
+        devices: Sequence[Device],
+        donate: Collection[int] | None,
+        *,
+        watch: bool = False,
+    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
+        """Check the arguments and start an execution.
+
+        Args:
+            lists: for each device its arguments.
+            devices: that it runs on.
+            donate: indices of arguments that it may consume; None: all that the program donates.
+            watch: give the events of its end; those of a program without results always are.
+
+        Returns:
+            For each device the results there, and the events.
+
+        Raises:
+            PjrtBridgeError: as `Executable.execute`.
+        """
+        watch = watch or not self._count
+        if timeline.current is None:
+            return self._launch(lists, devices, donate, watch=watch)
+        with timeline.span(f"launch {self._arguments.name}", devices=len(devices)):
+            return self._launch(lists, devices, donate, watch=watch)
+
+    def _launch(
+        self,
+        lists: Sequence[Sequence[Buffer]],
+        devices: Sequence[Device],
+        donate: Collection[int] | None,
+        *,
+        watch: bool,
+    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
+        demands = self._arguments
+        self._client.check_alive()
+        for buffers, device in zip(lists, devices, strict=True):
+            demands.check(buffers, device)
+        donated, kept = demands.donation(lists, donate)
+        handles: list[Handle] = [buffer.handle for buffers in lists for buffer in buffers]
+        handles.append(self._loaded)
+        if gone := pin_all(handles):
+            raise self._unavailable(gone, lists)
+        try:
+            columns = [pointers([buffer.handle.pointer for buffer in row]) for row in lists]
+            arguments = pointers([ctypes.addressof(column) for column in columns])
+            options = self._options_keeping(kept) if kept else self.options
+            made = Outputs(self._client, len(lists), self._count, watch=watch)
+            try:
+                try:
+                    self._client.api.call_for(
+                        made,
+                        "LoadedExecutable_Execute",
+                        executable=self._loaded.pointer,
+                        options=ctypes.addressof(options),
+                        argument_lists=ctypes.addressof(arguments),
+                        num_devices=len(lists),
+                        num_args=len(demands.types),
+                        output_lists=ctypes.addressof(made.lists),
+                        device_complete_events=made.events and ctypes.addressof(made.events),
+                        execute_device=devices[0].pointer if self._portable else None,
+                    )
+                except PjrtError as error:
+                    if len(devices) > 1:
+                        self._client.lose(demands.name, len(devices), error)
+                    raise
+                finally:
+                    # One that failed may have taken them nevertheless.
+                    for index in donated:
+                        self._mark_donated([buffers[index] for buffers in lists])
+                outputs, events = self._results.take(made, devices)
+                if not self._count:
+                    for event in events:
+                        event.outlive()
+                return outputs, events
+            except BaseException:
+                made.give_back()
+                raise
+        finally:
+            unpin_all(handles)
+
+    def _unavailable(self, gone: Handle, lists: Sequence[Sequence[Buffer]]) -> PjrtBridgeError:
+        for buffers in lists:
+            for buffer in buffers:
+                if buffer.handle is gone:
+                    return buffer.unavailable()
+        return closed(self._arguments.name)
+
+    def _options_keeping(self, kept: Sequence[int]) -> Any:
+        indices = int64s(kept)
+        options = STRUCTS["PJRT_ExecuteOptions"].new(
+            non_donatable_input_indices=ctypes.addressof(indices),
+            num_non_donatable_input_indices=len(kept),
+        )
+        options._indices = indices
+        return options
+
+    def _mark_donated(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            try:
+                found = self._client.api.call("Buffer_IsDeleted", buffer=buffer.handle.pointer)
+                taken = bool(found.is_deleted)
+            except PjrtError:
+                # Its memory may have other values by now.
+                taken = True
+            if taken:
+                buffer.mark_donated(f"executable {self._arguments.name!r}")
+
+
+def closed(name: str) -> Closed:
+    """The error for a use of an executable that was closed."""
+    return Closed(f"executable {name!r} was closed")

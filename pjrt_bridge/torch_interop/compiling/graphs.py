@@ -1,0 +1,228 @@
+"""Compiles graphs of known sizes: whole, in parts, or for PyTorch alone.
+
+A graph of which every node lowers becomes one StableHLO program; of any other the parts that lower
+do, and PyTorch runs the rest between them. A part with sizes that depend on data is compiled for
+the sizes that come, when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+
+from torch import fx
+
+from pjrt_bridge import timeline
+from pjrt_bridge.errors import DEVICE_FAILURES, ProgramError, UnsupportedDtype
+from pjrt_bridge.mixed.execution import Runner
+from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
+from pjrt_bridge.mixed.segment import DeviceSegment
+from pjrt_bridge.report.fallback_reason import FallbackReason
+from pjrt_bridge.runtime import Executable
+from pjrt_bridge.torch_interop.bind.graphs import (
+    CompiledGraph,
+    DeviceGraph,
+    HostGraph,
+    MixedGraph,
+    PlainGraph,
+    RewrittenGraph,
+    SymbolicGraph,
+)
+from pjrt_bridge.torch_interop.bind.segments import HostSegment, device_segment
+from pjrt_bridge.torch_interop.compiling import fallbacks
+from pjrt_bridge.torch_interop.compiling.records import counting, segment_record
+from pjrt_bridge.torch_interop.compiling.sizes import SymbolicCompiler
+from pjrt_bridge.torch_interop.compiling.target import Target
+from pjrt_bridge.torch_interop.device.border import Residency, ResidentGraph, on_host_terms
+from pjrt_bridge.torch_interop.emit.program import Emitted, emit
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from pjrt_bridge.torch_interop.nodes import is_mutation, is_size_computation
+from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
+from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators, split
+
+_FAILURES = (NotLowerable, *DEVICE_FAILURES, ProgramError, UnsupportedDtype)
+_COMPILING = 4
+"""Programs of one graph that are compiled at the same time."""
+
+
+class GraphCompiler:
+    """Compiles the rewritten graphs of one Dynamo graph.
+
+    Args:
+        target: what they are compiled for.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._options = target.options
+        self._orders = target.options.orders()
+        self._symbolic = SymbolicCompiler(target, self.compile)
+
+    def compile_symbolic(
+        self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
+    ) -> SymbolicGraph:
+        """A graph that is compiled for the sizes that calls bring; `record` tells what it is."""
+        return self._symbolic.compile(graph, record, static)
+
+    def compile(
+        self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
+    ) -> CompiledGraph:
+        """Compile a graph whose inputs have known sizes.
+
+        Args:
+            graph: the passes for unknown sizes were applied to it.
+            record: of the graph.
+            static: positions of arguments that stay in the same memory between calls.
+
+        Raises:
+            FallbackForbidden: it cannot run on the device, and the host is forbidden.
+        """
+        context = PassContext(
+            record.kind,
+            keeps=self._options.wants_on_host,
+            check_indices=self._options.check_indices,
+        )
+        rewritten = rewrite(graph, context, sized=True)
+        module = rewritten.module
+        residency = Residency.of(module.graph)
+        compiled: CompiledGraph
+        if residency is None:
+            compiled = self.compile_rewritten(module, record, static)
+        else:
+            compiler = GraphCompiler(self._target.for_resident(residency.index))
+            plain = compiler.compile_rewritten(on_host_terms(module), record)
+            compiled = ResidentGraph(plain, residency)
+        return RewrittenGraph(compiled, rewritten) if rewritten.steps else compiled
+
+    def compile_rewritten(
+        self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int] = frozenset()
+    ) -> PlainGraph:
+        """Compile a graph over host tensors that all passes were applied to; see `compile`."""
+        if all(map(_launches_nothing, graph.graph.nodes)):
+            record.segments.append(SegmentRecord("host", operators(graph.graph)))
+            return self._on_host(HostSegment(graph), record)
+        with counting(record, "lowering_seconds"), timeline.span(f"place {record.name}"):
+            reasons = self._target.placement().fallback_reasons(graph.graph)
+        fallbacks.tell(self._target, record, f"the {record.kind} graph", reasons.values())
+        if reasons or self._options.min_segment > 1:
+            return self._in_parts(graph, record, static, reasons)
+        host = HostSegment(graph)
+        segment = SegmentRecord("device", operators(graph.graph), node_names(graph.graph))
+        record.segments.append(segment)
+        try:
+            emitted = self._emit(record.name, graph, record, static)
+            executable = self._compile_program(emitted, segment)
+            compiled = self._segment(executable, emitted, record, segment, static, host)
+        except _FAILURES as error:
+            fallbacks.not_compiled(self._target, record, segment, error)
+            return self._on_host(host, record)
+        self._target.ledger.add(record)
+        return DeviceGraph(compiled, record)
+
+    def _in_parts(
+        self,
+        graph: fx.GraphModule,
+        record: GraphRecord,
+        static: frozenset[int],
+        reasons: Mapping[str, FallbackReason],
+    ) -> PlainGraph:
+        """Compile what can run on the device, and leave the rest to PyTorch."""
+        if any(node.name in reasons and is_mutation(node) for node in graph.graph.nodes):
+            names = node_names(graph.graph)
+            found = SegmentRecord("host", operators(graph.graph), names, list(reasons.values()))
+            record.segments.append(found)
+            return self._on_host(HostSegment(graph), record)
+        parts = split(graph, reasons, min_segment=self._options.min_segment)
+        record.segments += map(segment_record, parts.parts)
+        # Segments depend on each other's values, not on each other's programs.
+        with ThreadPoolExecutor(_COMPILING, "pjrt-bridge compiles") as pool:
+            begun = [
+                self._begin(index, part, record, segment, static, pool)
+                for index, (part, segment) in enumerate(
+                    zip(parts.parts, record.segments, strict=True)
+                )
+            ]
+            runners = [ready() for ready in begun]
+        self._target.ledger.add(record)
+        return MixedGraph(parts, runners, record)
+
+    def _begin(
+        self,
+        index: int,
+        part: Part,
+        record: GraphRecord,
+        segment: SegmentRecord,
+        static: frozenset[int],
+        pool: Executor,
+    ) -> Callable[[], Runner]:
+        """Emit a part, and begin to compile it; what is returned waits for that."""
+        host = HostSegment(part.module)
+        if not part.on_device:
+            return lambda: host.start
+        name = f"{record.name}_{index}"
+        if part.symbolic:
+            inner = GraphRecord(record.kind, name, record.plugin, within=record, code=record.code)
+            symbolic = self._symbolic.compile(part.module, inner, frozenset())
+            return lambda: symbolic.start
+        inputs = part.inputs_among(static)
+        try:
+            emitted = self._emit(name, part.module, record, inputs)
+        except _FAILURES as error:
+            fallbacks.not_compiled(self._target, record, segment, error)
+            return lambda: host.start
+        compiling = pool.submit(self._compile_program, emitted, segment)
+
+        def ready() -> Runner:
+            try:
+                executable = compiling.result()
+                device = self._segment(executable, emitted, record, segment, inputs, host)
+                return device.start
+            except _FAILURES as error:
+                fallbacks.not_compiled(self._target, record, segment, error)
+                return host.start
+
+        return ready
+
+    def _emit(
+        self, name: str, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
+    ) -> Emitted:
+        with counting(record, "lowering_seconds"), timeline.span(f"emit {name}"):
+            return emit(
+                graph,
+                self._target.lookup,
+                name=name,
+                in_place=self._target.client.shares_host_memory,
+                argument_specs=dict.fromkeys(static, self._orders.parameter),
+                kernels=self._target.kernels,
+                excess_precision=self._options.excess_precision,
+            )
+
+    def _compile_program(self, emitted: Emitted, segment: SegmentRecord) -> Executable:
+        with counting(segment, "compile_seconds"):
+            executable = self._target.client.compile(
+                emitted.program, options=self._options.compile_options(self._target.device)
+            )
+        segment.cached = executable.cached
+        return executable
+
+    def _segment(
+        self,
+        executable: Executable,
+        emitted: Emitted,
+        record: GraphRecord,
+        segment: SegmentRecord,
+        static: frozenset[int],
+        host: HostSegment,
+    ) -> DeviceSegment:
+        failed = partial(fallbacks.failed_in_a_call, self._target, record, segment)
+        return device_segment(executable, emitted, static, host, failed, self._target.adapter)
+
+    def _on_host(self, segment: HostSegment, record: GraphRecord) -> HostGraph:
+        self._target.ledger.add(record)
+        return HostGraph(segment, record)
+
+
+def _launches_nothing(node: fx.Node) -> bool:
+    """Whether a node is an argument, a result, or a calculation with sizes: nothing to launch."""
+    return node.op in ("placeholder", "output") or is_size_computation(node)

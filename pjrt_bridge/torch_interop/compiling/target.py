@@ -1,0 +1,81 @@
+"""What graphs are compiled for: a client, its lowerings, and the user's options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.mixed.records import Ledger
+from pjrt_bridge.runtime import Client, Device
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER, TorchAdapter
+from pjrt_bridge.torch_interop.device.border import RESIDENT
+from pjrt_bridge.torch_interop.device.chosen import chosen
+from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
+from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
+from pjrt_bridge.torch_interop.lowering.kernels import Kernels
+from pjrt_bridge.torch_interop.options import BackendOptions
+from pjrt_bridge.torch_interop.placement.calibration import slower_operators
+from pjrt_bridge.torch_interop.placement.predicate import Placement
+
+
+@dataclass(frozen=True)
+class Target:
+    """What graphs are compiled for.
+
+    Attributes:
+        client: of the plugin.
+        options: the user's.
+        ledger: of what is compiled, and of the warnings.
+        kernels: that lowerings use.
+        lookup: finds lowerings.
+        slower: see `Placement`.
+        adapter: of the values that programs are given.
+        device: that programs run on; None: the client's default.
+    """
+
+    client: Client
+    options: BackendOptions
+    ledger: Ledger
+    kernels: Kernels
+    lookup: Lookup
+    slower: Mapping[str, int]
+    adapter: TorchAdapter = ADAPTER
+    device: Device | None = None
+
+    @staticmethod
+    def of(client: Client, options: BackendOptions, ledger: Ledger) -> Target:
+        """The target of graphs over host tensors."""
+        kernels = kernels_of(client)
+        # Where the host is forbidden everything goes to the device.
+        weighed = options.placement == "auto" and options.fallback == "host"
+        slower = slower_operators(client) if weighed else {}
+        return Target(client, options, ledger, kernels, lookup(client, kernels), slower)
+
+    def for_resident(self, index: int) -> Target:
+        """The target of graphs over resident tensors.
+
+        Args:
+            index: of their device.
+
+        Raises:
+            DeviceError: the user asked for another plugin than the one that these tensors are on.
+        """
+        client, device = chosen(index)
+        if self.options.plugin is not None and client.plugin.name != self.plugin:
+            raise DeviceError(
+                f"plugin {self.plugin!r} was asked for, and the tensors of the graph are on "
+                f"device '{NAME}', which is plugin {client.plugin.name!r}"
+            )
+        found = self if client is self.client else Target.of(client, self.options, self.ledger)
+        return replace(found, adapter=RESIDENT, device=device, slower={})
+
+    @property
+    def plugin(self) -> str:
+        """The plugin's name."""
+        return self.client.plugin.name
+
+    def placement(self) -> Placement:
+        """What decides for the nodes of one graph where they run."""
+        return Placement(self.lookup, self.options.wants_on_host, self.slower)

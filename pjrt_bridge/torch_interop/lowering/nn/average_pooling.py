@@ -1,0 +1,173 @@
+"""Average and adaptive average pooling in one to three dimensions, and derivatives.
+
+ATen semantics kept: an average counts padding or not, but never what `ceil_mode` adds beyond it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over
+from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
+from pjrt_bridge.torch_interop.lowering.registry import lowering
+
+
+def _divisors(w: Windows, count_include_pad: bool, divisor: int | None) -> np.ndarray:
+    """Elements that each window's average divides by, in the output's spatial shape."""
+    counts: np.ndarray = np.ones((), np.float64)
+    for d in range(w.count):
+        n, p = w.data[d], w.padding[d]
+        start = np.arange(w.output[d]) * w.stride[d] - p
+        end = np.minimum(start + w.kernel[d], n + p)
+        if not count_include_pad:
+            start, end = np.maximum(start, 0), np.minimum(end, n)
+        counts = counts[..., None] * (end - start)
+    return counts if divisor is None else np.full(counts.shape, float(divisor))
+
+
+def _add_windows(
+    c: Context, x: Value, kernel: list[int], stride: list[int], padding: list[tuple[int, int]]
+) -> Value:
+    lead = [(0, 0)] * (x.rank - len(kernel))
+    (total,) = c.b.reduce_window(
+        [x],
+        [c.full((), 0, x.dtype)],
+        lambda old, new: c.b.add(old[0], new[0]),
+        window_dimensions=per_dimension(x, kernel, 1),
+        window_strides=per_dimension(x, stride, 1),
+        padding=[*lead, *padding],
+    )
+    return total
+
+
+def _avg_pool(name: str, count: int) -> None:
+    @lowering(f"aten.{name}.default")
+    def _lower(
+        c: Context,
+        x: Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Value:
+        """The windows' sums over their divisors."""
+        w = windows(x, c.output.shape, kernel_size, stride, padding, count=count)
+        sides = list(zip(w.padding, w.padding_after, strict=True))
+        total = _add_windows(c, c.widen(x), w.kernel, w.stride, sides)
+        divisors = c.b.constant(_divisors(w, count_include_pad, divisor_override), total.dtype)
+        return c.result(c.b.divide(total, c.broadcast(divisors, total.shape)))
+
+
+_avg_pool("avg_pool1d", 1)
+_avg_pool("avg_pool2d", 2)
+_avg_pool("avg_pool3d", 3)
+
+
+def _avg_pool_backward(name: str, count: int) -> None:
+    @lowering(f"aten.{name}.default")
+    def _lower(
+        c: Context,
+        grad: Value,
+        x: Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Value:
+        """Each gradient over its divisor, at every place of its window, summed."""
+        b = c.b
+        w = windows(x, grad.shape, kernel_size, stride, padding, count=count)
+        incoming = c.widen(grad)
+        divisors = b.constant(_divisors(w, count_include_pad, divisor_override), incoming.dtype)
+        part = b.divide(incoming, c.broadcast(divisors, grad.shape))
+        spaced = b.pad(
+            part,
+            c.full((), 0, part.dtype),
+            [0] * x.rank,
+            [0] * x.rank,
+            per_dimension(x, [s - 1 for s in w.stride], 0),
+        )
+        sides = []
+        for d in range(w.count):
+            before = w.kernel[d] - 1 - w.padding[d]
+            sides.append((before, w.data[d] + w.kernel[d] - 1 - before - spaced.shape[d - w.count]))
+        return c.result(_add_windows(c, spaced, w.kernel, [1] * w.count, sides))
+
+
+_avg_pool_backward("avg_pool2d_backward", 2)
+_avg_pool_backward("avg_pool3d_backward", 3)
+
+
+def _adaptive(name: str, count: int) -> None:
+    @lowering(f"aten.{name}.default")
+    def _lower(c: Context, x: Value, output_size: Sequence[int]) -> Value:
+        """Averages over a given number of nearly equal windows per dimension."""
+        value = c.widen(x)
+        for d in range(x.rank - count, x.rank):
+            value = _adaptive_mean(c, value, d, c.output.shape[d])
+        return c.result(value)
+
+
+_adaptive("adaptive_avg_pool1d", 1)
+_adaptive("_adaptive_avg_pool2d", 2)
+_adaptive("_adaptive_avg_pool3d", 3)
+
+
+def _adaptive_mean(c: Context, x: Value, dim: int, count: int) -> Value:
+    size = x.shape[dim]
+    if count and size % count == 0:
+        split = c.reshape(x, (*x.shape[:dim], count, size // count, *x.shape[dim + 1 :]))
+        return mean_over(c, split, (dim + 1,))
+    return _mix(c, x, dim, _averaging_matrix(size, count))
+
+
+def _averaging_matrix(size: int, count: int) -> np.ndarray:
+    """(size, count): the weight of each element in each adaptive average."""
+    matrix = np.zeros((size, count))
+    for i in range(count):
+        start, end = i * size // count, math.ceil((i + 1) * size / count)
+        matrix[start:end, i] = 1 / (end - start)
+    return matrix
+
+
+def _mix(c: Context, x: Value, dim: int, matrix: np.ndarray) -> Value:
+    """`x` times a constant matrix along one dimension."""
+    product = c.b.dot_general(
+        x, c.b.constant(matrix, x.dtype), lhs_contract=(dim,), rhs_contract=(0,)
+    )
+    order = list(range(x.rank - 1))
+    order.insert(dim, x.rank - 1)
+    return c.b.transpose(product, order)
+
+
+def _adaptive_backward(name: str, count: int) -> None:
+    @lowering(f"aten.{name}.default")
+    def _lower(c: Context, grad: Value, x: Value) -> Value:
+        """Each gradient divided equally among the elements of its window."""
+        value = c.widen(grad)
+        for d in range(x.rank - count, x.rank):
+            value = _adaptive_gradient(c, value, d, x.shape[d])
+        return c.result(value)
+
+
+_adaptive_backward("_adaptive_avg_pool2d_backward", 2)
+_adaptive_backward("_adaptive_avg_pool3d_backward", 3)
+
+
+def _adaptive_gradient(c: Context, grad: Value, dim: int, size: int) -> Value:
+    count = grad.shape[dim]
+    if size % count:
+        return _mix(c, grad, dim, _averaging_matrix(size, count).T)
+    part = c.b.divide(grad, c.full(grad.shape, size // count, grad.dtype))
+    split = (*grad.shape[: dim + 1], size // count, *grad.shape[dim + 1 :])
+    joined = (*grad.shape[:dim], size, *grad.shape[dim + 1 :])
+    return c.reshape(c.spread(part, split, (dim + 1,)), joined)
