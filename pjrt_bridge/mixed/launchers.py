@@ -82,7 +82,7 @@ class _PreparedLauncher:
         return self._launcher.launch(values, call)
 
 
-class _Given:
+class _ProgramInputs:
     """Chooses the values that a program is given."""
 
     def __init__(self, bindings: Bindings) -> None:
@@ -123,7 +123,7 @@ class DispatchLauncher:
         self.plan = plan
         self.pinned = pinned
         self.parameters = bindings.parameters
-        self._given = _Given(bindings)
+        self._given = _ProgramInputs(bindings)
         self._adapter = adapter
         self._specs = {item.position: item.spec for item in bindings.parameters}
 
@@ -223,7 +223,7 @@ class BufferLauncher:
         self._client = executable.client
         self._device = executable.devices[0]
         self._adapter = adapter
-        self._given = _Given(bindings)
+        self._given = _ProgramInputs(bindings)
         self._parameters = bindings.parameters
         self._results = bindings.results
         self._pinned = pinned

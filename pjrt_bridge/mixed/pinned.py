@@ -17,10 +17,10 @@ from pjrt_bridge.runtime import Buffer, ClientCore
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter, PinnedBuffers
 from pjrt_bridge.runtime.transfers import putting
 
-_PATIENCE = 8
+_MAX_MOVES = 8
 """Moves in quick succession after which a value goes in with each call."""
 
-_QUICK = 1.0
+_QUICK_SECONDS = 1.0
 """Seconds between moves in quick succession."""
 
 
@@ -92,7 +92,7 @@ class PinnedInputs:
     def renew(self, given: Sequence[Any], call: CallRecord) -> PinnedBuffers:
         """Pin the values as they are now."""
         now = time.monotonic()
-        if now - self._moved_at > _QUICK:
+        if now - self._moved_at > _QUICK_SECONDS:
             self._moves = dict.fromkeys(self._candidates, 0)
         self._moved_at = now
         marks: dict[int, object] = {}
@@ -110,7 +110,7 @@ class PinnedInputs:
                     marks[index], buffers[index] = mark, old
                     continue
                 self._moves[index] = self._moves.get(index, 0) + 1
-            if self._in_place and self._moves.get(index, 0) > _PATIENCE:
+            if self._in_place and self._moves.get(index, 0) > _MAX_MOVES:
                 continue
             host = self._adapter.host_array(value, parameter.spec)
             shared = self._in_place and host.shareable and host.address == mark

@@ -22,7 +22,7 @@ from pjrt_bridge.mixed.execution import (
 from pjrt_bridge.mixed.fast_path import FastPath
 from pjrt_bridge.mixed.launchers import BufferOutput, Launcher
 
-PATIENCE = 3
+MAX_FAILURES = 3
 """Failures in a row after which a segment is not tried on the device again."""
 
 
@@ -75,7 +75,7 @@ class DeviceSegment:
         Raises:
             PjrtError: a program that writes into its arguments failed on the way.
         """
-        if self._failures >= PATIENCE:
+        if self._failures >= MAX_FAILURES:
             return self._host(values, call)
         try:
             launched = self.launcher.launch(values, call)
@@ -83,14 +83,14 @@ class DeviceSegment:
             results = launched.tensors()
         except DEVICE_FAILURES as error:
             self._failed(error)
-            if self.bindings.writes and not _came_before(error):
+            if self.bindings.writes and not _failed_before_execution(error):
                 error.add_note(
                     "The program may have begun to write into its arguments, so the host cannot "
                     "compute it instead: tensors that it updates may hold old, new or partial "
                     "values."
                 )
                 raise
-            return self._instead(values, call)
+            return self._compute_on_host(values, call)
         self._failures = 0
         call.crossed(call.at, self.result_bytes, shared=self.shares)
         if self.fast_path is not None:
@@ -111,13 +111,13 @@ class DeviceSegment:
         ]
         if len(resident) < len(self.bindings.updates):
             return self.run(values, call)
-        if self._failures >= PATIENCE:
+        if self._failures >= MAX_FAILURES:
             return self._host(values, call)
         try:
             launched = self.launcher.launch(values, call)
         except DEVICE_FAILURES as error:
             self._failed(error)
-            return self._instead(values, call)
+            return self._compute_on_host(values, call)
         execution = Execution(self, values, launched, call)
         call.began(execution)
         results = [
@@ -152,14 +152,14 @@ class DeviceSegment:
     ) -> Mapping[int, Any]:
         """The program's results by index, from the framework, after the device failed."""
         self._failed(error)
-        outputs = self._instead(values, call)
+        outputs = self._compute_on_host(values, call)
         return {
             item.result: value
             for item, value in zip(self.bindings.outputs, outputs, strict=True)
             if isinstance(item, Computed)
         }
 
-    def _instead(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
+    def _compute_on_host(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
         # What the framework refuses too, such as a place out of range, is no fault of the device.
         outputs = self._host(values, call)
         self._failures += 1
@@ -171,7 +171,7 @@ class DeviceSegment:
         self._on_failure(error)
 
 
-def _came_before(error: PjrtBridgeError) -> bool:
+def _failed_before_execution(error: PjrtBridgeError) -> bool:
     """Whether a failure is that of a step before the execution.
 
     An execution may fail after it has written: plugins run small programs inside the call.

@@ -19,8 +19,6 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
-from pjrt_bridge.torch_interop.passes.functionalize_rng import functionalize_rng
-from pjrt_bridge.torch_interop.passes.merge_equal_calls import merge_equal_calls
 from pjrt_bridge.torch_interop.placement.refusals import refused
 
 
@@ -54,18 +52,12 @@ def pjrt(
         inference=partial(compiler.compile, "inference"),
         keep=chosen.wants_on_host,
         refused=refused,
-        change=partial(_prepare, chosen),
+        change=compiler.prepare_joint,
     )
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))
     compiled = compat.marked(compiled)
     return compiled if holds_tensors else compiler.entrance(compiled)
-
-
-def _prepare(options: BackendOptions, joint: fx.Graph) -> None:
-    """Rewrite a joint graph before it is divided into forward and backward."""
-    functionalize_rng(joint, keep=options.wants_on_host)
-    merge_equal_calls(joint)
 
 
 # torch.compiler.reset calls it.

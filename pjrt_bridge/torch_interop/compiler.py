@@ -78,7 +78,7 @@ class Compiler:
             keeps=self._options.wants_on_host,
             check_indices=self._options.check_indices,
         )
-        rewritten = rewrite(graph, context, sized=False)
+        rewritten = rewrite(graph, context, "unsized")
         record = GraphRecord(
             kind, kind, self._target.plugin, code=compat.compile_id(), division=self._division
         )
@@ -96,6 +96,10 @@ class Compiler:
             ):
                 self._entrance = compiled.fast_path()
         return compat.boxed(partial(rewritten.call, start) if rewritten.steps else start)
+
+    def prepare_joint(self, graph: fx.GraphModule) -> None:
+        """Rewrite a joint graph in place, before it is divided into forward and backward."""
+        rewrite(graph, PassContext("joint", keeps=self._options.wants_on_host), "joint")
 
     # -- operators on resident tensors -------------------------------------------------------------
 
@@ -116,8 +120,8 @@ class Compiler:
             returned=compat.Returned(inference=True),
             check_indices=self._options.check_indices,
         )
-        first = rewrite(graph, context, sized=False)
-        second = rewrite(first.module, context, sized=True)
+        first = rewrite(graph, context, "unsized")
+        second = rewrite(first.module, context, "sized")
         return second.module, (first, second)
 
     def compile_rewritten(

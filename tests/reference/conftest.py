@@ -37,6 +37,13 @@ def host_client(plugin: Plugin) -> Client:
     return plugin.client({"host_memory": True})
 
 
+@pytest.fixture
+def slow(plugin: Plugin) -> Iterator[Client]:
+    """A client whose executions take a tenth of a second."""
+    with Client(plugin, {"latency_ms": 100, "device_count": 2}) as client:
+        yield client
+
+
 @pytest.fixture(autouse=True)
 def _nothing_stays(client: Client, pair: Client, host_client: Client) -> Iterator[None]:
     before = OBJECTS.count(), ERRORS.count()

@@ -22,7 +22,7 @@ from pjrt_bridge.errors import (
     Unimplemented,
 )
 from pjrt_bridge.runtime import Client, Plugin
-from pjrt_bridge_reference.promised import Fulfilment
+from pjrt_bridge_reference.asynchronous_buffers import Fulfilment
 from pjrt_bridge_reference.slots import OBJECTS
 
 F32 = dtypes.of("float32").code

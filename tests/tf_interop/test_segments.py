@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from pjrt_bridge import tf_interop
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
-from pjrt_bridge.mixed.segment import PATIENCE
+from pjrt_bridge.mixed.segment import MAX_FAILURES
 from pjrt_bridge.runtime.ownership.exit import live
 from pjrt_bridge.tf_interop import segments
 from tests.counting import settled
@@ -94,22 +94,22 @@ def test_a_device_that_keeps_failing_is_left_alone(faults: Faults) -> None:
     fast, x = tf_interop.function(lambda x: tf.exp(x)), numbers(30)
     faults.failing = None, "start"
     with pytest.warns(HostFallbackWarning):
-        found = [fast(x) for _ in range(PATIENCE + 3)]
+        found = [fast(x) for _ in range(MAX_FAILURES + 3)]
     for result in found:
         same(result, tf.exp(x))
-    assert len(faults.starts) == PATIENCE
+    assert len(faults.starts) == MAX_FAILURES
 
 
 def test_a_success_starts_the_count_again(faults: Faults) -> None:
     fast, x = tf_interop.function(lambda x: tf.exp(x)), numbers(30)
 
     def fail_and_succeed() -> None:
-        for faults.failing in ((None, "end"), None) * PATIENCE:
+        for faults.failing in ((None, "end"), None) * MAX_FAILURES:
             fast(x)
 
     with pytest.warns(HostFallbackWarning):
         fail_and_succeed()
-    assert len(faults.starts) == 2 * PATIENCE
+    assert len(faults.starts) == 2 * MAX_FAILURES
 
 
 @pytest.mark.parametrize("when", WHENS)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
-from pjrt_bridge.mixed.segment import PATIENCE
+from pjrt_bridge.mixed.segment import MAX_FAILURES
 from pjrt_bridge.runtime.ownership.exit import live
 from pjrt_bridge.torch_interop import compiled_graphs
 from tests.counting import settled
@@ -85,22 +85,22 @@ def test_a_device_that_keeps_failing_is_left_alone(faults: Faults) -> None:
     run, x = compiled(torch.exp, fallback="host"), torch.randn(3)
     faults.failing = ("inference", "start")
     with pytest.warns(HostFallbackWarning):
-        found = [run(x) for _ in range(PATIENCE + 3)]
+        found = [run(x) for _ in range(MAX_FAILURES + 3)]
     assert_same(found, [x.exp()] * len(found))
-    assert len(faults.starts) == PATIENCE
+    assert len(faults.starts) == MAX_FAILURES
 
 
 def test_a_success_starts_the_count_again(faults: Faults) -> None:
     run, x = compiled(torch.exp, fallback="host"), torch.randn(3)
 
     def fail_and_succeed() -> None:
-        for failing in (("inference", "end"), None) * PATIENCE:
+        for failing in (("inference", "end"), None) * MAX_FAILURES:
             faults.failing = failing
             run(x)
 
     with pytest.warns(HostFallbackWarning):
         fail_and_succeed()
-    assert len(faults.starts) == 2 * PATIENCE
+    assert len(faults.starts) == 2 * MAX_FAILURES
 
 
 @pytest.mark.parametrize("when", ["start", "end"])

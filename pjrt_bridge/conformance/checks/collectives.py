@@ -75,19 +75,24 @@ _REDUCED = [
 ]
 
 
+def _all_reduce(attributes: str, op: str = "add", element: str = "f32") -> str:
+    """A program that reduces five elements of each device."""
+    kind = f"5x{element}"
+    return _program(
+        kind,
+        kind,
+        f'%0 = "stablehlo.all_reduce"(%a) {_reducer(op, element)} '
+        f"{{{attributes}}} : (tensor<{kind}>) -> tensor<{kind}>",
+    )
+
+
 @COLLECTIVES.each(_REDUCED)
 def all_reduce(context: Context, case: str) -> None:
     """Every replica gets the sum (product, greatest, least) of all."""
     op, name = case.split(".")
     element = dtypes.of(name).stablehlo
     x, y = _arrays(name, 5)
-    kind = f"tensor<5x{element}>"
-    text = _program(
-        f"5x{element}",
-        f"5x{element}",
-        f'%0 = "stablehlo.all_reduce"(%a) {_reducer(op, element)} '
-        f"{{replica_groups = {_BOTH}}} : ({kind}) -> {kind}",
-    )
+    text = _all_reduce(f"replica_groups = {_BOTH}", op, element)
     expected = np.asarray(_REDUCERS[op](x, y), x.dtype)
     _run(context, text, [x, y], [expected, expected])
 
@@ -96,25 +101,14 @@ def all_reduce(context: Context, case: str) -> None:
 def all_reduce_alone(context: Context) -> None:
     """A group of one replica reduces nothing."""
     x, y = _arrays("float32", 5)
-    text = _program(
-        "5xf32",
-        "5xf32",
-        f'%0 = "stablehlo.all_reduce"(%a) {_reducer("add", "f32")} '
-        f"{{replica_groups = {_APART}}} : (tensor<5xf32>) -> tensor<5xf32>",
-    )
-    _run(context, text, [x, y], [x, y])
+    _run(context, _all_reduce(f"replica_groups = {_APART}"), [x, y], [x, y])
 
 
 @COLLECTIVES.check
 def all_reduce_partitions(context: Context) -> None:
     """Partitions reduce among themselves through a channel."""
     x, y = _arrays("float32", 5)
-    text = _program(
-        "5xf32",
-        "5xf32",
-        f'%0 = "stablehlo.all_reduce"(%a) {_reducer("add", "f32")} {{replica_groups = {_BOTH}'
-        f"{_PARTITIONS}, use_global_device_ids}} : (tensor<5xf32>) -> tensor<5xf32>",
-    )
+    text = _all_reduce(f"replica_groups = {_BOTH}{_PARTITIONS}, use_global_device_ids")
     options = CompileOptions(num_partitions=2, use_spmd_partitioning=True)
     _run(context, text, [x, y], [x + y, x + y], options)
 

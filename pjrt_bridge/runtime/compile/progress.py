@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-PATIENCE = 2.0
+DELAY = 2.0
 """Seconds for which nothing is said."""
 
 
@@ -21,7 +21,7 @@ def working(text: str) -> Iterator[None]:
         yield
         return
     shown = _Shown(text)
-    timer = threading.Timer(PATIENCE, shown.start)
+    timer = threading.Timer(DELAY, shown.start)
     timer.daemon = True
     timer.start()
     try:

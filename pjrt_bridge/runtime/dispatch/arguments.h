@@ -23,7 +23,7 @@ enum Found { FOUND, STALE, UNFIT, FAILED };
 
 /* Read what is kept, which has to outlive `source`; -1 with an exception where it is not that.
  *
- * It is `Kept.parts`: a handle or None, buffers and addresses as bytes, and what keeps the handle. */
+ * It is `PinnedBuffers.parts`: a handle or None, buffers and addresses as bytes, and what keeps the handle. */
 int read_kept(const Plan *plan, PyObject *parts, Source *source);
 
 /* Find the buffer or the host memory of each parameter of an open run: the arguments in its workspace

@@ -7,29 +7,29 @@
 typedef struct {
     PyObject_HEAD
     Plan *plan;
-    PyObject *quiet;     /* A tuple of containers: nothing is to be seen to while all are empty. */
-    PyObject *failures;  /* Exceptions after which a call may be tried in another way. */
-    PyObject *attentive; /* (values) -> results, where something is to be seen to */
-    PyObject *refused;   /* (values) -> results, of values that did not go in, or failed */
-    PyObject *kept;      /* `Kept.parts`; None: `attentive` gets all calls. */
-    bool taken;          /* The last call came this way. */
+    PyObject *blockers;      /* A tuple of containers; calls go on in C while all are empty. */
+    PyObject *failures;      /* Exceptions after which a call may be tried in another way. */
+    PyObject *checked_call;  /* (values) -> results, where a container is not empty */
+    PyObject *declined_call; /* (values) -> results, where the plan declined the values or failed */
+    PyObject *pinned;        /* `PinnedBuffers.parts`; None: `checked_call` gets all calls. */
+    bool taken;              /* The last call came this way. */
 } Entrance;
 
 static PyObject *
 entrance_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *plan, *quiet, *failures, *attentive, *refused;
-    if (!PyArg_ParseTuple(args, "O!O!OOO", plan_type, &plan, &PyTuple_Type, &quiet, &failures,
-                          &attentive, &refused))
+    PyObject *plan, *blockers, *failures, *checked_call, *declined_call;
+    if (!PyArg_ParseTuple(args, "O!O!OOO", plan_type, &plan, &PyTuple_Type, &blockers, &failures,
+                          &checked_call, &declined_call))
         return NULL;
     Entrance *self = (Entrance *)PyType_GenericAlloc(type, 0);
     if (self) {
         self->plan = (Plan *)Py_NewRef(plan);
-        self->quiet = Py_NewRef(quiet);
+        self->blockers = Py_NewRef(blockers);
         self->failures = Py_NewRef(failures);
-        self->attentive = Py_NewRef(attentive);
-        self->refused = Py_NewRef(refused);
-        self->kept = Py_NewRef(Py_None);
+        self->checked_call = Py_NewRef(checked_call);
+        self->declined_call = Py_NewRef(declined_call);
+        self->pinned = Py_NewRef(Py_None);
     }
     return (PyObject *)self;
 }
@@ -39,20 +39,20 @@ entrance_traverse(Entrance *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE((PyObject *)self));
     Py_VISIT((PyObject *)self->plan);
-    Py_VISIT(self->quiet);
+    Py_VISIT(self->blockers);
     Py_VISIT(self->failures);
-    Py_VISIT(self->attentive);
-    Py_VISIT(self->refused);
-    Py_VISIT(self->kept);
+    Py_VISIT(self->checked_call);
+    Py_VISIT(self->declined_call);
+    Py_VISIT(self->pinned);
     return 0;
 }
 
-/* The functions are what makes a cycle; the rest is there as long as anybody may call. */
+/* The functions alone are parts of cycles. */
 static int
 entrance_clear(Entrance *self)
 {
-    Py_CLEAR(self->attentive);
-    Py_CLEAR(self->refused);
+    Py_CLEAR(self->checked_call);
+    Py_CLEAR(self->declined_call);
     return 0;
 }
 
@@ -62,9 +62,9 @@ entrance_dealloc(Entrance *self)
     PyTypeObject *type = Py_TYPE((PyObject *)self);
     PyObject_GC_UnTrack((PyObject *)self);
     entrance_clear(self);
-    Py_XDECREF(self->kept);
+    Py_XDECREF(self->pinned);
     Py_XDECREF(self->failures);
-    Py_XDECREF(self->quiet);
+    Py_XDECREF(self->blockers);
     Py_XDECREF((PyObject *)self->plan);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -72,10 +72,10 @@ entrance_dealloc(Entrance *self)
 
 /* 1 or 0; -1 with an exception. */
 static int
-is_quiet(const Entrance *self)
+are_blockers_empty(const Entrance *self)
 {
-    for (Py_ssize_t i = 0; i < PyTuple_Size(self->quiet); i++) {
-        Py_ssize_t size = PyObject_Size(PyTuple_GetItem(self->quiet, i));
+    for (Py_ssize_t i = 0; i < PyTuple_Size(self->blockers); i++) {
+        Py_ssize_t size = PyObject_Size(PyTuple_GetItem(self->blockers, i));
         if (size)
             return size < 0 ? -1 : 0;
     }
@@ -86,10 +86,10 @@ is_quiet(const Entrance *self)
 static PyObject *
 call_directly(Entrance *self, PyObject *values)
 {
-    /* Meanwhile something else may be kept. */
-    PyObject *kept = Py_NewRef(self->kept);
-    PyObject *results = call_plan(self->plan, values, kept);
-    Py_DECREF(kept);
+    /* Another thread may replace it meanwhile. */
+    PyObject *pinned = Py_NewRef(self->pinned);
+    PyObject *results = call_plan(self->plan, values, pinned);
+    Py_DECREF(pinned);
     if (results && results != Py_None) {
         self->taken = true;
         return results;
@@ -103,16 +103,16 @@ call_directly(Entrance *self, PyObject *values)
 static PyObject *
 entrance_call(Entrance *self, PyObject *values, PyObject *keywords)
 {
-    PyObject *function = self->attentive;
+    PyObject *function = self->checked_call;
     bool named = keywords && PyDict_Size(keywords);
-    int quiet = named || self->kept == Py_None ? 0 : is_quiet(self);
-    if (quiet < 0)
+    int may_go_on = named || self->pinned == Py_None ? 0 : are_blockers_empty(self);
+    if (may_go_on < 0)
         return NULL;
-    if (quiet) {
+    if (may_go_on) {
         PyObject *results = call_directly(self, values);
         if (results || PyErr_Occurred())
             return results;
-        function = self->refused;
+        function = self->declined_call;
     }
     if (!function) {
         PyErr_SetString(PyExc_RuntimeError, "what is called here was collected");
@@ -125,16 +125,16 @@ entrance_call(Entrance *self, PyObject *values, PyObject *keywords)
 }
 
 static PyObject *
-entrance_get_kept(Entrance *self, void *Py_UNUSED(closure))
+entrance_get_pinned(Entrance *self, void *Py_UNUSED(closure))
 {
-    return Py_NewRef(self->kept);
+    return Py_NewRef(self->pinned);
 }
 
 static int
-entrance_set_kept(Entrance *self, PyObject *kept, void *Py_UNUSED(closure))
+entrance_set_pinned(Entrance *self, PyObject *pinned, void *Py_UNUSED(closure))
 {
-    PyObject *before = self->kept;
-    self->kept = Py_NewRef(kept ? kept : Py_None);
+    PyObject *before = self->pinned;
+    self->pinned = Py_NewRef(pinned ? pinned : Py_None);
     Py_DECREF(before);
     return 0;
 }
@@ -153,8 +153,8 @@ entrance_set_taken(Entrance *self, PyObject *taken, void *Py_UNUSED(closure))
 }
 
 static PyGetSetDef GETSET[] = {
-    {"kept", (getter)entrance_get_kept, (setter)entrance_set_kept,
-     "What `Plan.call` takes beside the values; None: `attentive` gets all calls.", NULL},
+    {"pinned", (getter)entrance_get_pinned, (setter)entrance_set_pinned,
+     "What `Plan.call` takes beside the values; None: `checked_call` gets all calls.", NULL},
     {"taken", (getter)entrance_get_taken, (setter)entrance_set_taken,
      "Whether a call came this way since this was set to False.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -27,13 +27,13 @@ from pjrt_bridge.runtime.ownership.waiting import await_event
 _STEP = 0.001
 """Seconds between two questions whether a plugin is at work."""
 
-_PATIENCE = 2
+_GRACE = 2
 """Seconds for threads that are in the runtime and in no plugin, where they wait for something."""
 
-_SILENCE = 10
+_MESSAGE_AFTER = 10
 """Seconds of waiting after which a message is printed."""
 
-_SAID = (
+_MESSAGE = (
     "pjrt_bridge: the program has ended, and waits for what plugins still compute or compile; "
     "nothing new begins. Ctrl-C ends the process at once"
 )
@@ -93,11 +93,11 @@ def _wait_until_idle() -> None:
             return
         elif since is None:
             since = time.monotonic()
-        elif time.monotonic() - since > _PATIENCE:
+        elif time.monotonic() - since > _GRACE:
             return
-        if not said and time.monotonic() - begun > _SILENCE:
+        if not said and time.monotonic() - begun > _MESSAGE_AFTER:
             said = True
-            print(_SAID, file=sys.stderr, flush=True)
+            print(_MESSAGE, file=sys.stderr, flush=True)
         time.sleep(_STEP)
 
 

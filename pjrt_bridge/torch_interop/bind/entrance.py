@@ -19,7 +19,7 @@ from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import deferred_queues, run_deferred
 
-_QUIET = (timeline.observers, callbacks.threads, *deferred_queues)
+_BLOCKERS = (timeline.observers, callbacks.threads, *deferred_queues)
 """While all of these are empty, a call needs the dispatcher alone."""
 
 _SMALL = 1 << 16
@@ -72,7 +72,7 @@ class Entrance(FastPath):
 
     def _update(self, *, taken: bool | None = None) -> None:
         if self._native is not None:
-            self._native.kept = None if self._watches else self._parts
+            self._native.pinned = None if self._watches else self._parts
             if taken is not None:
                 self._native.taken = taken
 
@@ -85,7 +85,7 @@ class Entrance(FastPath):
         """What Dynamo's code calls: the fast path, and where it is closed the usual path."""
         plan = self._launcher.plan
 
-        def attentive(*values: Any) -> Any:
+        def checked_call(*values: Any) -> Any:
             parts = self._parts
             if parts is not None and not timeline.observers and not callbacks.threads:
                 run_deferred()
@@ -94,20 +94,22 @@ class Entrance(FastPath):
                 except DEVICE_FAILURES:
                     results = None
                 if results is None:
-                    return refused(*values)
+                    return declined_call(*values)
                 self._native.taken = True
                 if self._watches:
                     self._watch(values)
                 return results
             return otherwise(*values)
 
-        def refused(*values: Any) -> Any:
+        def declined_call(*values: Any) -> Any:
             # Nothing was written: the usual path meets a failure again, and knows what to do.
             self.close()
             return otherwise(*values)
 
         assert native.module is not None
-        self._native = native.module.Entrance(plan, _QUIET, DEVICE_FAILURES, attentive, refused)
+        self._native = native.module.Entrance(
+            plan, _BLOCKERS, DEVICE_FAILURES, checked_call, declined_call
+        )
         self._update()
         return self._native  # type: ignore[no-any-return]
 

@@ -116,7 +116,7 @@ def run_aot_autograd(
     inference: GraphCompiler,
     keep: Callable[[str], bool] = lambda _: False,
     refused: Callable[[OpOverload, Any], bool] | None = None,
-    change: Callable[[fx.Graph], None] = lambda _: None,
+    change: Callable[[fx.GraphModule], None] = lambda _: None,
 ) -> Callable[..., Any]:
     """Capture forward and backward of a Dynamo graph as functional ATen graphs and compile them.
 
@@ -138,10 +138,13 @@ def run_aot_autograd(
 
 
 def _partition(
-    change: Callable[[fx.Graph], None], joint: fx.GraphModule, inputs: Sequence[Any], **counts: Any
+    change: Callable[[fx.GraphModule], None],
+    joint: fx.GraphModule,
+    inputs: Sequence[Any],
+    **counts: Any,
 ) -> Any:
     """Divide a joint graph into forward and backward."""
-    change(joint.graph)
+    change(joint)
     for node in joint.graph.nodes:
         if operator_name(node.target) == "aten.clone.default" and node.args[0].op == "placeholder":
             # AOTAutograd keeps the old value of an input that is written into by a copy. Left to

@@ -83,7 +83,7 @@ class GraphCompiler:
             keeps=self._options.wants_on_host,
             check_indices=self._options.check_indices,
         )
-        rewritten = rewrite(graph, context, sized=True)
+        rewritten = rewrite(graph, context, "sized")
         module = rewritten.module
         residency = Residency.of(module.graph)
         compiled: CompiledGraph

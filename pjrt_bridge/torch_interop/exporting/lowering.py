@@ -34,7 +34,7 @@ class Lowered:
 
 def lift_random_keys(module: fx.GraphModule) -> tuple[fx.GraphModule, int]:
     """The graph with keys as last placeholders for what it draws, and how many there are."""
-    found = rewrite(module, _CONTEXT, sized=False)
+    found = rewrite(module, _CONTEXT, "unsized")
     return found.module, sum(step.count for step in found.steps if isinstance(step, DrawnKeys))
 
 
@@ -60,7 +60,7 @@ def lower(
     Raises:
         NotExportable: operators that do not lower; the text lists all of them.
     """
-    rewritten = rewrite(module, _CONTEXT, sized=True)
+    rewritten = rewrite(module, _CONTEXT, "sized")
     module, assertions = rewritten.module, assertions_of(rewritten.steps)
     argument_slots = ArgumentSlots(captured, module, keys)
     reasons = Placement(portable.find_lowering).fallback_reasons(module.graph)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from torch import fx
 
@@ -27,6 +27,15 @@ from pjrt_bridge.torch_interop.passes.functionalize_rng import (
 )
 from pjrt_bridge.torch_interop.passes.layouts import Orders
 from pjrt_bridge.torch_interop.passes.lift_scalars import lift_scalars
+from pjrt_bridge.torch_interop.passes.merge_equal_calls import merge_equal_calls
+
+Stage = Literal["joint", "unsized", "sized"]
+"""To which graphs a pass is applied:
+
+- joint: those of a training step, before they are divided into forward and backward;
+- unsized: all others, whose sizes may not be known yet;
+- sized: the same, once sizes are known.
+"""
 
 
 class Step(Protocol):
@@ -48,7 +57,7 @@ class PassContext:
     """What the passes are told.
 
     Attributes:
-        kind: of the graph: `"inference"`, `"forward"`, `"backward"` or `"exported"`.
+        kind: of the graph: `"joint"`, `"inference"`, `"forward"`, `"backward"` or `"exported"`.
         returned: what AOTAutograd promises of the results; None of an exported model.
         orders: the layouts that the user asks for, if any.
         keeps: says of a random operator's name that PyTorch runs it.
@@ -91,10 +100,17 @@ def _lay_out_results(module: fx.GraphModule, context: PassContext) -> None:
         context.orders.lay_out_results(module.graph)
 
 
-def _functionalize_rng(module: fx.GraphModule, context: PassContext) -> Step | None:
-    # The joint graph of a training step got its keys before it was divided.
-    if context.kind in ("inference", "exported"):
+def _functionalize_rng(module: fx.GraphModule, context: PassContext) -> None:
+    # Forward and backward graphs got their keys in the joint graph.
+    if context.kind in ("joint", "inference", "exported"):
         functionalize_rng(module.graph, context.keeps)
+
+
+def _merge_equal_calls(module: fx.GraphModule, context: PassContext) -> None:
+    merge_equal_calls(module.graph)
+
+
+def _lift_keys(module: fx.GraphModule, context: PassContext) -> Step | None:
     count = lift_keys(module.graph)
     if not count:
         return None
@@ -142,42 +158,46 @@ class Pass(NamedTuple):
     Attributes:
         apply: changes a graph in place and gives None, or gives another graph of the same
             arguments and results, or a step.
-        sized: to graphs of known sizes; others come before sizes are put in.
+        stage: to which graphs.
         exports: also to graphs of exported models. Those have no numbers that change, and their
             results share no memory.
     """
 
     apply: Callable[[fx.GraphModule, PassContext], Step | fx.GraphModule | None]
-    sized: bool
+    stage: Stage
     exports: bool
 
 
 PASSES = (
-    Pass(_lay_out_results, sized=False, exports=False),
-    Pass(_functionalize_rng, sized=False, exports=True),
-    Pass(_split_products, sized=False, exports=True),
-    Pass(_lift_scalars, sized=False, exports=False),
-    Pass(_resolve_aliases, sized=False, exports=False),
+    Pass(_functionalize_rng, "joint", exports=False),
+    Pass(_merge_equal_calls, "joint", exports=False),
+    # Here a joint graph is divided.
+    Pass(_lay_out_results, "unsized", exports=False),
+    Pass(_functionalize_rng, "unsized", exports=True),
+    Pass(_lift_keys, "unsized", exports=True),
+    Pass(_split_products, "unsized", exports=True),
+    Pass(_lift_scalars, "unsized", exports=False),
+    Pass(_resolve_aliases, "unsized", exports=False),
     # Here the sizes of a call are padded (`padding/`) and put in (`substitute_sizes.py`).
-    Pass(_decompose_flex_attention, sized=True, exports=True),
-    Pass(_check_data, sized=True, exports=True),
-    Pass(_find_gaps, sized=True, exports=False),
-    Pass(_defer_assertions, sized=True, exports=True),
+    Pass(_decompose_flex_attention, "sized", exports=True),
+    Pass(_check_data, "sized", exports=True),
+    Pass(_find_gaps, "sized", exports=False),
+    Pass(_defer_assertions, "sized", exports=True),
 )
 """In this order."""
 
 
-def rewrite(module: fx.GraphModule, context: PassContext, *, sized: bool) -> Rewritten:
+def rewrite(module: fx.GraphModule, context: PassContext, stage: Stage) -> Rewritten:
     """Apply the passes.
 
     Args:
         module: a functional graph; may be changed in place.
         context: what the passes are told.
-        sized: apply those for graphs of known sizes; otherwise those that come before.
+        stage: which of them.
     """
     steps: list[Step] = []
     for one in PASSES:
-        if one.sized == sized and (one.exports or context.kind != "exported"):
+        if one.stage == stage and (one.exports or context.kind != "exported"):
             made = one.apply(module, context)
             if isinstance(made, fx.GraphModule):
                 module = made

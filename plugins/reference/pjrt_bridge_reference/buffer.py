@@ -14,9 +14,9 @@ from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.stablehlo import TensorType
+from pjrt_bridge_reference.caller_arguments import invalid
 from pjrt_bridge_reference.client import Client
 from pjrt_bridge_reference.event import Event
-from pjrt_bridge_reference.given import invalid
 from pjrt_bridge_reference.layout import Order, byte_strides, write_order
 from pjrt_bridge_reference.memory import Block, Memory, Storage
 from pjrt_bridge_reference.slots import OBJECTS, Slots

@@ -10,9 +10,9 @@ from typing import Any
 from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import ErrorCode
+from pjrt_bridge_reference.caller_arguments import address, invalid, options, unimplemented
 from pjrt_bridge_reference.device import Device
 from pjrt_bridge_reference.event import Event
-from pjrt_bridge_reference.given import address, invalid, options, unimplemented
 from pjrt_bridge_reference.memory import Memory
 from pjrt_bridge_reference.slots import OBJECTS, Slots
 from pjrt_bridge_reference.topology import Topology, check_device_count

@@ -13,7 +13,7 @@ from typing import Any
 
 from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.errors import ErrorCode
-from pjrt_bridge_reference.given import address
+from pjrt_bridge_reference.caller_arguments import address
 from pjrt_bridge_reference.slots import ERRORS, OBJECTS, Slots
 
 SLOTS = Slots()

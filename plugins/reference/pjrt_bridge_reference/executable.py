@@ -16,7 +16,7 @@ from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import Parameter, Program, Result, Signature
 from pjrt_bridge.stablehlo.interpret import interpreter
 from pjrt_bridge_reference import cost, serialized
-from pjrt_bridge_reference.given import invalid, raw, struct, text, unimplemented
+from pjrt_bridge_reference.caller_arguments import invalid, raw, struct, text, unimplemented
 from pjrt_bridge_reference.layout import Order, row_major
 from pjrt_bridge_reference.memory import DEVICE
 from pjrt_bridge_reference.options import Options, read_options

@@ -17,10 +17,17 @@ from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.stablehlo.interpret import interpreter
 from pjrt_bridge_reference.buffer import Array, Buffer
+from pjrt_bridge_reference.caller_arguments import (
+    address,
+    int64s,
+    invalid,
+    pointers,
+    struct,
+    unimplemented,
+)
 from pjrt_bridge_reference.device import Device
 from pjrt_bridge_reference.event import Event, when_all
 from pjrt_bridge_reference.executable import Executable, layout_of
-from pjrt_bridge_reference.given import address, int64s, invalid, pointers, struct, unimplemented
 from pjrt_bridge_reference.loaded import LoadedExecutable
 from pjrt_bridge_reference.memory import DEVICE, Block, Storage
 from pjrt_bridge_reference.slots import OBJECTS, Slots

@@ -11,7 +11,7 @@ from typing import Any
 
 from pjrt_bridge.abi.implementation_objects import Keep
 from pjrt_bridge.abi.structs import STRUCTS
-from pjrt_bridge_reference.given import int64s, invalid, struct, unimplemented
+from pjrt_bridge_reference.caller_arguments import int64s, invalid, struct, unimplemented
 
 Order = tuple[int, ...]
 

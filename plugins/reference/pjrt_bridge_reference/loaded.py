@@ -8,10 +8,10 @@ from typing import Any
 from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference import serialized
+from pjrt_bridge_reference.caller_arguments import invalid, raw
 from pjrt_bridge_reference.client import Client
 from pjrt_bridge_reference.device import Device
 from pjrt_bridge_reference.executable import Executable, compile_program, deserialize
-from pjrt_bridge_reference.given import invalid, raw
 from pjrt_bridge_reference.options import write_assignment
 from pjrt_bridge_reference.slots import OBJECTS, Slots
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pjrt_bridge import wire
-from pjrt_bridge_reference.given import invalid
+from pjrt_bridge_reference.caller_arguments import invalid
 
 _BUILD_OPTIONS, _PORTABLE, _OVERRIDES = 3, 4, 7
 _REPLICAS, _PARTITIONS, _SPMD, _ASSIGNMENT = 4, 5, 6, 9

@@ -13,7 +13,7 @@ import struct
 from contextlib import suppress
 
 from pjrt_bridge.abi.implementation_objects import Keep, Status
-from pjrt_bridge_reference.given import invalid
+from pjrt_bridge_reference.caller_arguments import invalid
 from pjrt_bridge_reference.slots import OBJECTS
 
 _HASH = hashlib.sha256().digest_size

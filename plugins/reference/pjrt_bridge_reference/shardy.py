@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from pjrt_bridge.stablehlo import Program, bindings, modules
-from pjrt_bridge_reference.given import unimplemented
+from pjrt_bridge_reference.caller_arguments import unimplemented
 
 _SHARDING = "sdy.sharding"
 _HINTS = ("sdy.sharding_constraint", "sdy.propagation_barrier")

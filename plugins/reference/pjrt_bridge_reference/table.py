@@ -10,6 +10,7 @@ from typing import Any
 from pjrt_bridge.abi.functions import FUNCTIONS, SLOT, SLOTS_0_81, offset_of
 from pjrt_bridge.abi.implement import Function, Implementation
 from pjrt_bridge_reference import (
+    asynchronous_buffers,
     buffer,
     client,
     context,
@@ -20,12 +21,11 @@ from pjrt_bridge_reference import (
     loaded,
     memory,
     plugin,
-    promised,
     topology,
     transfer,
 )
+from pjrt_bridge_reference.caller_arguments import unimplemented
 from pjrt_bridge_reference.extensions import layouts, memory_descriptions, profiler, statistics
-from pjrt_bridge_reference.given import unimplemented
 from pjrt_bridge_reference.slots import ERRORS
 from pjrt_bridge_reference.version import API_VERSION
 
@@ -40,7 +40,7 @@ _MODULES = (
     loaded,
     memory,
     plugin,
-    promised,
+    asynchronous_buffers,
     topology,
     transfer,
 )

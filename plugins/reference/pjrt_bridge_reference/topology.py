@@ -8,8 +8,8 @@ from typing import Any
 from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference import serialized
+from pjrt_bridge_reference.caller_arguments import invalid, options, raw, text
 from pjrt_bridge_reference.device import Description
-from pjrt_bridge_reference.given import invalid, options, raw, text
 from pjrt_bridge_reference.slots import OBJECTS, Slots
 from pjrt_bridge_reference.version import PLATFORM, PLATFORM_VERSION
 

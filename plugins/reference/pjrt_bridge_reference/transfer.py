@@ -15,9 +15,9 @@ from pjrt_bridge.abi.python_plugins import host_array
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.stablehlo import TensorType
 from pjrt_bridge_reference.buffer import Array, Buffer
+from pjrt_bridge_reference.caller_arguments import address, dtype, int64s, invalid, shape
 from pjrt_bridge_reference.client import Client
 from pjrt_bridge_reference.event import Event, when_all
-from pjrt_bridge_reference.given import address, dtype, int64s, invalid, shape
 from pjrt_bridge_reference.layout import byte_strides, read_order, read_strides
 from pjrt_bridge_reference.memory import ALIGNMENT, Block, Memory
 from pjrt_bridge_reference.slots import OBJECTS, Slots

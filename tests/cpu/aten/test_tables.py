@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
-from pjrt_bridge.mixed.segment import PATIENCE
+from pjrt_bridge.mixed.segment import MAX_FAILURES
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
@@ -100,7 +100,7 @@ def test_where_the_host_may_help_it_is_the_error_of_eager(monkeypatch: pytest.Mo
 
     with pytest.warns(HostFallbackWarning, match="out of range"):
         fail()
-    for _ in range(PATIENCE):
+    for _ in range(MAX_FAILURES):
         fail()
     # Places are no fault of the device, which takes the next call.
     monkeypatch.delattr(HostSegment, "start")

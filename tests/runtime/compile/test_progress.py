@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import sys, time
 from pjrt_bridge.runtime.compile import progress
-progress.PATIENCE = {patience}
+progress.DELAY = {patience}
 with progress.working("compile the universe"):
     time.sleep({seconds})
 print("done")

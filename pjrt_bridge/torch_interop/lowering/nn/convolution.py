@@ -102,22 +102,23 @@ def _numbers(rank: int, lhs: str, rhs: str, out: str) -> tuple[str, str, str]:
     return lhs + spatial, rhs + spatial, out + spatial
 
 
+def _padding(
+    window: _Window, size: Sequence[int], kernel: Sequence[int], data: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Padding before and behind spatial data over which a kernel takes `size` places."""
+    return [
+        (low, (n - 1) * s + (k - 1) * d + 1 - low - length)
+        for n, s, d, low, k, length in zip(
+            size, window.stride, window.dilation, window.padding, kernel, data, strict=True
+        )
+    ]
+
+
 def _correlate(
     c: Context, x: Value, weight: Value, window: _Window, size: Sequence[int], dtype: DType
 ) -> Value:
     """(N, I, ...) with a weight (O, I / groups, ...) to (N, O, *size)."""
-    padding = [
-        (low, (n - 1) * s + (k - 1) * d + 1 - low - length)
-        for n, s, d, low, k, length in zip(
-            size,
-            window.stride,
-            window.dilation,
-            window.padding,
-            weight.shape[2:],
-            x.shape[2:],
-            strict=True,
-        )
-    ]
+    padding = _padding(window, size, weight.shape[2:], x.shape[2:])
     return c.kernels.convolution(
         c.b,
         x,
@@ -186,18 +187,7 @@ def _weight_gradient(
 
     A correlation that contracts the batch, with stride and dilation in exchanged roles.
     """
-    padding = [
-        (low, (k - 1) * d + (n - 1) * s + 1 - low - length)
-        for k, d, n, s, low, length in zip(
-            kernel,
-            window.dilation,
-            grad.shape[2:],
-            window.stride,
-            window.padding,
-            x.shape[2:],
-            strict=True,
-        )
-    ]
+    padding = _padding(window, grad.shape[2:], kernel, x.shape[2:])
     swapped = c.kernels.convolution(
         c.b,
         x,

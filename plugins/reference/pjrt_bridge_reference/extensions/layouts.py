@@ -13,9 +13,9 @@ from pjrt_bridge.abi.implement import Implementation
 from pjrt_bridge.stablehlo import Parameter, Result
 from pjrt_bridge_reference import serialized
 from pjrt_bridge_reference.buffer import Buffer
+from pjrt_bridge_reference.caller_arguments import dtype, shape
 from pjrt_bridge_reference.client import Client
 from pjrt_bridge_reference.executable import Executable, layout_of
-from pjrt_bridge_reference.given import dtype, shape
 from pjrt_bridge_reference.layout import Order, row_major
 from pjrt_bridge_reference.slots import OBJECTS, Slots
 from pjrt_bridge_reference.topology import Topology

@@ -12,7 +12,7 @@ from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.profiling import xspace
 from pjrt_bridge.timeline import Timeline
 from pjrt_bridge_reference import timeline
-from pjrt_bridge_reference.given import invalid
+from pjrt_bridge_reference.caller_arguments import invalid
 from pjrt_bridge_reference.slots import ERRORS, OBJECTS, Slots
 from pjrt_bridge_reference.version import PLATFORM
 

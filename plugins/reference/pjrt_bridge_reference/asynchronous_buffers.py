@@ -15,9 +15,9 @@ from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge.stablehlo import TensorType
 from pjrt_bridge_reference.buffer import Buffer
+from pjrt_bridge_reference.caller_arguments import address, dtype, invalid, pointers, shape, text
 from pjrt_bridge_reference.client import Client
 from pjrt_bridge_reference.event import Event, when_all
-from pjrt_bridge_reference.given import address, dtype, invalid, pointers, shape, text
 from pjrt_bridge_reference.layout import read_order
 from pjrt_bridge_reference.memory import Memory
 from pjrt_bridge_reference.slots import OBJECTS, Slots
