@@ -1,4 +1,4 @@
-"""One process of a scenario of torch.distributed: compiled training gives what eager training gives.
+"""One process of a scenario of torch.distributed: compiled training compared with eager training.
 
 Usage: python -m tests.torch_interop.distributed.scenarios NAME RANK WORLD FILE, where FILE is the
 meeting point. Prints the placements of the graphs' segments. A scenario has processes of its own:
@@ -146,7 +146,6 @@ def _tensor_parallel(net: Model, mesh: DeviceMesh, *, sequence: bool) -> Model:
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
-        PrepareModuleInput,
         RowwiseParallel,
         SequenceParallel,
         parallelize_module,
@@ -177,7 +176,6 @@ def _tensor_parallel(net: Model, mesh: DeviceMesh, *, sequence: bool) -> Model:
             "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Replicate()),
         }
         parallelize_module(net, mesh, whole_plan)
-    assert PrepareModuleInput
     return net
 
 
