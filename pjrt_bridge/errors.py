@@ -291,6 +291,10 @@ class Closed(PjrtBridgeError, RuntimeError):
     """The client, executable or event was closed."""
 
 
+class ClientLost(PjrtBridgeError, RuntimeError):
+    """A client whose devices wait for each other for good; `Plugin.client` gives a new one."""
+
+
 class DeviceError(PjrtBridgeError, RuntimeError):
     """Torch's device `pjrt` cannot be what is asked for, or a tensor is not where it has to be."""
 

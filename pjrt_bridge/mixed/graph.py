@@ -26,6 +26,8 @@ class Node:
             side effects, mutation, randomness.
         cheap: a constant, a view or a creator that costs less than moving its result: each segment
             that reads it computes it anew. A cheap node has no side effects.
+        waits: it waits for what the host nodes that it reads have started; until then other
+            segments may run.
         work: what it counts towards making a segment worth a launch: 0 for a view or a scalar.
     """
 
@@ -36,6 +38,7 @@ class Node:
     after: tuple[int, ...] = ()
     cheap: bool = False
     work: int = 1
+    waits: bool = False
 
     @property
     def on_device(self) -> bool:

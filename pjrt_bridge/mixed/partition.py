@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pjrt_bridge.mixed.graph import Graph, Node
+from pjrt_bridge.mixed.overlap import overlapped
 from pjrt_bridge.report.fallback_reason import FallbackReason
 
 
@@ -60,9 +61,13 @@ def partition(graph: Graph, *, min_segment: int = 1) -> Partition:
     on_device = [node.on_device for node in graph.nodes]
     cheap = [node.cheap and node.on_device for node in graph.nodes]
     settled = _settled(graph, maker, cheap)
+    any_waits = any(node.waits for node in graph.nodes)
     moved: dict[int, int] = {}
     while True:
-        groups = _fewest_groups(before, settled, cheap, on_device)
+        levels = _fewest_levels(before, settled, cheap, on_device)
+        if any_waits:
+            levels = overlapped(graph, before, levels, on_device, least=min_segment)
+        groups = _groups(levels)
         small = {
             index: work
             for group in groups
@@ -98,16 +103,20 @@ def _settled(graph: Graph, maker: Mapping[int, int], cheap: Sequence[bool]) -> l
     return settled
 
 
-def _fewest_groups(
+def _fewest_levels(
     before: Sequence[Sequence[int]],
     settled: Sequence[bool],
     cheap: Sequence[bool],
     on_device: Sequence[bool],
-) -> list[list[int]]:
-    """Settled nodes by level, where the first level is on that side with which there are fewer."""
+) -> list[int]:
+    """The level of each node, where the first one is on that side with which there are fewer."""
     found = [_levels(before, settled, cheap, on_device, first) for first in (True, False)]
     # A level may be empty when it is the first one: no node of that side comes before the others.
-    levels = min(found, key=lambda levels: len(set(levels)))
+    return min(found, key=lambda levels: len(set(levels)))
+
+
+def _groups(levels: Sequence[int]) -> list[list[int]]:
+    """The nodes of each level that has some."""
     groups: list[list[int]] = [[] for _ in range(max(levels, default=-1) + 1)]
     for index, level in enumerate(levels):
         if level >= 0:

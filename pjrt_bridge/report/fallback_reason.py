@@ -8,7 +8,9 @@ from typing import Literal
 
 from pjrt_bridge.report.wording import plural
 
-Kind = Literal["unsupported", "refused", "data", "requested", "small", "slow", "sizes", "failed"]
+Kind = Literal[
+    "unsupported", "refused", "data", "requested", "small", "slow", "sizes", "failed", "collective"
+]
 """Why something runs on the host:
 
 - unsupported: the operator has no lowering;
@@ -18,10 +20,11 @@ Kind = Literal["unsupported", "refused", "data", "requested", "small", "slow", "
 - small: the segment is not worth a launch;
 - slow: the host was measured to be faster;
 - sizes: they change too often to be compiled;
-- failed: the device failed.
+- failed: the device failed;
+- collective: it exchanges data with other processes.
 """
 
-_INTENDED: frozenset[Kind] = frozenset({"requested", "small", "slow"})
+_INTENDED: frozenset[Kind] = frozenset({"requested", "small", "slow", "collective"})
 _SHOWN = 3
 
 

@@ -50,6 +50,27 @@ def meshes(module: Any) -> dict[str, str]:
     }
 
 
+def declare_mesh(module: Any, symbol: str, text: str) -> None:
+    """Put a Shardy mesh at the top of a module, which may have the same one.
+
+    Raises:
+        ProgramError: the module has another mesh.
+    """
+    found = meshes(module)
+    wanted = f"#sdy.mesh{text}"
+    if found and found != {symbol: wanted}:
+        raise ProgramError(
+            f"program {module_name(module)!r}: found the meshes {found}, expected none but "
+            f"@{symbol} = {wanted}"
+        )
+    if found:
+        return
+    ir = bindings.load().ir
+    parsed = ir.Module.parse(f"sdy.mesh @{symbol} = {text}", module.context)
+    (mesh,) = parsed.body.operations
+    mesh.operation.clone(ip=ir.InsertionPoint.at_block_begin(module.body))
+
+
 Described = list[tuple[Any, dict[str, Any]]]
 """Per value an MLIR type and the attributes on it: Python values, or MLIR text of others."""
 
@@ -73,14 +94,17 @@ def _described(function: Any, types: Any, name: str) -> Described:
     ]
 
 
-def attach(function: Any, name: str, key: str, texts: Mapping[int, str | None]) -> None:
-    """Set a text attribute on parameters (`arg_attrs`) or results (`res_attrs`); None removes it.
+def attach(
+    function: Any, name: str, key: str, texts: Mapping[int, str | None], *, parsed: bool = False
+) -> None:
+    """Set an attribute on parameters (`arg_attrs`) or results (`res_attrs`); None removes it.
 
     Args:
         function: changed in place.
         name: `arg_attrs` or `res_attrs`.
         key: of the attribute.
         texts: index to value.
+        parsed: the values are attributes as MLIR writes them, else they are strings.
     """
     ir = bindings.load().ir
     operation = function.operation
@@ -93,7 +117,8 @@ def attach(function: Any, name: str, key: str, texts: Mapping[int, str | None]) 
         if index in texts:
             kept.pop(key, None)
             if (text := texts[index]) is not None:
-                kept[key] = ir.StringAttr.get(text, context)
+                made = ir.Attribute.parse if parsed else ir.StringAttr.get
+                kept[key] = made(text, context)
         attached.append(ir.DictAttr.get(kept, context))
     operation.attributes[name] = ir.ArrayAttr.get(attached, context)
 

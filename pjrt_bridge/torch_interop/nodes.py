@@ -77,6 +77,12 @@ def nodes_within(node: fx.Node) -> Iterator[fx.Node]:
 
 # Collectives are functional, but every process has to begin them in the same order.
 _ORDERED = ("_c10d_functional", "_c10d_functional_autograd", "c10d", "_dtensor", "symm_mem")
+_WAIT = "_c10d_functional.wait_tensor.default"
+
+
+def waits(node: fx.Node) -> bool:
+    """Whether a node waits for a collective operation that the node it reads has started."""
+    return str(node.target) == _WAIT
 
 
 def has_effect(node: fx.Node) -> bool:
@@ -87,7 +93,8 @@ def has_effect(node: fx.Node) -> bool:
     if isinstance(node.target, HigherOrderOperator):
         graphs = nested_graphs(node)
         return not graphs or any(has_effect(inner) for graph in graphs for inner in graph.nodes)
-    if not isinstance(node.target, OpOverload):
+    # To wait has a place behind the start alone.
+    if not isinstance(node.target, OpOverload) or waits(node):
         return False
     return (
         torch.Tag.nondeterministic_seeded in node.target.tags

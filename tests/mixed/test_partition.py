@@ -29,7 +29,8 @@ def graphs(draw: st.DrawFn, largest: int = 25) -> Graph:
         after = [] if cheap else [before for before in after if not nodes[before].cheap]
         reason = draw(st.sampled_from([None, None, HOST]))
         work = 0 if cheap else draw(st.integers(0, 1))
-        nodes.append(Node(f"n{index}", reads, makes, reason, tuple(after), cheap, work))
+        waits = reason is not None and draw(st.booleans())
+        nodes.append(Node(f"n{index}", reads, makes, reason, tuple(after), cheap, work, waits))
         values.extend(makes)
     outputs = tuple(draw(st.lists(st.sampled_from(values), max_size=4)))
     return Graph(inputs, nodes, outputs)

@@ -9,6 +9,7 @@ import ctypes
 import time
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pjrt_bridge import dtypes, timeline
@@ -31,6 +32,7 @@ from pjrt_bridge.runtime.objects.executable import Executable
 from pjrt_bridge.runtime.ownership.handles import Handle
 from pjrt_bridge.runtime.transfers import relayout
 from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.sharding.propagation import closed
 from pjrt_bridge.stablehlo.types import Parameter, Result, Signature
 
 
@@ -49,13 +51,17 @@ def prepared(
         options: likewise; None stands for the defaults.
 
     Raises:
-        ProgramError: not a program, or packed elements in a custom layout.
+        ProgramError: not a program, packed elements in a custom layout, or a dimension that does
+            not divide into equal shards.
         UnsupportedDtype: an element type that the plugin does not know.
         OptionError: other options than CompileOptions, or for more devices than `owner` has.
     """
     if not isinstance(program, Program):
         program = Program.parse(program)
     checked = _checked(options, devices, owner)
+    if checked.num_partitions > 1 and program.may_be_sharded:
+        # Without the flag plugins ignore or misread what Shardy's attributes say.
+        program, checked = closed(program), replace(checked, use_shardy_partitioner=True)
     signature = program.signature
     values: list[Parameter | Result] = [*signature.parameters, *signature.results]
     for value in values:

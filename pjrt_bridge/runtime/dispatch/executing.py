@@ -89,6 +89,7 @@ class Executor:
         watch: bool,
     ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
         demands = self._arguments
+        self._client.check_alive()
         for buffers, device in zip(lists, devices, strict=True):
             demands.check(buffers, device)
         donated, kept = demands.donation(lists, donate)
@@ -115,6 +116,10 @@ class Executor:
                         device_complete_events=made.events and ctypes.addressof(made.events),
                         execute_device=devices[0].pointer if self._portable else None,
                     )
+                except PjrtError as error:
+                    if len(devices) > 1:
+                        self._client.lose(demands.name, len(devices), error)
+                    raise
                 finally:
                     # One that failed may have taken them nevertheless.
                     for index in donated:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from pjrt_bridge.abi.values import encode_named_values, read_pointers, text
-from pjrt_bridge.errors import DataError, OptionError, PjrtError, PluginIncompatible
+from pjrt_bridge.errors import ClientLost, DataError, OptionError, PjrtError, PluginIncompatible
 from pjrt_bridge.runtime import platforms
 from pjrt_bridge.runtime.objects.accessors import Extensible
 from pjrt_bridge.runtime.objects.create_options import check_client_options
@@ -34,6 +34,7 @@ class ClientCore(Extensible, ABC):
         num_devices: devices of all processes.
         memories: memory spaces of this process.
         shares_host_memory: the plugin was seen to use host memory in place.
+        lost: why the client cannot run programs any more; None where it can.
         api: the plugin's function table.
         handle: the plugin's object.
 
@@ -46,6 +47,7 @@ class ClientCore(Extensible, ABC):
 
     def __init__(self, plugin: PluginCore, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(plugin)
+        self.lost: str | None = None
         api = self.api
         self.options = check_client_options(
             {} if options is None else options, plugin.option_types, plugin=plugin.name
@@ -180,6 +182,27 @@ class ClientCore(Extensible, ABC):
     def platform(self) -> str:
         """Name and version of the platform, as one text."""
         return f"{self.platform_name} {self.platform_version}"
+
+    def check_alive(self) -> None:
+        """See that the client can run programs.
+
+        Raises:
+            ClientLost: its devices may wait for each other for good.
+        """
+        if self.lost is not None:
+            raise ClientLost(self.lost)
+
+    def lose(self, program: str, devices: int, error: PjrtError) -> None:
+        """Note that a program could not be started on all of its devices.
+
+        Those on which it was started wait for the others in the program's collective operations,
+        and whatever is started after it waits for them.
+        """
+        self.lost = (
+            f"client of plugin {self.plugin.name!r}: {program!r} could not be started on all of "
+            f"its {devices} devices, and some may wait for the others for good ({error}); make a "
+            "new client (`Plugin.client` gives one), and its arrays anew"
+        )
 
     def close(self) -> None:
         """End the client and everything made on it; memory that is viewed elsewhere stays valid."""

@@ -103,6 +103,8 @@ class Plugin(PluginCore):
     def client(self, options: Mapping[str, Any] | None = None) -> Client:
         """The client with these create options; made once for each set of options.
 
+        One that was closed, or lost (`ClientLost`), is followed by another.
+
         Raises:
             OptionError: an option that the plugin would abort on, or does not declare.
             ForkedProcess: this process was forked after the plugin was loaded.
@@ -119,7 +121,7 @@ class Plugin(PluginCore):
         )
         with self._clients_lock:
             found = self._clients.get(key)
-            if found is None or found.closed:
+            if found is None or found.closed or found.lost is not None:
                 found = self._clients[key] = Client(self, checked)
             return found
 

@@ -74,6 +74,15 @@ class HostArray:
         """
         return np.asarray(_Memory(self, writable=writable))
 
+    def part(self, indices: tuple[slice, ...]) -> HostArray:
+        """A part of the array, over the same memory; packed elements that lie apart are copied."""
+        found = self.words()[indices]
+        if self.dtype.bits < 8 and not found.flags.c_contiguous:
+            found = np.ascontiguousarray(found)
+        strides = None if found.flags.c_contiguous else found.strides
+        address = int(found.__array_interface__["data"][0])
+        return HostArray(address, self.dtype, found.shape, strides, (self.owner, found))
+
     def in_order(self, minor_to_major: tuple[int, ...]) -> HostArray:
         """The elements as a row-major array over the dimensions from slowest to fastest varying.
 

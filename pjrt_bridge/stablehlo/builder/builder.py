@@ -14,13 +14,15 @@ from dataclasses import replace
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo import bindings, modules
 from pjrt_bridge.stablehlo.builder.chlo import ChloOps
 from pjrt_bridge.stablehlo.builder.numerical import NumericalOps
 from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
 from pjrt_bridge.stablehlo.builder.structured import StructuredOps
 from pjrt_bridge.stablehlo.builder.values import Value
 from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.sharding.mesh import SYMBOL
+from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.stablehlo.types import Parameter, TensorType
 
 __all__ = ["Builder", "Value"]
@@ -82,6 +84,22 @@ class Builder(StructuredOps, ChloOps, ShapeOps, NumericalOps):
             donation="may" if output is None else "must",
             alias=output,
         )
+
+    def constrain(self, value: Value, sharding: Sharding) -> Value:
+        """The same value with a sharding that the partitioner has to give it.
+
+        Args:
+            value: any value of the function.
+            sharding: over the mesh that the program will be divided over; all constraints of a
+                program are over one mesh.
+
+        Raises:
+            ProgramError: a sharding for another rank, or another mesh than before.
+        """
+        modules.declare_mesh(self._module, SYMBOL, sharding.mesh.text)
+        sharding.shard_shape(value.shape)
+        attribute = self._ir.Attribute.parse(sharding.text(), self._context)
+        return self._emit_one("sdy.sharding_constraint", (value,), {"sharding": attribute})
 
     def finish(self, outputs: Sequence[Value]) -> Program:
         """Return the outputs, verify the whole and give the program; the builder is used up.

@@ -194,7 +194,7 @@ class Program:
         return bindings.write_artifact(
             module,
             bindings.current_version() if version is None else version,
-            mixed=b"sdy" in self.bytecode(),
+            mixed=self.may_be_sharded,
         )
 
     def serialize_for(self, plugin_version: str | None) -> bytes:
@@ -262,6 +262,11 @@ class Program:
         if b"custom_call" not in self.bytecode():
             return frozenset()
         return modules.custom_calls(self._module())
+
+    @property
+    def may_be_sharded(self) -> bool:
+        """Whether something in it is divided by Shardy's attributes."""
+        return b"sdy" in self.bytecode()
 
     def has_constant(self, dtype: DType) -> bool:
         """Whether it has a constant of an element type."""

@@ -15,7 +15,9 @@ from typing import Any
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError, UnsupportedDtype
 from pjrt_bridge.stablehlo import modules
-from pjrt_bridge.stablehlo.meshes import mesh_axes, sdy_shard_shape, shard_shape
+from pjrt_bridge.stablehlo.sharding.hlo import shard_shape
+from pjrt_bridge.stablehlo.sharding.mesh import axes_in
+from pjrt_bridge.stablehlo.sharding.sharding import shard_shape_of
 from pjrt_bridge.stablehlo.types import Donation, Parameter, Result, Signature, TensorType
 
 _LAYOUT = re.compile(r"\{([\d,\s]*)(?::[^}]*)?\}")
@@ -40,7 +42,7 @@ def read_signature(module: Any, main: Any) -> Signature:
     Raises:
         ProgramError: a type that no PJRT program can have, or an attribute that cannot be read.
     """
-    meshes = {name: mesh_axes(text) for name, text in modules.meshes(module).items()}
+    meshes = {name: axes_in(text) for name, text in modules.meshes(module).items()}
     inputs, results = modules.function_values(main)
     return Signature(
         tuple(_parameter(i, kind, attrs, meshes) for i, (kind, attrs) in enumerate(inputs)),
@@ -101,7 +103,7 @@ def _common(where: str, kind: Any, attrs: Mapping[str, Any], meshes: Meshes) -> 
         shards = shard_shape(tensor.shape, sharding)
     elif "sdy.sharding" in attrs:
         sharding = attrs["sdy.sharding"]
-        shards = sdy_shard_shape(tensor.shape, sharding, meshes)
+        shards = shard_shape_of(tensor.shape, sharding, meshes)
     return _Common(
         tensor,
         tuple(i for i, size in enumerate(sizes) if size is None),

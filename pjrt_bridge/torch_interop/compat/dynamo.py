@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import fx
-from torch._C._autograd import _profiler_enabled
+from torch._C._autograd import (
+    _disable_profiler_legacy,
+    _enable_profiler_legacy,
+    _profiler_enabled,
+)
 from torch._dynamo.decorators import assume_constant_result
 from torch._dynamo.eval_frame import TorchPatcher
 from torch._dynamo.symbolic_convert import InstructionTranslator
@@ -96,13 +100,32 @@ def outside_of_graphs(into: Counter[str]) -> Iterator[None]:
         yield
         return
     # The newer profiler prints to standard error when it starts and stops.
-    with profiler_legacy.profile() as profile:  # type: ignore[no-untyped-call]
+    _enable_profiler_legacy(profiler_legacy.profile().config())  # type: ignore[no-untyped-call]
+    try:
         yield
-    for event in profile.function_events or ():
-        if _is_operator(event.name) and event.name not in _BOOKKEEPING:
-            parents = set(_parents(event))
-            if not parents & _OURS and not any(map(_is_operator, parents)):
-                into[event.name.replace("::", ".")] += 1
+    finally:
+        threads = _disable_profiler_legacy()
+    for records in threads:
+        into.update(_outermost(records))
+
+
+def _outermost(records: Iterable[Any]) -> Iterator[str]:
+    """Operators in the records of one thread that are in no other operator and in no graph."""
+    entered: dict[Any, str] = {}
+    for record in records:
+        key, name = (record.handle(), record.node_id()), record.name()
+        if record.kind() == "pop":
+            # Another thread may have entered it, such as one that communicates.
+            entered.pop(key, None)
+        elif record.kind() == "push":
+            within = entered.values()
+            if (
+                _is_operator(name)
+                and name not in _BOOKKEEPING
+                and not any(item in _OURS or _is_operator(item) for item in within)
+            ):
+                yield name.replace("::", ".")
+            entered[key] = name
 
 
 _BOOKKEEPING = frozenset({"aten::detach", "aten::alias"})
@@ -111,11 +134,6 @@ _BOOKKEEPING = frozenset({"aten::detach", "aten::alias"})
 
 def _is_operator(name: str) -> bool:
     return "::" in name and not name.startswith("autograd::")
-
-
-def _parents(event: Any) -> Iterator[str]:
-    while (event := event.cpu_parent) is not None:
-        yield event.name
 
 
 def _choose_steps() -> None:

@@ -30,6 +30,7 @@ from pjrt_bridge.torch_interop.emit.node_lowering import (
 from pjrt_bridge.torch_interop.lowering.registry import NoLowering, NotLowerable
 from pjrt_bridge.torch_interop.passes.data_bounds import CHECK_INDICES, constant_out_of_range
 from pjrt_bridge.torch_interop.placement import refusals
+from pjrt_bridge.torch_interop.placement.collectives import communication
 
 
 class Placement:
@@ -80,6 +81,9 @@ class Placement:
                 return None if reason is None else (reason, "refused")
             if any(map(self._host_ops, (nodes.label(node), *within))):
                 return "options={'host_ops': ...} names it", "requested"
+            exchanged = communication(node)
+            if exchanged is not None:
+                return exchanged, "collective"
             if nodes.is_size_computation(node):
                 return None
             if nodes.is_check(node):

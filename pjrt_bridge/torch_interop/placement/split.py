@@ -188,6 +188,7 @@ class _Splitter:
                 after=after,
                 cheap=nodes.is_cheap(node),
                 work=0 if nodes.is_light(node) else 1,
+                waits=nodes.waits(node),
             )
         )
 

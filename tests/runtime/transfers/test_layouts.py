@@ -298,7 +298,6 @@ SHARDED = {
         attributes='{sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}',
         result='{sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>}',
     )
-    # Without a sharding the second argument would be split as the compiler likes.
     .replace("%b: tensor<8xf32>", "%b: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}]>}")
     .replace("func.func", 'sdy.mesh @mesh = <["x"=2]>\n      func.func'),
 }
@@ -307,7 +306,7 @@ SHARDED = {
 @pytest.mark.parametrize("kind", SHARDED)
 def test_partitions(pair: Client, kind: str) -> None:
     """The first argument and the result are split, the second argument is whole on each."""
-    options = CompileOptions(num_partitions=2, use_shardy_partitioner=kind == "shardy")
+    options = CompileOptions(num_partitions=2)
     compiled = pair.compile(SHARDED[kind], options=options)
     whole = np.arange(8, dtype=np.float32)
     for executable in (compiled, pair.deserialize(compiled.serialize())):
@@ -321,11 +320,6 @@ def test_partitions(pair: Client, kind: str) -> None:
         np.testing.assert_array_equal(found, whole + whole)
         with pytest.raises(SignatureMismatch, match=r"found f32\[8\], expected f32\[4\]"):
             executable.execute_sharded([[row[1], row[1]] for row in rows])
-
-
-def test_shardy_without_its_partitioner(pair: Client, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Exception, match="Shardy"):
-        pair.compile(SHARDED["shardy"], options=CompileOptions(num_partitions=2))
 
 
 def test_arguments_for_several_devices(pair: Client) -> None:

@@ -5,7 +5,8 @@ import pytest
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import Parameter, Program, Result, Signature
-from pjrt_bridge.stablehlo.meshes import sdy_shard_shape, shard_shape
+from pjrt_bridge.stablehlo.sharding.hlo import shard_shape
+from pjrt_bridge.stablehlo.sharding.sharding import shard_shape_of
 from tests.stablehlo.helpers import tensor
 
 FULL = """
@@ -146,7 +147,7 @@ MESHES = {"mesh": {"x": 2, "y": 4}}
     ],
 )
 def test_shardy_shardings(sharding, expected):
-    assert sdy_shard_shape((8, 6), sharding, MESHES) == expected
+    assert shard_shape_of((8, 6), sharding, MESHES) == expected
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_shardy_shardings(sharding, expected):
 )
 def test_unreadable_shardy_shardings(sharding, needle):
     with pytest.raises(ProgramError, match=needle):
-        sdy_shard_shape((8, 6), sharding, MESHES)
+        shard_shape_of((8, 6), sharding, MESHES)
 
 
 def test_tensor_types():

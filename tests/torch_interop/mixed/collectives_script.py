@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.distributed import _functional_collectives as functional
 
 from pjrt_bridge.errors import HostFallbackWarning
+from pjrt_bridge.torch_interop import compiled_graphs
 from tests.torch_interop.helpers import assert_same
 from tests.torch_interop.mixed.support import device_segments, mixed
 
@@ -42,6 +43,14 @@ def in_program_order(x: Tensor) -> Tensor:
     return late.sum() + early.sum() * 3 + third.sum() * 5
 
 
+def overlapping(x: Tensor) -> Tensor:
+    """Work on the device that needs nothing of the first collective."""
+    whole = functional.all_reduce(x.exp(), "sum", dist.group.WORLD)
+    product = (x @ x.t()).tanh() @ x
+    second = functional.all_reduce(product.cos(), "sum", dist.group.WORLD)
+    return (whole.sin() + second) * (x.t() @ x).sum()
+
+
 def in_place(x: Tensor) -> Tensor:
     y = x.exp()
     dist.all_reduce(y)
@@ -52,7 +61,7 @@ def in_place(x: Tensor) -> Tensor:
 
 def collectives(rank: int) -> None:
     """Both processes compiled, then one of them alone: it must meet eager in eager's order."""
-    for function in (one_of_each, in_program_order, in_place):
+    for function in (one_of_each, in_program_order, overlapping, in_place):
         run: Callable[[Tensor], Tensor] = mixed(function, fullgraph=True)
         before = sum(device_segments())
         for seed in range(4):
@@ -62,6 +71,21 @@ def collectives(rank: int) -> None:
             expected = function(x)
             assert_same(function(x) if alone else run(x), expected)
         assert sum(device_segments()) - before >= 2, (function.__name__, device_segments())
+    reasons = [
+        str(reason)
+        for graph in compiled_graphs()
+        for segment in graph.segments
+        for reason in segment.fallback_reasons
+    ]
+    assert any("it exchanges 48 bytes with ranks 0, 1 of group" in text for text in reasons), (
+        reasons
+    )
+    placed = [
+        "".join("D" if segment.placement == "device" else "H" for segment in graph.segments)
+        for graph in compiled_graphs()
+    ]
+    # Between a start and its wait the device works.
+    assert "DHDHD" in placed, placed
 
 
 class Net(nn.Module):
@@ -133,7 +157,8 @@ def tensor_parallel(rank: int) -> None:
 
 def main() -> None:
     rank, file = int(sys.argv[1]), sys.argv[2]
-    warnings.simplefilter("ignore", HostFallbackWarning)
+    # Communication is no fallback.
+    warnings.simplefilter("error", HostFallbackWarning)
     # Torch renames these functions; both names work.
     warnings.simplefilter("ignore", FutureWarning)
     torch.set_num_threads(1)

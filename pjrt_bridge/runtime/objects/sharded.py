@@ -1,0 +1,223 @@
+"""Arrays that are divided over the devices of a mesh, and programs that compute with them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import DataError, OptionError, SignatureMismatch
+from pjrt_bridge.runtime.compile.options import CompileOptions
+from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.client import Client
+from pjrt_bridge.runtime.objects.device import Device
+from pjrt_bridge.runtime.transfers.host import describe
+from pjrt_bridge.stablehlo.sharding.mesh import Mesh
+from pjrt_bridge.stablehlo.sharding.propagation import ShardedProgram
+from pjrt_bridge.stablehlo.sharding.sharding import Sharding
+from pjrt_bridge.stablehlo.types import TensorType
+
+
+def devices_of(client: Client, mesh: Mesh) -> tuple[Device, ...]:
+    """The devices of a mesh: the first ones of a client, in its order.
+
+    Raises:
+        OptionError: the client has fewer.
+    """
+    if mesh.size > len(client.devices):
+        raise OptionError(
+            f"{mesh} needs {mesh.size} devices, {client!r} has {len(client.devices)}; plugins take "
+            "their number as an option, such as cpu_device_count"
+        )
+    return client.devices[: mesh.size]
+
+
+class ShardedBuffer:
+    """An immutable array with a buffer on each device of a mesh.
+
+    Args:
+        type: shape and element type of the whole array.
+        sharding: how it is divided.
+        shards: for each position of the mesh the buffer there.
+
+    Attributes:
+        type: see above.
+        sharding: see above.
+        shards: see above.
+
+    Raises:
+        DataError: another number of buffers, or another shape of one.
+    """
+
+    __slots__ = ("__weakref__", "sharding", "shards", "type")
+
+    def __init__(self, type: TensorType, sharding: Sharding, shards: Sequence[Buffer]) -> None:
+        expected = TensorType(sharding.shard_shape(type.shape), type.dtype)
+        if len(shards) != sharding.mesh.size:
+            raise DataError(
+                f"array {type}: found {len(shards)} shards, expected {sharding.mesh.size} of "
+                f"{sharding.mesh}"
+            )
+        for position, buffer in enumerate(shards):
+            if buffer.type != expected:
+                raise DataError(
+                    f"array {type}, {sharding}: shard {position}: found {buffer.type}, expected "
+                    f"{expected}"
+                )
+        self.type = type
+        self.sharding = sharding
+        self.shards = tuple(shards)
+
+    @staticmethod
+    def put(client: Client, data: Any, sharding: Sharding) -> ShardedBuffer:
+        """Divide an array of the host over the devices of a mesh.
+
+        Args:
+            client: of the devices.
+            data: what `Client.put` takes of the host.
+            sharding: how to divide it.
+
+        Raises:
+            ProgramError: a dimension that does not divide, or a sharding for another rank.
+            OptionError: the client has too few devices.
+            DataError, UnsupportedDtype, PjrtError: see `Client.put`.
+        """
+        host = describe(data)
+        places = devices_of(client, sharding.mesh)
+        shards = [
+            client.put_host(host.part(sharding.indices(host.shape, position)), device)
+            for position, device in enumerate(places)
+        ]
+        return ShardedBuffer(TensorType(host.shape, host.dtype), sharding, shards)
+
+    @property
+    def client(self) -> Client:
+        """The client of the devices."""
+        found = self.shards[0].client
+        assert isinstance(found, Client)
+        return found
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements per dimension of the whole array."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return self.type.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on all devices together."""
+        return sum(shard.nbytes for shard in self.shards)
+
+    def block_until_ready(self) -> ShardedBuffer:
+        """Wait for the values on all devices.
+
+        Raises:
+            PjrtError: their computation failed.
+        """
+        for shard in self.shards:
+            shard.block_until_ready()
+        return self
+
+    def to_numpy(self) -> np.ndarray[Any, Any]:
+        """The whole array in host memory; of parts that several devices have one is read.
+
+        Raises:
+            PjrtError: the computation or a transfer failed.
+        """
+        if self.sharding.is_replicated:
+            return self.shards[0].to_numpy()
+        whole = np.empty(self.shape, self.dtype.numpy)
+        for position, holder in enumerate(self.sharding.holders):
+            if holder == position:
+                part = self.sharding.indices(self.shape, position)
+                whole[part] = self.shards[position].to_numpy()
+        return whole
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError(f"{self!r} is on several devices and cannot be viewed; use copy=None")
+        whole = self.to_numpy()
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def delete(self) -> None:
+        """Free the memory on all devices."""
+        for shard in self.shards:
+            shard.delete()
+
+    def __repr__(self) -> str:
+        return f"<ShardedBuffer {self.type}, {self.sharding}>"
+
+
+class ShardedExecutable:
+    """A program that is compiled for the devices of a mesh.
+
+    Args:
+        client: of the devices.
+        program: what to compile.
+        options: of which the compiler flags count.
+
+    Attributes:
+        program: see above.
+        executable: what runs; its arguments and results are shards.
+
+    Raises:
+        OptionError: the client has too few devices.
+        PjrtBridgeError: see `Client.compile`.
+    """
+
+    def __init__(
+        self, client: Client, program: ShardedProgram, options: CompileOptions | None = None
+    ) -> None:
+        self.program = program
+        devices = devices_of(client, program.mesh)
+        self.executable = client.compile(
+            program.program,
+            options=CompileOptions(
+                num_partitions=len(devices),
+                use_shardy_partitioner=True,
+                device_assignment=[[device.id for device in devices]],
+                env={} if options is None else options.env,
+            ),
+        )
+
+    def execute(
+        self, arguments: Sequence[ShardedBuffer], *, donate: Collection[int] | None = None
+    ) -> tuple[ShardedBuffer, ...]:
+        """Run on all devices; returns before the results are computed.
+
+        Args:
+            arguments: divided as `program.parameters` says.
+            donate: see `Executable.execute`.
+
+        Raises:
+            SignatureMismatch: number, type or sharding of an argument.
+            PjrtBridgeError: see `Executable.execute`.
+        """
+        expected = self.program.parameters
+        if len(arguments) != len(expected):
+            raise SignatureMismatch(
+                f"executable {self.executable.name!r}: found {len(arguments)} arguments, expected "
+                f"{len(expected)}"
+            )
+        for index, (argument, sharding) in enumerate(zip(arguments, expected, strict=True)):
+            if not isinstance(argument, ShardedBuffer) or argument.sharding != sharding:
+                raise SignatureMismatch(
+                    f"argument {index} of executable {self.executable.name!r}: found {argument!r}, "
+                    f"expected an array with the sharding {sharding}"
+                )
+        rows = [
+            [argument.shards[position] for argument in arguments]
+            for position in range(self.program.mesh.size)
+        ]
+        made = self.executable.execute_sharded(rows, donate=donate)
+        results = self.executable.signature.results
+        return tuple(
+            ShardedBuffer(result.type, sharding, [row[at] for row in made])
+            for at, (result, sharding) in enumerate(zip(results, self.program.results, strict=True))
+        )

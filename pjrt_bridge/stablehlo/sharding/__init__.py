@@ -1,0 +1,1 @@
+"""How programs are divided over devices: meshes, shardings of arrays, Shardy's propagation."""

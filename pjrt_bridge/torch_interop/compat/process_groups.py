@@ -1,0 +1,17 @@
+"""Process groups of torch.distributed by the names that traced collective operations have."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+
+def ranks(name: str) -> tuple[int, ...] | None:
+    """The ranks of a process group; None where this process knows no group of the name."""
+    if not dist.is_available() or not dist.is_initialized():
+        return None
+    from torch.distributed.distributed_c10d import _resolve_process_group
+
+    try:
+        return tuple(dist.get_process_group_ranks(_resolve_process_group(name)))
+    except (LookupError, RuntimeError, ValueError):
+        return None

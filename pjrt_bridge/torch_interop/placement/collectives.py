@@ -1,0 +1,45 @@
+"""Collective operations of torch.distributed, which PyTorch runs between the segments."""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat, nodes
+from pjrt_bridge.torch_interop.compat import process_groups
+
+_NAMESPACES = frozenset({"_c10d_functional", "_c10d_functional_autograd", "_dtensor"})
+
+
+def communication(node: fx.Node) -> str | None:
+    """What a node exchanges with other processes, for reports; None where it is no collective.
+
+    Args:
+        node: of an ATen graph. Its last argument is the name of a process group, but for a wait.
+    """
+    if getattr(node.target, "namespace", None) not in _NAMESPACES:
+        return None
+    if nodes.waits(node):
+        return "it waits for other processes"
+    tensors = [
+        promise
+        for item in node.all_input_nodes
+        if isinstance(promise := compat.promise(item), torch.Tensor)
+    ]
+    given = [item for item in (*node.args, *node.kwargs.values()) if isinstance(item, str)]
+    where = f" of group {given[-1]!r}" if given else ""
+    ranks = process_groups.ranks(given[-1]) if given else None
+    if ranks is not None:
+        where = f" with {_listed(ranks)}{where}"
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    if not all(isinstance(size, int) for size in sizes):
+        return f"it exchanges data{where}"
+    return f"it exchanges {sum(sizes):,} bytes{where}"
+
+
+def _listed(ranks: tuple[int, ...]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} alone"
+    if len(ranks) > 2 and ranks == tuple(range(ranks[0], ranks[-1] + 1)):
+        return f"ranks {ranks[0]} to {ranks[-1]}"
+    return f"ranks {', '.join(map(str, ranks))}"
