@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,12 +18,13 @@ from tests.differential.messages import Answer, Found, Request, packed, plain, u
 from tests.differential.modes import Mode
 from tests.differential.printing import as_test
 from tests.differential.shrinking import shrink
+from tests.sweeping.worker import Watchdog
 
 BLOCK = 100
 """Programs of one worker process; then it is replaced, since compilers' caches grow."""
 
 LIMIT = 90.0
-"""Seconds that a program may take."""
+"""Processor seconds that a program may take."""
 
 CRASH = "crash"
 HANG = "hang"
@@ -47,7 +47,7 @@ class Worker:
     """A worker process, started when it is needed.
 
     Args:
-        limit: seconds that an answer may take.
+        limit: processor seconds that an answer may take.
     """
 
     def __init__(self, limit: float = LIMIT) -> None:
@@ -64,13 +64,7 @@ class Worker:
         self._age += 1
         assert process.stdin
         assert process.stdout
-        late = threading.Event()
-
-        def kill() -> None:
-            late.set()
-            process.kill()
-
-        watchdog = threading.Timer(self._limit, kill)
+        watchdog = Watchdog(process, self._limit)
         watchdog.start()
         try:
             process.stdin.write(json.dumps(plain(request)) + "\n")
@@ -84,7 +78,7 @@ class Worker:
             return Answer.of(json.loads(line))
         status = self.stop()
         kind, text = CRASH, f"the process ended with status {status}"
-        if late.is_set():
+        if watchdog.late:
             kind, text = HANG, f"no answer within {self._limit:.0f} s"
         mode = unpacked(request.given)[1] if request.given else Mode()
         return Answer([Found(packed(mode), mode.name, "wrong", kind, text)])

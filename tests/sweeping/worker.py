@@ -104,7 +104,7 @@ class Worker(Generic[C]):
         process = self._started()
         self._age += 1
         assert process.stdin
-        watchdog = _Watchdog(process, self._limit)
+        watchdog = Watchdog(process, self._limit)
         watchdog.start()
         try:
             process.stdin.write(json.dumps(vars(case)) + "\n")
@@ -168,7 +168,7 @@ class Worker(Generic[C]):
         return process.returncode
 
 
-class _Watchdog(threading.Thread):
+class Watchdog(threading.Thread):
     """Kills a process when it has computed for too long, or does not come to it.
 
     Args:

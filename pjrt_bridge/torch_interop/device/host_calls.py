@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx.node import map_aggregate
 
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.compat import OpOverload
@@ -80,6 +81,39 @@ def run_on_host(
         for where, item in zip(form.returns, results, strict=True)
     )
     return made if len(made) > 1 else made[0]
+
+
+def elements_once(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of a tensor that has each element in memory once, where dimensions repeat elements."""
+    sizes, strides = tensor.shape, tensor.stride()
+    if not any(not step and size > 1 for size, step in zip(sizes, strides, strict=True)):
+        return tensor
+    once = [size if step else 1 for size, step in zip(sizes, strides, strict=True)]
+    return tensor.as_strided(once, strides, tensor.storage_offset())
+
+
+def write_repeated(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    """An operator that writes into its first argument, which repeats elements, in host memory.
+
+    Args:
+        op: the operator.
+        args: positional arguments.
+        kwargs: keyword arguments.
+
+    Raises:
+        Exception: the operator's own.
+    """
+    tensor: torch.Tensor = args[0]
+    once = elements_once(tensor)
+    copy = transfer.to_host(once)
+
+    def host(value: Any) -> Any:
+        return transfer.to_host(value) if is_resident(value) else value
+
+    others, named = map_aggregate((tuple(args[1:]), dict(kwargs)), host)
+    op(copy.expand(tensor.shape), *others, **named)
+    _assign(once, copy)
+    return tensor
 
 
 def _assign(tensor: torch.Tensor, copy: torch.Tensor) -> None:

@@ -10,9 +10,9 @@ import torch
 from pjrt_bridge.torch_interop.compat import OWN_NAMESPACE, OpOverload
 from pjrt_bridge.torch_interop.device.calls import Call, argument, form_of, tensors_in
 from pjrt_bridge.torch_interop.device.factories import resize_as
-from pjrt_bridge.torch_interop.device.host_calls import run_on_host
+from pjrt_bridge.torch_interop.device.host_calls import elements_once, run_on_host, write_repeated
 from pjrt_bridge.torch_interop.device.programs import find_family, new_family
-from pjrt_bridge.torch_interop.device.refusals import need_no_overlap
+from pjrt_bridge.torch_interop.device.refusals import need_no_overlap, repeats_elements
 
 _GENERATOR = "a generator was given, which is the host's"
 
@@ -28,6 +28,8 @@ def call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
     replaced = _REPLACED.get(op.__name__)
     if replaced is not None:
         op, args = replaced(op, args)
+    if op.__name__ in _WRITING_REPEATED and repeats_elements(args[0]):
+        return write_repeated(op, args, kwargs)
     asked = Call(op, args, kwargs)
     if op.namespace == OWN_NAMESPACE:
         # What is checked when a program is over, and raises.
@@ -71,10 +73,7 @@ def _written(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 def _fill(op: OpOverload, args: tuple[Any, ...]) -> tuple[OpOverload, tuple[Any, ...]]:
     """With each element in memory once: filling takes what overlaps itself."""
     tensor, *rest = args
-    if any(not step and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True)):
-        once = [1 if not step else n for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
-        tensor = tensor.as_strided(once, tensor.stride(), tensor.storage_offset())
-    return op, (tensor, *rest)
+    return op, (elements_once(tensor), *rest)
 
 
 def _index_put(_: OpOverload, args: tuple[Any, ...]) -> tuple[OpOverload, tuple[Any, ...]]:
@@ -99,3 +98,15 @@ _REPLACED: dict[str, Callable[[OpOverload, Any], tuple[OpOverload, tuple[Any, ..
     "_index_put_impl_.default": _index_put,
 }
 """Operators that other operators stand for, by name: these and their arguments."""
+
+_WRITING_REPEATED = frozenset(
+    (
+        "fill_diagonal_.default",
+        "index_fill_.int_Scalar",
+        "index_fill_.int_Tensor",
+        "index_put_.default",
+        "masked_fill_.Scalar",
+        "masked_fill_.Tensor",
+    )
+)
+"""Operators that PyTorch lets write into a tensor that repeats elements, which it deprecates."""

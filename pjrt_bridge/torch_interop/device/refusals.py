@@ -28,12 +28,17 @@ def need_no_overlap(tensor: torch.Tensor) -> None:
     Raises:
         RuntimeError: it has a stride of 0.
     """
-    sizes = zip(tensor.shape, tensor.stride(), strict=True)
-    if tensor.numel() > 1 and any(not step and size > 1 for size, step in sizes):
+    if repeats_elements(tensor):
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the operation."
         )
+
+
+def repeats_elements(tensor: torch.Tensor) -> bool:
+    """Whether several elements of a tensor lie in one place: it has a stride of 0."""
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor.numel() > 1 and any(not step and size > 1 for size, step in sizes)
 
 
 def need_strides(tensor: torch.Tensor) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -81,6 +82,15 @@ def number(value: Scalar, dtype: DType) -> Scalar:
     if dtype.is_signed_integer and wrapped >> (dtype.bits - 1):
         wrapped -= 1 << dtype.bits
     return wrapped
+
+
+@cache
+def _takes_the_least() -> bool:
+    """Whether PyTorch makes the least integer of any float that no integer can hold, and of NaN.
+
+    C++ leaves it open; processors of x86 do that, those of ARM take the nearest integer.
+    """
+    return bool(torch.tensor([math.inf]).to(torch.int32).lt(0).all())
 
 
 def lowest(dtype: DType) -> Scalar:
@@ -181,7 +191,7 @@ class Context:
     def cast(self, x: Value, dtype: DType) -> Value:
         """`x.to(dtype)`: floats are truncated to integers, bool is `x != 0`, NaN is True.
 
-        Numbers out of range of a narrow integer type wrap around, within int32.
+        Integers out of range of a narrow type wrap around; `_truncated` says what floats do.
         """
         if x.dtype == dtype:
             return x
@@ -193,10 +203,26 @@ class Context:
             # XLA makes `y * convert(mask)` a selection, in which a NaN of `y` would be lost.
             one, zero = (self.full(x.shape, value, dtype) for value in (1, 0))
             return self.b.select(x, one, zero)
-        if x.dtype.is_float and dtype.is_integer and dtype.bits < 32:
-            # A direct conversion would saturate where ATen wraps around.
-            x = self.b.convert(x, INT32)
+        if x.dtype.is_float and dtype.is_integer:
+            return self._truncated(x, dtype)
         return self.b.convert(x, dtype)
+
+    def _truncated(self, x: Value, dtype: DType) -> Value:
+        """Floats as integers, as PyTorch makes them on this processor.
+
+        Narrow ones are the lowest bits of wider ones; a conversion of XLA's saturates.
+        """
+        wide = dtype
+        if dtype.bits < 32:
+            wide = INT64 if x.dtype.bits == 64 and dtype.is_unsigned_integer else INT32
+        if x.dtype.bits < 32:
+            x = self.b.convert(x, FLOAT32)
+        found = self.b.convert(x, wide)
+        if wide.is_signed_integer and _takes_the_least():
+            bound = 2 ** (wide.bits - 1)
+            fits = self.b.compare(x, self.full(x.shape, float(bound), x.dtype), "LT")
+            found = self.b.select(fits, found, self.full(x.shape, -bound, wide))
+        return found if wide == dtype else self.b.convert(found, dtype)
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """The elements of `x`, row-major, in another shape."""

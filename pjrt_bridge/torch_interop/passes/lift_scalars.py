@@ -39,6 +39,34 @@ _ROUNDED = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
+class NumberUse:
+    """How a node that calculates with a number, or fills a tensor with it, reads a 0-d tensor.
+
+    Attributes:
+        dtype: of the 0-d tensor.
+        overload: the operator that takes it; None where a tensor is filled.
+    """
+
+    dtype: torch.dtype
+    overload: str | None
+
+    def read(self, value: complex) -> torch.Tensor:
+        """The 0-d tensor.
+
+        Raises:
+            RuntimeError: a tensor is to be filled with what is out of its type's range.
+        """
+        filled = self.overload is None
+        return torch.tensor(value, dtype=self.dtype) if filled else tensor_of(value, self.dtype)
+
+
+def tensor_of(value: complex, dtype: torch.dtype) -> torch.Tensor:
+    """A number as a 0-d tensor, as operators take one: what is out of an integer's range wraps."""
+    wraps = not dtype.is_floating_point and isinstance(value, int)
+    return torch.tensor(value).to(dtype) if wraps else torch.tensor(value, dtype=dtype)
+
+
+@dataclass(frozen=True)
 class LiftedScalars:
     """A graph whose free numbers were taken out.
 
@@ -48,14 +76,14 @@ class LiftedScalars:
         calculation: a graph that takes the numbers; it returns the values of the 0-d tensors, then
             the results that are numbers.
         positions: of the arguments that are numbers.
-        dtypes: of the 0-d tensors.
+        uses: of the 0-d tensors.
         results: positions of the results that are numbers.
     """
 
     module: fx.GraphModule
     calculation: fx.GraphModule
     positions: tuple[int, ...]
-    dtypes: tuple[torch.dtype, ...]
+    uses: tuple[NumberUse, ...]
     results: tuple[int, ...]
 
     def prologue(self, arguments: list[Any]) -> Sequence[Any]:
@@ -63,13 +91,12 @@ class LiftedScalars:
         found: Sequence[Any] = self.calculation.forward(*(arguments[at] for at in self.positions))
         for at in self.positions:
             arguments[at] = None
-        held = zip(found, self.dtypes, strict=False)
-        arguments.extend(torch.tensor(value, dtype=dtype) for value, dtype in held)
+        arguments.extend(use.read(value) for value, use in zip(found, self.uses, strict=False))
         return found
 
     def epilogue(self, state: Sequence[Any], outputs: list[Any]) -> list[Any]:
         """Put the results that are numbers into their places."""
-        for at, value in zip(self.results, state[len(self.dtypes) :], strict=True):
+        for at, value in zip(self.results, state[len(self.uses) :], strict=True):
             outputs[at] = value
         return outputs
 
@@ -114,7 +141,7 @@ def lift_scalars(module: fx.GraphModule) -> LiftedScalars | None:
         module=made,
         calculation=fx.GraphModule(module, calculation),
         positions=tuple(at for at, node in enumerate(placeholders) if node in free),
-        dtypes=tuple(use.dtype for *_, use in uses),
+        uses=tuple(use for *_, use in uses),
         results=results,
     )
 
@@ -162,19 +189,6 @@ def _is_calculated(node: fx.Node, free: Container[fx.Node]) -> bool:
     inputs = node.all_input_nodes
     by_python = nodes.is_size_computation(node) or nodes.is_check(node)
     return by_python and bool(inputs) and all(item in free for item in inputs)
-
-
-@dataclass(frozen=True)
-class NumberUse:
-    """How a node that calculates with a number, or fills a tensor with it, reads a 0-d tensor.
-
-    Attributes:
-        dtype: of the 0-d tensor.
-        overload: the operator that takes it; None where a tensor is filled.
-    """
-
-    dtype: torch.dtype
-    overload: str | None
 
 
 def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:

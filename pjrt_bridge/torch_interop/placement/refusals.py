@@ -11,6 +11,7 @@ equal ones; where fake tensors do not accept the replaced sizes, nothing is refu
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -43,6 +44,17 @@ _VALUES_MATTER = frozenset(
     )
 )
 """Operators that refuse some values: only errors about element types are refusals of these."""
+
+_OF_NUMBERS: dict[str, bool] = {
+    "aten.full.default": True,
+    "aten.linspace.default": False,
+    "aten.logspace.default": False,
+    "aten.scalar_tensor.default": False,
+}
+"""Operators that make a tensor of numbers, which its type may not hold, and whether they are given
+a shape first."""
+
+_LARGEST = torch.finfo(torch.float32).max
 
 
 def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
@@ -83,15 +95,51 @@ class _Generator:
 
 def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | None:
     types = types_in(arguments)
-    if not types or any(item.dtype.torch is None for item in types):
+    if not types:
+        return _refusal_of_numbers(target, arguments, outputs)
+    if any(item.dtype.torch is None for item in types):
         return None
     small = sum(item.size for item in (*types, *types_in(outputs))) <= _ELEMENTS
     if not small:
         usual = frozenset(item.dtype.name for item in types) in _USUAL
-        if usual and all(item.size for item in types):
+        huge = any(map(_is_huge, _numbers(arguments)))
+        if usual and not huge and all(item.size for item in types):
             return None
         arguments = _replaced(arguments, _sizes(types))
     return _cached_error(_Call(target, arguments, small))
+
+
+def _refusal_of_numbers(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | None:
+    """The error for a call that has no tensor among its arguments."""
+    name = compat.operator_name(target) or ""
+    types = types_in(outputs)
+    if name not in _OF_NUMBERS or not types:
+        return None
+    args, kwargs = arguments
+    shape: tuple[Any, ...] = ()
+    if _OF_NUMBERS[name]:
+        args, shape = args[1:], ((),)
+    elif sum(item.size for item in types) > _ELEMENTS:
+        return None
+    if not all(isinstance(item, (int, float, complex)) for item in args):
+        return None
+    call = ((*shape, *args), {"dtype": kwargs.get("dtype")})
+    return _cached_error(_Call(target, call, promised=True))
+
+
+def _numbers(arguments: Any) -> list[complex]:
+    """The numbers of Python among arguments."""
+    found: list[complex] = []
+    map_aggregate(
+        arguments,
+        lambda item: found.append(item) if isinstance(item, (int, float, complex)) else None,
+    )
+    return found
+
+
+def _is_huge(number: complex) -> bool:
+    """Whether float32 cannot hold a number that is finite."""
+    return _LARGEST < abs(number) < math.inf
 
 
 def refused(target: compat.OpOverload, arguments: Any) -> bool:

@@ -14,7 +14,9 @@ from tests.differential.ir import Code, Name, Operand, Statement
 NUMBERS = {
     "n": [0, 1, 2, 3, 4, 2],
     "k": [1, 2, 3, 4],
-    "a": [0.5, -1.5, 2.0, 0.25, 1.0],
+    "a": [0.5, -1.5, 2.0, 0.25, 1.0, -0.0],
+    # Integers of 8 bits cannot hold some.
+    "w": [7, 300, -1, -130, 260],
     "flag": [True, False],
 }
 """Arguments that are numbers, and their values."""

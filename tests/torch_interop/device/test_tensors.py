@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -332,6 +333,26 @@ def test_tensors_that_overlap_themselves() -> None:
         with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
             write()
     assert x.tolist() == [[0, 0, 0]] * 2
+
+
+@pytest.mark.filterwarnings("ignore:Use of")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, at: x.index_put_((at,), x.new_full((), 9)),
+        lambda x, at: x.index_put_((at,), x.new_full((), 9), accumulate=True),
+        lambda x, at: x.masked_fill_(x > 1, 5),
+        lambda x, at: x.index_fill_(0, at, 4),
+        lambda x, at: x.fill_diagonal_(3),
+    ],
+)
+def test_some_operators_write_into_tensors_that_overlap_themselves(
+    write: Callable[..., Any],
+) -> None:
+    found, expected = torch.arange(6.0, device="pjrt")[2:5], torch.arange(6.0)[2:5]
+    write(found.expand(2, 3), torch.tensor([1], device="pjrt"))
+    write(expected.expand(2, 3), torch.tensor([1]))
+    assert found.tolist() == expected.tolist()
 
 
 def test_one_storage_as_two_types_in_one_call() -> None:

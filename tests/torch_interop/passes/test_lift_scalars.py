@@ -67,6 +67,23 @@ def test_one_program_serves_all_values(function: Callable[..., Any]) -> None:
     assert len(compiled_graphs()) == 2
 
 
+def test_numbers_out_of_range_wrap_in_operators_and_fill_no_tensor() -> None:
+    def function(x: torch.Tensor, n: int) -> Any:
+        return x + n, x * n, x < n, n - x
+
+    def filled(n: int) -> torch.Tensor:
+        return torch.full((2,), n, dtype=torch.uint8)
+
+    on_device, filled_on_device = compiled(function), compiled(filled)
+    for value in (2, 3, 300, -1, 2**40):
+        for x in (torch.arange(3, dtype=torch.int8), torch.arange(3, dtype=torch.uint8)):
+            assert_same(on_device(x, value), function(x, value))
+    for value in (2, 3, 4):
+        assert torch.equal(filled_on_device(value), filled(value))
+    with pytest.raises(RuntimeError, match="without overflow"):
+        filled_on_device(300)
+
+
 def test_filled_tensors_have_memory_of_their_own() -> None:
     on_device = compiled(lambda n: torch.full((2, 3), n))
     for value in VALUES:

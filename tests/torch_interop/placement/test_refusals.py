@@ -51,6 +51,26 @@ REFUSED["segments of bools"] = (
 REFUSED["integer probabilities"] = (lambda x: x.multinomial(2), (torch.ones(4).int(),))
 
 
+NARROW = torch.ones(2, dtype=torch.int8)
+REFUSED["a fill out of range"] = (
+    lambda x: x + torch.full((2,), 300, dtype=torch.int8),
+    (NARROW,),
+)
+REFUSED["a large fill out of range"] = (
+    lambda x: x + torch.full((100, 100), 1e300),
+    (torch.ones(1),),
+)
+REFUSED["a choice out of range"] = (lambda x: torch.where(x > 1, x, 300), (NARROW,))
+REFUSED["steps out of range"] = (
+    lambda x: x + torch.linspace(0, 300, 2, dtype=torch.uint8),
+    (NARROW,),
+)
+REFUSED["large and out of range"] = (
+    lambda x: x.masked_fill(x > 1, -1e300),
+    (torch.ones(100, 100),),
+)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_compiled_call_raises_what_eager_raises(name: str) -> None:
     function, arguments = REFUSED[name]

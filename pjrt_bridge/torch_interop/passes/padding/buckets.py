@@ -16,6 +16,7 @@ from torch import fx
 from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.mixed.padded_sizes import PaddedSizes
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.lift_scalars import tensor_of
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Size, Sizes, Symbol
 from pjrt_bridge.torch_interop.passes.padding.layouts import Layout
 from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED, find
@@ -260,7 +261,7 @@ class Padded:
         for position, number in found.numbers.items():
             self.arguments[position] = padded[number]
         self.arguments += [
-            padded[size] if dtype is None else torch.tensor(actual[size], dtype=dtype)
+            padded[size] if dtype is None else tensor_of(actual[size], dtype)
             for size, dtype in found.given
         ]
 

@@ -9,6 +9,12 @@ from tests.torch_interop.lowering.harness import check, lower
 
 X = torch.tensor([[1.75, -2.5], [0.0, 300.0]])
 
+# No integer holds some; of others a narrow one holds the lowest bits.
+UNFIT = torch.tensor(
+    [math.nan, math.inf, -math.inf, 1e19, -1e19, 3e9 + 1, -3e9 - 1, 2.0**31, 40000.5, -300.7],
+    dtype=torch.float64,
+)
+
 IOTA = {"start": 3, "step": -2, "dtype": torch.int32, "device": "cpu", "requires_grad": False}
 
 CASES = [
@@ -45,6 +51,11 @@ CASES = [
     ("aten._to_copy.default", (torch.tensor([300, -1]),), {"dtype": torch.uint8}),
     ("aten._to_copy.default", (torch.tensor([-1.5, 300.7, 0.9, -7.0]),), {"dtype": torch.uint8}),
     ("aten._to_copy.default", (torch.tensor([-1.5, 171.0, -200.0]),), {"dtype": torch.int8}),
+    *(
+        ("aten._to_copy.default", (UNFIT.to(source),), {"dtype": target})
+        for source in (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+        for target in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+    ),
     ("aten._to_copy.default", (torch.tensor([True, False]),), {"dtype": torch.float64}),
     ("aten._to_copy.default", (torch.tensor([1 + 2j]),), {"dtype": torch.complex128}),
     ("aten._to_copy.default", (torch.tensor([2j, 0j]),), {"dtype": torch.bool}),

@@ -106,6 +106,17 @@ def test_sizes_beyond_the_last_bucket_are_compiled_as_they_are() -> None:
     assert len(parts()) == 1 + len({9, 10, 16})
 
 
+def test_a_size_that_an_element_cannot_hold_wraps() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + x.shape[0]
+
+    options = {"buckets": [256, 512]}
+    on_device = torch.compile(function, backend="pjrt", dynamic=True, options=options)
+    for size in (100, 300, 301):
+        x = torch.arange(size).to(torch.int8)
+        assert torch.equal(on_device(x), function(x))
+
+
 def test_without_buckets_every_size_is_compiled() -> None:
     run = torch.compile(by_nonzero, backend="pjrt", fullgraph=True, options={"buckets": []})
     for size in (2, 3, 4):
