@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo.program import lexing
+from pjrt_bridge.stablehlo.program import lexing, numbers
 
 LEVELS = 512
 """Levels of nesting that are accepted. With twice as many, plugins' compilers overflow a stack of
@@ -77,10 +77,11 @@ def check(text: bytes, what: str, *, brackets_alone: bool = False) -> None:
         brackets_alone: do not look at functions and aliases.
 
     Raises:
-        ProgramError: too many levels of nesting, a function or alias that refers to itself, or text
-            that becomes too large.
+        ProgramError: too many levels of nesting, a function or alias that refers to itself, text
+            that becomes too large, or numbers that are.
     """
     data = lexing.plain(text)
+    numbers.check(data, what)
     if brackets_alone:
         _brackets(data, what, [])
         return
@@ -172,8 +173,8 @@ def _brackets(data: bytes, what: str, places: list[int]) -> list[int]:
         here = order[first:last]
         found[here] = levels[wanted[here] - start]
         level, lowest = int(levels[-1]), min(lowest, int(levels.min()))
-    numbers: list[int] = found.tolist()
-    return numbers
+    open_: list[int] = found.tolist()
+    return open_
 
 
 def _check_references(parts: Mapping[bytes, _Definition], what: str) -> None:
