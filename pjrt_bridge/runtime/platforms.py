@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from pjrt_bridge import dtypes, user_warnings
 from pjrt_bridge.errors import OptionError
@@ -21,6 +22,13 @@ OptionType = type | range
 
 _OPTION_TYPES = (str, bool, int, float, list)
 _TYPE_NAMES = frozenset(dtype.name for dtype in dtypes.ALL)
+
+
+class CallForm(NamedTuple):
+    """How many operands and results a custom call has."""
+
+    operands: int
+    results: int
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,9 @@ class PlatformSpec:
             state its own.
         fatal_constants: element types, by the bridge's names, of constants on which its compiler
             ends the process; programs with such constants are refused.
+        call_forms: targets of custom calls that its compiler treats as its own and does not check,
+            with their numbers of operands and results; None: no program may have it. What differs
+            ends the process, so such programs are refused.
         warning: what users are told when a program is first compiled for the platform.
         versions: what holds instead of all this for plugins whose minor version of the PJRT API is
             in a range; the first range that holds it counts.
@@ -57,6 +68,7 @@ class PlatformSpec:
     dlpack_device_type: int | None = None
     option_types: Mapping[str, OptionType] = field(default_factory=dict, hash=False)
     fatal_constants: tuple[str, ...] = ()
+    call_forms: Mapping[str, CallForm | None] = field(default_factory=dict, hash=False)
     warning: str | None = None
     versions: Mapping[range, PlatformSpec] = field(default_factory=dict, hash=False)
 
@@ -73,6 +85,14 @@ class PlatformSpec:
         for name in self.fatal_constants:
             if name not in _TYPE_NAMES:
                 raise OptionError(f"{where}, fatal_constants: there is no element type {name!r}")
+        if not isinstance(self.call_forms, Mapping) or not all(
+            isinstance(name, str) and (form is None or isinstance(form, CallForm))
+            for name, form in self.call_forms.items()
+        ):
+            raise OptionError(
+                f"{where}, call_forms: found {self.call_forms!r}, expected targets with a CallForm "
+                "or None for each"
+            )
         kind = self.dlpack_device_type
         if kind is not None and type(kind) is not int:
             raise OptionError(f"{where}, dlpack_device_type: found {kind!r}, expected an int")
@@ -89,6 +109,7 @@ class PlatformSpec:
                 "with a PlatformSpec of the same name for each"
             )
         object.__setattr__(self, "versions", MappingProxyType(dict(self.versions)))
+        object.__setattr__(self, "call_forms", MappingProxyType(dict(self.call_forms)))
         object.__setattr__(self, "compiler_flags", MappingProxyType(dict(self.compiler_flags)))
         object.__setattr__(self, "option_types", MappingProxyType(dict(self.option_types)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,13 @@ import pytest
 
 import pjrt_bridge
 from pjrt_bridge.dtypes import of
-from pjrt_bridge.errors import OptionError, PluginNotFound, UnsupportedDtype
+from pjrt_bridge.errors import (
+    OptionError,
+    PjrtError,
+    PluginNotFound,
+    ProgramError,
+    UnsupportedDtype,
+)
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.runtime.compile import compiling
 from pjrt_bridge.stablehlo import Program
@@ -116,3 +123,41 @@ def test_several_devices(count: int) -> None:
     x = np.arange(6, dtype=np.float32)
     for device in client.devices:
         assert np.array_equal(client.put(x, device).to_numpy(), x)
+
+
+CALL = """
+func.func @main(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {{
+  {results}stablehlo.custom_call @"{target}"({operands}) {{has_side_effect = true}}
+    : ({types}) -> ({found})
+  return %a : tensor<8x8xf32>
+}}
+"""
+KIND = "tensor<8x8xf32>"
+
+
+def calling(target: str, operands: int, results: int) -> str:
+    return CALL.format(
+        target=target,
+        results=f"%0:{results} = " if results else "",
+        operands=", ".join(["%a"] * operands),
+        types=", ".join([KIND] * operands),
+        found=", ".join([KIND] * results),
+    )
+
+
+@pytest.mark.parametrize("target", builds._CALL_FORMS)
+@pytest.mark.parametrize(("operands", "results"), [(0, 1), (1, 1), (2, 1), (1, 2), (1, 0)])
+def test_calls_that_end_the_process_are_refused(
+    client: Client, target: str, operands: int, results: int
+) -> None:
+    form = builds._CALL_FORMS[target]
+    text = calling(target, operands, results)
+    if form == (operands, results):
+        # What the compiler counts it may refuse, but it survives.
+        with suppress(PjrtError):
+            client.compile(text).close()
+        return
+    with pytest.raises(ProgramError, match=f"calls {target!r}") as caught:
+        client.compile(text)
+    said = "for its own use" if form is None else f"with {operands} operands and {results} results"
+    assert said in str(caught.value)

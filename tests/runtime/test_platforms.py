@@ -31,6 +31,8 @@ from pjrt_bridge.runtime.platforms import PlatformSpec
         ({"option_types": [("o", int)]}, "option_types: found"),
         ({"fatal_constants": "float32"}, "fatal_constants: found 'float32', expected a tuple"),
         ({"fatal_constants": ("f32",)}, "fatal_constants: there is no element type 'f32'"),
+        ({"call_forms": {"Qr": 3}}, "call_forms: found .*expected targets with a CallForm"),
+        ({"call_forms": "Qr"}, "call_forms: found 'Qr'"),
         ({"versions": {81: PlatformSpec("chip")}}, "versions: found .*expected ranges"),
         ({"versions": {range(2): PlatformSpec("mesh")}}, "versions: found .*of the same name"),
     ],

@@ -263,6 +263,10 @@ class Program:
             return frozenset()
         return modules.custom_calls(self._module())
 
+    def call_forms(self) -> frozenset[tuple[str, int, int]]:
+        """Target, number of operands and number of results of its custom calls."""
+        return modules.call_forms(self._module())
+
     def has_constant(self, dtype: DType) -> bool:
         """Whether it has a constant of an element type."""
         return modules.has_constant(self._module(), dtype.stablehlo)

@@ -16,7 +16,7 @@ from pjrt_bridge import environment
 from pjrt_bridge.errors import OptionError, PluginNotFound
 from pjrt_bridge.registry import PlatformSpec, PluginSpec, wheel_library
 from pjrt_bridge.runtime.compile.options import Override
-from pjrt_bridge.runtime.platforms import OptionType
+from pjrt_bridge.runtime.platforms import CallForm, OptionType
 
 VARIABLE = "PJRT_BRIDGE_CPU_BUILD"
 """Names the build that is the plugin `cpu`."""
@@ -39,6 +39,25 @@ _NO_XNNPACK: Mapping[str, Override] = {"xla_cpu_use_xnnpack": False}
 
 _NO_YNNPACK: Mapping[str, Override] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 # YNNPACK's reductions drop NaN from maximum and minimum.
+
+_CALL_FORMS: Mapping[str, CallForm | None] = {
+    "Eigh": CallForm(1, 2),
+    "LayoutConstraint": CallForm(1, 1),
+    "ProductOfElementaryHouseholderReflectors": CallForm(2, 1),
+    "Qr": CallForm(1, 2),
+    "SPMDFullToShardShape": CallForm(1, 1),
+    "SPMDShardToFullShape": CallForm(1, 1),
+    "ShardBarrierFrom": CallForm(1, 1),
+    "ShardBarrierTo": CallForm(1, 1),
+    "Sharding": CallForm(1, 1),
+    "xla.sdy.FuncResultSharding": CallForm(1, 1),
+    "xla.sdy.PropagationBarrier": CallForm(1, 1),
+    "xla.sdy.ShardingGroup": CallForm(1, 0),
+    # Only passes of the compiler make these.
+    "SliceToDynamic": None,
+    "TopK": None,
+}
+# The compiler looks at operands and results of these without having counted them.
 
 
 @dataclass(frozen=True)
@@ -171,6 +190,7 @@ def _spec(
         ffi_name="HOST",
         option_types=_DEVICES,
         fatal_constants=fatal,
+        call_forms=_CALL_FORMS,
         versions=versions or {},
     )
 
