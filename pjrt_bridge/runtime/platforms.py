@@ -8,7 +8,7 @@ nothing here may import a package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
@@ -39,8 +39,6 @@ class PlatformSpec:
         name: `PJRT_Client_PlatformName` of its plugins.
         compiler_flags: flags that every compilation gets before the caller's own, because results
             would be wrong without them; a plugin that refuses them compiles without.
-        unserializable_calls: how the targets of custom calls start with which no program is
-            serialized, because the plugin would end the process.
         ffi_name: name of the platform in the registry of FFI handlers; None: `name` in capitals.
         dlpack_device_type: DLDeviceType of the memory of its devices (dlpack.h), whose streams are
             then CUDA's or named like them; None where frameworks cannot use that memory.
@@ -63,7 +61,6 @@ class PlatformSpec:
 
     name: str
     compiler_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
-    unserializable_calls: tuple[str, ...] = ()
     ffi_name: str | None = None
     dlpack_device_type: int | None = None
     option_types: Mapping[str, OptionType] = field(default_factory=dict, hash=False)
@@ -80,7 +77,6 @@ class PlatformSpec:
             CompileOptions(env=self.compiler_flags)
         except OptionError as error:
             raise OptionError(f"{where}, compiler_flags: {error}") from None
-        _check_texts(self.unserializable_calls, f"{where}, unserializable_calls")
         _check_texts(self.fatal_constants, f"{where}, fatal_constants")
         for name in self.fatal_constants:
             if name not in _TYPE_NAMES:
@@ -118,12 +114,6 @@ class PlatformSpec:
         major, minor = version
         return next(
             (spec for found, spec in self.versions.items() if major == 0 and minor in found), self
-        )
-
-    def unserializable(self, custom_calls: Collection[str]) -> str | None:
-        """The first target of custom calls that a plugin dies of when it serializes, or None."""
-        return next(
-            (n for n in sorted(custom_calls) if n.startswith(self.unserializable_calls)), None
         )
 
     def warn(self) -> None:

@@ -31,6 +31,7 @@ from pjrt_bridge.runtime.objects.executable import Executable
 from pjrt_bridge.runtime.ownership.handles import Handle
 from pjrt_bridge.runtime.platforms import CallForm
 from pjrt_bridge.runtime.transfers import relayout
+from pjrt_bridge.stablehlo.meshes import check_tiles
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Parameter, Result, Signature
 
@@ -149,8 +150,10 @@ def ask(
         where: the object for whose devices it compiles, as the function's args struct names it.
 
     Raises:
+        ProgramError: a sharding on which compilers end the process.
         PjrtError: the plugin could not compile it.
     """
+    check_tiles(code)
     plugin = owner.plugin.name
     what = f"compile {program.name}"
     with timeline.span(what, plugin=plugin), working(f"{what} for {plugin}"):
@@ -221,7 +224,6 @@ def _compile(
             program.signature,
             program.name,
             options.portable,
-            program.custom_calls,
         )
 
 

@@ -53,9 +53,16 @@ _CALL_FORMS: Mapping[str, CallForm | None] = {
     "xla.sdy.FuncResultSharding": CallForm(1, 1),
     "xla.sdy.PropagationBarrier": CallForm(1, 1),
     "xla.sdy.ShardingGroup": CallForm(1, 0),
-    # Only passes of the compiler make these.
+    "mhlo.topk": CallForm(1, 2),
+    # Only passes of the compiler make these. Those of oneDNN have operands and settings that
+    # nothing checks, and a program with one ends the process when it is serialized.
     "SliceToDynamic": None,
     "TopK": None,
+    "__onednn$convolution": None,
+    "__onednn$layernorm": None,
+    "__onednn$matmul": None,
+    "__onednn$matmul_reorder": None,
+    "__onednn$softmax": None,
 }
 # The compiler looks at operands and results of these without having counted them.
 
@@ -184,9 +191,6 @@ def _spec(
     return PlatformSpec(
         NAME,
         compiler_flags=flags,
-        # It takes its calls of oneDNN for calls of another kind when it writes a program, and ends
-        # the process with std::bad_alloc (seen with all builds).
-        unserializable_calls=("__onednn$",),
         ffi_name="HOST",
         option_types=_DEVICES,
         fatal_constants=fatal,
