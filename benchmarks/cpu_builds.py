@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pjrt_bridge_cpu.builds import BUILDS, VARIABLE
+from pjrt_bridge_cpu.builds import BUILDS, FALLBACK, VARIABLE
 
 _OTHERS = Path(__file__).parent.parent / ".plugins-of-others"
 _ROUNDS = 15
@@ -161,13 +161,19 @@ def main(names: list[str]) -> None:
     heads = [f"{build}, {'with' if aten == 'on' else 'without'}" for build, aten in kinds]
     print("| ms |", " | ".join(heads), "|")
     print("|---|" + "---|" * len(kinds))
+    ratios: dict[tuple[str, str], list[float]] = {kind: [] for kind in kinds}
     for name in chosen:
         samples = {kind: [processes[kind].time(name)] for kind in kinds}
         for _ in range(_ROUNDS):
             for kind in random.sample(kinds, len(kinds)):
                 samples[kind].append(processes[kind].time(name))
-        cells = [f"{1e3 * statistics.median(samples[kind][1:]):.3g}" for kind in kinds]
+        medians = {kind: statistics.median(samples[kind][1:]) for kind in kinds}
+        cells = [f"{1e3 * seconds:.3g}" for seconds in medians.values()]
         print(f"| {name} |", " | ".join(cells), "|", flush=True)
+        for kind, seconds in medians.items():
+            ratios[kind].append(seconds / medians[FALLBACK, "on"])
+    means = [f"{statistics.geometric_mean(found):.2f}" for found in ratios.values()]
+    print(f"| mean, relative to {FALLBACK} with them |", " | ".join(means), "|")
     for process in processes.values():
         process.close()
 

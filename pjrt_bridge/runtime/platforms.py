@@ -8,9 +8,10 @@ nothing here may import a package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from pjrt_bridge import dtypes, user_warnings
 from pjrt_bridge.errors import OptionError
@@ -23,6 +24,13 @@ _OPTION_TYPES = (str, bool, int, float, list)
 _TYPE_NAMES = frozenset(dtype.name for dtype in dtypes.ALL)
 
 
+class CallForm(NamedTuple):
+    """How many operands and results a custom call has."""
+
+    operands: int
+    results: int
+
+
 @dataclass(frozen=True)
 class PlatformSpec:
     """One platform, as a package knows it.
@@ -31,8 +39,6 @@ class PlatformSpec:
         name: `PJRT_Client_PlatformName` of its plugins.
         compiler_flags: flags that every compilation gets before the caller's own, because results
             would be wrong without them; a plugin that refuses them compiles without.
-        unserializable_calls: how the targets of custom calls start with which no program is
-            serialized, because the plugin would end the process.
         ffi_name: name of the platform in the registry of FFI handlers; None: `name` in capitals.
         dlpack_device_type: DLDeviceType of the memory of its devices (dlpack.h), whose streams are
             then CUDA's or named like them; None where frameworks cannot use that memory.
@@ -42,6 +48,9 @@ class PlatformSpec:
             state its own.
         fatal_constants: element types, by the bridge's names, of constants on which its compiler
             ends the process; programs with such constants are refused.
+        call_forms: targets of custom calls that its compiler treats as its own and does not check,
+            with their numbers of operands and results; None: no program may have it. What differs
+            ends the process, so such programs are refused.
         warning: shown to users when a program is first compiled for the platform.
         versions: what holds instead of all this for plugins whose minor version of the PJRT API is
             in a range; the first range that holds it counts.
@@ -52,11 +61,11 @@ class PlatformSpec:
 
     name: str
     compiler_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
-    unserializable_calls: tuple[str, ...] = ()
     ffi_name: str | None = None
     dlpack_device_type: int | None = None
     option_types: Mapping[str, OptionType] = field(default_factory=dict, hash=False)
     fatal_constants: tuple[str, ...] = ()
+    call_forms: Mapping[str, CallForm | None] = field(default_factory=dict, hash=False)
     warning: str | None = None
     versions: Mapping[range, PlatformSpec] = field(default_factory=dict, hash=False)
 
@@ -68,11 +77,18 @@ class PlatformSpec:
             CompileOptions(env=self.compiler_flags)
         except OptionError as error:
             raise OptionError(f"{where}, compiler_flags: {error}") from None
-        _check_texts(self.unserializable_calls, f"{where}, unserializable_calls")
         _check_texts(self.fatal_constants, f"{where}, fatal_constants")
         for name in self.fatal_constants:
             if name not in _TYPE_NAMES:
                 raise OptionError(f"{where}, fatal_constants: there is no element type {name!r}")
+        if not isinstance(self.call_forms, Mapping) or not all(
+            isinstance(name, str) and (form is None or isinstance(form, CallForm))
+            for name, form in self.call_forms.items()
+        ):
+            raise OptionError(
+                f"{where}, call_forms: found {self.call_forms!r}, expected targets with a CallForm "
+                "or None for each"
+            )
         kind = self.dlpack_device_type
         if kind is not None and type(kind) is not int:
             raise OptionError(f"{where}, dlpack_device_type: found {kind!r}, expected an int")
@@ -89,6 +105,7 @@ class PlatformSpec:
                 "with a PlatformSpec of the same name for each"
             )
         object.__setattr__(self, "versions", MappingProxyType(dict(self.versions)))
+        object.__setattr__(self, "call_forms", MappingProxyType(dict(self.call_forms)))
         object.__setattr__(self, "compiler_flags", MappingProxyType(dict(self.compiler_flags)))
         object.__setattr__(self, "option_types", MappingProxyType(dict(self.option_types)))
 
@@ -97,12 +114,6 @@ class PlatformSpec:
         major, minor = version
         return next(
             (spec for found, spec in self.versions.items() if major == 0 and minor in found), self
-        )
-
-    def unserializable(self, custom_calls: Collection[str]) -> str | None:
-        """The first target of custom calls that a plugin dies of when it serializes, or None."""
-        return next(
-            (n for n in sorted(custom_calls) if n.startswith(self.unserializable_calls)), None
         )
 
     def warn(self) -> None:

@@ -217,6 +217,15 @@ def custom_calls(module: Any) -> frozenset[str]:
     return frozenset(call.attributes["call_target_name"].value for call in calls)
 
 
+def call_forms(module: Any) -> frozenset[tuple[str, int, int]]:
+    """Target, number of operands and number of results of a module's custom calls."""
+    calls = [item for item in operations(module) if item.name == "stablehlo.custom_call"]
+    return frozenset(
+        (call.attributes["call_target_name"].value, len(call.operands), len(call.results))
+        for call in calls
+    )
+
+
 def has_constant(module: Any, element: str) -> bool:
     """Whether a module has a constant of an element type, as StableHLO text spells it."""
     ir = bindings.load().ir

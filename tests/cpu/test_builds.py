@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +11,20 @@ import pytest
 
 import pjrt_bridge
 from pjrt_bridge.dtypes import of
-from pjrt_bridge.errors import OptionError, PluginNotFound, UnsupportedDtype
+from pjrt_bridge.errors import (
+    OptionError,
+    PjrtError,
+    PluginNotFound,
+    ProgramError,
+    UnsupportedDtype,
+)
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.runtime.compile import compiling
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge_cpu import builds
-from pjrt_bridge_cpu.builds import BUILDS
+from pjrt_bridge_cpu.builds import BUILDS, Build
 
+ROOT = Path(__file__).parent.parent.parent
 CONSTANT = """
 func.func @main() -> tensor<2xf32> {
   %0 = stablehlo.constant dense<1.0> : tensor<2xf6E2M3FN>
@@ -23,6 +32,12 @@ func.func @main() -> tensor<2xf32> {
   return %1 : tensor<2xf32>
 }
 """
+
+
+def made(
+    name: str, *, api: int, passed: tuple[str, ...] = builds.SUITES, time: float | None
+) -> Build:
+    return Build(name, f"{name}.so", "1", api, "1.0.0", passed=frozenset(passed), time=time)
 
 
 @pytest.fixture
@@ -51,6 +66,47 @@ def test_the_preferred_build_is_the_plugin(installed: list[str]) -> None:
     assert (cpu.name, cpu.path.name, cpu.priority) == ("cpu", "xla_cpu_pjrt.so", 0)
     assert (other.name, other.priority) == ("lammps-jax-pjrt-cpu", builds.OTHERS_PRIORITY)
     assert "PJRT_BRIDGE_CPU_BUILD=lammps-jax-pjrt-cpu makes it 'cpu'" in other.description
+
+
+def test_the_fastest_build_that_passes_all_suites_is_preferred(
+    installed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = [
+        made("xla-cpu-pjrt", api=81, time=1.0),
+        made("quick", api=100, time=0.9),
+        made("unproven", api=120, passed=("models",), time=0.5),
+        made("unmeasured", api=130, time=None),
+    ]
+    monkeypatch.setattr(builds, "BUILDS", {build.name: build for build in known})
+    installed += ["unproven"]
+    (cpu,) = builds.plugins()
+    assert cpu.description.endswith(
+        "unproven (not run in full: conformance, operators, faults; 0.50x the time of "
+        "xla-cpu-pjrt); no installed build passes all suites"
+    )
+    installed += ["xla-cpu-pjrt", "unmeasured"]
+    assert builds.chosen().name == "xla-cpu-pjrt"
+    installed.append("quick")
+    cpu, *others = builds.plugins()
+    assert cpu.description.endswith(
+        "quick (passes all suites; 0.90x the time of xla-cpu-pjrt); the fastest installed build "
+        "that passes all suites"
+    )
+    assert [other.name for other in others] == ["xla-cpu-pjrt", "unproven", "unmeasured"]
+    monkeypatch.setenv("PJRT_BRIDGE_CPU_BUILD", "unproven")
+    assert builds.plugins()[0].description.endswith("; PJRT_BRIDGE_CPU_BUILD names it")
+
+
+@pytest.mark.parametrize("project", [ROOT, ROOT / "plugins" / "cpu"])
+def test_an_extra_installs_the_newer_build(project: Path) -> None:
+    extras = tomllib.loads((project / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    if project == ROOT:
+        assert extras["cpu-newer"] == ["pjrt-bridge-cpu[newer]"]
+        return
+    name, version = extras["newer"][0].split("==")
+    assert BUILDS[name].version == version
 
 
 def test_the_variable_names_the_build(
@@ -116,3 +172,41 @@ def test_several_devices(count: int) -> None:
     x = np.arange(6, dtype=np.float32)
     for device in client.devices:
         assert np.array_equal(client.put(x, device).to_numpy(), x)
+
+
+CALL = """
+func.func @main(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {{
+  {results}stablehlo.custom_call @"{target}"({operands}) {{has_side_effect = true}}
+    : ({types}) -> ({found})
+  return %a : tensor<8x8xf32>
+}}
+"""
+KIND = "tensor<8x8xf32>"
+
+
+def calling(target: str, operands: int, results: int) -> str:
+    return CALL.format(
+        target=target,
+        results=f"%0:{results} = " if results else "",
+        operands=", ".join(["%a"] * operands),
+        types=", ".join([KIND] * operands),
+        found=", ".join([KIND] * results),
+    )
+
+
+@pytest.mark.parametrize("target", builds._CALL_FORMS)
+@pytest.mark.parametrize(("operands", "results"), [(0, 1), (1, 1), (2, 1), (1, 2), (1, 0)])
+def test_calls_that_end_the_process_are_refused(
+    client: Client, target: str, operands: int, results: int
+) -> None:
+    form = builds._CALL_FORMS[target]
+    text = calling(target, operands, results)
+    if form == (operands, results):
+        # What the compiler counts it may refuse, but it survives.
+        with suppress(PjrtError):
+            client.compile(text).close()
+        return
+    with pytest.raises(ProgramError, match="calls ") as caught:
+        client.compile(text)
+    said = "for its own use" if form is None else f"with {operands} operands and {results} results"
+    assert said in str(caught.value)

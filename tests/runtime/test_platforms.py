@@ -24,13 +24,14 @@ from pjrt_bridge.runtime.platforms import PlatformSpec
             r"platform 'chip', compiler_flags: .*\['f'\]: found None",
         ),
         ({"compiler_flags": 3}, "platform 'chip', compiler_flags: .*expected a mapping"),
-        ({"unserializable_calls": "abc"}, "unserializable_calls: found 'abc', expected a tuple"),
-        ({"unserializable_calls": ("",)}, "unserializable_calls: found .*expected a tuple"),
         ({"dlpack_device_type": "2"}, "dlpack_device_type: found '2', expected an int"),
         ({"option_types": {"o": dict}}, "platform 'chip', option_types: found"),
         ({"option_types": [("o", int)]}, "option_types: found"),
         ({"fatal_constants": "float32"}, "fatal_constants: found 'float32', expected a tuple"),
+        ({"fatal_constants": ("",)}, "fatal_constants: found .*expected a tuple"),
         ({"fatal_constants": ("f32",)}, "fatal_constants: there is no element type 'f32'"),
+        ({"call_forms": {"Qr": 3}}, "call_forms: found .*expected targets with a CallForm"),
+        ({"call_forms": "Qr"}, "call_forms: found 'Qr'"),
         ({"versions": {81: PlatformSpec("chip")}}, "versions: found .*expected ranges"),
         ({"versions": {range(2): PlatformSpec("mesh")}}, "versions: found .*of the same name"),
     ],
@@ -38,13 +39,6 @@ from pjrt_bridge.runtime.platforms import PlatformSpec
 def test_impossible_values(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         PlatformSpec(**{"name": "chip", **fields})
-
-
-def test_calls_that_a_plugin_dies_of() -> None:
-    chip = PlatformSpec("chip", unserializable_calls=("__a$", "__b"))
-    assert chip.unserializable({"z", "__b.c", "__a$d"}) == "__a$d"
-    assert chip.unserializable({"z", "a__a$"}) is None
-    assert PlatformSpec("chip").unserializable({"z"}) is None
 
 
 def test_versions_of_the_api_may_differ() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -30,8 +30,10 @@ from pjrt_bridge.runtime.objects.accessors import Extensible
 from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.executable import Executable
 from pjrt_bridge.runtime.ownership.handles import Handle
+from pjrt_bridge.runtime.platforms import CallForm
 from pjrt_bridge.runtime.transfers import relayout
 from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.sharding.hlo import check_tiles
 from pjrt_bridge.stablehlo.sharding.propagation import closed
 from pjrt_bridge.stablehlo.types import Parameter, Result, Signature
 
@@ -89,6 +91,34 @@ def check_constants(program: Program, fatal: Collection[str], *, plugin: str) ->
             )
 
 
+def check_calls(program: Program, forms: Mapping[str, CallForm | None], *, plugin: str) -> None:
+    """Refuse custom calls of the compiler's own that it does not check itself.
+
+    Args:
+        program: what is to be compiled.
+        forms: their targets (`PlatformSpec.call_forms`).
+        plugin: name for messages.
+
+    Raises:
+        ProgramError: the program has one that no program may have, or in another form.
+    """
+    if not program.custom_calls & forms.keys():
+        return
+    for target, operands, results in sorted(program.call_forms()):
+        form = forms.get(target, CallForm(operands, results))
+        if form is None:
+            raise ProgramError(
+                f"program {program.name!r} calls {target!r}, which plugin {plugin!r} has for its "
+                "own use; in a program it ends the process"
+            )
+        if (operands, results) != form:
+            raise ProgramError(
+                f"program {program.name!r} calls {target!r} with {operands} operands and "
+                f"{results} results, expected {form.operands} and {form.results}; plugin "
+                f"{plugin!r} does not check that, and ends the process"
+            )
+
+
 def _checked(options: CompileOptions | None, devices: int, owner: object) -> CompileOptions:
     if options is None:
         return CompileOptions()
@@ -126,8 +156,10 @@ def ask(
         where: the object for whose devices it compiles, as the function's args struct names it.
 
     Raises:
+        ProgramError: a sharding on which compilers end the process.
         PjrtError: the plugin could not compile it.
     """
+    check_tiles(code)
     plugin = owner.plugin.name
     what = f"compile {program.name}"
     with timeline.span(what, plugin=plugin), working(f"{what} for {plugin}"):
@@ -198,7 +230,6 @@ def _compile(
             program.signature,
             program.name,
             options.portable,
-            program.custom_calls,
         )
 
 

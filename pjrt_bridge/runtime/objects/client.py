@@ -96,15 +96,16 @@ class Client(ClientCore):
             options: replicas, partitions, flags; one device by default.
 
         Raises:
-            ProgramError: not a program, not expressible for the plugin's StableHLO version, or
-                packed elements in a custom layout.
+            ProgramError: not a program, not expressible for the plugin's StableHLO version,
+                packed elements in a custom layout, or a call on which it would end the process.
             UnsupportedDtype: an argument or result type that the plugin does not know, or a
                 constant on which it would end the process.
             PjrtError: the plugin could not compile it.
         """
         program, checked = compiling.prepared(self, self.num_devices, program, options)
-        fatal = self.platform_spec.fatal_constants
-        compiling.check_constants(program, fatal, plugin=self.plugin.name)
+        known, plugin = self.platform_spec, self.plugin.name
+        compiling.check_constants(program, known.fatal_constants, plugin=plugin)
+        compiling.check_calls(program, known.call_forms, plugin=plugin)
         return compiling.compile_program(
             self, program, replace(checked, env={**self.safe_flags, **checked.env})
         )

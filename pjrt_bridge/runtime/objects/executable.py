@@ -15,9 +15,7 @@ from typing import Any
 from pjrt_bridge.errors import (
     Closed,
     DataError,
-    ErrorCode,
     SignatureMismatch,
-    Unimplemented,
     UnsupportedDtype,
 )
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
@@ -50,7 +48,6 @@ class Executable(Compiled):
         devices: devices that one execution uses, replicas outermost; of a portable executable the
             one that calls use by default.
         portable: each call may choose its device.
-        custom_calls: targets of the program's custom calls; none are known where it was loaded.
         outputs: shapes (per device) and types of the results.
         cached: it was not compiled now, but loaded from the compile cache.
     """
@@ -62,12 +59,10 @@ class Executable(Compiled):
         signature: Signature,
         name: str,
         portable: bool,
-        custom_calls: frozenset[str] = frozenset(),
     ) -> None:
         api = client.api
         super().__init__(api, signature, name, portable=portable)
         self.client = client
-        self.custom_calls = custom_calls
         self.cached = False
         self._loaded = handle
         # The program's description is owned apart from the loaded one, but ends with it.
@@ -241,23 +236,6 @@ class Executable(Compiled):
     def memory_limit(self) -> int | None:
         """Bytes that a program can have on each device; None where the plugin does not tell."""
         return memory_limit(self.devices)
-
-    def serialize(self) -> bytes:
-        """The compiled program, for `Client.deserialize` of the same plugin in any process.
-
-        Raises:
-            Unimplemented: the plugin cannot serialize, or not with such a custom call.
-            Closed: the executable was closed.
-        """
-        fatal = self.client.platform_spec.unserializable(self.custom_calls)
-        if fatal is not None:
-            raise Unimplemented(
-                f"{self.name!r} calls {fatal!r}: to serialize that would end the process",
-                code=ErrorCode.UNIMPLEMENTED,
-                plugin=self.client.plugin.name,
-                function="Executable_Serialize",
-            )
-        return super().serialize()
 
     @contextmanager
     def held(self) -> Iterator[int]:

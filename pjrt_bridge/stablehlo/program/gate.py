@@ -8,12 +8,13 @@ constructs whose nesting the text does not show, is read by another process firs
 from __future__ import annotations
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo.program import bytecode, nesting, probe
+from pjrt_bridge.stablehlo.program import bytecode, lexing, nesting, probe
 from pjrt_bridge.wrong_arguments import wrong
 
 _UNSEEN = ("affine", '"func.', '"builtin.')
 """What makes text that `nesting` cannot judge: affine expressions nest without brackets, and
-functions in the generic form have their names in strings. Another process prints it first."""
+functions in the generic form have their names in strings, as have operations whose names are
+written with escapes. Another process prints it first."""
 
 
 def check_text(text: str, what: str) -> None:
@@ -32,7 +33,7 @@ def check_text(text: str, what: str) -> None:
         data = text.encode()
     except UnicodeEncodeError as error:
         raise ProgramError(f"{what}: it is no Unicode text: {error}") from None
-    unseen = any(construct in text for construct in _UNSEEN)
+    unseen = any(construct in text for construct in _UNSEEN) or lexing.has_escaped_operation(text)
     nesting.check(data, what, brackets_alone=unseen)
     if unseen:
         probe.check(data, what)

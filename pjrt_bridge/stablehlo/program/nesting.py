@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.stablehlo.program import lexing, numbers
 
 LEVELS = 512
 """Levels of nesting that are accepted. With twice as many, plugins' compilers overflow a stack of
@@ -28,22 +29,23 @@ EXPANSION = 2_000_000_000
 """Bytes of text that a program may have when calls and aliases are replaced by what they name."""
 
 _CHUNK = 1 << 18
-_QUOTED = re.compile(rb'@"((?:[^"\\\n]|\\.)*)"')
-_STRING = re.compile(rb'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
-_NAME = rb"[\w$.\-]++"
 # Each begins with a literal, which the engine looks for many times faster than for a choice.
+# Nothing has to stand at the begin of a line, and a key of an attribute that is called `module` is
+# none.
 _DEFINITIONS = (
-    re.compile(rb"\n[ \t]*+(#[\w$]++)[ \t]*+="),
-    re.compile(rb"\n[ \t]*+(![\w$]++)[ \t]*+="),
-    re.compile(rb"\n[ \t]*+()module\b"),
-    re.compile(rb"func\.func\b[^@{]*+(@" + _NAME + rb")"),
+    re.compile(rb"(#" + lexing.ALIAS + rb")\s*+="),
+    re.compile(rb"(!" + lexing.ALIAS + rb")\s*+="),
+    re.compile(rb"module\b()(?=\s*+(?:@" + lexing.SYMBOL + rb")?+\s*+(?:attributes\b\s*+)?+\{)"),
+    re.compile(
+        rb"func\.func\b\s*+(?:(?:private|public|nested)\b\s*+)?+(@" + lexing.SYMBOL + rb")\s*+\("
+    ),
 )
-# What is followed by a dot or a bracket is an attribute or type of a dialect, and no alias.
 _REFERENCES = (
-    re.compile(rb"@" + _NAME),
-    re.compile(rb"#[\w$]++(?![.<])"),
-    re.compile(rb"![\w$]++(?![.<])"),
+    re.compile(rb"@" + lexing.SYMBOL),
+    re.compile(rb"#" + lexing.ALIAS),
+    re.compile(rb"!" + lexing.ALIAS),
 )
+_LOCATION = re.compile(rb"\s*+loc\b")
 
 _DELTAS = bytes(1 if sign in b"([{<" else 255 if sign in b")]}>" else 0 for sign in range(256))
 """For each byte by how much it changes the level, as a signed byte."""
@@ -56,11 +58,13 @@ class _Definition:
     Attributes:
         name: with its first character, `@`, `#` or `!`.
         size: bytes of its text.
+        is_location: it stands for a location, which is printed once where it is shared.
         references: for each name in it at how many brackets it stands, and how often.
     """
 
     name: bytes
     size: int = 0
+    is_location: bool = False
     references: dict[bytes, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -73,16 +77,11 @@ def check(text: bytes, what: str, *, brackets_alone: bool = False) -> None:
         brackets_alone: do not check functions and aliases.
 
     Raises:
-        ProgramError: too many levels of nesting, a function or alias that refers to itself, or text
-            that becomes too large.
+        ProgramError: too many levels of nesting, a function or alias that refers to itself, text
+            that becomes too large, or numbers that are.
     """
-    data = b"\n" + text
-    if b'@"' in data:
-        data = _QUOTED.sub(lambda found: b"@" + found[1].hex().encode(), data)
-    # A string or comment that holds an arrow is gone before arrows are.
-    if b'"' in data or b"//" in data:
-        data = _STRING.sub(b"", data)
-    data = data.replace(b"->", b"")
+    data = lexing.plain(text)
+    numbers.check(data, what)
     if brackets_alone:
         _brackets(data, what, [])
         return
@@ -97,6 +96,9 @@ def check(text: bytes, what: str, *, brackets_alone: bool = False) -> None:
     parts: dict[bytes, _Definition] = {name: _Definition(name) for name in names}
     for name, start, end in zip(names, starts, [*starts[1:], len(data)], strict=True):
         parts[name].size += end - start
+    for found in definitions:
+        if _LOCATION.match(data, found.end()):
+            parts[found[1]].is_location = True
     references = [
         (found.start(), found[0])
         for pattern in _REFERENCES
@@ -162,7 +164,7 @@ def _brackets(data: bytes, what: str, places: list[int]) -> list[int]:
             floor = np.minimum.accumulate(np.minimum(levels, lowest))
             over = levels - floor > LEVELS
             if over.any():
-                line = data.count(b"\n", 0, start + int(over.argmax()))
+                line = 1 + data.count(b"\n", 0, start + int(over.argmax()))
                 raise ProgramError(
                     f"{what}: line {line}: found more than {LEVELS} levels of nested brackets, "
                     f"expected {LEVELS} at most"
@@ -171,8 +173,8 @@ def _brackets(data: bytes, what: str, places: list[int]) -> list[int]:
         here = order[first:last]
         found[here] = levels[wanted[here] - start]
         level, lowest = int(levels[-1]), min(lowest, int(levels.min()))
-    numbers: list[int] = found.tolist()
-    return numbers
+    open_: list[int] = found.tolist()
+    return open_
 
 
 def _check_references(parts: Mapping[bytes, _Definition], what: str) -> None:
@@ -182,6 +184,7 @@ def _check_references(parts: Mapping[bytes, _Definition], what: str) -> None:
         ProgramError: something refers to itself, is nested too deeply, or becomes too large.
     """
     known: dict[bytes, tuple[int, int]] = {}
+    locations = {part.name for part in parts.values() if part.is_location}
     for root in parts:
         path: list[bytes] = [root]
         open_: dict[bytes, Any] = {}
@@ -202,13 +205,16 @@ def _check_references(parts: Mapping[bytes, _Definition], what: str) -> None:
                     )
                 path.append(following)
                 continue
-            known[name] = _measured(parts[name], known, what)
+            known[name] = _measured(parts[name], known, locations, what)
             del open_[name]
             path.pop()
 
 
 def _measured(
-    part: _Definition, known: Mapping[bytes, tuple[int, int]], what: str
+    part: _Definition,
+    known: Mapping[bytes, tuple[int, int]],
+    locations: Set[bytes],
+    what: str,
 ) -> tuple[int, int]:
     """The levels of nesting and the size of a part with all that it refers to."""
     depth, size = 0, part.size
@@ -216,7 +222,7 @@ def _measured(
         below, becomes = known[name]
         depth = max(depth, level + 1 + below)
         # A location that is shared is printed once, and not inlined.
-        size += becomes * count if not name.startswith(b"#loc") else 0
+        size += becomes * count if name not in locations else 0
     if depth > LEVELS:
         raise ProgramError(
             f"{what}: {_shown(part.name)}: found {depth} levels of nested calls, aliases and "

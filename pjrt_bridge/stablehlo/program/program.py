@@ -268,6 +268,10 @@ class Program:
         """Whether something in it is divided by Shardy's attributes."""
         return b"sdy" in self.bytecode()
 
+    def call_forms(self) -> frozenset[tuple[str, int, int]]:
+        """Target, number of operands and number of results of its custom calls."""
+        return modules.call_forms(self._module())
+
     def has_constant(self, dtype: DType) -> bool:
         """Whether it has a constant of an element type."""
         return modules.has_constant(self._module(), dtype.stablehlo)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pjrt_bridge.errors import ProgramError
 
 _WHOLE = re.compile(r"\{(replicated|manual|unreduced|unknown|maximal device=\d+)\b.*\}", re.DOTALL)
+_NO_TILES = re.compile(rb"devices\s*=\s*\[(?:\s*\d+\s*,)*\s*0+\s*[,\]]")
 _TILED = re.compile(r"\{devices=\[([\d,]*)\]")
 _LAST_DIMS = re.compile(r"last_tile_dims=\{([^}]*)\}")
 
@@ -50,3 +51,19 @@ def divided(shape: Sequence[int], tiles: Sequence[int], sharding: str) -> tuple[
             f"the tensor has {len(shape)}: {list(shape)}"
         )
     return tuple(-(-size // tile) for size, tile in zip(shape, tiles, strict=True))
+
+
+def check_tiles(code: bytes) -> None:
+    """Refuse programs with a sharding, of whatever operation, that divides into no tiles.
+
+    Compilers divide by the number of tiles, which ends the process.
+
+    Args:
+        code: bytecode or a portable artifact.
+
+    Raises:
+        ProgramError: there is one.
+    """
+    if b"devices" in code and (found := _NO_TILES.search(code)):
+        text = found[0].decode()
+        raise ProgramError(f"sharding: found {text!r}, expected one tile or more in each dimension")

@@ -16,13 +16,20 @@ from pjrt_bridge import environment
 from pjrt_bridge.errors import OptionError, PluginNotFound
 from pjrt_bridge.registry import PlatformSpec, PluginSpec, wheel_library
 from pjrt_bridge.runtime.compile.options import Override
-from pjrt_bridge.runtime.platforms import OptionType
+from pjrt_bridge.runtime.platforms import CallForm, OptionType
 
 VARIABLE = "PJRT_BRIDGE_CPU_BUILD"
 """Names the build that is the plugin `cpu`."""
 
 NAME = "cpu"
 """Name of the plugin and of the platform."""
+
+SUITES = ("conformance", "operators", "models", "faults")
+"""What a build has to pass to be preferred: `pjrt-bridge conformance`, `python -m tests.opinfo`,
+`python -m tests.models` and `python -m tests.faults`."""
+
+FALLBACK = "xla-cpu-pjrt"
+"""The build that the package depends on, and against which the others are measured."""
 
 _DEVICES: Mapping[str, OptionType] = {"cpu_device_count": range(1, 4097)}
 # It makes no client without devices, and allocates for as many as are asked for before it looks
@@ -40,6 +47,32 @@ _NO_XNNPACK: Mapping[str, Override] = {"xla_cpu_use_xnnpack": False}
 _NO_YNNPACK: Mapping[str, Override] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 # YNNPACK's reductions drop NaN from maximum and minimum.
 
+_CALL_FORMS: Mapping[str, CallForm | None] = {
+    "Eigh": CallForm(1, 2),
+    "LayoutConstraint": CallForm(1, 1),
+    "ProductOfElementaryHouseholderReflectors": CallForm(2, 1),
+    "Qr": CallForm(1, 2),
+    "SPMDFullToShardShape": CallForm(1, 1),
+    "SPMDShardToFullShape": CallForm(1, 1),
+    "ShardBarrierFrom": CallForm(1, 1),
+    "ShardBarrierTo": CallForm(1, 1),
+    "Sharding": CallForm(1, 1),
+    "xla.sdy.FuncResultSharding": CallForm(1, 1),
+    "xla.sdy.PropagationBarrier": CallForm(1, 1),
+    "xla.sdy.ShardingGroup": CallForm(1, 0),
+    "mhlo.topk": CallForm(1, 2),
+    # Only passes of the compiler make these. Those of oneDNN have operands and settings that
+    # nothing checks, and a program with one ends the process when it is serialized.
+    "SliceToDynamic": None,
+    "TopK": None,
+    "__onednn$convolution": None,
+    "__onednn$layernorm": None,
+    "__onednn$matmul": None,
+    "__onednn$matmul_reorder": None,
+    "__onednn$softmax": None,
+}
+# The compiler looks at operands and results of these without having counted them.
+
 
 @dataclass(frozen=True)
 class Build:
@@ -56,7 +89,9 @@ class Build:
         compiler_flags: without which results are wrong.
         fatal_constants: element types of constants on which it ends the process.
         known_wrong: what else it does wrong, for people.
-        preference: the installed build of the highest one is the plugin `cpu`.
+        passed: suites (`SUITES`) that the examined version passed in full.
+        time: seconds that programs take, relative to `xla-cpu-pjrt`: the geometric mean that
+            `python -m benchmarks.cpu_builds` prints, with PyTorch's kernels; None: not measured.
     """
 
     name: str
@@ -64,7 +99,8 @@ class Build:
     version: str
     api: int
     stablehlo: str
-    preference: int
+    passed: frozenset[str] = frozenset()
+    time: float | None = None
     option_types: Mapping[str, OptionType] = field(default_factory=lambda: _DEVICES, hash=False)
     compiler_flags: Mapping[str, Override] = field(
         default_factory=lambda: _NO_FAST_MIN_MAX, hash=False
@@ -80,16 +116,40 @@ class Build:
         """
         return wheel_library(self.name, self.file)
 
-    def plugin(self, name: str) -> PluginSpec:
+    @property
+    def unproven(self) -> tuple[str, ...]:
+        """Suites that it did not pass in full."""
+        return tuple(name for name in SUITES if name not in self.passed)
+
+    @property
+    def rank(self) -> tuple[bool, float, int]:
+        """The least of these is preferred: proven, then fast, then with the newest API."""
+        return bool(self.unproven), float("inf") if self.time is None else self.time, -self.api
+
+    @property
+    def standing(self) -> str:
+        """What the rule knows of it, for people."""
+        proven = "passes all suites"
+        if self.unproven:
+            proven = f"not run in full: {', '.join(self.unproven)}"
+        speed = "not measured" if self.time is None else f"{self.time:.2f}x the time"
+        return proven if self.time == 1 else f"{proven}; {speed} of {FALLBACK}"
+
+    def plugin(self, name: str, why: str) -> PluginSpec:
         """The plugin under a name, with one device unless a client asks for more.
+
+        Args:
+            name: of the plugin.
+            why: it is the plugin `cpu`, or what makes it that.
 
         Raises:
             PluginNotFound: the wheel is not installed.
         """
         own = name == NAME
-        about = f"XLA on the host's processor, {self.name}"
+        about = f"XLA on the host's processor, {self.name} ({self.standing}"
         if self.known_wrong:
-            about += f" (known wrong: {', '.join(self.known_wrong)})"
+            about += f"; known wrong: {', '.join(self.known_wrong)}"
+        about += f"); {why}"
         return PluginSpec(
             name=name,
             library=self.library(),
@@ -98,7 +158,7 @@ class Build:
             # Otherwise each client logs its options to standard error.
             environment={"TF_CPP_MIN_LOG_LEVEL": "1"},
             priority=0 if own else OTHERS_PRIORITY,
-            description=about if own else f"{about}; {VARIABLE}={self.name} makes it {NAME!r}",
+            description=about,
         )
 
     def platform(self) -> PlatformSpec:
@@ -118,7 +178,8 @@ BUILDS: Mapping[str, Build] = {
             version="0.0.1",
             api=81,
             stablehlo="1.13.3",
-            preference=3,
+            passed=frozenset(SUITES),
+            time=1.0,
             compiler_flags={**_NO_XNNPACK, **_NO_FAST_MIN_MAX},
         ),
         Build(
@@ -127,7 +188,7 @@ BUILDS: Mapping[str, Build] = {
             version="2026.6.23",
             api=106,
             stablehlo="1.16.1",
-            preference=2,
+            passed=frozenset({"conformance", "faults"}),
             known_wrong=("alias buffers cannot be fulfilled",),
         ),
         Build(
@@ -136,7 +197,7 @@ BUILDS: Mapping[str, Build] = {
             version="0.11.2",
             api=115,
             stablehlo="1.20.0",
-            preference=1,
+            passed=frozenset({"conformance", "faults"}),
             option_types={**_DEVICES, "asynchronous": bool, "process_id": range(1 << 20)},
             compiler_flags={**_NO_FAST_MIN_MAX, **_NO_YNNPACK},
             fatal_constants=("float6_e2m3fn", "float6_e3m2fn"),
@@ -144,7 +205,7 @@ BUILDS: Mapping[str, Build] = {
         ),
     )
 }
-"""The known builds, the preferred one first."""
+"""The known builds, the oldest API first."""
 
 
 def platform() -> PlatformSpec:
@@ -165,12 +226,10 @@ def _spec(
     return PlatformSpec(
         NAME,
         compiler_flags=flags,
-        # It takes its calls of oneDNN for calls of another kind when it writes a program, and ends
-        # the process with std::bad_alloc (seen with all builds).
-        unserializable_calls=("__onednn$",),
         ffi_name="HOST",
         option_types=_DEVICES,
         fatal_constants=fatal,
+        call_forms=_CALL_FORMS,
         versions=versions or {},
     )
 
@@ -184,11 +243,25 @@ def plugins() -> list[PluginSpec]:
     """
     own = chosen()
     others = (build for build in BUILDS.values() if build is not own and _is_installed(build))
-    return [own.plugin(NAME), *(build.plugin(build.name) for build in others)]
+    if environment.value(VARIABLE):
+        why = f"{VARIABLE} names it"
+    elif own.unproven:
+        why = "no installed build passes all suites"
+    else:
+        why = "the fastest installed build that passes all suites"
+    return [
+        own.plugin(NAME, why),
+        *(
+            build.plugin(build.name, f"{VARIABLE}={build.name} makes it {NAME!r}")
+            for build in others
+        ),
+    ]
 
 
 def chosen() -> Build:
-    """The build that is the plugin `cpu`: the one that is named, else the preferred installed one.
+    """The build that is the plugin `cpu`: the one that is named, else the best installed one.
+
+    The best is the fastest of those that passed all suites; where none did, the fastest.
 
     Raises:
         OptionError: `PJRT_BRIDGE_CPU_BUILD` names no known build.
@@ -198,8 +271,8 @@ def chosen() -> Build:
         if named not in BUILDS:
             raise OptionError(f"{VARIABLE}: found {named!r}, expected one of {', '.join(BUILDS)}")
         return BUILDS[named]
-    ordered = sorted(BUILDS.values(), key=lambda build: -build.preference)
-    return next((build for build in ordered if _is_installed(build)), ordered[0])
+    installed = [build for build in BUILDS.values() if _is_installed(build)]
+    return min(installed, key=lambda build: build.rank, default=BUILDS[FALLBACK])
 
 
 def _is_installed(build: Build) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pjrt_bridge.errors import BridgeWarning, OptionError, Unimplemented
+from pjrt_bridge.errors import BridgeWarning, OptionError
 from pjrt_bridge.runtime import Client, CompileOptions, Executable, Plugin
 from pjrt_bridge.runtime.compile import compile_cache
 from pjrt_bridge.runtime.compile.cache import Cache
@@ -29,16 +29,6 @@ DONATING = """
 func.func @main(%a: tensor<4096xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4096xf32> {
   %0 = stablehlo.add %a, %a : tensor<4096xf32>
   return %0 : tensor<4096xf32>
-}
-"""
-ONEDNN = """
-func.func @main(%a: tensor<64x64xf32>) -> tensor<64x64xf32> {
-  %0 = stablehlo.custom_call @"__onednn$softmax"(%a) {
-    backend_config = "{\\"onednn_softmax_config\\":{\\"softmax_axis\\":1}}", api_version = 2 : i32,
-    operand_layouts = [dense<[1, 0]> : tensor<2xindex>],
-    result_layouts = [dense<[1, 0]> : tensor<2xindex>]
-  } : (tensor<64x64xf32>) -> tensor<64x64xf32>
-  return %0 : tensor<64x64xf32>
 }
 """
 
@@ -181,17 +171,6 @@ def test_programs_that_call_functions_of_this_process_are_not_stored(
 def key(client: Client, program: Program) -> str | None:
     code = program.serialize_for(client.plugin.stablehlo_version)
     return compile_cache.key_of(client, code, b"", program.custom_calls)
-
-
-def test_programs_that_cannot_be_serialized_are_compiled_every_time(
-    client: Client, cache: Cache
-) -> None:
-    executable = client.compile(ONEDNN)
-    assert executable.custom_calls == {"__onednn$softmax"}
-    with pytest.raises(Unimplemented, match=r"main' calls '__onednn\$softmax': to serialize that"):
-        executable.serialize()
-    client.compile(MATMUL)
-    assert len(cache.entries()) == 1
 
 
 def test_a_plugin_without_a_library_has_no_entries(plugin: Plugin) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 F32 = "tensor<f32>"
@@ -67,6 +68,39 @@ def doubled_aliases(count: int) -> str:
     return f"!t0 = tuple<{F32}>\n{lines}func.func @main(%a: !t{count}) {{ return }}"
 
 
+def aliases_on_one_line(count: int) -> str:
+    return type_aliases(count).replace("\n", " ")
+
+
+def dashed_aliases(count: int) -> str:
+    """A dash may be within and at the end of a name, and is no half of an arrow there."""
+    return re.sub(r"!t(\d+)", r"!t-\1-", type_aliases(count))
+
+
+def spread_aliases(count: int) -> str:
+    return doubled_aliases(count).replace(" = ", " // !a = i32\n  =\n ")
+
+
+def aliases_called_loc(count: int) -> str:
+    """Locations that are shared are printed once, but not what is only called as they are."""
+    lines = "".join(f"#loc{at + 1} = [#loc{at}, #loc{at}]\n" for at in range(count))
+    return f"#loc0 = []\n{lines}{_with_attribute(f'#loc{count}')}"
+
+
+def aliases_with_keywords(count: int) -> str:
+    """Keys of an attribute that are called as what begins a definition."""
+    lines = "".join(
+        f"#t{at + 1} = {{a = @x,\nmodule = 1, func.func = @x, b = [#t{at}]}}\n"
+        for at in range(count)
+    )
+    return f"#t0 = []\n{lines}{_with_attribute(f'#t{count}')}"
+
+
+def location_aliases(count: int) -> str:
+    lines = " ".join(f'#l{at + 1} = loc(callsite(#l{at} at "b"))' for at in range(count))
+    return f'func.func @main() {{ return }} loc(#l{count}) #l0 = loc("a") {lines}'
+
+
 def calls(count: int) -> str:
     return _calling(count, 1)
 
@@ -74,6 +108,34 @@ def calls(count: int) -> str:
 def doubled_calls(count: int) -> str:
     """Inlined, as compilers do, as many operations as two to the power of their number."""
     return _calling(count, 2)
+
+
+def quoted_calls(count: int) -> str:
+    """`@f`, `@"f"` and `@"\\66"` are one name."""
+    return re.sub(r"call @f(\d+)", r'call @"\\66\1"', doubled_calls(count))
+
+
+def quoted_functions(count: int) -> str:
+    return re.sub(r"private @(f\d+)", r'private @"\1"', doubled_calls(count))
+
+
+def escaped_functions(count: int) -> str:
+    """Functions in the generic form, by an operation whose name is written with escapes."""
+    text = ""
+    for at in range(count + 1):
+        name = f"f{at}" if at else "main"
+        result = "%a"
+        body = ""
+        if at < count:
+            result = "%1"
+            body = "".join(
+                f"  %{time} = func.call @f{at + 1}(%a) : ({F32}) -> {F32}\n" for time in range(2)
+            )
+        text += (
+            f'"\\66unc.func"() <{{function_type = ({F32}) -> {F32}, sym_name = "{name}"}}> ({{\n'
+            f"^bb0(%a: {F32}):\n{body}  func.return {result} : {F32}\n}}) : () -> ()\n"
+        )
+    return f"module {{\n{text}}}"
 
 
 def recursion(count: int) -> str:
@@ -108,6 +170,8 @@ KINDS: dict[str, Callable[[int], str]] = {
     made.__name__: made
     for made in (
         conditions, parentheses, tuples, lists, dictionaries, locations, sums, signs,
-        type_aliases, attribute_aliases, doubled_aliases, calls, doubled_calls, recursion,
+        type_aliases, attribute_aliases, doubled_aliases, aliases_on_one_line, dashed_aliases,
+        spread_aliases, aliases_called_loc, aliases_with_keywords, location_aliases, calls,
+        doubled_calls, quoted_calls, quoted_functions, escaped_functions, recursion,
     )
 }  # fmt: skip
