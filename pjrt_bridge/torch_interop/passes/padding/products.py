@@ -210,24 +210,6 @@ def layer_norm_backward(use: Use) -> list[Dims]:
     return [found if wanted[0] else {}, {}, {}]
 
 
-def group_norm(use: Use) -> Dims:
-    """Group norm of each of a batch."""
-    found = use.dims("input")
-    if found.keys() - {0} or any(use.dims(name) for name in ("weight", "bias")):
-        raise MixesRows("it works along the dimension")
-    return found
-
-
-def group_norm_backward(use: Use) -> list[Dims]:
-    """Its gradients; those of weight and bias are sums over the batch."""
-    found = group_norm(use)
-    wanted = use["output_mask"]
-    if any(wanted[1:]):
-        for name in ("grad_out", "input", "mean", "rstd"):
-            use.fill(name, 0)
-    return [found if wanted[0] else {}, {}, {}]
-
-
 def fixed_batch_norm(use: Use) -> list[Dims]:
     """Batch norm with statistics that are given."""
     found = use.dims("input")
