@@ -251,6 +251,7 @@ def _table() -> dict[str, Rule]:
     put(Rule(products.multiplied("self", "vec")), "mv")
     put(Rule(products.multiplied("mat", "vec", "self")), "addmv")
     put(Rule(products.multiplied("self", "tensor")), "dot")
+    put(Rule(products.distances), "_cdist_forward")
     put(Rule(products.convolved), "convolution")
     put(Rule(products.convolved_backward), "convolution_backward")
     put(Rule(products.attention), "_scaled_dot_product_flash_attention_for_cpu")
@@ -272,6 +273,7 @@ def _table() -> dict[str, Rule]:
     put(Rule(lookups.index_selected), "index_select")
     put(Rule(lookups.gathered), "gather")
     put(Rule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")
+    put(Rule(lookups.index_added), "index_add")
     put(Rule(moves.sliced_in), "slice_scatter")
 
     put(Rule(_filled, ("size",)), *_FILLED)

@@ -284,6 +284,28 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, w: F.group_norm(x, 2, w[0]),
         (torch.randn(N, 4, N, N), torch.randn(2, 4)),
     ),
+    "rows added at positions": (
+        lambda i, x, t: (
+            t.index_add(0, i, x[:, :3], alpha=2),
+            torch.zeros_like(x).index_add(0, i % 4, x),
+            x.index_add(1, i[:2], x[:, :2]),
+        ),
+        (WORDS, X, TABLE),
+    ),
+    "messages between nodes": (
+        lambda x, i: torch.zeros_like(x).scatter_add(0, (i[:, :1] % 4).expand(-1, 4), x[i[:, 1]]),
+        (X, COLUMNS),
+    ),
+    "written into rows": (lambda x, w: x.scatter(0, x[:1].long() * 0 + 2, 5.0), (X, W)),
+    "distances": (
+        lambda x, w: (
+            torch.cdist(x, x * 2),
+            torch.cdist(x, w.t(), p=1.0),
+            torch.cdist(x[None].expand(2, -1, -1), w.t()[None]),
+            torch.cdist(x[:, None], w.t()[None]),
+        ),
+        (X, W),
+    ),
     "rows replaced": (
         lambda x, t: (
             torch.slice_scatter(x, x[1:] * 2, 0, 1),
@@ -379,7 +401,7 @@ MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "scattered without what was there": (
         lambda i, x, w: w.scatter_reduce(0, i % 4, x[:, :2], "sum", include_self=False),
         (COLUMNS, X, W),
-        "it writes at positions of the dimension",
+        "it writes at positions in the padding",
     ),
     "a triangle of what is merged": (
         lambda x: x.permute(1, 0, 2).reshape(-1, 6).tril(),
