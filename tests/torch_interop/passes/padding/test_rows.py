@@ -175,6 +175,14 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (torch.tensor([inf, nan, -inf, nan, 0.0]),),
     ),
     "the largest": (lambda x: (x.topk(2, 0), x.topk(3, 0, largest=False)), (X,)),
+    "the largest of what is all the same": (
+        lambda x: (x.topk(5, 0).indices.sort().values, x.topk(5, 0, False).indices.sort().values),
+        (torch.tensor([-inf, -inf, -inf, -inf, -inf]),),
+    ),
+    "the smallest of what is all the same": (
+        lambda x: x.topk(5, 0, largest=False).indices.sort().values,
+        (torch.tensor([nan, nan, nan, nan, nan]),),
+    ),
     "backwards": (lambda x: (x.flip(0), x.flip(0, 1)), (X,)),
     "around": (lambda x: (x.roll(1, 0), x.roll((-2, 1), (0, 1))), (X,)),
     "one behind another": (
