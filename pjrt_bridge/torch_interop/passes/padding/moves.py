@@ -144,44 +144,6 @@ def _take_rows(use: Use, dim: int, start: Any) -> None:
     use.emit = emit
 
 
-def sliced_in(use: Use) -> Dims:
-    """Some rows of a dimension replaced."""
-    found, source, shape = use.dims("self"), use.dims("src"), use.shape("self")
-    (dim,) = use.named("dim", len(shape))
-    others = dropped_one(found, dim)
-    if others.keys() != dropped_one(source, dim).keys():
-        raise MixesRows("it combines the dimension with one of another size")
-    for at, extent in others.items():
-        use.unified(extent, source[at])
-    start, end = use.number(use["start"]), use.number(use["end"])
-    if dim not in found and dim not in source and not any(map(use.is_padded, (start, end))):
-        return found
-    for dims in (found, source):
-        if dim in dims:
-            use.needs_prefix(dims[dim], "it replaces rows of the dimension")
-    if (use["step"] or 1) != 1:
-        raise MixesRows("it replaces rows at a distance in the dimension")
-    start, count = 0 if start is None else start, use.shape("src")[dim]
-    if not use.is_padded(start) and is_negative(start):
-        start = shape[dim] + start
-    use.needs_elements(count)
-
-    def emit(e: Emission) -> Any:
-        at = e.call("aten.arange.default", e.size(shape[dim]), dtype=torch.int64)
-        at = e.call("aten.sub.Tensor", at, e.actual(start))
-        moved = e.call("aten.index_select.default", e[use["src"]], dim, e.within(at, count))
-        replaced = e.call(
-            "aten.logical_and.default",
-            e.call("aten.ge.Scalar", at, 0),
-            e.call("aten.lt.Tensor", at, e.count(count, torch.int64)),
-        )
-        replaced = e.along(replaced, dim, len(shape))
-        return e.call("aten.where.self", replaced, moved, e[use["self"]])
-
-    use.emit = emit
-    return found
-
-
 def split(use: Use) -> list[Dims]:
     """In pieces along a dimension."""
     found, shape = use.dims("self"), use.shape("self")

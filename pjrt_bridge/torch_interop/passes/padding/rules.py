@@ -18,6 +18,7 @@ from pjrt_bridge.torch_interop.passes.padding import (
     mixing,
     moves,
     products,
+    replacing,
 )
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
@@ -274,7 +275,8 @@ def _table() -> dict[str, Rule]:
     put(Rule(lookups.gathered), "gather")
     put(Rule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")
     put(Rule(lookups.index_added), "index_add")
-    put(Rule(moves.sliced_in), "slice_scatter")
+    put(Rule(replacing.sliced_in), "slice_scatter")
+    put(Rule(replacing.selected_in), "select_scatter")
 
     put(Rule(_filled, ("size",)), *_FILLED)
     put(Rule(_created, ("size", "n", "m")), "empty", "empty_permuted", "new_empty", "eye")

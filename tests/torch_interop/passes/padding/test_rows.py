@@ -324,6 +324,15 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (X, TABLE),
     ),
+    "a row replaced": (
+        lambda x, w: (
+            torch.select_scatter(x, w[:, 0], 0, 2),
+            torch.select_scatter(x, w[:, 0], 0, -1).sum(0),
+            torch.select_scatter(x, x[:, 1] * 2, 1, -1),
+            torch.select_scatter(w.t() * 1, w[:, 1], 0, x.shape[0] - 4),
+        ),
+        (X, W),
+    ),
     "losses": (
         lambda x, i: (F.cross_entropy(x, i % 4), F.nll_loss(x, i % 4, reduction="sum")),
         (X, WORDS),
