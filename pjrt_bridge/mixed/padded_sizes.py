@@ -3,7 +3,7 @@
 A program of larger sizes serves a call where padding is allowed. Sizes that come first are compiled
 as they are. Once they change, a program is made for round sizes above those of the call, and serves
 all calls that it does not waste much of. So the number of programs grows with the logarithm of the
-range of sizes.
+range of sizes. A few sizes that come very often get programs of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ FREELY = 4
 """Programs that are made without asking whether another could serve."""
 SMALL = 64
 """Sizes up to this may be padded to more than the double, where the work hardly grows."""
+OFTEN = 256
+"""Calls of the same sizes after which a program of just these is made."""
+OWN = 4
+"""How many of these there may be."""
 _REMEMBERED = 4096
 
 
@@ -46,6 +50,8 @@ class PaddedSizes:
     _first: Sizes | None = None
     _chosen: OrderedDict[Sizes, Sizes] = field(default_factory=OrderedDict)
     _wanted: dict[Sizes, int] = field(default_factory=dict)
+    _calls: OrderedDict[Sizes, int] = field(default_factory=OrderedDict)
+    _own: set[Sizes] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def choose(self, sizes: Sizes) -> Sizes | None:
@@ -63,6 +69,26 @@ class PaddedSizes:
                     if len(self._chosen) > _REMEMBERED:
                         self._chosen.popitem(last=False)
             return found
+
+    def deserves_own(self, sizes: Sizes) -> bool:
+        """Whether these sizes come so often that a program of just these is worth compiling.
+
+        Each call of this method counts as one of a padded call of these sizes.
+        """
+        with self._lock:
+            if sizes in self._own:
+                return True
+            padded = self._chosen.get(sizes)
+            if padded is None or len(self._own) >= OWN:
+                return False
+            count = self._calls.pop(sizes, 0) + 1
+            self._calls[sizes] = count
+            if len(self._calls) > _REMEMBERED:
+                self._calls.popitem(last=False)
+            if count < OFTEN or self.work(padded) <= GROWS * self.work(sizes):
+                return False
+            self._own.add(sizes)
+            return True
 
     def _find(self, sizes: Sizes) -> tuple[Sizes, bool]:
         """A choice, and whether it holds for later calls too."""

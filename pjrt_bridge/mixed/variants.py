@@ -2,7 +2,8 @@
 
 XLA's programs have fixed sizes. Calls of the same sizes share a compilation. Compiling costs more
 than many runs: once several sizes have been compiled, one that comes for the first time is computed
-by the host, and compiled when it comes again. When as many are compiled as are kept, a new one
+by the host, and compiled when it comes again, beside the calls that the host goes on to compute
+(`background.py`). When as many are compiled as are kept, a new one
 takes the place of one that was not used for many calls, and is computed by the host where there is
 none: sizes in rotation never compile for ever. Nothing waits for a compilation but calls that need
 what it makes.
@@ -29,15 +30,19 @@ _SEEN = 4096
 
 _Compiled = TypeVar("_Compiled")
 
+Begin = Callable[[Callable[[], None]], bool]
+"""Begins work beside the calls; False where it cannot now."""
+
 
 class _Variant(Generic[_Compiled]):
     """A variant that is compiled once, by the first thread that needs it."""
 
-    __slots__ = ("compiled", "compiling", "used")
+    __slots__ = ("beside", "compiled", "compiling", "used")
 
     def __init__(self) -> None:
         self.compiling = threading.Lock()
         self.compiled: _Compiled | None = None
+        self.beside = False
         self.used = 0
 
 
@@ -47,13 +52,16 @@ class VariantCache(Generic[_Compiled]):
     Args:
         uncompiled: computes any sizes, without compiling; None where each has to be compiled.
         full: called once, when the host computes sizes because as many are compiled as are kept.
+        begin: begins compilations beside the calls; None: a call waits for them.
     """
 
     def __init__(
         self,
         uncompiled: _Compiled | None = None,
         full: Callable[[], None] | None = None,
+        begin: Begin | None = None,
     ) -> None:
+        self._begin = begin
         self._uncompiled = uncompiled
         self._full = full
         self._calls = 0
@@ -73,6 +81,7 @@ class VariantCache(Generic[_Compiled]):
         compile: Callable[[Hashable | None], _Compiled],
         *,
         wanted: bool = False,
+        later: Callable[[], Callable[[Hashable | None], _Compiled]] | None = None,
     ) -> _Compiled:
         """What runs a call.
 
@@ -81,8 +90,11 @@ class VariantCache(Generic[_Compiled]):
             compile: makes the variant; it is told the key that was compiled before, if there was
                 one. What it raises passes through, and the next call tries again.
             wanted: compile it when it comes for the first time, because it will come again.
+            later: gives what compiles after the call, when its arguments may be gone; None where
+                that is not possible.
         """
         told = None
+        beside = False
         with self._lock:
             self._calls += 1
             variant = self._variants.get(key)
@@ -91,12 +103,20 @@ class VariantCache(Generic[_Compiled]):
                 variant.used = self._calls
                 if variant.compiled is not None:
                     return variant.compiled
+                if variant.beside and self._uncompiled is not None:
+                    return self._uncompiled
             elif self._uncompiled is None or (wanted and len(self._variants) < LIMIT):
                 variant = self._keep(key, _Variant())
             elif not self._has_room():
                 told, self._full = self._full, None
-            elif wanted or not self._is_new(key):
+            elif wanted or max(self._compilations, len(self._variants)) < EAGER:
                 variant = self._keep(key, _Variant())
+            elif not self._is_new(key):
+                beside = self._begin is not None and later is not None
+                variant = None if beside else self._keep(key, _Variant())
+        if beside:
+            assert later is not None
+            self._compile_beside(key, later())
         if variant is None:
             assert self._uncompiled is not None
             if told is not None:
@@ -120,6 +140,60 @@ class VariantCache(Generic[_Compiled]):
                     self._keep(key, variant)
             return variant.compiled
 
+    def ready(
+        self, key: Hashable, later: Callable[[], Callable[[Hashable | None], _Compiled]]
+    ) -> bool:
+        """Whether a variant is compiled that another can stand for; where it is not, it is begun.
+
+        Args:
+            key: see `find`.
+            later: see `find`.
+        """
+        with self._lock:
+            variant = self._variants.get(key)
+            if variant is not None:
+                return variant.compiled is not None
+            if not self._has_room():
+                return False
+        if self._begin is None:
+            self.find(key, later(), wanted=True)
+            return True
+        self._compile_beside(key, later())
+        return False
+
+    def _compile_beside(
+        self, key: Hashable, compile: Callable[[Hashable | None], _Compiled]
+    ) -> None:
+        """Begin to compile a variant, unless something else is under way.
+
+        Where that fails, the next call that needs it compiles it, and raises what that raises.
+        """
+        variant: _Variant[_Compiled] = _Variant()
+        variant.beside = True
+
+        def work() -> None:
+            try:
+                with variant.compiling:
+                    variant.compiled = compile(self._last)
+            except BaseException:
+                pass
+            else:
+                with self._lock:
+                    self._compilations += 1
+                    self._last = key
+            finally:
+                variant.beside = False
+
+        with self._lock:
+            if key in self._variants:
+                return
+            self._keep(key, variant)
+        assert self._begin is not None
+        if not self._begin(work):
+            with self._lock:
+                self._variants.pop(key, None)
+                self._seen[hash(key)] = None
+
     def _keep(self, key: Hashable, variant: _Variant[_Compiled]) -> _Variant[_Compiled]:
         variant.used = self._calls
         self._variants[key] = variant
@@ -135,11 +209,11 @@ class VariantCache(Generic[_Compiled]):
         return self._calls - oldest.used > UNUSED
 
     def _is_new(self, key: Hashable) -> bool:
-        """Whether sizes come for the first time although many others came before."""
+        """Whether sizes come for the first time."""
         # Keys are long: their hashes are kept, and two that are equal cost a compilation.
         seen = hash(key)
-        if max(self._compilations, len(self._variants)) < EAGER or seen in self._seen:
-            self._seen.pop(seen, None)
+        if seen in self._seen:
+            del self._seen[seen]
             return False
         self._seen[seen] = None
         if len(self._seen) > _SEEN:

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pjrt_bridge.mixed.padded_sizes import FREELY, SERVES, SMALL, WASTE, PaddedSizes, round_up
+from pjrt_bridge.mixed.padded_sizes import (
+    FREELY,
+    OFTEN,
+    OWN,
+    SERVES,
+    SMALL,
+    WASTE,
+    PaddedSizes,
+    round_up,
+)
 
 WORK: dict[str, Callable[[tuple[int, ...]], float]] = {
     "launch": lambda sizes: 1e6 + sum(sizes),
@@ -101,6 +110,22 @@ def test_what_is_missed_often_is_made_after_all() -> None:
         policy.choose((380,))
     assert policy.choose((380,)) == (384,)
     assert len(policy.made) == count + 1
+
+
+def test_sizes_that_come_very_often_get_programs_of_their_own() -> None:
+    policy = PaddedSizes(WORK["linear"], [0])
+    sizes = [(3,), *((size,) for size in range(257, 257 + 2 * OWN))]
+    assert policy.choose((257,)) is None
+    for item in sizes:
+        policy.choose(item)
+    deserving = [[policy.deserves_own(item) for item in sizes] for _ in range(OFTEN + 1)]
+    assert not any(map(any, deserving[: OFTEN - 1]))
+    assert sum(deserving[-1]) == OWN
+    # The first sizes are compiled as they are, and what wastes nothing needs no other program.
+    assert not deserving[-1][1]
+    full = policy.choose((300,)) or ()
+    assert policy.choose(full) == full
+    assert not any(policy.deserves_own(full) for _ in range(OFTEN + 1))
 
 
 def test_a_program_that_could_not_be_made_is_forgotten() -> None:

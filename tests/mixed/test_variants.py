@@ -1,7 +1,7 @@
 """Variants are compiled once each, in a bounded cache, and nothing waits without need."""
 
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import pytest
 
@@ -51,6 +51,75 @@ def test_after_many_a_new_one_is_compiled_when_it_comes_again() -> None:
     assert compiler.find(100) == "compiled for 100"
     assert compiler.find(0) == "compiled for 0"
     assert len(compiler.compiled) == EAGER + 1
+
+
+class Beside:
+    """Compilations that wait until they are told to go on."""
+
+    def __init__(self) -> None:
+        self.works: list[Callable[[], None]] = []
+        self.able = True
+        self.cache: VariantCache[str] = VariantCache("host", None, self._begin)
+        for key in range(EAGER):
+            self.find(key)
+
+    def _begin(self, work: Callable[[], None]) -> bool:
+        if self.able:
+            self.works.append(work)
+        return self.able
+
+    def find(self, key: Hashable, *, fails: bool = False) -> str:
+        def compile(last: Hashable | None) -> str:
+            if fails:
+                raise ZeroDivisionError
+            return f"compiled for {key}"
+
+        return self.cache.find(key, compile, later=lambda: compile)
+
+
+def test_what_comes_again_is_compiled_beside_the_calls() -> None:
+    beside = Beside()
+    assert [beside.find("new") for _ in range(4)] == ["host"] * 4
+    (work,) = beside.works
+    work()
+    assert beside.find("new") == "compiled for new"
+    assert len(beside.cache) == EAGER + 1
+
+
+def test_what_cannot_be_begun_is_begun_by_a_later_call() -> None:
+    beside = Beside()
+    beside.able = False
+    assert [beside.find("new") for _ in range(3)] == ["host"] * 3
+    beside.able = True
+    assert beside.find("new") == "host"
+    beside.works.pop()()
+    assert beside.find("new") == "compiled for new"
+
+
+def test_what_fails_beside_the_calls_is_raised_in_a_call() -> None:
+    beside = Beside()
+    for _ in range(2):
+        assert beside.find("new", fails=True) == "host"
+    beside.works.pop()()
+    with pytest.raises(ZeroDivisionError):
+        beside.find("new", fails=True)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_variant_that_another_stands_for_meanwhile(waits: bool) -> None:
+    works: list[Callable[[], None]] = []
+
+    def begin(work: Callable[[], None]) -> bool:
+        works.append(work)
+        return True
+
+    cache: VariantCache[str] = VariantCache("host", None, None if waits else begin)
+    assert cache.ready("own", lambda: lambda _: "compiled") == waits
+    assert cache.ready("own", lambda: pytest.fail("it is begun twice")) == waits
+    for work in works:
+        work()
+    assert cache.ready("own", lambda: pytest.fail("it is compiled"))
+    assert cache.find("own", lambda _: pytest.fail("it is compiled")) == "compiled"
 
 
 def test_sizes_in_rotation_are_not_compiled_for_ever_and_that_is_told_once() -> None:

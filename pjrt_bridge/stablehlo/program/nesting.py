@@ -109,9 +109,9 @@ def check(text: bytes, what: str, *, brackets_alone: bool = False) -> None:
     bases, inside = levels[: len(starts)], levels[len(starts) :]
     for (at, name), level in zip(references, inside, strict=True):
         index = bisect_right(starts, at) - 1
-        found = parts[names[index]].references
-        depth, count = found.get(name, (0, 0))
-        found[name] = (max(depth, level - bases[index]), count + 1)
+        known = parts[names[index]].references
+        depth, count = known.get(name, (0, 0))
+        known[name] = (max(depth, level - bases[index]), count + 1)
     _check_references(parts, what)
 
 

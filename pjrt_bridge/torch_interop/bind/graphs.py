@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -24,10 +25,10 @@ from pjrt_bridge.mixed.launchers import BufferOutput
 from pjrt_bridge.mixed.program import MixedProgram
 from pjrt_bridge.mixed.records import GraphRecord, begin, end
 from pjrt_bridge.mixed.segment import DeviceSegment
-from pjrt_bridge.mixed.variants import VariantCache
+from pjrt_bridge.mixed.variants import Begin, VariantCache
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
-from pjrt_bridge.torch_interop.bind.sizes import changes, sizes_of
+from pjrt_bridge.torch_interop.bind.sizes import changes, sizes_of, stand_in, stands_for_itself
 from pjrt_bridge.torch_interop.passes.padding import CannotPad, Padded, Padding
 from pjrt_bridge.torch_interop.passes.pipeline import Rewritten
 from pjrt_bridge.torch_interop.placement.split import Split
@@ -176,6 +177,7 @@ class SymbolicGraph:
         uncompiled: runs any sizes, without compiling; None where every size has to be compiled.
         padding: pads sizes, so that fewer come.
         full: called when PyTorch runs sizes because so many are compiled.
+        begin: see `VariantCache`.
     """
 
     def __init__(
@@ -184,26 +186,51 @@ class SymbolicGraph:
         uncompiled: CompiledGraph | None = None,
         padding: Padding | None = None,
         full: Callable[[], None] | None = None,
+        begin: Begin | None = None,
     ) -> None:
         self._compile = compile
         self._uncompiled = uncompiled
-        self._variants: VariantCache[CompiledGraph] = VariantCache(uncompiled, full)
+        self._variants: VariantCache[CompiledGraph] = VariantCache(uncompiled, full, begin)
         self._padding = padding
 
     def _find(self, arguments: list[Any], padded: Padded | None = None) -> CompiledGraph:
         sizes = sizes_of(arguments)
+        able = padded is None and all(map(stands_for_itself, arguments))
+        later = partial(self._later, arguments, sizes) if able else None
+        compile = self._compiler(arguments, sizes, padded)
+        key = (padded is not None, sizes)
+        return self._variants.find(key, compile, wanted=padded is not None, later=later)
 
+    def _compiler(
+        self, arguments: list[Any], sizes: tuple[Any, ...], padded: Padded | None = None
+    ) -> Callable[[Hashable | None], CompiledGraph]:
         def compile(last: Hashable | None) -> CompiledGraph:
             assert last is None or isinstance(last, tuple)
             trigger = None if last is None else changes(last[1], sizes)
             return self._compile(arguments, trigger, padded)
 
-        key = (padded is not None, sizes)
-        return self._variants.find(key, compile, wanted=padded is not None)
+        return compile
+
+    def _later(
+        self, arguments: list[Any], sizes: tuple[Any, ...]
+    ) -> Callable[[Hashable | None], CompiledGraph]:
+        """What compiles a call's sizes, and does not hold its tensors."""
+        return self._compiler(list(map(stand_in, arguments)), sizes)
+
+    def _has_own(self, arguments: list[Any]) -> bool:
+        """Whether a program of just the sizes of a call is there; else it is begun."""
+        if not all(map(stands_for_itself, arguments)):
+            return False
+        sizes = sizes_of(arguments)
+        return self._variants.ready((False, sizes), partial(self._later, arguments, sizes))
 
     def run(self, arguments: list[Any], outer: CallRecord | None = None) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
-        padded = None if self._padding is None else self._padding.pad(arguments)
+        padded = (
+            None
+            if self._padding is None
+            else self._padding.pad(arguments, partial(self._has_own, arguments))
+        )
         if padded is not None:
             graph = None
             with suppress(CannotPad):

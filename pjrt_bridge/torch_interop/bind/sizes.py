@@ -35,6 +35,26 @@ def changes(old: Hashable, new: Hashable) -> str:
     return "; ".join(found[:3]) + more
 
 
+def stand_in(argument: Any) -> Any:
+    """Something of the same sizes that does not hold the memory of a call's argument."""
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    # Its memory is never touched.
+    return torch.empty_strided(
+        argument.shape, argument.stride(), dtype=argument.dtype, device=argument.device
+    )
+
+
+def stands_for_itself(argument: Any) -> bool:
+    """Whether nothing but its sizes tells an argument from a `stand_in`."""
+    return not isinstance(argument, torch.Tensor) or (
+        type(argument) in (torch.Tensor, torch.nn.Parameter)
+        and argument.layout is torch.strided
+        and argument.device.type == "cpu"
+        and not (argument.is_conj() or argument.is_neg())
+    )
+
+
 def _size(argument: Any) -> Any:
     if isinstance(argument, torch.Tensor):
         return (tuple(argument.shape), argument.stride())

@@ -33,6 +33,7 @@ from pjrt_bridge.torch_interop.compat.fused_steps import (
 from pjrt_bridge.torch_interop.compat.lists import list_decompositions
 from pjrt_bridge.torch_interop.compat.loss_scaling import loss_scaling_decompositions
 from pjrt_bridge.torch_interop.compat.operators import operator_name
+from pjrt_bridge.torch_interop.compat.quantized import quantized_decompositions
 from pjrt_bridge.torch_interop.compat.values import DATA_DEPENDENT
 
 GraphCompiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
@@ -78,7 +79,8 @@ def decompositions(
         keep: says of an operator's name that it is to stay as it is.
         refused: says that of an operator with its positional and keyword arguments.
     """
-    table = {op: rule for op, rule in _decompositions().items() if not keep(str(op))}
+    rules = {**_decompositions(), **quantized_decompositions()}
+    table = {op: rule for op, rule in rules.items() if not keep(str(op))}
     if refused is not None:
         table = {op: partial(_unless, refused, op, rule) for op, rule in table.items()}
     numbers = number_decompositions(table)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.distributed as dist
 
 
@@ -9,9 +11,8 @@ def ranks(name: str) -> tuple[int, ...] | None:
     """The ranks of a process group; None where this process knows no group of the name."""
     if not dist.is_available() or not dist.is_initialized():
         return None
-    from torch.distributed.distributed_c10d import _resolve_process_group
-
+    c10d: Any = dist.distributed_c10d
     try:
-        return tuple(dist.get_process_group_ranks(_resolve_process_group(name)))
+        return tuple(dist.get_process_group_ranks(c10d._resolve_process_group(name)))
     except (LookupError, RuntimeError, ValueError):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from typing import Any
 
 import sympy
@@ -20,6 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._sympy.functions import FloorDiv
 
 from pjrt_bridge.torch_interop.compat.graphs import graph_attribute
 
@@ -87,9 +89,25 @@ def stand_in(value: Any) -> Any:
 
 
 def expression(value: Any) -> Any:
-    """The sympy expression of a symbolic number; anything else as it is."""
-    symbolic = isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
-    return value.node.expr if symbolic else value
+    """The sympy expression of a symbolic number; anything else as it is.
+
+    Torch leaves quotients such as `s**2 // s` as they are.
+    """
+    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return value
+    found = value.node.expr
+    return _divided(found) if found.has(FloorDiv) else found
+
+
+@lru_cache(4096)
+def _divided(number: Any) -> Any:
+    """An expression with quotients for divisions without a rest."""
+
+    def divide(dividend: Any, divisor: Any) -> Any:
+        whole = quotient(dividend, divisor)
+        return FloorDiv(dividend, divisor) if whole is None else whole
+
+    return number.replace(FloorDiv, divide)
 
 
 def symbols(value: Any) -> frozenset[Any]:

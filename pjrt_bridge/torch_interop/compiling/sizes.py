@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import fx
 
+from pjrt_bridge.mixed.background import BACKGROUND
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.mixed.variants import LIMIT
 from pjrt_bridge.report.fallback_reason import FallbackReason
@@ -62,7 +63,8 @@ class SymbolicCompiler:
             uncompiled = HostGraph(HostSegment(graph), host)
         compiler = partial(self._specialized, graph, record, static, padding)
         full = None if uncompiled is None else partial(self._too_many_sizes, host, padding)
-        return SymbolicGraph(compiler, uncompiled, padding, full)
+        begin = None if resident or BACKGROUND.is_off else BACKGROUND.begin
+        return SymbolicGraph(compiler, uncompiled, padding, full, begin)
 
     def _too_many_sizes(self, record: GraphRecord, padding: Padding | None) -> None:
         """Note and tell that PyTorch runs calls of sizes that are not compiled."""

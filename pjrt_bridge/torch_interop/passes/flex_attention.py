@@ -63,9 +63,29 @@ def _inline(
         elif node.op == "get_attr":
             copies[node] = _constant(graph, compat.promise(node))
         else:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
+            copies[node] = made = graph.node_copy(node, copies.__getitem__)
+            if _has_number_for_tensor(made):
+                # Under vmap torch writes a number where the operator takes a tensor.
+                with graph.inserting_before(made):
+                    number = _constant(graph, _tensor(made.args[0]))  # type: ignore[arg-type]
+                made.update_arg(0, number)
             copies[node].meta.setdefault("stack_trace", compat.stack_trace(call))
     raise AssertionError("a graph without an output")
+
+
+def _has_number_for_tensor(node: fx.Node) -> bool:
+    """Whether the first argument is a number, and the operator takes a tensor there."""
+    if not isinstance(node.target, compat.OpOverload) or not node.args:
+        return False
+    first = node.target._schema.arguments[0]
+    return isinstance(node.args[0], (int, float)) and isinstance(first.type, torch.TensorType)
+
+
+def _tensor(number: float) -> torch.Tensor:
+    """A number as the tensor that it was."""
+    wide = torch.float64 if isinstance(number, float) else None
+    with compat.real_tensors():
+        return torch.tensor(number, dtype=wide)
 
 
 def _constant(graph: fx.Graph, number: torch.Tensor) -> fx.Node:

@@ -50,6 +50,9 @@ CASES: dict[str, Callable[[Tensor, Tensor, Tensor], Any]] = {
     "fewer heads": lambda q, k, v: flex_attention(
         q, k[:, :1], v[:, :1], block_mask=CAUSAL, enable_gqa=True
     ),
+    "a number times a distance": lambda q, k, v: flex_attention(
+        q, k, v, score_mod=lambda score, batch, head, i, j: score + (i - j) * 0.01
+    ),
     "sums": lambda q, k, v: flex_attention(q, k, v, block_mask=CAUSAL, return_lse=True),
     "transposed": lambda q, k, v: flex_attention(
         *(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))

@@ -7,7 +7,7 @@ sizes stay those of the call.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -66,8 +66,12 @@ class Padding:
     def __bool__(self) -> bool:
         return bool(self._found.symbols)
 
-    def pad(self, arguments: list[Any]) -> Padded | None:
+    def pad(self, arguments: list[Any], has_own: Callable[[], bool] | None = None) -> Padded | None:
         """Pad the arguments of a call, and empty the list.
+
+        Args:
+            arguments: of the call.
+            has_own: whether a program of just these sizes is there; asked where they come often.
 
         Returns:
             None, and the list as it is, where the call is not padded.
@@ -86,6 +90,9 @@ class Padding:
             sizes.append(first)
         chosen = self._choose(sizes)
         if chosen is None or tuple(chosen) in self._numbers.bad:
+            return None
+        frequent = self._policy is not None and self._policy.deserves_own(tuple(sizes))
+        if frequent and has_own is not None and has_own():
             return None
         actual, padded = self._numbers.of(sizes), self._numbers.of(chosen)
         if not self._numbers.fit(actual, padded, arguments):

@@ -81,7 +81,7 @@ class Emission:
         """Arguments with what stands for nodes in them."""
         return fx.map_arg(arguments, self.__getitem__)
 
-    def repeat(self, node: fx.Node, **changes: Any) -> fx.Node:
+    def repeat(self, node: fx.Node, /, **changes: Any) -> fx.Node:
         """A call of a node's operator with some arguments changed, by name."""
         arguments = {**self.mapped(compat.bound_arguments(node)), **changes}
         assert isinstance(node.target, compat.OpOverload)

@@ -165,8 +165,11 @@ def scattered(use: Use) -> Dims:
     (dim,) = use.named("dim", len(sizes))
     adds = "scatter_add" in str(use.node.target) or use["reduce"] == "sum"
     adds = adds and use["include_self"] is not False
-    if dim in found or (dim in index and not adds):
-        raise MixesRows("it writes at positions of the dimension")
+    if dim in index and not adds:
+        raise MixesRows("it writes at positions in the padding")
+    if dim in found:
+        # Positions are never negative here.
+        use.needs_prefix(found[dim], "it writes at positions of the dimension")
     _positions(use, use["index"], sizes[dim])
     _same_rows(use, found, index, dim)
     source = use["src"]
@@ -174,4 +177,21 @@ def scattered(use: Use) -> Dims:
         _same_rows(use, index, use.dims(source), besides=-1)
         if dim in index:
             use.fill(source, 0, [dim])
+    return found
+
+
+def index_added(use: Use) -> Dims:
+    """Rows added at positions, which are never negative; in padding nothing is, at position 0."""
+    found, sizes, source = use.dims("self"), use.shape("self"), use.dims("source")
+    (dim,) = use.named("dim", len(sizes))
+    if dim in found:
+        use.needs_prefix(found[dim], "it writes at positions of the dimension")
+    index = use.dims("index")
+    if (0 in index) != (dim in source):
+        raise MixesRows("it combines the dimension with one of another size")
+    if 0 in index:
+        use.unified(index[0], source[dim])
+    _same_rows(use, found, source, dim)
+    _positions(use, use["index"], sizes[dim])
+    use.fill("source", 0, [dim])
     return found

@@ -7,6 +7,7 @@ from math import inf, nan
 from typing import Any
 
 import torch
+from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
@@ -193,19 +194,12 @@ def ordered(use: Use) -> Dims:
         return found
     for dim in inside:
         use.needs_prefix(found[dim], "it sorts the dimension")
-    floating = compat.promise(use["self"]).dtype.is_floating_point
-    use.fill("self", -inf if use["descending"] else (nan if floating else inf), inside)
+    descending = bool(use["descending"])
+    _fill_behind(use, inside, descending)
     positions_only = "argsort" in str(use.node.target)
 
     def emit(e: Emission) -> Any:
-        made = e.call(
-            "aten.sort.stable",
-            e[use["self"]],
-            stable=True,
-            dim=use["dim"],
-            descending=bool(use["descending"]),
-        )
-        values, indices = (e.item(made, at) for at in (0, 1))
+        values, indices = _sorted(e, use, descending)
         return indices if positions_only else [values, indices]
 
     use.emit = emit
@@ -213,15 +207,41 @@ def ordered(use: Use) -> Dims:
 
 
 def largest(use: Use) -> Dims:
-    """The largest or smallest so many of a dimension."""
+    """The largest or smallest so many of a dimension.
+
+    Among equals any may be chosen, and padding is equal to infinities, so it is sorted behind them.
+    """
     found, inside = _named_along(use, "self", "dim")
-    for dim in inside:
-        use.needs_prefix(found[dim], "it gives positions in the dimension")
-    if inside and use.is_padded(use.number(use["k"])):
+    left = {at: extent for at, extent in found.items() if at not in inside}
+    if not inside:
+        return left
+    (dim,) = inside
+    use.needs_prefix(found[dim], "it gives positions in the dimension")
+    count = use.number(use["k"])
+    if use.is_padded(count):
         raise MixesRows("it uses the size as a number")
+    descending = bool(use["largest"])
+    _fill_behind(use, inside, descending)
+
+    def emit(e: Emission) -> Any:
+        made = _sorted(e, use, descending)
+        return [e.call("aten.slice.Tensor", item, dim, 0, e.size(count)) for item in made]
+
+    use.emit = emit
+    return left
+
+
+def _fill_behind(use: Use, dims: set[int], descending: bool) -> None:
+    """Have padding be what is sorted behind everything."""
     floating = compat.promise(use["self"]).dtype.is_floating_point
-    use.fill("self", -inf if use["largest"] else (nan if floating else inf), inside)
-    return {at: extent for at, extent in found.items() if at not in inside}
+    use.fill("self", -inf if descending else (nan if floating else inf), dims)
+
+
+def _sorted(e: Emission, use: Use, descending: bool) -> list[fx.Node]:
+    made = e.call(
+        "aten.sort.stable", e[use["self"]], stable=True, dim=use["dim"], descending=descending
+    )
+    return [e.item(made, at) for at in (0, 1)]
 
 
 def lost(use: Use) -> list[Dims]:

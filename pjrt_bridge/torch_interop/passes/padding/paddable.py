@@ -28,7 +28,6 @@ from pjrt_bridge.torch_interop.passes.padding.layouts import Layout
 from pjrt_bridge.torch_interop.passes.padding.promises import (
     free_symbols,
     number_of,
-    strides_of,
     symbolic_sizes,
 )
 from pjrt_bridge.torch_interop.passes.padding.rows import NO_ROWS, Rows, Use, apply_rule
@@ -347,11 +346,9 @@ class _Walk:
 
     def _judge_results(self, outputs: Sequence[Any]) -> dict[int, Layout | Size | int]:
         found: dict[int, Layout | Size | int] = {}
-        memories: dict[int, set[fx.Node]] = {}
         for index, node in enumerate(outputs):
             if not isinstance(node, fx.Node):
                 continue
-            promise = compat.promise(node)
             dims = self._known.get(node, NO_ROWS).dims
             if depends(number := number_of(node), self._symbols):
                 found[index] = number
@@ -365,14 +362,6 @@ class _Walk:
                     self._refuse(self._symbols_of(dims), reason, node)
                     continue
                 found[index] = layout
-                if (memory := compat.storage_identity(promise)) is not None:
-                    memories.setdefault(memory, set()).add(node)
-        for sharing in memories.values():
-            for node in sharing if len(sharing) > 1 else ():
-                dims = self._known[node].dims
-                if not Layout(dims, ()).is_outermost(strides_of(node)):
-                    reason = "its memory is that of another result"
-                    self._refuse(self._symbols_of(dims), reason, node)
         return found
 
 

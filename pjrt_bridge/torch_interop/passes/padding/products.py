@@ -64,6 +64,26 @@ def added(use: Use, name: str | None, found: Dims) -> Dims:
     return found
 
 
+def distances(use: Use) -> Dims:
+    """Distances of each row of one matrix from each of another, alone or in a batch."""
+    one, other, rank = use.dims("x1"), use.dims("x2"), use.results[0].dim()
+    ranks = use.rank("x1"), use.rank("x2")
+    if any(size - 1 in dims for dims, size in zip((one, other), ranks, strict=True)):
+        raise MixesRows("it combines the dimension with one of another size")
+    found: dict[int, Extent] = {}
+    for dims, size, at in ((one, ranks[0], -2), (other, ranks[1], -1)):
+        for dim, extent in dims.items():
+            to = rank + at if dim == size - 2 else dim + rank - size
+            use.unified(found.setdefault(to, extent), extent)
+    for name, dims, size in (("x1", one, ranks[0]), ("x2", other, ranks[1])):
+        shape = use.shape(name)
+        for to in found:
+            dim = to - rank + size
+            if to < rank - 2 and dim >= 0 and dim not in dims and shape[dim] != 1:
+                raise MixesRows("it combines the dimension with one of another size")
+    return found
+
+
 # -- convolutions ----------------------------------------------------------------------------------
 
 
@@ -203,24 +223,6 @@ def layer_norm(use: Use) -> list[Dims]:
 def layer_norm_backward(use: Use) -> list[Dims]:
     """Its gradients; those of weight and bias are sums over all rows."""
     found = layer_norm(use)[0]
-    wanted = use["output_mask"]
-    if any(wanted[1:]):
-        for name in ("grad_out", "input", "mean", "rstd"):
-            use.fill(name, 0)
-    return [found if wanted[0] else {}, {}, {}]
-
-
-def group_norm(use: Use) -> Dims:
-    """Group norm of each of a batch."""
-    found = use.dims("input")
-    if found.keys() - {0} or any(use.dims(name) for name in ("weight", "bias")):
-        raise MixesRows("it works along the dimension")
-    return found
-
-
-def group_norm_backward(use: Use) -> list[Dims]:
-    """Its gradients; those of weight and bias are sums over the batch."""
-    found = group_norm(use)
     wanted = use["output_mask"]
     if any(wanted[1:]):
         for name in ("grad_out", "input", "mean", "rstd"):

@@ -36,9 +36,3 @@ def free_symbols(size: Any) -> set[Symbol]:
     """The symbols that a size is calculated from."""
     found: set[Symbol] = getattr(size, "free_symbols", set())
     return found
-
-
-def strides_of(node: fx.Node) -> tuple[int, ...]:
-    """Strides of a node's result, for sizes as a call could bring them."""
-    found: tuple[int, ...] = compat.stand_in(compat.promise(node)).stride()
-    return found

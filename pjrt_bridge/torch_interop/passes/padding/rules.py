@@ -11,7 +11,15 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.lift_scalars import use_of
-from pjrt_bridge.torch_interop.passes.padding import lookups, mixing, moves, products
+from pjrt_bridge.torch_interop.passes.padding import (
+    draws,
+    groups,
+    lookups,
+    mixing,
+    moves,
+    products,
+    replacing,
+)
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
 from pjrt_bridge.torch_interop.passes.padding.rows import Rule, Use
@@ -244,6 +252,7 @@ def _table() -> dict[str, Rule]:
     put(Rule(products.multiplied("self", "vec")), "mv")
     put(Rule(products.multiplied("mat", "vec", "self")), "addmv")
     put(Rule(products.multiplied("self", "tensor")), "dot")
+    put(Rule(products.distances), "_cdist_forward")
     put(Rule(products.convolved), "convolution")
     put(Rule(products.convolved_backward), "convolution_backward")
     put(Rule(products.attention), "_scaled_dot_product_flash_attention_for_cpu")
@@ -251,8 +260,8 @@ def _table() -> dict[str, Rule]:
     put(Rule(products.encoder_layer), "_transformer_encoder_layer_fwd")
     put(Rule(products.layer_norm), "native_layer_norm")
     put(Rule(products.layer_norm_backward), "native_layer_norm_backward")
-    put(Rule(products.group_norm, ("N",)), "native_group_norm")
-    put(Rule(products.group_norm_backward, ("N",)), "native_group_norm_backward")
+    put(Rule(groups.group_norm, ("N",)), "native_group_norm")
+    put(Rule(groups.group_norm_backward, ("N",)), "native_group_norm_backward")
     put(Rule(products.fixed_batch_norm), "_native_batch_norm_legit_no_training")
     put(Rule(products.batch_norm), "_native_batch_norm_legit_functional")
     put(Rule(products.batch_norm), "aten._native_batch_norm_legit.no_stats")
@@ -265,10 +274,15 @@ def _table() -> dict[str, Rule]:
     put(Rule(lookups.index_selected), "index_select")
     put(Rule(lookups.gathered), "gather")
     put(Rule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")
+    put(Rule(lookups.index_added), "index_add")
+    put(Rule(replacing.sliced_in), "slice_scatter")
+    put(Rule(replacing.selected_in), "select_scatter")
 
     put(Rule(_filled, ("size",)), *_FILLED)
     put(Rule(_created, ("size", "n", "m")), "empty", "empty_permuted", "new_empty", "eye")
     put(Rule(_counted), "arange", "prims.iota")
+    put(Rule(draws.drawn, ("size",)), *draws.DRAWING)
+    put(Rule(draws.dropped_out), f"{compat.OWN_NAMESPACE}.native_dropout")
     return rules
 
 

@@ -14,6 +14,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
 from pjrt_bridge.torch_interop.passes.padding.rows import Rows, Rule, Use, apply_rule
+from pjrt_bridge.torch_interop.randomness.operators import NAMESPACE
 from tests.torch_interop.helpers import assert_same
 from tests.torch_interop.passes.padding.rows import (
     SIZE,
@@ -35,6 +36,8 @@ IMAGE = torch.randn(N, 4, 8, 8)
 HEADS = torch.randn(N, 2, 7, 8)
 WORDS = torch.tensor([2, 0, 6, 1, 6])
 TABLE = torch.randn(7, 3)
+KEY = torch.tensor(2**40 + 7)
+DRAW = getattr(torch.ops, NAMESPACE)
 COLUMNS = torch.tensor([[0, 3], [1, 1], [2, 0], [3, 3], [1, 2]])
 
 APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
@@ -172,6 +175,14 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (torch.tensor([inf, nan, -inf, nan, 0.0]),),
     ),
     "the largest": (lambda x: (x.topk(2, 0), x.topk(3, 0, largest=False)), (X,)),
+    "the largest of what is all the same": (
+        lambda x: (x.topk(5, 0).indices.sort().values, x.topk(5, 0, False).indices.sort().values),
+        (torch.tensor([-inf, -inf, -inf, -inf, -inf]),),
+    ),
+    "the smallest of what is all the same": (
+        lambda x: x.topk(5, 0, largest=False).indices.sort().values,
+        (torch.tensor([nan, nan, nan, nan, nan]),),
+    ),
     "backwards": (lambda x: (x.flip(0), x.flip(0, 1)), (X,)),
     "around": (lambda x: (x.roll(1, 0), x.roll((-2, 1), (0, 1))), (X,)),
     "one behind another": (
@@ -250,6 +261,78 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "scattered": (lambda i, x, w: w.scatter_add(0, i % 4, x[:, :2]), (COLUMNS, X, W)),
     "a computed number": (lambda x: (x + 1, x.shape[0] * 2), (X,)),
+    "random numbers": (
+        lambda x: (
+            DRAW.rand(KEY, [x.shape[0], 4]),
+            DRAW.randn(KEY, [2, x.shape[0], 3]),
+            DRAW.randint(KEY, 10, [2, 2, x.shape[0]]),
+            DRAW.rand_like(KEY, x.t()),
+            DRAW.bernoulli.p(KEY, x.t(), 0.3),
+            DRAW.exponential(KEY, x.unsqueeze(0)),
+            DRAW.uniform(KEY, x.t().reshape(-1), 2.0, 3.0),
+            DRAW.randn_like(KEY, x.unsqueeze(1) + x.unsqueeze(2)),
+        ),
+        (X,),
+    ),
+    "dropout": (
+        lambda x: (
+            DRAW.native_dropout(KEY, x.transpose(0, 1), 0.3, True),
+            DRAW.native_dropout(KEY, x.transpose(0, 1).half(), 0.3, None),
+            DRAW.native_dropout(KEY, x.transpose(0, 1).reshape(-1), 1.0, True),
+            DRAW.native_dropout(KEY, x.transpose(0, 1), 0.3, False),
+            DRAW.native_dropout(KEY, x, 0.3, True),
+        ),
+        (CUBE,),
+    ),
+    "group norm": (
+        lambda x, w: (F.group_norm(x, 2, w[0], w[1]), F.group_norm(x.half(), 4)),
+        (torch.randn(2, 4, N, 3), torch.randn(2, 4)),
+    ),
+    "group norm of images and a batch": (
+        lambda x, w: F.group_norm(x, 2, w[0]),
+        (torch.randn(N, 4, N, N), torch.randn(2, 4)),
+    ),
+    "rows added at positions": (
+        lambda i, x, t: (
+            t.index_add(0, i, x[:, :3], alpha=2),
+            torch.zeros_like(x).index_add(0, i % 4, x),
+            x.index_add(1, i[:2], x[:, :2]),
+        ),
+        (WORDS, X, TABLE),
+    ),
+    "messages between nodes": (
+        lambda x, i: torch.zeros_like(x).scatter_add(0, (i[:, :1] % 4).expand(-1, 4), x[i[:, 1]]),
+        (X, COLUMNS),
+    ),
+    "written into rows": (lambda x, w: x.scatter(0, x[:1].long() * 0 + 2, 5.0), (X, W)),
+    "distances": (
+        lambda x, w: (
+            torch.cdist(x, x * 2),
+            torch.cdist(x, w.t(), p=1.0),
+            torch.cdist(x[None].expand(2, -1, -1), w.t()[None]),
+            torch.cdist(x[:, None], w.t()[None]),
+        ),
+        (X, W),
+    ),
+    "rows replaced": (
+        lambda x, t: (
+            torch.slice_scatter(x, x[1:] * 2, 0, 1),
+            torch.slice_scatter(x, x[:-2] * 2, 0, 0, -2),
+            torch.slice_scatter(x, x[:, 1:3] * 2, 1, 1, 3),
+            torch.slice_scatter(x, t[:2, :1].expand(2, 4), 0, -2),
+            torch.slice_scatter(x.new_zeros(4, 9), x.t(), 1, 2, 2 + x.shape[0]),
+        ),
+        (X, TABLE),
+    ),
+    "a row replaced": (
+        lambda x, w: (
+            torch.select_scatter(x, w[:, 0], 0, 2),
+            torch.select_scatter(x, w[:, 0], 0, -1).sum(0),
+            torch.select_scatter(x, x[:, 1] * 2, 1, -1),
+            torch.select_scatter(w.t() * 1, w[:, 1], 0, x.shape[0] - 4),
+        ),
+        (X, W),
+    ),
     "losses": (
         lambda x, i: (F.cross_entropy(x, i % 4), F.nll_loss(x, i % 4, reduction="sum")),
         (X, WORDS),
@@ -279,6 +362,17 @@ def test_gradients() -> None:
             return torch.autograd.grad(loss, given)
 
     assert_padding_changes_nothing(function, X, torch.randn(4, 3), WORDS)
+
+
+def test_gradients_of_group_norm() -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            given = [item.detach().requires_grad_() for item in (x, w)]
+            made = F.group_norm(given[0], 2, given[1][0], given[1][1])
+            return torch.autograd.grad((made.tanh() * made).sum(), given)
+
+    for shape in ((2, 4, N, 3), (2, 4, N, N), (N, 4, 3, 3)):
+        assert_padding_changes_nothing(function, torch.randn(shape), torch.randn(2, 4))
 
 
 MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
@@ -324,14 +418,23 @@ MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "scattered without what was there": (
         lambda i, x, w: w.scatter_reduce(0, i % 4, x[:, :2], "sum", include_self=False),
         (COLUMNS, X, W),
-        "it writes at positions of the dimension",
+        "it writes at positions in the padding",
     ),
     "a triangle of what is merged": (
         lambda x: x.permute(1, 0, 2).reshape(-1, 6).tril(),
         (CUBE,),
         "it combines the dimension with one that is merged otherwise",
     ),
-    "random numbers": (lambda x: torch.rand_like(x), (X,), "it is not known what it does with"),
+    "a permutation": (
+        lambda x: DRAW.randperm(KEY, x.shape[0]),
+        (X,),
+        "it is not known what it does with",
+    ),
+    "a random number of what each element says": (
+        lambda x: DRAW.bernoulli.Tensor(KEY, x.t(), x.t().sigmoid()),
+        (X,),
+        "it draws a number for each element",
+    ),
     "arange that overflows": (
         lambda x: torch.arange(x.shape[0], dtype=torch.int8),
         (X,),

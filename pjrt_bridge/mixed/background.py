@@ -1,0 +1,63 @@
+"""Compilations beside the calls, one after the other; no process waits for their thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from pjrt_bridge import environment
+
+WAITING = 64
+"""How many things may wait for their turn."""
+
+
+class Background:
+    """What is done beside the calls of a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._works: deque[Callable[[], None]] = deque()
+        self._running = False
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the user wants everything done before it is needed."""
+        return environment.is_off(environment.BACKGROUND_VARIABLE)
+
+    def begin(self, work: Callable[[], None]) -> bool:
+        """Have something done; False where much else waits, or no thread can be started.
+
+        Args:
+            work: raises nothing.
+        """
+        with self._lock:
+            if len(self._works) >= WAITING:
+                return False
+            self._works.append(work)
+            if self._running:
+                return True
+            self._running = True
+        try:
+            threading.Thread(target=self._run, name="pjrt_bridge background", daemon=True).start()
+        except RuntimeError:
+            # The interpreter ends.
+            with self._lock:
+                self._running = False
+                self._works.clear()
+            return False
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._works:
+                    self._running = False
+                    return
+                work = self._works.popleft()
+            work()
+            # Not held while the next one is waited for.
+            del work
+
+
+BACKGROUND = Background()

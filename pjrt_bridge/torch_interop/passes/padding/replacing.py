@@ -1,0 +1,77 @@
+"""Rows of a dimension replaced, of which padding is at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, is_negative
+from pjrt_bridge.torch_interop.passes.padding.moves import dropped, dropped_one
+from pjrt_bridge.torch_interop.passes.padding.rows import Use
+
+
+def sliced_in(use: Use) -> Dims:
+    """Some rows of a dimension replaced."""
+    found, source, shape = use.dims("self"), use.dims("src"), use.shape("self")
+    (dim,) = use.named("dim", len(shape))
+    others = dropped_one(found, dim)
+    if others.keys() != dropped_one(source, dim).keys():
+        raise MixesRows("it combines the dimension with one of another size")
+    for at, extent in others.items():
+        use.unified(extent, source[at])
+    start, end = use.number(use["start"]), use.number(use["end"])
+    if dim not in found and dim not in source and not any(map(use.is_padded, (start, end))):
+        return found
+    for dims in (found, source):
+        if dim in dims:
+            use.needs_prefix(dims[dim], "it replaces rows of the dimension")
+    if (use["step"] or 1) != 1:
+        raise MixesRows("it replaces rows at a distance in the dimension")
+    start, count = 0 if start is None else start, use.shape("src")[dim]
+    if not use.is_padded(start) and is_negative(start):
+        start = shape[dim] + start
+    use.needs_elements(count)
+
+    def emit(e: Emission) -> Any:
+        at = e.call("aten.arange.default", e.size(shape[dim]), dtype=torch.int64)
+        at = e.call("aten.sub.Tensor", at, e.actual(start))
+        moved = e.call("aten.index_select.default", e[use["src"]], dim, e.within(at, count))
+        replaced = e.call(
+            "aten.logical_and.default",
+            e.call("aten.ge.Scalar", at, 0),
+            e.call("aten.lt.Tensor", at, e.count(count, torch.int64)),
+        )
+        replaced = e.along(replaced, dim, len(shape))
+        return e.call("aten.where.self", replaced, moved, e[use["self"]])
+
+    use.emit = emit
+    return found
+
+
+def selected_in(use: Use) -> Dims:
+    """One row replaced."""
+    found, source, shape = use.dims("self"), use.dims("src"), use.shape("self")
+    (dim,) = use.named("dim", len(shape))
+    if dropped(found, [dim]).keys() != source.keys():
+        raise MixesRows("it combines the dimension with one of another size")
+    for at, extent in dropped(found, [dim]).items():
+        use.unified(extent, source[at])
+    index = use.number(use["index"])
+    if dim not in found and not use.is_padded(index):
+        return found
+    if dim in found:
+        use.needs_prefix(found[dim], "it replaces a row of the dimension")
+    if not use.is_padded(index) and is_negative(index):
+        index = shape[dim] + index
+
+    def emit(e: Emission) -> Any:
+        at = e.call("aten.arange.default", e.size(shape[dim]), dtype=torch.int64)
+        replaced = e.call("aten.eq.Tensor", at, e.count(index, torch.int64))
+        source = e.call("aten.unsqueeze.default", e[use["src"]], dim)
+        replaced = e.along(replaced, dim, len(shape))
+        return e.call("aten.where.self", replaced, source, e[use["self"]])
+
+    use.emit = emit
+    return found
