@@ -31,6 +31,7 @@ BOOL = dtypes.of("bool")
 INT32 = dtypes.of("int32")
 INT64 = dtypes.of("int64")
 FLOAT32 = dtypes.of("float32")
+FLOAT8_E4M3FN = dtypes.of("float8_e4m3fn")
 
 
 def compute_type(dtype: DType) -> DType:
@@ -91,6 +92,12 @@ def _takes_the_least() -> bool:
     C++ leaves it open; processors of x86 do that, those of ARM take the nearest integer.
     """
     return bool(torch.tensor([math.inf]).to(torch.int32).lt(0).all())
+
+
+@cache
+def _eight_bits_saturate() -> bool:
+    """Whether PyTorch makes the largest `float8_e4m3fn` of what is larger; older versions: NaN."""
+    return bool(torch.tensor([math.inf]).to(torch.float8_e4m3fn).float().isfinite().all())
 
 
 def lowest(dtype: DType) -> Scalar:
@@ -205,6 +212,11 @@ class Context:
             return self.b.select(x, one, zero)
         if x.dtype.is_float and dtype.is_integer:
             return self._truncated(x, dtype)
+        if x.dtype.is_float and dtype == FLOAT8_E4M3FN and _eight_bits_saturate():
+            largest = float(torch.finfo(torch.float8_e4m3fn).max)
+            x = self.b.convert(x, FLOAT32) if x.dtype.bits < 16 else x
+            high, low = (self.full(x.shape, bound, x.dtype) for bound in (largest, -largest))
+            x = self.b.maximum(self.b.minimum(x, high), low)
         return self.b.convert(x, dtype)
 
     def _truncated(self, x: Value, dtype: DType) -> Value:
