@@ -31,6 +31,8 @@ BOOL = dtypes.of("bool")
 INT32 = dtypes.of("int32")
 INT64 = dtypes.of("int64")
 FLOAT32 = dtypes.of("float32")
+FLOAT8_E4M3FN = dtypes.of("float8_e4m3fn")
+FLOAT8_E8M0FNU = dtypes.of("float8_e8m0fnu")
 
 
 def compute_type(dtype: DType) -> DType:
@@ -91,6 +93,12 @@ def _takes_the_least() -> bool:
     C++ leaves it open; processors of x86 do that, those of ARM take the nearest integer.
     """
     return bool(torch.tensor([math.inf]).to(torch.int32).lt(0).all())
+
+
+@cache
+def _eight_bits_saturate() -> bool:
+    """Whether PyTorch makes the largest `float8_e4m3fn` of what is larger; older versions: NaN."""
+    return bool(torch.tensor([math.inf]).to(torch.float8_e4m3fn).float().isfinite().all())
 
 
 def lowest(dtype: DType) -> Scalar:
@@ -205,6 +213,9 @@ class Context:
             return self.b.select(x, one, zero)
         if x.dtype.is_float and dtype.is_integer:
             return self._truncated(x, dtype)
+        if x.dtype.is_float and dtype in (FLOAT8_E4M3FN, FLOAT8_E8M0FNU):
+            x = self.b.convert(x, FLOAT32) if x.dtype.bits < 32 else x
+            return self._exponent(x) if dtype == FLOAT8_E8M0FNU else self._saturated(x)
         return self.b.convert(x, dtype)
 
     def _truncated(self, x: Value, dtype: DType) -> Value:
@@ -223,6 +234,22 @@ class Context:
             fits = self.b.compare(x, self.full(x.shape, float(bound), x.dtype), "LT")
             found = self.b.select(fits, found, self.full(x.shape, -bound, wide))
         return found if wide == dtype else self.b.convert(found, dtype)
+
+    def _saturated(self, x: Value) -> Value:
+        """Floats as `float8_e4m3fn`, as PyTorch makes them."""
+        if _eight_bits_saturate():
+            largest = torch.finfo(torch.float8_e4m3fn).max
+            high, low = (self.full(x.shape, bound, x.dtype) for bound in (largest, -largest))
+            x = self.b.maximum(self.b.minimum(x, high), low)
+        return self.b.convert(x, FLOAT8_E4M3FN)
+
+    def _exponent(self, x: Value) -> Value:
+        """Floats as `float8_e8m0fnu`, which has neither signs nor 0: 0 is its least number."""
+        magnitude = self.b.abs(x)
+        normal = self.full(x.shape, torch.finfo(torch.float32).tiny, x.dtype)
+        least = self.full(x.shape, torch.finfo(torch.float8_e8m0fnu).tiny, FLOAT8_E8M0FNU)
+        vanishes = self.b.compare(magnitude, normal, "LT")
+        return self.b.select(vanishes, least, self.b.convert(magnitude, FLOAT8_E8M0FNU))
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """The elements of `x`, row-major, in another shape."""

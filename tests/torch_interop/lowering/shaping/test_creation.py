@@ -138,3 +138,14 @@ def test_fractions_are_steps_in_a_compiled_graph_too(
 
     x = torch.zeros((), dtype=dtype)
     torch.testing.assert_close(compiled(function)(x), function(x))
+
+
+def test_floats_out_of_range_of_eight_bits_are_those_of_pytorch() -> None:
+    def function(*given: torch.Tensor) -> list[torch.Tensor]:
+        eights = (torch.float8_e4m3fn, torch.float8_e8m0fnu)
+        return [x.to(dtype).float() for x in given for dtype in eights]
+
+    types = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e5m2)
+    given = [torch.cat([UNFIT, torch.tensor([460.0, -470.0, 0.0])]).to(dtype) for dtype in types]
+    for found, expected in zip(compiled(function)(*given), function(*given), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
