@@ -19,6 +19,7 @@ from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Dims,
     Extent,
+    MergedOtherwise,
     MixesRows,
     Number,
     Size,
@@ -174,7 +175,7 @@ class Use:
             self.is_padded(a) != self.is_padded(b) or (a != b and not self.is_padded(a))
             for a, b in zip(one, other, strict=True)
         ):
-            raise MixesRows("it combines the dimension with one that is merged otherwise")
+            raise MergedOtherwise(one, other)
         self.equal += [(a, b) for a, b in zip(one, other, strict=True) if a != b]
 
     def aligned(self, nodes: Iterable[fx.Node], rank: int | None = None) -> dict[int, Extent]:

@@ -255,6 +255,14 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda i, x, t: torch.index_put(t, (i,), x[:, :3], accumulate=True),
         (WORDS, X, TABLE),
     ),
+    "added at positions of it": (
+        lambda i, x: (
+            torch.index_put(x, (i % 4 - 4,), x * 2, accumulate=True),
+            torch.ops.aten.index_put(x, [None, i[:2] % 4], x[:, :2], True),
+            torch.index_put(x, (torch.tensor([0, -1]),), x[:2]),
+        ),
+        (WORDS, X),
+    ),
     "one row for all": (
         lambda x: (x[:, :1].expand(-1, x.shape[0]).sum(1), x[:1, :1].expand(x.shape[0], 2).sum(0)),
         (X,),
