@@ -112,7 +112,7 @@ def _places(graph: fx.Graph) -> dict[Symbol, list[tuple[int, int | None]]]:
 
 
 class _Walk:
-    """One walk through a graph, which makes its padded form, and finds symbols to refuse."""
+    """One walk through a graph, which makes its padded form, and finds symbols to refuse, and better hints."""
 
     def __init__(
         self,
@@ -134,9 +134,9 @@ class _Walk:
         self._equal: list[tuple[Size, Size]] = []
         self._positive: list[Size] = []
         self._placeholders: list[fx.Node] = []
+        self._alike: list[fx.Node] = []
         self._are_sizes: set[Symbol] = set()
         self._unknown: set[fx.Node] = set()
-        # What hints would have led further, by names of arguments.
         self.better: dict[str, dict[int, Extent]] = {}
 
     def run(self) -> Paddable:
@@ -248,7 +248,7 @@ class _Walk:
             self._refuse(self._met(node), "it is written into", node)
             emission.set(node, emission.copy(node))
             return
-        use = Use(node, self._symbols, self._known)
+        use = Use(node, self._symbols, self._known, self._hints.get(node.name))
         try:
             results = apply_rule(use, rule_of(node.target))
             made = self._emit(node, use)
@@ -262,6 +262,8 @@ class _Walk:
         else:
             emission.set(node, made)
             self._several[node] = results
+            if use.alike:
+                self._alike.append(node)
             if not isinstance(compat.promise(node), (tuple, list)):
                 self._known[node] = results[0]
             self._equal += use.equal
@@ -272,12 +274,12 @@ class _Walk:
         emission.set(node, emission.copy(node))
 
     def _suggest(self, one: Extent, other: Extent) -> bool:
-        """Find arguments that may be merged of several dimensions, as what they meet is."""
+        """Find what may be merged of several dimensions, as what it meets is."""
         found = False
         for whole, parts in ((one, other), (other, one)):
             if len(whole) > 1 or not compat.is_same_size(product(parts), product(whole)):
                 continue
-            for node in self._placeholders:
+            for node in (*self._placeholders, *self._alike):
                 for dim, extent in self._known.get(node, NO_ROWS).dims.items():
                     if extent == whole and dim not in self._hints.get(node.name, {}):
                         self.better.setdefault(node.name, {})[dim] = parts

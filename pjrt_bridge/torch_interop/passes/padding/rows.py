@@ -54,11 +54,21 @@ class Use:
         node: the call.
         symbols: that are padded.
         known: what is known of tensors before it.
+        hints: how padded dimensions of its result may be merged, where all rows are the same.
+
+    Attributes:
+        alike: whether it asked for hints.
     """
 
     def __init__(
-        self, node: fx.Node, symbols: Container[Symbol], known: Mapping[fx.Node, Rows]
+        self,
+        node: fx.Node,
+        symbols: Container[Symbol],
+        known: Mapping[fx.Node, Rows],
+        hints: Dims | None = None,
     ) -> None:
+        self._hints = hints or {}
+        self.alike = False
         self.node = node
         self.symbols = symbols
         self._known = known
@@ -108,6 +118,11 @@ class Use:
             for at, size in enumerate(self.shape(promise))
             if self.is_padded(size)
         }
+
+    def promised_alike(self, promise: torch.Tensor) -> Dims:
+        """As `promised`, for a result whose rows are the same: it may be merged in any way."""
+        self.alike = True
+        return {at: self._hints.get(at, extent) for at, extent in self.promised(promise).items()}
 
     def named(self, name: str, rank: int) -> set[int]:
         """Dimensions that an argument names, counted from the front; all where it names none."""

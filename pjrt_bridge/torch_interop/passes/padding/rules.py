@@ -137,6 +137,10 @@ def _reduced(use: Use) -> Dims:
 
 
 def _created(use: Use) -> Dims:
+    return use.promised_alike(use.result)
+
+
+def _identity(use: Use) -> Dims:
     return use.promised(use.result)
 
 
@@ -145,7 +149,7 @@ def _filled(use: Use) -> Dims:
     name = compat.operator_name(use.node.target) or ""
     value = use["fill_value"] if "fill_value" in use.arguments else use["s"]
     if isinstance(value, fx.Node) and use.is_padded(use.number(value)):
-        dims, result = use.promised(use.result), use.result
+        dims, result = use.promised_alike(use.result), use.result
 
         def emit(e: Emission) -> Any:
             one = e.actual(use.number(value), result.dtype)
@@ -158,7 +162,7 @@ def _filled(use: Use) -> Dims:
         value = 0 if "zeros" in name else 1
     if isinstance(value, (bool, int, float)):
         use.result_fill = value
-    return use.promised(use.result)
+    return use.promised_alike(use.result)
 
 
 def _counted(use: Use) -> Dims:
@@ -279,7 +283,8 @@ def _table() -> dict[str, Rule]:
     put(Rule(replacing.selected_in), "select_scatter")
 
     put(Rule(_filled, ("size",)), *_FILLED)
-    put(Rule(_created, ("size", "n", "m")), "empty", "empty_permuted", "new_empty", "eye")
+    put(Rule(_created, ("size",)), "empty", "empty_permuted", "new_empty")
+    put(Rule(_identity, ("n", "m")), "eye")
     put(Rule(_counted), "arange", "prims.iota")
     put(Rule(draws.drawn, ("size",)), *draws.DRAWING)
     put(Rule(draws.dropped_out), f"{compat.OWN_NAMESPACE}.native_dropout")
