@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
-from pjrt_bridge.torch_interop.compat.operators import OpOverload, operator
+from pjrt_bridge.torch_interop.compat.operators import operator
 
 _NAMESPACE = "quantized_decomposed"
 _TRACED = (

@@ -112,7 +112,7 @@ def _places(graph: fx.Graph) -> dict[Symbol, list[tuple[int, int | None]]]:
 
 
 class _Walk:
-    """One walk through a graph, which makes its padded form, and finds symbols to refuse, and better hints."""
+    """One walk through a graph: makes its padded form, finds symbols to refuse, better hints."""
 
     def __init__(
         self,
