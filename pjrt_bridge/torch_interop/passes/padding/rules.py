@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop.passes.padding import (
     lookups,
     mixing,
     moves,
+    pools,
     products,
     replacing,
 )
@@ -271,6 +272,11 @@ def _table() -> dict[str, Rule]:
     put(Rule(products.batch_norm), "aten._native_batch_norm_legit.no_stats")
     put(Rule(products.batch_norm_backward), "native_batch_norm_backward")
 
+    put(Rule(pools.largest), "max_pool2d_with_indices")
+    put(Rule(pools.largest_backward), "max_pool2d_with_indices_backward")
+    put(Rule(pools.mean), "avg_pool2d")
+    put(Rule(pools.mean_backward), "avg_pool2d_backward")
+
     put(Rule(lookups.embedded), "embedding")
     put(Rule(lookups.embedded_backward), "embedding_dense_backward")
     put(Rule(lookups.indexed), "aten.index.Tensor", "aten._unsafe_index.Tensor")
@@ -298,8 +304,7 @@ _ELEMENTWISE = (
     *("copy", "full_like", "zeros_like", "ones_like", "empty_like"),
 )
 _IMAGES = (
-    *("max_pool2d_with_indices", "max_pool2d_with_indices_backward"),
-    *("avg_pool2d", "avg_pool2d_backward", "_adaptive_avg_pool2d", "adaptive_max_pool2d"),
+    *("_adaptive_avg_pool2d", "adaptive_max_pool2d"),
     *("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("reflection_pad2d", "replication_pad2d"),
 )
