@@ -158,12 +158,19 @@ class Use:
     # -- demands -----------------------------------------------------------------------------------
 
     def fill(self, value: Any, number: Number, dims: Iterable[int] | None = None) -> None:
-        """Have the padding of a tensor, by name or node, filled; of some dimensions, or of all."""
+        """Have the padding of a tensor, by name or node, filled; of some dimensions, or of all.
+
+        Raises:
+            MixesRows: it is to be filled with another number, too.
+        """
         value = self._named(value)
         rows = self.rows(value)
         wanted = frozenset(rows.dims if dims is None else rows.dims.keys() & set(dims))
         if wanted and rows.fill != number:
-            self.fills[value] = (number, wanted)
+            other, dims_of_other = self.fills.get(value, (number, frozenset()))
+            if repr(other) != repr(number):
+                raise MixesRows("it takes a tensor in two ways")
+            self.fills[value] = (number, wanted | dims_of_other)
 
     def needs_prefix(self, extent: Extent, what: str) -> None:
         """Check that all padding is behind what is kept.

@@ -206,6 +206,11 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, w: (F.conv1d(x, w, padding=1), F.conv1d(x, w, stride=2, padding=1)),
         (torch.randn(2, 3, N), torch.randn(4, 3, 3)),
     ),
+    "convolutions of images of any height and width": (
+        lambda x, w: F.conv2d(F.conv2d(x, w, padding=1).exp(), w, padding=1),
+        (torch.randn(2, 3, N, N), torch.randn(3, 3, 3, 3)),
+    ),
+    "a product with itself": (lambda x: (lambda y: y @ y)(x.exp()), (torch.randn(N, N),)),
     "transposed convolution along it": (
         lambda x, w: F.conv_transpose1d(x, w, stride=2, padding=1),
         (torch.randn(2, 4, N), torch.randn(4, 3, 3)),
