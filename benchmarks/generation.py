@@ -1,9 +1,9 @@
 """Generating text with transformers: time to the first token, tokens per second, programs.
 
-    python -m benchmarks.generation --rounds 15
+    python -m benchmarks.generation --rounds 15 --cache dynamic
 
 A decoder of 4 layers and width 128 with random weights goes on from a prompt, with a cache of fixed
-size: eagerly, compiled by Inductor, and compiled by the bridge, in turns.
+size or one that grows: eagerly, compiled by Inductor, and compiled by the bridge, in turns.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from benchmarks.figure import Figure
 
 PROMPT, NEW = 16, 48
 WAYS = ("eager", "inductor", "pjrt")
+CACHES = ("static", "dynamic")
 
 
 @dataclass
@@ -83,7 +84,9 @@ def _compiled(way: str, model: Any, found: Generated) -> None:
     model.forward = torch.compile(model.forward, backend=backend)
 
 
-def measure(rounds: int, layers: int = 4, width: int = 128) -> dict[str, Generated]:
+def measure(
+    rounds: int, layers: int = 4, width: int = 128, cache: str = "static"
+) -> dict[str, Generated]:
     """Generate in turns; the first call of each way is not among the rounds.
 
     Raises:
@@ -102,7 +105,7 @@ def measure(rounds: int, layers: int = 4, width: int = 128) -> dict[str, Generat
                 attention_mask=torch.ones_like(prompt),
                 max_new_tokens=NEW,
                 do_sample=False,
-                cache_implementation="static",
+                cache_implementation="static" if cache == "static" else None,
                 streamer=clock,
             )[0].tolist()
             return tokens
@@ -143,9 +146,10 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--cache", choices=CACHES, default=CACHES[0])
+    arguments = parser.parse_args()
     print(f"{'':10}{'first token':>14}{'tokens/s':>12}{'programs':>10}{'first call':>13}")
-    for way, item in measure(rounds).items():
+    for way, item in measure(arguments.rounds, cache=arguments.cache).items():
         first, step = statistics.median(item.first), statistics.median(item.steps)
         print(
             f"{way:10}{first * 1e3:11.2f} ms{1 / step:12.0f}{item.programs:10}"

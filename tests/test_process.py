@@ -75,6 +75,7 @@ HANDLERS = {
     "functorch_config": {"pjrt_bridge/torch_interop/compat/autograd.py"},
     "ctypes.pythonapi.": {"plugins/reference/pjrt_bridge_reference/table.py"},
     "threading.Thread(": {
+        "pjrt_bridge/mixed/background.py",
         "pjrt_bridge/runtime/compile/interruptible.py",
         # In a process of its own.
         "pjrt_bridge/stablehlo/program/probe.py",

@@ -1,4 +1,8 @@
-"""Compilations beside the calls, one after the other; no process waits for their thread."""
+"""Compilations beside the calls, one after the other, on a thread.
+
+A process that ends waits for the one that is under way: Python would end the thread of a daemon
+inside of the C++ that compiles, which ends the process with an abort.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ class Background:
                 return True
             self._running = True
         try:
-            threading.Thread(target=self._run, name="pjrt_bridge background", daemon=True).start()
+            threading.Thread(target=self._run, name="pjrt_bridge background").start()
         except RuntimeError:
             # The interpreter ends.
             with self._lock:
@@ -51,7 +55,8 @@ class Background:
     def _run(self) -> None:
         while True:
             with self._lock:
-                if not self._works:
+                if not self._works or not threading.main_thread().is_alive():
+                    self._works.clear()
                     self._running = False
                     return
                 work = self._works.popleft()

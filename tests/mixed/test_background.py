@@ -1,5 +1,7 @@
 """Work beside the calls: one thing after the other."""
 
+import subprocess
+import sys
 import threading
 from functools import partial
 
@@ -41,6 +43,18 @@ def test_no_thread_can_be_started_when_the_interpreter_ends(
     done = threading.Event()
     assert background.begin(done.set)
     assert done.wait(30)
+
+
+def test_a_process_that_ends_waits_for_what_is_under_way_alone() -> None:
+    program = (
+        "import time\n"
+        "from pjrt_bridge.mixed.background import BACKGROUND\n"
+        "def work(): time.sleep(0.2); print('done')\n"
+        "for _ in range(9): assert BACKGROUND.begin(work)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert ended.stdout == b"done\n"
 
 
 def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -272,6 +272,7 @@ class Padded:
             for size, dtype in found.given
         ]
 
+    @torch.no_grad()
     def restore(self, results: Sequence[Any], call: CallRecord) -> list[Any]:
         """The results of the graph for the sizes of the call, which counts what is copied."""
         restored = list(results)

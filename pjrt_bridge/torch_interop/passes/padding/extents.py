@@ -31,6 +31,18 @@ class MixesRows(Exception):
     """An operator that padding would change; the text says what it does."""
 
 
+class MergedOtherwise(MixesRows):
+    """Two padded dimensions of one size that were merged of different ones.
+
+    Args:
+        extents: of both.
+    """
+
+    def __init__(self, *extents: Extent) -> None:
+        super().__init__("it combines the dimension with one that is merged otherwise")
+        self.extents = extents
+
+
 def depends(size: Size, symbols: Container[Symbol]) -> bool:
     """Whether a size depends on one of these symbols."""
     return any(symbol in symbols for symbol in getattr(size, "free_symbols", ()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -77,6 +78,12 @@ class Layout:
         whole = all(len(extent) == 1 for extent in self.dims.values())
         return not padded or (whole and len(padded) == 1 and padded[0] == max(strides))
 
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether it is row-major, and each padded dimension has its padding behind it."""
+        in_order = self.slowest == tuple(range(len(self.slowest)))
+        return in_order and not self.repeated and all(len(e) == 1 for e in self.dims.values())
+
     def parts(self, tensor: torch.Tensor, value: Value) -> tuple[torch.Tensor, list[int | None]]:
         """A tensor with each factor in a dimension of its own, and where these are not padded."""
         kept: list[Size | None] = []
@@ -88,25 +95,38 @@ class Layout:
         return tensor, kept
 
     def grow(self, tensor: torch.Tensor, actual: Value, padded: Value) -> torch.Tensor:
-        """A copy of a tensor with zeros in the padding; the tensor itself if it has none."""
+        """A copy of a tensor with zeros in the padding; the tensor itself if it has none.
+
+        Autograd has to be off.
+        """
         shape = self.shape(tensor.shape, padded)
         strides = self.strides(shape)
         if tensor.shape == shape and tensor.stride() == strides:
             return tensor
-        with torch.no_grad():
-            made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
-            given, _ = self.parts(tensor, actual)
-            inner, sizes = self.parts(made, padded)
-            for at, size in enumerate(sizes):
-                if size is not None and given.shape[at] != inner.shape[at]:
-                    kept = given.shape[at]
-                    inner.narrow(at, kept, inner.shape[at] - kept).zero_()
-                    inner = inner.narrow(at, 0, kept)
-            inner.copy_(given)
+        if self.is_plain and tensor.is_contiguous():
+            # One call, where the steps below are several for each of many caches.
+            border = [0] * (2 * len(shape))
+            for dim in self.dims:
+                border[2 * (len(shape) - 1 - dim) + 1] = shape[dim] - tensor.shape[dim]
+            made = torch.constant_pad_nd(tensor, border)
+            if made.stride() == strides:
+                return made
+        made = torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+        given, _ = self.parts(tensor, actual)
+        inner, sizes = self.parts(made, padded)
+        for at, size in enumerate(sizes):
+            if size is not None and given.shape[at] != inner.shape[at]:
+                kept = given.shape[at]
+                inner.narrow(at, kept, inner.shape[at] - kept).zero_()
+                inner = inner.narrow(at, 0, kept)
+        inner.copy_(given)
         return made
 
     def cut(self, tensor: torch.Tensor, actual: Value, padded: Value) -> tuple[torch.Tensor, int]:
-        """A tensor without padding, in the strides that torch promises, and how much was copied."""
+        """A tensor without padding, in the strides that torch promises, and how much was copied.
+
+        Autograd has to be off.
+        """
         shape, own = self.shape(tensor.shape, actual), tensor.stride()
         strides = own if self.is_outermost(own) else self.strides(shape)
         if tensor.shape == shape and own == strides:
@@ -119,17 +139,23 @@ class Layout:
             # Not a view to autograd, which would forbid the user to write into it.
             storage, offset = tensor.untyped_storage(), tensor.storage_offset()
             return inner.set_(storage, offset, shape, strides), 0
-        with torch.no_grad():
-            kept, sizes = self.parts(tensor, padded)
-            for at, size in enumerate(sizes):
-                if size is not None:
-                    kept = kept.narrow(at, 0, actual(size))
-            once = tuple(1 if dim in self.repeated else size for dim, size in enumerate(shape))
-            for dim in self.repeated:
-                kept = kept.narrow(_part(self.dims, dim), 0, 1) if shape[dim] else kept
-            made = torch.empty_strided(once, strides, dtype=tensor.dtype)
-            target, _ = self.parts(made, actual)
-            target.copy_(kept)
+        if self.is_plain:
+            kept = tensor
+            for dim in self.dims:
+                kept = kept.narrow(dim, 0, shape[dim])
+            made = kept.clone(memory_format=torch.contiguous_format)
+            if made.stride() == strides:
+                return made, made.nbytes
+        kept, sizes = self.parts(tensor, padded)
+        for at, size in enumerate(sizes):
+            if size is not None:
+                kept = kept.narrow(at, 0, actual(size))
+        once = tuple(1 if dim in self.repeated else size for dim, size in enumerate(shape))
+        for dim in self.repeated:
+            kept = kept.narrow(_part(self.dims, dim), 0, 1) if shape[dim] else kept
+        made = torch.empty_strided(once, strides, dtype=tensor.dtype)
+        target, _ = self.parts(made, actual)
+        target.copy_(kept)
         return made.set_(made.untyped_storage(), 0, shape, strides), made.nbytes
 
 

@@ -83,18 +83,24 @@ def indexed(use: Use) -> Dims:
     if inside:
 
         def emit(e: Emission) -> Any:
-            chosen = [
-                None
-                if at not in indices
-                else e.within(_counted_from_the_front(e, e[indices[at]], inside[at]), inside[at])
-                if at in inside
-                else e[indices[at]]
-                for at in range(max(indices) + 1)
-            ]
-            return e.call("aten.index.Tensor", e[use["self"]], chosen)
+            return e.call("aten.index.Tensor", e[use["self"]], _chosen(e, indices, inside))
 
         use.emit = emit
     return result
+
+
+def _chosen(
+    e: Emission, indices: Mapping[int, fx.Node], inside: Mapping[int, Size]
+) -> list[fx.Node | None]:
+    """Indices whose positions in padded dimensions are those of the call."""
+    return [
+        None
+        if at not in indices
+        else e.within(_counted_from_the_front(e, e[indices[at]], inside[at]), inside[at])
+        if at in inside
+        else e[indices[at]]
+        for at in range(max(indices) + 1)
+    ]
 
 
 def written_at(use: Use) -> Dims:
@@ -102,8 +108,6 @@ def written_at(use: Use) -> Dims:
     result, indices, inside = _looked_up(use)
     if any(use.dims(index) for index in indices.values()) and not use["accumulate"]:
         raise MixesRows("it writes at positions in the padding")
-    if inside:
-        raise MixesRows("it writes at positions of the dimension")
     values = use["values"]
     rank = len(use.shape("self")) - len(indices) + max(map(use.rank, indices.values()))
     for at, extent in use.aligned([values], rank).items():
@@ -115,6 +119,8 @@ def written_at(use: Use) -> Dims:
         raise MixesRows("it writes one element at positions in the padding")
     use.meets(values, result, rank)
     use.fill(values, 0)
+    if inside:
+        use.emit = lambda e: e.repeat(use.node, indices=_chosen(e, indices, inside))
     return use.dims("self")
 
 

@@ -239,7 +239,7 @@ def _joined(e: Emission, use: Use, dim: int, rank: int, sizes: list[Any]) -> Any
 def expanded(use: Use) -> Dims:
     """Repeated without a copy."""
     own, result = use["self"], use.result
-    found = {**use.promised(result), **use.aligned([own], result.dim())}
+    found = {**use.promised_alike(result), **use.aligned([own], result.dim())}
     use.meets(own, found, result.dim())
     return found
 

@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Dims,
     Extent,
+    MergedOtherwise,
     MixesRows,
     Size,
     Symbol,
@@ -84,11 +85,14 @@ def find(module: fx.GraphModule, hints: Mapping[str, Dims] | None = None) -> Pad
     # Sizes of ragged dimensions are names, with which nothing can be calculated.
     ragged = any(map(_is_ragged, module.graph.find_nodes(op="placeholder")))
     refused: dict[Symbol, str] = dict.fromkeys(places, "") if ragged else {}
+    known = dict(hints or {})
     while True:
-        walk = _Walk(module, places, refused, hints or {})
+        walk = _Walk(module, places, refused, known)
         before = len(refused)
         made = walk.run()
-        if len(refused) == before:
+        if walk.better:
+            known |= {name: {**known.get(name, {}), **dims} for name, dims in walk.better.items()}
+        elif len(refused) == before:
             return made
 
 
@@ -108,7 +112,7 @@ def _places(graph: fx.Graph) -> dict[Symbol, list[tuple[int, int | None]]]:
 
 
 class _Walk:
-    """One walk through a graph, which makes its padded form, and finds symbols to refuse."""
+    """One walk through a graph: makes its padded form, finds symbols to refuse, better hints."""
 
     def __init__(
         self,
@@ -130,8 +134,10 @@ class _Walk:
         self._equal: list[tuple[Size, Size]] = []
         self._positive: list[Size] = []
         self._placeholders: list[fx.Node] = []
+        self._alike: list[fx.Node] = []
         self._are_sizes: set[Symbol] = set()
         self._unknown: set[fx.Node] = set()
+        self.better: dict[str, dict[int, Extent]] = {}
 
     def run(self) -> Paddable:
         outputs: Sequence[Any] = ()
@@ -242,12 +248,13 @@ class _Walk:
             self._refuse(self._met(node), "it is written into", node)
             emission.set(node, emission.copy(node))
             return
-        use = Use(node, self._symbols, self._known)
+        use = Use(node, self._symbols, self._known, self._hints.get(node.name))
         try:
             results = apply_rule(use, rule_of(node.target))
             made = self._emit(node, use)
         except MixesRows as mixing:
-            self._refuse(self._culprits(node), str(mixing), node)
+            if not (isinstance(mixing, MergedOtherwise) and self._suggest(*mixing.extents)):
+                self._refuse(self._culprits(node), str(mixing), node)
         except Exception as error:
             # An error in a rule must only prevent padding, not fail the model.
             reason = f"its rule failed: {type(error).__name__}: {error}"
@@ -255,6 +262,8 @@ class _Walk:
         else:
             emission.set(node, made)
             self._several[node] = results
+            if use.alike:
+                self._alike.append(node)
             if not isinstance(compat.promise(node), (tuple, list)):
                 self._known[node] = results[0]
             self._equal += use.equal
@@ -263,6 +272,19 @@ class _Walk:
         # The walk goes on to find what else there is to refuse; what it makes is not used.
         self._unknown.add(node)
         emission.set(node, emission.copy(node))
+
+    def _suggest(self, one: Extent, other: Extent) -> bool:
+        """Find what may be merged of several dimensions, as what it meets is."""
+        found = False
+        for whole, parts in ((one, other), (other, one)):
+            if len(whole) > 1 or not compat.is_same_size(product(parts), product(whole)):
+                continue
+            for node in (*self._placeholders, *self._alike):
+                for dim, extent in self._known.get(node, NO_ROWS).dims.items():
+                    if extent == whole and dim not in self._hints.get(node.name, {}):
+                        self.better.setdefault(node.name, {})[dim] = parts
+                        found = True
+        return found
 
     def _culprits(self, node: fx.Node) -> set[Symbol]:
         """The symbols that alone could not be padded because of a node; all where each could."""

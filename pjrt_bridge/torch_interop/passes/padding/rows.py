@@ -19,6 +19,7 @@ from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Dims,
     Extent,
+    MergedOtherwise,
     MixesRows,
     Number,
     Size,
@@ -53,11 +54,21 @@ class Use:
         node: the call.
         symbols: that are padded.
         known: what is known of tensors before it.
+        hints: how padded dimensions of its result may be merged, where all rows are the same.
+
+    Attributes:
+        alike: whether it asked for hints.
     """
 
     def __init__(
-        self, node: fx.Node, symbols: Container[Symbol], known: Mapping[fx.Node, Rows]
+        self,
+        node: fx.Node,
+        symbols: Container[Symbol],
+        known: Mapping[fx.Node, Rows],
+        hints: Dims | None = None,
     ) -> None:
+        self._hints = hints or {}
+        self.alike = False
         self.node = node
         self.symbols = symbols
         self._known = known
@@ -108,6 +119,11 @@ class Use:
             if self.is_padded(size)
         }
 
+    def promised_alike(self, promise: torch.Tensor) -> Dims:
+        """As `promised`, for a result whose rows are the same: it may be merged in any way."""
+        self.alike = True
+        return {at: self._hints.get(at, extent) for at, extent in self.promised(promise).items()}
+
     def named(self, name: str, rank: int) -> set[int]:
         """Dimensions that an argument names, counted from the front; all where it names none."""
         value = self[name]
@@ -142,12 +158,19 @@ class Use:
     # -- demands -----------------------------------------------------------------------------------
 
     def fill(self, value: Any, number: Number, dims: Iterable[int] | None = None) -> None:
-        """Have the padding of a tensor, by name or node, filled; of some dimensions, or of all."""
+        """Have the padding of a tensor, by name or node, filled; of some dimensions, or of all.
+
+        Raises:
+            MixesRows: it is to be filled with another number, too.
+        """
         value = self._named(value)
         rows = self.rows(value)
         wanted = frozenset(rows.dims if dims is None else rows.dims.keys() & set(dims))
         if wanted and rows.fill != number:
-            self.fills[value] = (number, wanted)
+            other, dims_of_other = self.fills.get(value, (number, frozenset()))
+            if repr(other) != repr(number):
+                raise MixesRows("it takes a tensor in two ways")
+            self.fills[value] = (number, wanted | dims_of_other)
 
     def needs_prefix(self, extent: Extent, what: str) -> None:
         """Check that all padding is behind what is kept.
@@ -174,7 +197,7 @@ class Use:
             self.is_padded(a) != self.is_padded(b) or (a != b and not self.is_padded(a))
             for a, b in zip(one, other, strict=True)
         ):
-            raise MixesRows("it combines the dimension with one that is merged otherwise")
+            raise MergedOtherwise(one, other)
         self.equal += [(a, b) for a, b in zip(one, other, strict=True) if a != b]
 
     def aligned(self, nodes: Iterable[fx.Node], rank: int | None = None) -> dict[int, Extent]:

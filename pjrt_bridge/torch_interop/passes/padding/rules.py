@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop.passes.padding import (
     lookups,
     mixing,
     moves,
+    pools,
     products,
     replacing,
 )
@@ -137,6 +138,10 @@ def _reduced(use: Use) -> Dims:
 
 
 def _created(use: Use) -> Dims:
+    return use.promised_alike(use.result)
+
+
+def _identity(use: Use) -> Dims:
     return use.promised(use.result)
 
 
@@ -145,7 +150,7 @@ def _filled(use: Use) -> Dims:
     name = compat.operator_name(use.node.target) or ""
     value = use["fill_value"] if "fill_value" in use.arguments else use["s"]
     if isinstance(value, fx.Node) and use.is_padded(use.number(value)):
-        dims, result = use.promised(use.result), use.result
+        dims, result = use.promised_alike(use.result), use.result
 
         def emit(e: Emission) -> Any:
             one = e.actual(use.number(value), result.dtype)
@@ -158,7 +163,7 @@ def _filled(use: Use) -> Dims:
         value = 0 if "zeros" in name else 1
     if isinstance(value, (bool, int, float)):
         use.result_fill = value
-    return use.promised(use.result)
+    return use.promised_alike(use.result)
 
 
 def _counted(use: Use) -> Dims:
@@ -267,6 +272,11 @@ def _table() -> dict[str, Rule]:
     put(Rule(products.batch_norm), "aten._native_batch_norm_legit.no_stats")
     put(Rule(products.batch_norm_backward), "native_batch_norm_backward")
 
+    put(Rule(pools.largest), "max_pool2d_with_indices")
+    put(Rule(pools.largest_backward), "max_pool2d_with_indices_backward")
+    put(Rule(pools.mean), "avg_pool2d")
+    put(Rule(pools.mean_backward), "avg_pool2d_backward")
+
     put(Rule(lookups.embedded), "embedding")
     put(Rule(lookups.embedded_backward), "embedding_dense_backward")
     put(Rule(lookups.indexed), "aten.index.Tensor", "aten._unsafe_index.Tensor")
@@ -279,7 +289,8 @@ def _table() -> dict[str, Rule]:
     put(Rule(replacing.selected_in), "select_scatter")
 
     put(Rule(_filled, ("size",)), *_FILLED)
-    put(Rule(_created, ("size", "n", "m")), "empty", "empty_permuted", "new_empty", "eye")
+    put(Rule(_created, ("size",)), "empty", "empty_permuted", "new_empty")
+    put(Rule(_identity, ("n", "m")), "eye")
     put(Rule(_counted), "arange", "prims.iota")
     put(Rule(draws.drawn, ("size",)), *draws.DRAWING)
     put(Rule(draws.dropped_out), f"{compat.OWN_NAMESPACE}.native_dropout")
@@ -293,8 +304,7 @@ _ELEMENTWISE = (
     *("copy", "full_like", "zeros_like", "ones_like", "empty_like"),
 )
 _IMAGES = (
-    *("max_pool2d_with_indices", "max_pool2d_with_indices_backward"),
-    *("avg_pool2d", "avg_pool2d_backward", "_adaptive_avg_pool2d", "adaptive_max_pool2d"),
+    *("_adaptive_avg_pool2d", "adaptive_max_pool2d"),
     *("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("reflection_pad2d", "replication_pad2d"),
 )

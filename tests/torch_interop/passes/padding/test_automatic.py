@@ -77,19 +77,29 @@ def test_what_is_dropped_is_the_same_in_both_directions() -> None:
     assert len(compiled_graphs()) == 2 * 3
 
 
-def test_queries_keys_and_values_of_one_product() -> None:
+def attention(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    """Queries, keys and values are parts of one product."""
+    q, k, v = layer(x).view(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
+    return F.scaled_dot_product_attention(q, k, v).sum()
+
+
+def next_words(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    """The last place has no next word."""
+    words = torch.arange(x.shape[1]).remainder(24).expand(2, -1)
+    scores = layer(x)[:, :-1].reshape(-1, 24)
+    return F.cross_entropy(scores, words[:, 1:].reshape(-1), label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("function", [attention, next_words])
+def test_forward_and_backward_graphs_are_padded(function: Any) -> None:
     layer = nn.Linear(8, 24)
-
-    def function(x: torch.Tensor) -> torch.Tensor:
-        q, k, v = layer(x).view(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
-        return F.scaled_dot_product_attention(q, k, v).sum()
-
     run = torch.compile(function, backend="pjrt")
     for length in (5, 9, 120, 112, 118, 110, 115):
         gradients = []
         for candidate in (run, function):
             layer.zero_grad()
-            candidate(torch.linspace(-1, 1, 16 * length).view(2, length, 8)).backward()
+            x = torch.linspace(-1, 1, 16 * length).view(2, length, 8)
+            candidate(layer, x).backward()
             gradients.append([parameter.grad for parameter in layer.parameters()])
         assert_same(*gradients, rtol=1e-4, atol=1e-5)
     # Static, as it came, and padded; forward and backward may choose other sizes.

@@ -206,6 +206,11 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, w: (F.conv1d(x, w, padding=1), F.conv1d(x, w, stride=2, padding=1)),
         (torch.randn(2, 3, N), torch.randn(4, 3, 3)),
     ),
+    "convolutions of images of any height and width": (
+        lambda x, w: F.conv2d(F.conv2d(x, w, padding=1).exp(), w, padding=1),
+        (torch.randn(2, 3, N, N), torch.randn(3, 3, 3, 3)),
+    ),
+    "a product with itself": (lambda x: (lambda y: y @ y)(x.exp()), (torch.randn(N, N),)),
     "transposed convolution along it": (
         lambda x, w: F.conv_transpose1d(x, w, stride=2, padding=1),
         (torch.randn(2, 4, N), torch.randn(4, 3, 3)),
@@ -255,6 +260,14 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda i, x, t: torch.index_put(t, (i,), x[:, :3], accumulate=True),
         (WORDS, X, TABLE),
     ),
+    "added at positions of it": (
+        lambda i, x: (
+            torch.index_put(x, (i % 4 - 4,), x * 2, accumulate=True),
+            torch.ops.aten.index_put(x, [None, i[:2] % 4], x[:, :2], True),
+            torch.index_put(x, (torch.tensor([0, -1]),), x[:2]),
+        ),
+        (WORDS, X),
+    ),
     "one row for all": (
         lambda x: (x[:, :1].expand(-1, x.shape[0]).sum(1), x[:1, :1].expand(x.shape[0], 2).sum(0)),
         (X,),
@@ -291,6 +304,19 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "group norm of images and a batch": (
         lambda x, w: F.group_norm(x, 2, w[0]),
         (torch.randn(N, 4, N, N), torch.randn(2, 4)),
+    ),
+    "pooling": (
+        lambda x: (
+            F.max_pool2d(x, 3, 1, 1, return_indices=True),
+            F.max_pool2d(-x.abs(), 2, return_indices=True),
+            F.avg_pool2d(x, 3, 2, 1),
+            F.avg_pool2d(x, 2, count_include_pad=False),
+        ),
+        (torch.randn(2, 3, N, N),),
+    ),
+    "pooling of a series": (
+        lambda x: (F.avg_pool1d(x, 2), F.max_pool2d(x[:, :, None], (1, 3), (1, 2))),
+        (torch.randn(2, 3, N),),
     ),
     "rows added at positions": (
         lambda i, x, t: (
@@ -375,6 +401,18 @@ def test_gradients_of_group_norm() -> None:
         assert_padding_changes_nothing(function, torch.randn(shape), torch.randn(2, 4))
 
 
+def test_gradients_of_pooling() -> None:
+    def function(x: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            given = x.detach().requires_grad_()
+            made = F.max_pool2d(given * given, 3, 2, 1).tanh() * 3
+            made = F.avg_pool2d(made, 2, 1).square().sum() + F.max_pool2d(given, 2, 1).sum()
+            return torch.autograd.grad(made, given)
+
+    for shape in ((2, 3, N, N), (2, 3, N, 7), (2, 3, 7, N), (N, 3, 7, 7)):
+        assert_padding_changes_nothing(function, torch.randn(shape))
+
+
 MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "argmax of what is inside": (lambda x: x.t().argmax(), (X,), "it counts positions through"),
     "median": (lambda x: x.median(0), (X,), "it reduces over the dimension in a way that is not"),
@@ -399,10 +437,15 @@ MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         "it divides the dimension",
     ),
     "layer_norm": (lambda x: F.layer_norm(x.t(), (x.shape[0],)), (X,), "it normalizes over"),
-    "pooling along it": (
-        lambda x: F.max_pool2d(x, 3, 1, 1),
+    "pooling behind the end": (
+        lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
         (torch.randn(2, 3, N, 8),),
-        "it works along the dimension",
+        "its windows reach behind the dimension",
+    ),
+    "means of what is inside": (
+        lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+        (torch.randn(2, 3, N, 8),),
+        "it divides by how much of a window is inside",
     ),
     "embedding of it": (F.embedding, (COLUMNS[:2], X), "it looks up rows of the dimension"),
     "written at positions": (
