@@ -66,6 +66,11 @@ def partitions(api: Api, executable: int) -> int:
     return int(api.call("Executable_NumPartitions", executable=executable).num_partitions)
 
 
+def replicas(api: Api, executable: int) -> int:
+    """Copies of the program that one execution runs."""
+    return int(api.call("Executable_NumReplicas", executable=executable).num_replicas)
+
+
 def result_types(
     api: Api, executable: int, name: str, signature: Signature, *, sharded: bool
 ) -> tuple[TensorType, ...]:

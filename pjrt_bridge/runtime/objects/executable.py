@@ -56,6 +56,7 @@ class Executable(Compiled):
         client: the client that compiled it.
         devices: devices that one execution uses, replicas outermost; of a portable executable the
             one that calls use by default.
+        num_devices: devices of all processes that one execution uses.
         portable: each call may choose its device.
         custom_calls: targets of the program's custom calls; none are known where it was loaded.
         outputs: shapes (per device) and types of the results.
@@ -87,8 +88,12 @@ class Executable(Compiled):
     def _describe(self) -> None:
         client, inner = self.client, self._inner.pointer
         # With one partition the compiler ignores shardings.
-        sharded = description.partitions(client.api, inner) > 1
+        partitions = description.partitions(client.api, inner)
+        sharded = partitions > 1
         self.devices = description.devices(client, self._loaded.pointer) or client.devices[:1]
+        self.num_devices = len(self.devices)
+        if client.num_devices > len(client.devices) and not self.portable:
+            self.num_devices = partitions * description.replicas(client.api, inner)
         self.outputs = description.result_types(
             client.api, inner, self.name, self.signature, sharded=sharded
         )
@@ -198,7 +203,9 @@ class Executable(Compiled):
     def execute_sharded(
         self, buffers: Sequence[Sequence[Buffer]], *, donate: Collection[int] | None = None
     ) -> tuple[tuple[Buffer, ...], ...]:
-        """Run on all devices of the executable.
+        """Run on all devices of the executable that this process has.
+
+        Where others belong to other processes, these make the same calls in the same order.
 
         Args:
             buffers: for each of `devices`, the arguments that live there, with the shape of one
@@ -273,8 +280,8 @@ class Executable(Compiled):
                         execute_device=devices[0].pointer if self.portable else None,
                     )
                 except PjrtError as error:
-                    if len(devices) > 1:
-                        self.client.lose(self.name, len(devices), error)
+                    if self.num_devices > 1:
+                        self.client.lose(self.name, self.num_devices, error)
                     raise
                 finally:
                     # One that failed may have taken them nevertheless.

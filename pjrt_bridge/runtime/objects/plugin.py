@@ -11,6 +11,7 @@ from typing import Any
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import PluginLoadError
+from pjrt_bridge.runtime.keyvalue import KeyValueStore, Prefixed, check_store
 from pjrt_bridge.runtime.objects.client import Client
 from pjrt_bridge.runtime.objects.create_options import check_client_options
 from pjrt_bridge.runtime.objects.library import open_library
@@ -49,6 +50,8 @@ class Plugin(PluginCore):
         super().__init__(api, library=library, option_types=option_types)
         self._clients: dict[tuple[Any, ...], Client] = {}
         self._clients_lock = threading.Lock()
+        # By identity, with how many clients were made on each.
+        self._stores: dict[int, tuple[KeyValueStore, int]] = {}
 
     @staticmethod
     def load(
@@ -100,13 +103,24 @@ class Plugin(PluginCore):
         """
         return Plugin(Api(address, plugin=name, keepalive=keepalive), option_types=option_types)
 
-    def client(self, options: Mapping[str, Any] | None = None) -> Client:
-        """The client with these create options; made once for each set of options.
+    def client(
+        self,
+        options: Mapping[str, Any] | None = None,
+        *,
+        store: KeyValueStore | None = None,
+    ) -> Client:
+        """The client with these create options; made once for each set of options, and store.
 
         One that was closed, or lost (`ClientLost`), is followed by another.
 
+        Args:
+            options: create options.
+            store: what the processes see that the client is to span. The plugin's keys begin with
+                its name and the number of clients that were made before on this store, which has to
+                be equal in all processes: so none reads what was meant for another client.
+
         Raises:
-            OptionError: an option that the plugin would abort on, or does not declare.
+            OptionError: an option that the plugin would abort on, or does not declare; no store.
             ForkedProcess: this process was forked after the plugin was loaded.
             PjrtError: the plugin could not create the client (no such device, ...).
         """
@@ -115,15 +129,26 @@ class Plugin(PluginCore):
         checked = check_client_options(
             {} if options is None else options, self.option_types, plugin=self.name
         )
-        key = tuple(
+        if store is not None:
+            check_store(store, f"store of a client of plugin {self.name!r}")
+        given = tuple(
             (name, type(value).__name__, tuple(value) if isinstance(value, list) else value)
             for name, value in sorted(checked.items())
         )
+        key = (None if store is None else id(store), given)
         with self._clients_lock:
             found = self._clients.get(key)
             if found is None or found.closed or found.lost is not None:
-                found = self._clients[key] = Client(self, checked)
+                own = None if store is None else self._part_of(store)
+                found = self._clients[key] = Client(self, checked, store=own)
             return found
+
+    def _part_of(self, store: KeyValueStore) -> KeyValueStore:
+        """The keys of a store that are for the next client on it."""
+        _, made = self._stores.get(id(store), (store, 0))
+        # Kept, so that no other store comes to have its identity.
+        self._stores[id(store)] = (store, made + 1)
+        return Prefixed(store, f"{self.name}/{made}")
 
     def topology(self, name: str, **options: NamedValue) -> Topology:
         """Devices by their description, to compile for them where they are not.

@@ -70,6 +70,7 @@ class Handle:
         gone: the plugin's object ended.
         released: its owner gave it up; it ends with the last pin, holder and child.
         refused: the plugin would not destroy it.
+        keeps: what the plugin's object uses, kept until it was destroyed.
         lease: see `runtime.ownership.leases`; None if nobody asked for one, and again when the
             object was released.
         made: memory of a call that makes the object, or destroys it (see `Api.call_for`).
@@ -83,6 +84,7 @@ class Handle:
         "api",
         "children",
         "gone",
+        "keeps",
         "kind",
         "lease",
         "made",
@@ -108,6 +110,7 @@ class Handle:
         self.pointer: int = 0
         # `_ending`: a thread is at its end.
         self.owned = self.gone = self.released = self.refused = self._ending = False
+        self.keeps: object | None = None
         self.lease: object | None = None
         self.made = made
         self.children: set[Handle] | None = None
@@ -287,6 +290,7 @@ class Handle:
                 elif parent.children is not None:
                     parent.children.discard(self)
                 self.gone = True
+                self.keeps = None
             if parent is not None and parent.released:
                 parent._end()
         except BaseException:
