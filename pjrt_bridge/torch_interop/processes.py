@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 
@@ -31,7 +31,7 @@ class TorchStore:
             other threads from setting what it waits for; waiting is done here, by looking again.
     """
 
-    def __init__(self, store: dist.Store) -> None:
+    def __init__(self, store: Any) -> None:
         self._store = store
 
     def get(self, key: str, timeout: float) -> bytes:
@@ -52,8 +52,7 @@ class TorchStore:
 
     def put(self, key: str, value: bytes) -> None:
         """See `KeyValueStore`."""
-        # Torch's signature says text, and takes bytes as they are.
-        _reached(lambda: self._store.set(key, value))  # type: ignore[arg-type]
+        _reached(lambda: self._store.set(key, value))
 
 
 def _reached(operation: Callable[[], _T]) -> _T:
@@ -94,24 +93,33 @@ def torchrun(timeout: float = 30.0) -> Processes:
             _found[key] = Processes(
                 rank=_number("RANK"),
                 count=_number("WORLD_SIZE"),
-                store=TorchStore(dist.PrefixStore(prefix, _rendezvous(timeout))),
+                store=TorchStore(_prefixed(prefix, _rendezvous(timeout))),
                 local_rank=_number("LOCAL_RANK") if local else None,
             )
         return _found[key]
 
 
-def _rendezvous(timeout: float) -> dist.Store:
+# Torch has these names in its documentation, and its stubs do not.
+
+
+def _prefixed(prefix: str, store: Any) -> Any:
+    return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
+
+
+def _rendezvous(timeout: float) -> Any:
     where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     _number("MASTER_PORT")
     try:
-        store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
+        met = dist.rendezvous(  # type: ignore[attr-defined]
+            "env://", timeout=timedelta(seconds=timeout)
+        )
+        store, _, _ = next(met)
     except (dist.DistError, RuntimeError, ValueError) as error:
         raise OptionError(
             f"processes 'torchrun': process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} "
             f"found no store at {where} (MASTER_ADDR, MASTER_PORT) with all processes within "
             f"{timeout:g} s: {error}"
         ) from error
-    assert isinstance(store, dist.Store)
     return store
 
 

@@ -152,6 +152,35 @@ print(json.dumps([sums, sorted({key.rpartition("/")[0].split("/")[1] for key in 
     assert [each[0] for each in found] == [[1.0, 3.0, 5.0]] * 2
 
 
+def test_one_process_started_anew_meets_those_that_lost_it(tmp_path: Path) -> None:
+    found = run_ranks(
+        """
+COUNT, life = 2, RANK
+RANK = min(RANK, 1)
+if life == 2:
+    store.get("died", 20)
+client = reference(store, timeout=1 if life == 0 else 15)
+executable = compiled(client, all_reduce())
+result = run(client, executable, 5 if life == 2 else 1)
+if life == 1:
+    store.put("died", b"")
+    os.kill(os.getpid(), signal.SIGKILL)
+text = None
+if life == 0:
+    text, _ = failure(lambda: run(client, executable, 1))
+    client.close()
+    client = reference(store, timeout=15)
+    result = run(client, compiled(client, all_reduce()), 5)
+print(json.dumps([text, result]))
+""",
+        3,
+        tmp_path,
+        dying=[1],
+    )
+    assert "of process 1: found nothing within 1 s" in found[0][0]
+    assert found[0][1] == found[2][1] == [[11.0] * 3]
+
+
 def test_a_late_process_is_waited_for(tmp_path: Path) -> None:
     found = run_ranks(
         """
@@ -212,16 +241,16 @@ before = [run(client, each, 1) for each in pairs]
 if RANK == 2:
     os.kill(os.getpid(), signal.SIGKILL)
 text, seconds = failure(lambda: run(client, pairs[0], 1))
-after, at_once = failure(lambda: run(client, pairs[0], 1))
 one = client.compile(IDENTITY)
-print(json.dumps([text, seconds, after, at_once, float(one(np.float32(7))[0].to_numpy())
-                  if client.lost is None else 7.0]))
+alone = float(one(np.float32(7))[0].to_numpy())
+after, at_once = failure(lambda: run(client, pairs[0], 1))
+print(json.dumps([text, seconds, after, at_once, alone, client.lost]))
 """,
         3,
         tmp_path,
         dying=[2],
     )
-    for rank, (text, seconds, after, at_once, alone) in enumerate(found[:2]):
+    for rank, (text, seconds, after, at_once, alone, lost) in enumerate(found[:2]):
         assert "DEADLINE_EXCEEDED" in text
         assert f"process {rank} of 3 waited for the arguments of execution 1 of 'main'" in text
         assert "of process 2: found nothing within 1 s (process_timeout_ms)" in text
@@ -229,6 +258,7 @@ print(json.dumps([text, seconds, after, at_once, float(one(np.float32(7))[0].to_
         assert "have lost each other" in after
         assert at_once < 0.9
         assert alone == 7.0
+        assert "could not be started on all of its 2 devices" in lost
 
 
 def test_a_process_that_ends_its_client_is_not_waited_for(tmp_path: Path) -> None:

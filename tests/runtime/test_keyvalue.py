@@ -11,7 +11,7 @@ import pytest
 
 from pjrt_bridge.abi.implement import Status
 from pjrt_bridge.errors import ErrorCode, OptionError
-from pjrt_bridge.runtime import Plugin
+from pjrt_bridge.runtime import Client, Plugin
 from pjrt_bridge.runtime.keyvalue import Prefixed, Processes, Registration
 from pjrt_bridge_reference.slots import ERRORS
 from pjrt_bridge_reference.store import Store
@@ -168,7 +168,9 @@ def test_processes_that_cannot_be(arguments: tuple[Any, ...], text: str) -> None
 def test_an_interrupt_of_a_wait_is_raised_by_who_made_the_client(reference: Plugin) -> None:
     options = {"node_id": 0, "num_nodes": 2, "process_timeout_ms": 1000}
     with pytest.raises(KeyboardInterrupt):
-        reference.client(options, store=Memory(KeyboardInterrupt()))
+        Client(reference, options, store=Memory(KeyboardInterrupt()))
+    with pytest.raises(OptionError, match="process 0: found no place in it: OSError: down"):
+        reference.client(options, store=Memory(OSError("down")))
     with pytest.raises(OptionError, match="store of a client of plugin 'reference': found 3"):
         reference.client(options, store=3)  # type: ignore[arg-type]
 

@@ -88,12 +88,9 @@ class Executable(Compiled):
     def _describe(self) -> None:
         client, inner = self.client, self._inner.pointer
         # With one partition the compiler ignores shardings.
-        partitions = description.partitions(client.api, inner)
-        sharded = partitions > 1
+        sharded = description.partitions(client.api, inner) > 1
         self.devices = description.devices(client, self._loaded.pointer) or client.devices[:1]
-        self.num_devices = len(self.devices)
-        if client.num_devices > len(client.devices) and not self.portable:
-            self.num_devices = partitions * description.replicas(client.api, inner)
+        self.num_devices = description.device_count(client, inner, self.devices)
         self.outputs = description.result_types(
             client.api, inner, self.name, self.signature, sharded=sharded
         )
@@ -203,9 +200,7 @@ class Executable(Compiled):
     def execute_sharded(
         self, buffers: Sequence[Sequence[Buffer]], *, donate: Collection[int] | None = None
     ) -> tuple[tuple[Buffer, ...], ...]:
-        """Run on all devices of the executable that this process has.
-
-        Where others belong to other processes, these make the same calls in the same order.
+        """Run on all devices of the executable: each process on its own, all in the same order.
 
         Args:
             buffers: for each of `devices`, the arguments that live there, with the shape of one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.values import NamedValue
-from pjrt_bridge.errors import PluginLoadError
+from pjrt_bridge.errors import OptionError, PluginLoadError
 from pjrt_bridge.runtime.keyvalue import KeyValueStore, Prefixed, check_store
 from pjrt_bridge.runtime.objects.client import Client
 from pjrt_bridge.runtime.objects.create_options import check_client_options
@@ -50,8 +51,6 @@ class Plugin(PluginCore):
         super().__init__(api, library=library, option_types=option_types)
         self._clients: dict[tuple[Any, ...], Client] = {}
         self._clients_lock = threading.Lock()
-        # By identity, with how many clients were made on each.
-        self._stores: dict[int, tuple[KeyValueStore, int]] = {}
 
     @staticmethod
     def load(
@@ -116,8 +115,8 @@ class Plugin(PluginCore):
         Args:
             options: create options.
             store: what the processes see that the client is to span. The plugin's keys begin with
-                its name and the number of clients that were made before on this store, which has to
-                be equal in all processes: so none reads what was meant for another client.
+                its name and the number of clients that a process of this `node_id` made before on
+                the store, so none reads what was meant for another client.
 
         Raises:
             OptionError: an option that the plugin would abort on, or does not declare; no store.
@@ -139,16 +138,25 @@ class Plugin(PluginCore):
         with self._clients_lock:
             found = self._clients.get(key)
             if found is None or found.closed or found.lost is not None:
-                own = None if store is None else self._part_of(store)
+                own = None if store is None else self._part_of(store, checked.get("node_id", 0))
                 found = self._clients[key] = Client(self, checked, store=own)
             return found
 
-    def _part_of(self, store: KeyValueStore) -> KeyValueStore:
-        """The keys of a store that are for the next client on it."""
-        _, made = self._stores.get(id(store), (store, 0))
-        # Kept, so that no other store comes to have its identity.
-        self._stores[id(store)] = (store, made + 1)
-        return Prefixed(store, f"{self.name}/{made}")
+    def _part_of(self, store: KeyValueStore, node: object) -> KeyValueStore:
+        """The keys of a store that no process of this number has used before.
+
+        The store counts, and not this process, which may have been started anew.
+        """
+        try:
+            parts = (Prefixed(store, f"{self.name}/{number}") for number in itertools.count())
+            own = next(part for part in parts if part.try_get(f"process {node}") is None)
+            own.put(f"process {node}", b"")
+        except Exception as error:
+            raise OptionError(
+                f"store of a client of plugin {self.name!r}, process {node}: found no place in it: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return own
 
     def topology(self, name: str, **options: NamedValue) -> Topology:
         """Devices by their description, to compile for them where they are not.

@@ -85,7 +85,9 @@ class Meeting:
     def _arrays(self, bodies: Sequence[bytes]) -> list[list[Array]]:
         loaded = self._loaded
         types = [parameter.type for parameter in loaded.executable.signature.parameters]
-        by_rank = dict(zip(loaded.members, map(memoryview, bodies), strict=True))
+        by_rank = {
+            rank: memoryview(body) for rank, body in zip(loaded.members, bodies, strict=True)
+        }
         found = []
         for owner in loaded.owners:
             row = []
