@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pjrt_bridge import errors, stablehlo
     from pjrt_bridge.profiling import profile
-    from pjrt_bridge.registry import client, compile_for, plugins, topology
+    from pjrt_bridge.registry import Processes, client, compile_for, plugins, topology
     from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, live_handles
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Client",
     "CompileOptions",
     "Executable",
+    "Processes",
     "client",
     "compile_for",
     "errors",
@@ -39,6 +40,7 @@ _MODULES = {
     "Client": "runtime",
     "CompileOptions": "runtime",
     "Executable": "runtime",
+    "Processes": "registry",
     "client": "registry",
     "compile_for": "registry",
     "live_handles": "runtime",

@@ -160,6 +160,13 @@ class Errors:
         if args.error:
             self._objects.remove(args.error, _Error)
 
+    def take(self, error: int) -> Status:
+        """What one of these errors says; it is destroyed."""
+        found = self._objects.remove(error, _Error)
+        code = found.code if found.code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN
+        at, size = found.text
+        return Status(ErrorCode(code), ctypes.string_at(at, size).decode())
+
     def message(self, args: Any) -> None:
         """`PJRT_Error_Message`."""
         args.message, args.message_size = self._objects.get(args.error, _Error).text

@@ -122,7 +122,7 @@ def inspect(
     The library is loaded and a client created. Where that fails, as it does without the device,
     what the library itself tells is shown before the error.
     """
-    options = parse_options(option or ())
+    options: dict[str, Any] = parse_options(option or ())
     info = registry.select(name)
     plugin = registry.load(info)
     failure: PjrtBridgeError | None = None

@@ -87,7 +87,7 @@ def run(
     call are printed. Of a SavedModel of TensorFlow, which has to be installed for it, the plugin
     runs what it can.
     """
-    options = parse_options(option or ())
+    options: dict[str, Any] = parse_options(option or ())
 
     def client() -> Client:
         return registry.client(plugin, **options)

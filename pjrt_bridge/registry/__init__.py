@@ -12,12 +12,14 @@ from pjrt_bridge.registry.hookspecs import hookimpl
 from pjrt_bridge.registry.registry import check_client, client, load, select
 from pjrt_bridge.registry.spec import PluginSpec, TopologySpec
 from pjrt_bridge.registry.wheels import wheel_library
+from pjrt_bridge.runtime.keyvalue import Processes
 from pjrt_bridge.runtime.platforms import PlatformSpec
 
 __all__ = [
     "PlatformSpec",
     "PluginInfo",
     "PluginSpec",
+    "Processes",
     "TopologySpec",
     "accessors",
     "check_client",

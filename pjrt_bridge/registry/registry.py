@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import OptionError, PluginConflict, PluginNotFound
+from pjrt_bridge.registry import processes as spanning
 from pjrt_bridge.registry import trial
 from pjrt_bridge.registry.catalogue import INSTALL_DEFAULT
 from pjrt_bridge.registry.discovery import (
@@ -26,6 +27,7 @@ from pjrt_bridge.wrong_arguments import wrong
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client, Plugin
+    from pjrt_bridge.runtime.keyvalue import Processes
 
 PluginLike = str | os.PathLike[str] | PluginSpec
 """How a plugin is named: a name, a path, `name:path`, or a specification."""
@@ -135,18 +137,29 @@ def load(plugin: PluginLike | PluginInfo | None = None) -> Plugin:
     return open_plugin(spec)
 
 
-def client(plugin: PluginLike | PluginInfo | None = None, /, **options: NamedValue) -> Client:
+def client(
+    plugin: PluginLike | PluginInfo | None = None,
+    /,
+    *,
+    processes: Processes | str | None = None,
+    **options: NamedValue,
+) -> Client:
     """A client of a plugin, shared by all callers that give the same options.
 
     Args:
         plugin: as `select` takes it, or one of `plugins()`.
+        processes: the processes that the client is to span, each of which makes this call:
+            "torchrun" where that started them, or any others with a store that they all see. By
+            default the client is of this process alone.
         **options: client create options; they replace those of the specification one by one.
 
     Raises:
         PluginNotFound: the plugin's package says that this machine has no device for it, and why;
             the plugin would end the process, as a trial in another one found; or as `load`.
-        OptionError: an option has a type that a plugin cannot take.
-        PjrtError: what the plugin answered, for example that there is no such device.
+        OptionError: an option has a type that a plugin cannot take; the plugin's clients do not
+            span processes, or nobody knows the processes by this name.
+        PjrtError: what the plugin answered, for example that there is no such device, or that a
+            process did not come in time.
         PluginConflict, PluginLoadError, PluginIncompatible: as `load`.
     """
     info, spec = _found(plugin)
@@ -158,8 +171,15 @@ def client(plugin: PluginLike | PluginInfo | None = None, /, **options: NamedVal
     native.warn_where_missing()
     given = checked_options(options, where=f"client of plugin {spec.name!r}")
     wanted = {**spec.options, **given}
-    trial.check(spec, wanted, vouched=info.vouched)
-    made = open_plugin(spec).client(wanted)
+    if processes is None:
+        trial.check(spec, wanted, vouched=info.vouched)
+        made = open_plugin(spec).client(wanted)
+    else:
+        found = spanning.find(processes)
+        wanted = {**spec.options, **spanning.options_for(spec, found), **given}
+        # A client of a trial would wait for the other processes.
+        trial.check(spec, spec.options, vouched=info.vouched, stage="load")
+        made = open_plugin(spec).client(wanted, store=found.store)
     if not info.vouched:
         trial.prove(spec)
     return made

@@ -44,6 +44,10 @@ class PluginSpec:
         no_device: why this machine has no device for the plugin, for people; None where it has
             one, or nobody knows. Without a device there are no clients, but the plugin compiles
             ahead of time.
+        spans_processes: a client may span processes: the plugin reads the create options `node_id`
+            and `num_nodes`, and calls the functions of a key-value store.
+        divides_machines: the option `visible_devices` lists the devices of a machine that a
+            process uses, so that each process of a machine may have its own.
 
     Raises:
         PluginConflict: neither or both of library and address are given.
@@ -60,6 +64,8 @@ class PluginSpec:
     source: str = ""
     description: str = ""
     no_device: str | None = None
+    spans_processes: bool = False
+    divides_machines: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):

@@ -5,6 +5,7 @@ Topology, DeviceDescription, CompiledExecutable.
 """
 
 from pjrt_bridge.runtime.compile.options import CompileOptions
+from pjrt_bridge.runtime.keyvalue import KeyValueStore, Processes
 from pjrt_bridge.runtime.objects.buffer import Buffer
 from pjrt_bridge.runtime.objects.buffer_core import BufferState
 from pjrt_bridge.runtime.objects.client import Client, open_clients
@@ -32,11 +33,13 @@ __all__ = [
     "DeviceDescription",
     "Event",
     "Executable",
+    "KeyValueStore",
     "Layout",
     "Memory",
     "MemoryStats",
     "Plugin",
     "PluginCore",
+    "Processes",
     "Topology",
     "live_handles",
     "open_clients",

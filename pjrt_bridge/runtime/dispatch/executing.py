@@ -28,6 +28,7 @@ class Executor:
         arguments: checks what executions are given.
         results: checks what they give.
         count: of results.
+        devices: of all processes that one execution uses.
         portable: each execution may choose its device.
 
     Attributes:
@@ -42,6 +43,7 @@ class Executor:
         results: Results,
         *,
         count: int,
+        devices: int,
         portable: bool,
     ) -> None:
         self._client = client
@@ -49,6 +51,7 @@ class Executor:
         self._arguments = arguments
         self._results = results
         self._count = count
+        self._devices = devices
         self._portable = portable
         self.options = STRUCTS["PJRT_ExecuteOptions"].new()
 
@@ -117,8 +120,8 @@ class Executor:
                         execute_device=devices[0].pointer if self._portable else None,
                     )
                 except PjrtError as error:
-                    if len(devices) > 1:
-                        self._client.lose(demands.name, len(devices), error)
+                    if self._devices > 1:
+                        self._client.lose(demands.name, self._devices, error)
                     raise
                 finally:
                     # One that failed may have taken them nevertheless.

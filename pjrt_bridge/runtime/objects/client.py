@@ -11,6 +11,7 @@ from typing import Any
 from pjrt_bridge.errors import InvalidArgument, NotFound, Unimplemented
 from pjrt_bridge.runtime.compile import compiling
 from pjrt_bridge.runtime.compile.options import CompileOptions, Override
+from pjrt_bridge.runtime.keyvalue import KeyValueStore
 from pjrt_bridge.runtime.objects.buffer import Buffer
 from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device, Memory
@@ -30,10 +31,21 @@ class Client(ClientCore):
     `Plugin.client` gives the same client for the same options; the constructor always makes a new
     one. Buffers and executables keep their client alive; closing the client ends them all. What is
     known of the devices is described in `ClientCore`.
+
+    Args:
+        plugin: the plugin.
+        options: create options.
+        store: what the processes see that the client is to span; see `runtime.keyvalue`.
     """
 
-    def __init__(self, plugin: PluginCore, options: Mapping[str, Any] | None = None) -> None:
-        super().__init__(plugin, options)
+    def __init__(
+        self,
+        plugin: PluginCore,
+        options: Mapping[str, Any] | None = None,
+        *,
+        store: KeyValueStore | None = None,
+    ) -> None:
+        super().__init__(plugin, options, store=store)
         try:
             self.shares_host_memory = shares_host_memory(self)
         except BaseException:
@@ -93,7 +105,7 @@ class Client(ClientCore):
 
         Args:
             program: a Program, or StableHLO text, bytecode or a portable artifact.
-            options: replicas, partitions, flags; one device by default.
+            options: replicas, partitions, flags; one device by default, the first of this process.
 
         Raises:
             ProgramError: not a program, not expressible for the plugin's StableHLO version,
@@ -103,12 +115,20 @@ class Client(ClientCore):
             PjrtError: the plugin could not compile it.
         """
         program, checked = compiling.prepared(self, self.num_devices, program, options)
+        if checked.num_devices == 1 and self.num_devices > len(self.devices):
+            checked = self._on_own_device(checked)
         known, plugin = self.platform_spec, self.plugin.name
         compiling.check_constants(program, known.fatal_constants, plugin=plugin)
         compiling.check_calls(program, known.call_forms, plugin=plugin)
         return compiling.compile_program(
             self, program, replace(checked, env={**self.safe_flags, **checked.env})
         )
+
+    def _on_own_device(self, options: CompileOptions) -> CompileOptions:
+        """Options for one device: where they name none, plugins take the first of all processes."""
+        if options.portable or options.device_assignment is not None:
+            return options
+        return replace(options, device_assignment=[[self.devices[0].id]])
 
     @cached_property
     def layout_handling(self) -> LayoutHandling:

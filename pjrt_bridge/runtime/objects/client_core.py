@@ -10,9 +10,10 @@ from typing import Any, Self
 from pjrt_bridge.abi.values import encode_named_values, read_pointers, text
 from pjrt_bridge.errors import ClientLost, DataError, OptionError, PjrtError, PluginIncompatible
 from pjrt_bridge.runtime import platforms
+from pjrt_bridge.runtime.keyvalue import KeyValueStore, Registration, check_store
 from pjrt_bridge.runtime.objects.accessors import Extensible
 from pjrt_bridge.runtime.objects.create_options import check_client_options
-from pjrt_bridge.runtime.objects.device import Device, Memory
+from pjrt_bridge.runtime.objects.device import Device, DeviceDescription, Memory
 from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
 from pjrt_bridge.runtime.platforms import PlatformSpec
@@ -31,6 +32,9 @@ class ClientCore(Extensible, ABC):
         platform_name: the plugin's name of the platform, such as "cpu".
         platform_version: the plugin's account of its version.
         devices: devices of this process, in the plugin's order.
+        process_index: number of this process among those that the client spans.
+        all_devices: those of all processes, in the plugin's order: a Device where it is one of this
+            process, else its description.
         num_devices: devices of all processes.
         memories: memory spaces of this process.
         shares_host_memory: the plugin was seen to use host memory in place.
@@ -39,27 +43,45 @@ class ClientCore(Extensible, ABC):
         handle: the plugin's object.
 
     Raises:
-        OptionError: an option that the plugin would abort on, or that gives no devices.
-        PjrtError: the plugin could not create the client.
+        OptionError: an option that the plugin would abort on, or that gives no devices; no store.
+        PjrtError: the plugin could not create the client, because a process is missing, say.
     """
 
     shares_host_memory: bool
 
-    def __init__(self, plugin: PluginCore, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        plugin: PluginCore,
+        options: Mapping[str, Any] | None = None,
+        *,
+        store: KeyValueStore | None = None,
+    ) -> None:
         super().__init__(plugin)
         self.lost: str | None = None
         api = self.api
         self.options = check_client_options(
             {} if options is None else options, plugin.option_types, plugin=plugin.name
         )
+        registration = None
+        if store is not None:
+            check_store(store, f"store of a client of plugin {plugin.name!r}")
+            registration = Registration(store)
         encoded, keep = encode_named_values(self.options)
         self.handle = Handle(api, "Client", None)
         try:
-            self.handle.make("Client_Create", create_options=encoded, num_options=len(self.options))
+            self.handle.keeps = registration
+            self.handle.make(
+                "Client_Create",
+                create_options=encoded,
+                num_options=len(self.options),
+                **(registration.arguments if registration else {}),
+            )
             del keep
             self._describe()
         except BaseException:
             self.close()
+            if registration is not None and registration.interrupt is not None:
+                raise registration.interrupt from None
             raise
 
     def _describe(self) -> None:
@@ -77,7 +99,8 @@ class ClientCore(Extensible, ABC):
             for address in read_pointers(listed.addressable_devices, listed.num_addressable_devices)
         }
         self.devices = tuple(self._devices.values())
-        self.num_devices = self._count_devices()
+        self.all_devices = self._all_devices()
+        self.num_devices = len(self.all_devices)
         if not self.devices:
             raise OptionError(
                 f"plugin {self.plugin.name!r} made a client without devices from the options "
@@ -91,11 +114,15 @@ class ClientCore(Extensible, ABC):
             return ()
         return read_pointers(found.addressable_memories, found.num_addressable_memories)
 
-    def _count_devices(self) -> int:
+    def _all_devices(self) -> tuple[DeviceDescription, ...]:
         try:
-            return int(self.api.call("Client_Devices", client=self.handle.pointer).num_devices)
+            listed = self.api.call("Client_Devices", client=self.handle.pointer)
         except PjrtError:
-            return len(self.devices)
+            return self.devices
+        return tuple(
+            self._devices.get(address) or DeviceDescription.of_device(self.api, address)
+            for address in read_pointers(listed.devices, listed.num_devices)
+        )
 
     @property
     def closed(self) -> bool:

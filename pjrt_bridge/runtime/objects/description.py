@@ -6,6 +6,7 @@ The functions take a PJRT_Executable that their caller keeps alive.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pjrt_bridge import dtypes
@@ -64,6 +65,14 @@ def devices(client: ClientCore, loaded: int) -> tuple[Device, ...]:
 def partitions(api: Api, executable: int) -> int:
     """Devices that share one copy of the program."""
     return int(api.call("Executable_NumPartitions", executable=executable).num_partitions)
+
+
+def device_count(client: ClientCore, executable: int, own: Sequence[Device]) -> int:
+    """Devices of all processes that one execution uses, of which `own` are of this one."""
+    if client.num_devices == len(client.devices):
+        return len(own)
+    replicas = client.api.call("Executable_NumReplicas", executable=executable).num_replicas
+    return int(replicas) * partitions(client.api, executable)
 
 
 def result_types(

@@ -59,6 +59,15 @@ class DeviceDescription:
         self.description = text(described.to_string, described.to_string_size)
         self.attributes: Mapping[str, NamedValue] = _described(api, about)
 
+    @staticmethod
+    def of_device(api: Api, device: int) -> DeviceDescription:
+        """That of a PJRT_Device, which may be one of another process.
+
+        Raises:
+            PluginIncompatible: the plugin gave none.
+        """
+        return DeviceDescription(api, _description(api, device))
+
     @property
     def memory_limit(self) -> int | None:
         """Bytes of device memory that programs can have; None where the plugin does not tell."""
@@ -92,12 +101,7 @@ class Device(DeviceDescription):
         api = client.api
         self._client = client
         self.pointer = pointer
-        about = api.call("Device_GetDescription", device=pointer).device_description
-        if not about:
-            raise PluginIncompatible(
-                f"plugin {api.plugin!r}: Device_GetDescription gave NULL for a device"
-            )
-        super().__init__(api, about)
+        super().__init__(api, _description(api, pointer))
         self.attributes = {**self.attributes, **_attributes(api, pointer)}
         self.local_hardware_id = int(
             api.call("Device_LocalHardwareId", device=pointer).local_hardware_id
@@ -130,6 +134,15 @@ _STATS = (
     "pool_bytes",
     "peak_pool_bytes",
 )
+
+
+def _description(api: Api, device: int) -> int:
+    about = int(api.call("Device_GetDescription", device=device).device_description or 0)
+    if not about:
+        raise PluginIncompatible(
+            f"plugin {api.plugin!r}: Device_GetDescription gave NULL for a device"
+        )
+    return about
 
 
 def _described(api: Api, description: int) -> dict[str, NamedValue]:

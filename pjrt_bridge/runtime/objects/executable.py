@@ -47,6 +47,7 @@ class Executable(Compiled):
         client: the client that compiled it.
         devices: devices that one execution uses, replicas outermost; of a portable executable the
             one that calls use by default.
+        num_devices: devices of all processes that one execution uses.
         portable: each call may choose its device.
         outputs: shapes (per device) and types of the results.
         cached: it was not compiled now, but loaded from the compile cache.
@@ -77,6 +78,7 @@ class Executable(Compiled):
         # With one partition the compiler ignores shardings.
         sharded = description.partitions(client.api, inner) > 1
         self.devices = description.devices(client, self._loaded.pointer) or client.devices[:1]
+        self.num_devices = description.device_count(client, inner, self.devices)
         self.outputs = description.result_types(
             client.api, inner, self.name, self.signature, sharded=sharded
         )
@@ -87,6 +89,7 @@ class Executable(Compiled):
             self._arguments,
             Results(client, self.name, self.signature.results, self.outputs),
             count=len(self.outputs),
+            devices=self.num_devices,
             portable=self.portable,
         )
 
@@ -192,7 +195,7 @@ class Executable(Compiled):
     def execute_sharded(
         self, buffers: Sequence[Sequence[Buffer]], *, donate: Collection[int] | None = None
     ) -> tuple[tuple[Buffer, ...], ...]:
-        """Run on all devices of the executable.
+        """Run on all devices of the executable: each process on its own, all in the same order.
 
         Args:
             buffers: for each of `devices`, the arguments that live there, with the shape of one

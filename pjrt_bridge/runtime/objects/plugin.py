@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Mapping
@@ -10,7 +11,8 @@ from typing import Any
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.values import NamedValue
-from pjrt_bridge.errors import PluginLoadError
+from pjrt_bridge.errors import OptionError, PluginLoadError
+from pjrt_bridge.runtime.keyvalue import KeyValueStore, Prefixed, check_store
 from pjrt_bridge.runtime.objects.client import Client
 from pjrt_bridge.runtime.objects.create_options import check_client_options
 from pjrt_bridge.runtime.objects.library import open_library
@@ -100,13 +102,24 @@ class Plugin(PluginCore):
         """
         return Plugin(Api(address, plugin=name, keepalive=keepalive), option_types=option_types)
 
-    def client(self, options: Mapping[str, Any] | None = None) -> Client:
-        """The client with these create options; made once for each set of options.
+    def client(
+        self,
+        options: Mapping[str, Any] | None = None,
+        *,
+        store: KeyValueStore | None = None,
+    ) -> Client:
+        """The client with these create options; made once for each set of options, and store.
 
         One that was closed, or lost (`ClientLost`), is followed by another.
 
+        Args:
+            options: create options.
+            store: what the processes see that the client is to span. The plugin's keys begin with
+                its name and the number of clients that a process of this `node_id` made before on
+                the store, so none reads what was meant for another client.
+
         Raises:
-            OptionError: an option that the plugin would abort on, or does not declare.
+            OptionError: an option that the plugin would abort on, or does not declare; no store.
             ForkedProcess: this process was forked after the plugin was loaded.
             PjrtError: the plugin could not create the client (no such device, ...).
         """
@@ -115,15 +128,35 @@ class Plugin(PluginCore):
         checked = check_client_options(
             {} if options is None else options, self.option_types, plugin=self.name
         )
-        key = tuple(
+        if store is not None:
+            check_store(store, f"store of a client of plugin {self.name!r}")
+        given = tuple(
             (name, type(value).__name__, tuple(value) if isinstance(value, list) else value)
             for name, value in sorted(checked.items())
         )
+        key = (None if store is None else id(store), given)
         with self._clients_lock:
             found = self._clients.get(key)
             if found is None or found.closed or found.lost is not None:
-                found = self._clients[key] = Client(self, checked)
+                own = None if store is None else self._part_of(store, checked.get("node_id", 0))
+                found = self._clients[key] = Client(self, checked, store=own)
             return found
+
+    def _part_of(self, store: KeyValueStore, node: object) -> KeyValueStore:
+        """The keys of a store that no process of this number has used before.
+
+        The store counts, and not this process, which may have been started anew.
+        """
+        try:
+            parts = (Prefixed(store, f"{self.name}/{number}") for number in itertools.count())
+            own = next(part for part in parts if part.try_get(f"process {node}") is None)
+            own.put(f"process {node}", b"")
+        except Exception as error:
+            raise OptionError(
+                f"store of a client of plugin {self.name!r}, process {node}: found no place in it: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        return own
 
     def topology(self, name: str, **options: NamedValue) -> Topology:
         """Devices by their description, to compile for them where they are not.

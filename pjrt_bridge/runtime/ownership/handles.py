@@ -11,9 +11,7 @@ follow from that for any order of drops and any thread:
 An exception may come from outside at any moment, such as KeyboardInterrupt. So an object ends in
 steps that do no harm when they are done again, and whatever stops them leaves them to the queue.
 Python raises such exceptions where a function begins, after a call, and where a loop starts again;
-between assignments there is nothing to fear.
-
-Every function here may be called from any thread.
+between assignments there is nothing to fear. Every function may be called from any thread.
 """
 
 from __future__ import annotations
@@ -70,6 +68,7 @@ class Handle:
         gone: the plugin's object ended.
         released: its owner gave it up; it ends with the last pin, holder and child.
         refused: the plugin would not destroy it.
+        keeps: what the plugin's object uses, kept until it was destroyed.
         lease: see `runtime.ownership.leases`; None if none was asked for, and again when the
             object was released.
         made: memory of a call that makes the object, or destroys it (see `Api.call_for`).
@@ -83,6 +82,7 @@ class Handle:
         "api",
         "children",
         "gone",
+        "keeps",
         "kind",
         "lease",
         "made",
@@ -108,7 +108,8 @@ class Handle:
         self.pointer: int = 0
         # `_ending`: a thread is ending the object.
         self.owned = self.gone = self.released = self.refused = self._ending = False
-        self.lease: object | None = None
+        self.keeps: object = None
+        self.lease: object = None
         self.made = made
         self.children: set[Handle] | None = None
         self._out = out
@@ -286,7 +287,7 @@ class Handle:
                     roots.discard(self)
                 elif parent.children is not None:
                     parent.children.discard(self)
-                self.gone = True
+                self.gone, self.keeps = True, None
             if parent is not None and parent.released:
                 parent._end()
         except BaseException:

@@ -61,6 +61,8 @@ def pjrt_bridge_plugins() -> PluginSpec:
         priority=100,
         description="XLA on NVIDIA GPUs",
         no_device=no_gpu(),
+        spans_processes=True,
+        divides_machines=True,
     )
 
 

@@ -28,6 +28,7 @@ def pjrt_bridge_plugins() -> PluginSpec:
         option_types=OPTIONS,
         # Never the default: every other plugin is faster.
         priority=-100,
+        spans_processes=True,
         description="StableHLO's reference interpreter behind the PJRT C API",
     )
 

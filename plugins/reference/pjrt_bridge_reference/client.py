@@ -5,16 +5,19 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from pjrt_bridge.abi.implementation_objects import Keep, Status
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference.caller_arguments import address, invalid, options, unimplemented
-from pjrt_bridge_reference.device import Device
+from pjrt_bridge_reference.device import AnyDevice, Device
 from pjrt_bridge_reference.event import Event
 from pjrt_bridge_reference.memory import Memory
+from pjrt_bridge_reference.processes import Processes
 from pjrt_bridge_reference.slots import OBJECTS, Slots
+from pjrt_bridge_reference.store import Store
 from pjrt_bridge_reference.topology import Topology, check_device_count
 from pjrt_bridge_reference.version import PLATFORM, PLATFORM_VERSION
 
@@ -25,22 +28,31 @@ OPTIONS: dict[str, type] = {
     "host_memory": bool,
     "latency_ms": int,
     "memory_limit": int,
+    "node_id": int,
+    "num_nodes": int,
+    "process_timeout_ms": int,
 }
-"""Create options with their types: devices; whether device memory is host memory, which callers
-may lend and view; milliseconds by which each execution is delayed; bytes of device memory."""
+"""Create options with their types: devices of this process; whether device memory is host memory,
+which callers may lend and view; milliseconds by which each execution is delayed; bytes of device
+memory; number of this process, of how many processes, and milliseconds for which one waits for
+another."""
+
+_PROCESS_TIMEOUT_MS = 20_000
 
 
 class Client:
     """The devices of one caller.
 
     Attributes:
-        devices: all of them, which are all addressable.
+        processes: this process, and the others that the client spans.
+        all_devices: those of all processes, by their ids.
+        devices: those of this process.
         latency: seconds by which each execution is delayed.
         alive: not destroyed.
         donating: held while arguments are checked and donated: one execution gets a buffer.
     """
 
-    def __init__(self, given: dict[str, NamedValue]) -> None:
+    def __init__(self, given: dict[str, NamedValue], processes: Processes) -> None:
         count, latency, limit = (
             given.get("device_count", 1),
             given.get("latency_ms", 0),
@@ -56,21 +68,33 @@ class Client:
         self.alive = True
         self.donating = threading.Lock()
         self._promises: weakref.WeakSet[Event] = weakref.WeakSet()
-        self.topology = Topology(count, owned=True)
-        self.devices = [
-            Device(description, host_memory=bool(given.get("host_memory", False)), limit=limit)
-            for description in self.topology.descriptions
-        ]
+        self.processes = processes
+        self.topology = Topology(processes.device_counts(count), owned=True)
+        self.devices: list[Device] = []
+        self.all_devices: list[AnyDevice] = []
+        for description in self.topology.descriptions:
+            if description.process != processes.rank:
+                self.all_devices.append(AnyDevice(description))
+                continue
+            device = Device(
+                description,
+                len(self.devices),
+                host_memory=bool(given.get("host_memory", False)),
+                limit=limit,
+            )
+            self.devices.append(device)
+            self.all_devices.append(device)
         memories = [memory for device in self.devices for memory in device.memories]
         self.num_memories = len(memories)
         self.keep = Keep()
         self.platform_name = self.keep.text(PLATFORM)
         self.platform_version = self.keep.text(PLATFORM_VERSION)
         self.device_pointers = self.keep.pointers([device.pointer for device in self.devices])
+        self.all_device_pointers = self.keep.pointers([each.pointer for each in self.all_devices])
         self.memory_pointers = self.keep.pointers([memory.pointer for memory in memories])
 
     def device(self, pointer: int | None) -> Device:
-        """The device behind a pointer, if it is one of this client's.
+        """The device behind a pointer, if it is one of this client's and of this process.
 
         Raises:
             Status: INVALID_ARGUMENT.
@@ -128,10 +152,11 @@ class Client:
         # A worker that waits for values that cannot come any more would never end.
         for event in list(self._promises):
             event.end(Status(ErrorCode.CANCELLED, "the client was destroyed"))
+        self.processes.close()
         for device in self.devices:
             device.worker.close()
-        for device in self.devices:
-            device.forget()
+        for each in self.all_devices:
+            each.forget()
         self.topology.forget()
 
 
@@ -141,9 +166,20 @@ def _client(args: Any) -> Client:
 
 @SLOTS.implements("Client_Create")
 def _create(args: Any) -> None:
-    # The key-value callbacks are for clients of several processes.
     given = options(args.create_options, args.num_options, OPTIONS, "create_options")
-    args.client = OBJECTS.add(Client(given))
+    args.client = OBJECTS.add(Client(given, _processes(given, args)))
+
+
+def _processes(given: dict[str, NamedValue], args: Any) -> Processes:
+    rank, count, timeout = (
+        given.get("node_id", 0),
+        given.get("num_nodes", 1),
+        given.get("process_timeout_ms", _PROCESS_TIMEOUT_MS),
+    )
+    assert isinstance(rank, int)
+    assert isinstance(count, int)
+    assert isinstance(timeout, int)
+    return Processes(rank, count, Store(args) if count > 1 else None, timeout / 1000)
 
 
 @SLOTS.implements("Client_Destroy")
@@ -164,14 +200,13 @@ def _platform_version(args: Any) -> None:
 
 @SLOTS.implements("Client_ProcessIndex")
 def _process_index(args: Any) -> None:
-    _client(args)
-    args.process_index = 0
+    args.process_index = _client(args).processes.rank
 
 
 @SLOTS.implements("Client_Devices")
 def _devices(args: Any) -> None:
     client = _client(args)
-    args.devices, args.num_devices = client.device_pointers, len(client.devices)
+    args.devices, args.num_devices = client.all_device_pointers, len(client.all_devices)
 
 
 @SLOTS.implements("Client_AddressableDevices")
@@ -183,18 +218,18 @@ def _addressable_devices(args: Any) -> None:
 
 @SLOTS.implements("Client_LookupDevice")
 def _lookup_device(args: Any) -> None:
-    args.device = _by_id(_client(args), args.id)
+    args.device = _by_id(_client(args).all_devices, args.id)
 
 
 @SLOTS.implements("Client_LookupAddressableDevice")
 def _lookup_addressable_device(args: Any) -> None:
-    args.addressable_device = _by_id(_client(args), args.local_hardware_id)
+    args.addressable_device = _by_id(_client(args).devices, args.local_hardware_id)
 
 
-def _by_id(client: Client, id: int) -> int:
-    if not 0 <= id < len(client.devices):
-        raise invalid(f"there is no device {id}; the client has {len(client.devices)}")
-    return client.devices[id].pointer
+def _by_id(devices: Sequence[AnyDevice], id: int) -> int:
+    if not 0 <= id < len(devices):
+        raise invalid(f"there is no device {id}; the client has {len(devices)}")
+    return devices[id].pointer
 
 
 @SLOTS.implements("Client_AddressableMemories")
@@ -216,9 +251,9 @@ def _default_device_assignment(args: Any) -> None:
     if replicas < 1 or partitions < 1:
         raise invalid(f"an assignment of {replicas} replicas of {partitions} partitions")
     needed = replicas * partitions
-    if needed > len(client.devices) or needed > args.default_assignment_size:
+    if needed > len(client.all_devices) or needed > args.default_assignment_size:
         raise invalid(
-            f"an assignment of {needed} devices; there are {len(client.devices)}, and room for "
+            f"an assignment of {needed} devices; there are {len(client.all_devices)}, and room for "
             f"{args.default_assignment_size}"
         )
     array = address(args.default_assignment, "default_assignment")
@@ -240,4 +275,4 @@ def _dma_unmap(args: Any) -> None:
 @SLOTS.implements("Client_UpdateGlobalProcessInfo")
 def _update_global_process_info(args: Any) -> None:
     _client(args)
-    raise unimplemented("PJRT_Client_UpdateGlobalProcessInfo: there is one process only")
+    raise unimplemented("PJRT_Client_UpdateGlobalProcessInfo: processes tell each other")

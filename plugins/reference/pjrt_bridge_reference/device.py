@@ -19,33 +19,61 @@ class Description:
 
     Attributes:
         id: global id.
+        process: number of the process that it belongs to.
         attributes: address and length of its attributes.
     """
 
-    def __init__(self, id: int) -> None:
+    def __init__(self, id: int, process: int = 0) -> None:
         self.id = id
+        self.process = process
         self.keep = Keep()
         self.kind = self.keep.text(KIND)
-        self.debug_text = self.keep.text(f"ReferenceDevice(id={id}, process=0), an interpreter")
+        self.debug_text = self.keep.text(
+            f"ReferenceDevice(id={id}, process={process}), an interpreter"
+        )
         self.text = self.keep.text(f"ReferenceDevice(id={id})")
         self.attributes = self.keep.named_values({"coords": [id, 0, 0], "interpreter": "StableHLO"})
         self.pointer = OBJECTS.add(self)
 
 
-class Device:
-    """A device of a client: one worker and two memory spaces.
+class AnyDevice:
+    """A device of a client, which may be one of another process.
 
     Attributes:
-        id: global id, also the local hardware id.
+        id: global id.
+        local_id: number among the devices of its process; -1 where that is another one.
         description: of the device.
-        memories: of the device; buffers go to the first unless said otherwise.
+        memories: of the device, none where it belongs to another process; buffers go to the first
+            unless said otherwise.
+    """
+
+    memories: tuple[Memory, ...] = ()
+    memory_pointers = 0
+
+    def __init__(self, description: Description, local_id: int = -1) -> None:
+        self.id = description.id
+        self.local_id = local_id
+        self.description = description
+        self.pointer = OBJECTS.add(self)
+
+    def forget(self) -> None:
+        """Make the pointers to the device and its memories invalid."""
+        for memory in self.memories:
+            OBJECTS.remove(memory.pointer, Memory)
+        OBJECTS.remove(self.pointer, AnyDevice)
+
+
+class Device(AnyDevice):
+    """A device of this process: one worker and two memory spaces.
+
+    Attributes:
         worker: does the device's work.
     """
 
-    def __init__(self, description: Description, *, host_memory: bool, limit: int | None) -> None:
-        self.id = description.id
-        self.description = description
-        self.pointer = OBJECTS.add(self)
+    def __init__(
+        self, description: Description, local_id: int, *, host_memory: bool, limit: int | None
+    ) -> None:
+        super().__init__(description, local_id)
         self.worker = Worker(f"reference device {self.id}")
         self.memories = (
             self._memory(2 * self.id, DEVICE, on_host=host_memory, limit=limit),
@@ -56,12 +84,6 @@ class Device:
 
     def _memory(self, id: int, kind: str, *, on_host: bool, limit: int | None) -> Memory:
         return Memory(id, kind, self.id, self.pointer, self.worker, on_host=on_host, limit=limit)
-
-    def forget(self) -> None:
-        """Make the pointers to the device and its memories invalid."""
-        for memory in self.memories:
-            OBJECTS.remove(memory.pointer, Memory)
-        OBJECTS.remove(self.pointer, Device)
 
 
 def _description(args: Any) -> Description:
@@ -75,8 +97,7 @@ def _id(args: Any) -> None:
 
 @SLOTS.implements("DeviceDescription_ProcessIndex")
 def _process_index(args: Any) -> None:
-    _description(args)
-    args.process_index = 0
+    args.process_index = _description(args).process
 
 
 @SLOTS.implements("DeviceDescription_Attributes")
@@ -101,23 +122,22 @@ def _to_string(args: Any) -> None:
 
 @SLOTS.implements("Device_GetDescription")
 def _get_description(args: Any) -> None:
-    args.device_description = OBJECTS.get(args.device, Device).description.pointer
+    args.device_description = OBJECTS.get(args.device, AnyDevice).description.pointer
 
 
 @SLOTS.implements("Device_IsAddressable")
 def _is_addressable(args: Any) -> None:
-    OBJECTS.get(args.device, Device)
-    args.is_addressable = True
+    args.is_addressable = isinstance(OBJECTS.get(args.device, AnyDevice), Device)
 
 
 @SLOTS.implements("Device_LocalHardwareId")
 def _local_hardware_id(args: Any) -> None:
-    args.local_hardware_id = OBJECTS.get(args.device, Device).id
+    args.local_hardware_id = OBJECTS.get(args.device, AnyDevice).local_id
 
 
 @SLOTS.implements("Device_AddressableMemories")
 def _addressable_memories(args: Any) -> None:
-    device = OBJECTS.get(args.device, Device)
+    device = OBJECTS.get(args.device, AnyDevice)
     args.memories, args.num_memories = device.memory_pointers, len(device.memories)
 
 

@@ -31,6 +31,7 @@ from pjrt_bridge_reference.executable import Executable, layout_of
 from pjrt_bridge_reference.loaded import LoadedExecutable
 from pjrt_bridge_reference.memory import DEVICE, Block, Storage
 from pjrt_bridge_reference.slots import OBJECTS, Slots
+from pjrt_bridge_reference.spanning import Meeting
 from pjrt_bridge_reference.timeline import span
 
 SLOTS = Slots()
@@ -61,6 +62,16 @@ class DevicePart:
 def _execute(args: Any) -> None:
     loaded = OBJECTS.get(args.executable, LoadedExecutable)
     loaded.check_usable()
+    try:
+        _begin(args, loaded)
+    except Status as failure:
+        if loaded.spans_processes:
+            # The others would wait for this one until their time is over.
+            loaded.client.processes.lose(failure)
+        raise
+
+
+def _begin(args: Any, loaded: LoadedExecutable) -> None:
     executable = loaded.executable
     kept = _kept(args.options, executable)
     devices = _devices(args, loaded)
@@ -70,6 +81,8 @@ def _execute(args: Any) -> None:
         found = pointers(args.output_lists, args.num_devices, "output_lists")
         rows = [address(row, "output_lists") for row in found]
     with loaded.client.donating:
+        # Before anything is donated, since it may be refused.
+        meeting = Meeting(loaded) if loaded.spans_processes else None
         parts = _prepare(loaded, devices, lists, _donated(executable, lists, kept))
     for part, row in zip(parts, rows, strict=False):
         for index, result in enumerate(part.results):
@@ -77,7 +90,7 @@ def _execute(args: Any) -> None:
     if args.device_complete_events:
         events = (ctypes.c_void_p * len(parts)).from_address(args.device_complete_events)
         events[:] = [OBJECTS.add(part.ended) for part in parts]
-    _submit(loaded, parts)
+    _submit(loaded, parts, meeting)
 
 
 # -- what was asked for ----------------------------------------------------------------------------
@@ -245,14 +258,14 @@ def _part(
 # -- work ------------------------------------------------------------------------------------------
 
 
-def _submit(loaded: LoadedExecutable, parts: list[DevicePart]) -> None:
+def _submit(loaded: LoadedExecutable, parts: list[DevicePart], meeting: Meeting | None) -> None:
     """Leave the work to the devices: together where the program connects them, else to each."""
     together = [parts] if loaded.executable.parallel else [[part] for part in parts]
     for group in together:
         # The results' memory is in use until it is written, also of results that are dropped.
         outputs = [result.use() for part in group for result in part.results]
         arrays = [[result.array() for result in part.results] for part in group]
-        _submit_group(loaded, group, arrays, outputs)
+        _submit_group(loaded, group, arrays, outputs, meeting)
 
 
 def _submit_group(
@@ -260,17 +273,20 @@ def _submit_group(
     group: list[DevicePart],
     targets: list[list[Array]],
     outputs: list[Storage],
+    meeting: Meeting | None,
 ) -> None:
     executable, worker = loaded.executable, group[0].device.worker
 
     def compute() -> None:
         failure = _failure_of_arguments(group)
         values: list[tuple[Array, ...]] = []
-        if failure is None:
+        if failure is None or meeting is not None:
             with span(worker.name, executable.program.name):
                 time.sleep(loaded.client.latency)
                 try:
-                    values = _compute(executable, group)
+                    values = _compute(loaded, group, meeting, failure)
+                except Status as error:
+                    failure = error
                 except Exception as error:
                     # Whatever it is, the event has to end: a caller may wait for it.
                     failure = Status(ErrorCode.INTERNAL, f"{type(error).__name__}: {error}")
@@ -291,7 +307,17 @@ def _submit_group(
         when_all([event for part in group for event in part.freed], finish)
 
     arguments = [buffer.ready for part in group for buffer in part.arguments]
-    when_all(arguments, lambda: worker.submit(compute))
+    if meeting is None:
+        when_all(arguments, lambda: worker.submit(compute))
+        return
+
+    def compute_in_turn() -> None:
+        # The others may need what was begun before, and nothing else is done on this thread.
+        for event in arguments:
+            event.wait()
+        compute()
+
+    meeting.submit(compute_in_turn)
 
 
 def _failure_of_arguments(group: list[DevicePart]) -> Status | None:
@@ -303,14 +329,25 @@ def _failure_of_arguments(group: list[DevicePart]) -> Status | None:
     return None
 
 
-def _compute(executable: Executable, group: list[DevicePart]) -> list[tuple[Array, ...]]:
-    arrays = [[buffer.array() for buffer in part.arguments] for part in group]
+def _compute(
+    loaded: LoadedExecutable,
+    group: list[DevicePart],
+    meeting: Meeting | None,
+    failure: Status | None,
+) -> list[tuple[Array, ...]]:
+    executable = loaded.executable
+    arrays: list[list[Array]] = []
+    if failure is None:
+        arrays = [[buffer.array() for buffer in part.arguments] for part in group]
+    if meeting is not None:
+        arrays = meeting.gather(arrays, failure)
     if not executable.parallel:
         return [interpreter.evaluate(executable.program, *arrays[0])]
     columns = executable.options.partitions
     grid = [arrays[start : start + columns] for start in range(0, len(arrays), columns)]
-    return [
+    found = [
         outputs
         for row in interpreter.evaluate_parallel(executable.program, grid)
         for outputs in row
     ]
+    return [found[position] for position in loaded.positions]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +25,11 @@ class LoadedExecutable:
     Attributes:
         client: the client.
         executable: the program.
-        devices: replicas outermost; none where each execution names its device.
+        ids: of the devices, replicas outermost.
+        owners: the processes that these belong to.
+        members: each of these processes once, in order.
+        devices: those of this process; none where each execution names its device.
+        positions: where these stand among all.
         deleted: runs no more.
     """
 
@@ -33,14 +38,23 @@ class LoadedExecutable:
         ids = options.assignment
         if ids is None:
             ids = tuple(range(options.devices))
-        count = len(client.devices)
+        count = len(client.all_devices)
         if len(ids) > count or any(not 0 <= id < count for id in ids) or len(set(ids)) < len(ids):
             raise invalid(f"devices {list(ids)} are asked for; the client has {count} devices")
         self.client = client
         self.executable = executable
-        self.devices: tuple[Device, ...] = (
-            () if options.portable else tuple(client.devices[id] for id in ids)
-        )
+        chosen = [client.all_devices[id] for id in ids]
+        self.ids = ids
+        self.owners = tuple(device.description.process for device in chosen)
+        self.members = tuple(sorted(set(self.owners)))
+        own = {at: device for at, device in enumerate(chosen) if isinstance(device, Device)}
+        if not own and not options.portable:
+            raise invalid(
+                f"devices {list(ids)} are asked for, none of which belongs to this process, "
+                f"{client.processes.rank}; it has {[device.id for device in client.devices]}"
+            )
+        self.devices = () if options.portable else tuple(own.values())
+        self.positions = tuple(own)
         self.deleted = False
         self.keep = Keep()
 
@@ -56,6 +70,20 @@ class LoadedExecutable:
                 ErrorCode.FAILED_PRECONDITION,
                 f"executable {self.executable.program.name!r} was deleted",
             )
+
+    @property
+    def spans_processes(self) -> bool:
+        """Whether an execution needs what other processes have."""
+        return self.executable.parallel and len(self.members) > 1
+
+    @cached_property
+    def agreement(self) -> str:
+        """What is equal in two processes that have the same program for the same devices."""
+        options = self.executable.options
+        numbers = f"{options.replicas} {options.partitions} {self.ids}"
+        # Of a program that was deserialized only the artifact is as it was.
+        artifact = self.executable.program.portable_artifact()
+        return hashlib.sha256(artifact + numbers.encode()).hexdigest()
 
     @cached_property
     def device_pointers(self) -> int:
@@ -130,8 +158,7 @@ def _fingerprint(args: Any) -> None:
 def _get_device_assignment(args: Any) -> None:
     loaded = _loaded(args)
     options = loaded.executable.options
-    ids = [device.id for device in loaded.devices] or [0]
-    blob = serialized.Blob(write_assignment(options.replicas, options.partitions, ids))
+    blob = serialized.Blob(write_assignment(options.replicas, options.partitions, list(loaded.ids)))
     args.serialized_bytes, args.serialized_bytes_size = blob.text
     args.serialized_device_assignment = OBJECTS.add(blob)
     args.serialized_device_assignment_deleter = serialized.DELETER

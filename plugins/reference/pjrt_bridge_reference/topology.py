@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from pjrt_bridge.abi.implementation_objects import Keep, Status
@@ -10,6 +11,7 @@ from pjrt_bridge.errors import ErrorCode
 from pjrt_bridge_reference import serialized
 from pjrt_bridge_reference.caller_arguments import invalid, options, raw, text
 from pjrt_bridge_reference.device import Description
+from pjrt_bridge_reference.processes import owners
 from pjrt_bridge_reference.slots import OBJECTS, Slots
 from pjrt_bridge_reference.version import PLATFORM, PLATFORM_VERSION
 
@@ -24,14 +26,23 @@ _MAGIC = b"PJRTREFT"
 class Topology:
     """Devices and how they are connected; here they are just numbered.
 
+    Args:
+        device_counts: how many devices each process has.
+        owned: see below.
+
     Attributes:
         descriptions: of the devices.
+        device_counts: how many of them each process has.
         owned: by a client, which ends it.
     """
 
-    def __init__(self, device_count: int, *, owned: bool = False) -> None:
+    def __init__(self, device_counts: Sequence[int], *, owned: bool = False) -> None:
+        device_count = sum(device_counts)
         check_device_count(device_count)
-        self.descriptions = [Description(id) for id in range(device_count)]
+        self.device_counts = tuple(device_counts)
+        self.descriptions = [
+            Description(id, process) for id, process in enumerate(owners(device_counts))
+        ]
         self.owned = owned
         self.keep = Keep()
         self.description_pointers = self.keep.pointers([d.pointer for d in self.descriptions])
@@ -70,7 +81,7 @@ def _create(args: Any) -> None:
         )
     size = int(count) if count else given.get("device_count", 1)
     assert isinstance(size, int)
-    args.topology = Topology(size).pointer
+    args.topology = Topology([size]).pointer
 
 
 @SLOTS.implements("TopologyDescription_Destroy")
@@ -109,7 +120,7 @@ def _attributes(args: Any) -> None:
 @SLOTS.implements("TopologyDescription_Serialize")
 def _serialize(args: Any) -> None:
     topology = OBJECTS.get(args.topology, Topology)
-    header = {"device_count": len(topology.descriptions)}
+    header = {"device_counts": topology.device_counts}
     blob = serialized.Blob(serialized.pack(_MAGIC, json.dumps(header).encode()))
     args.serialized_bytes, args.serialized_bytes_size = blob.text
     args.serialized_topology = OBJECTS.add(blob)
@@ -121,4 +132,4 @@ def _deserialize(args: Any) -> None:
     what = "serialized_topology"
     data = raw(args.serialized_topology, args.serialized_topology_size, what)
     (header,) = serialized.unpack(_MAGIC, data, what, parts=1)
-    args.topology = Topology(json.loads(header)["device_count"]).pointer
+    args.topology = Topology(json.loads(header)["device_counts"]).pointer

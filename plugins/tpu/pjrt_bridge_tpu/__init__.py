@@ -52,6 +52,7 @@ def pjrt_bridge_plugins() -> PluginSpec:
         priority=200,
         description=f"Google's TPUs{f' ({len(there)} x {there[0]})' if there else ''}",
         no_device=None if there else "no TPU on the PCI bus",
+        spans_processes=True,
     )
 
 
