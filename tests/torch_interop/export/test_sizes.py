@@ -18,6 +18,7 @@ from pjrt_bridge.errors import NotExportable, OptionError, SignatureMismatch
 from pjrt_bridge.exported import ExportedModel
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import export
+from tests.combinations import combinations
 
 
 class Rows(nn.Module):
@@ -150,6 +151,9 @@ FORMS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
     "without an example": without_example,
 }
 
+FORMED = combinations({name: name for name in CASES}, {form: form for form in FORMS}, strength=1)
+"""Every case in every form; `make test` has each case in one form, and each form of some case."""
+
 # Torch's own, of contexts of its containers.
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning")
 
@@ -185,8 +189,7 @@ def exported(case: Case, net: nn.Module) -> ExportedProgram:
     return torch.export.export(net, case.arguments, dynamic_shapes=case.shapes)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "form"), FORMED)
 def test_an_exported_program(client: Client, tmp_path: Path, name: str, form: str) -> None:
     case = CASES[name]
     net = case.model()
@@ -215,8 +218,7 @@ def test_sizes_that_do_not_go(name: str) -> None:
             export(program, sizes=[sizes])
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "form"), FORMED)
 def test_dynamic_dimensions_are_not_fixed_silently(name: str, form: str) -> None:
     case = CASES[name]
     net = case.model()

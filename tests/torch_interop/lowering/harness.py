@@ -137,7 +137,12 @@ def lower(
     name: str, *args: Any, engine: Any = evaluate, **kwargs: Any
 ) -> list[torch.Tensor | None]:
     """The operator's outputs by its lowering, None where it has none."""
-    program, tensors, present = emit(name, *args, **kwargs)
+    return _run(engine, *emit(name, *args, **kwargs))
+
+
+def _run(
+    engine: Any, program: Program, tensors: Sequence[torch.Tensor], present: Sequence[bool]
+) -> list[torch.Tensor | None]:
     arrays = iter(engine(program, *map(to_numpy, tensors)))
     return [to_torch(next(arrays)) if there else None for there in present]
 
@@ -145,10 +150,11 @@ def lower(
 def check(
     name: str, *args: Any, exact: bool = False, engines: Sequence[Any] = BOTH, **kwargs: Any
 ) -> None:
-    """Compare the lowering with eager torch."""
+    """Compare the lowering with eager torch; it is asked once for all engines."""
     expected = as_list(overload(name)(*args, **kwargs))
+    emitted = emit(name, *args, **kwargs)
     for engine in engines:
-        compare(lower(name, *args, engine=engine, **kwargs), expected, exact=exact)
+        compare(_run(engine, *emitted), expected, exact=exact)
 
 
 def compare(

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pjrt_bridge.torch_interop import compiled_graphs
+from tests.combinations import combinations
 from tests.torch_interop.helpers import leaves
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -136,13 +137,19 @@ VIEWS: dict[str, tuple[Callable[..., Any], list[Callable[[], Arguments]]]] = {
 }
 
 
+DYNAMIC = {"automatic": None, "dynamic": True, "static": False}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "device": {},
+    "divided": {"host_ops": ["aten.add", "aten.slice_scatter"]},
+    "buckets": {"buckets": [4, 16, 64]},
+}
+
+
+# `make test` has each view with each option, each view with each way, and each of both together.
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"host_ops": ["aten.add", "aten.slice_scatter"]}, {"buckets": [4, 16, 64]}],
-    ids=["device", "divided", "buckets"],
+    ("view", "dynamic", "options"),
+    combinations({view: view for view in VIEWS}, DYNAMIC, OPTIONS),
 )
-@pytest.mark.parametrize("dynamic", [None, True, False], ids=["automatic", "dynamic", "static"])
-@pytest.mark.parametrize("view", VIEWS)
 def test_views_are_those_of_eager(view: str, dynamic: bool | None, options: dict[str, Any]) -> None:
     function, calls = VIEWS[view]
     assert_as_eager(function, calls, dynamic=dynamic, options=options)
