@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pjrt_bridge.abi.implement import Status
+from pjrt_bridge.abi.implementation_objects import Status
 from pjrt_bridge.errors import ErrorCode, OptionError
 from pjrt_bridge.runtime import Client, Plugin
 from pjrt_bridge.runtime.keyvalue import Prefixed, Processes, Registration
