@@ -92,7 +92,7 @@ class Shortcut:
         contents: the class of what a storage holds, of the kind of Resident.
         types: of each result (type, shape, element type) as `contents` has them.
         returns: for each result of the operator that of the program, (name, position) of an
-            argument, or a list of these.
+            argument, None, or a list of these.
         before: has to be called before; None: nothing.
         sources: for each parameter its place among the arrays that a call gives, each once.
         updates: pairs of such a place and the result that it gets.
@@ -148,6 +148,14 @@ class Operators:
     def __call__(self, op: Any, /, *values: Any, **keywords: Any) -> Any: ...
     def learn(self, values: tuple[Any, ...], keywords: dict[str, Any], shortcut: Shortcut) -> bool:
         """Have calls like this one go that way; False where they cannot be told from others."""
+    def run(self, shortcut: Shortcut, types: tuple[Any, ...], values: tuple[Any, ...]) -> Any:
+        """What a graph gives; None where it has to go another way.
+
+        Args:
+            shortcut: whose sources are its parameters in their order.
+            types: for each parameter the element type, as `Resident.dtype` has it.
+            values: anything, and the arguments of the graph.
+        """
     def forget(self) -> None: ...
 
 class Pending:

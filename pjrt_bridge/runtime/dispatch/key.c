@@ -199,6 +199,28 @@ add_tensor(Key *key, const Arguments *arguments, PyObject *value)
     return 1;
 }
 
+int
+add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *tensor)
+{
+    if (!PyObject_TypeCheck(value, arguments->tensor_type))
+        return 0;
+    if (arguments->exchange->tensor_from_object(value, tensor)) {
+        PyErr_Clear();
+        return 0;
+    }
+    if (tensor->device.device_type != DL_EXTENSION)
+        return add_number(key, tensor);
+    int64_t offset = 0;
+    Resident *resident = resident_at((const char *)tensor->data + tensor->byte_offset, &offset);
+    if (!resident || offset || !tensor->strides || !is_on(key, tensor->device.device_id))
+        return 0;
+    Given *given = add_given(key);
+    if (!given)
+        return -1;
+    given->resident = (Resident *)Py_NewRef((PyObject *)resident);
+    return 1;
+}
+
 static int
 is_singleton(const Arguments *arguments, PyTypeObject *type)
 {

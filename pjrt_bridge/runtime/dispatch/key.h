@@ -39,6 +39,10 @@ void put_key_back(Key *key);
  * shortcut's; -1 with an exception. `keywords` may be NULL. */
 int read_call(Key *key, const Arguments *arguments, PyObject *values, PyObject *keywords);
 
+/* Add a tensor to what a call gives, whether it was given before or not: 1; 0 where it is neither a
+ * whole storage nor a number; -1 with an exception. `tensor` describes it. */
+int add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *tensor);
+
 uint64_t hash_of(const Key *key);
 
 #endif

@@ -212,6 +212,62 @@ operators_call(Operators *self, PyObject *values, PyObject *keywords)
     return PyObject_Call(self->otherwise, values, keywords);
 }
 
+/* Whether a tensor of the device is what a parameter takes, and lies as it does. */
+static bool
+is_as_taken(const DLTensor *tensor, const Resident *resident, const Form *form)
+{
+    if (tensor->ndim != form->rank || tensor->dtype.code != form->dtype.code ||
+        tensor->dtype.bits != form->dtype.bits)
+        return false;
+    for (int32_t dim = 0; dim < form->rank; dim++)
+        if (tensor->shape[dim] != form->shape[dim] ||
+            (form->shape[dim] != 1 && tensor->strides[dim] != form->strides[dim]))
+            return false;
+    /* What the storage holds may be an array of another form. */
+    Py_ssize_t rank = PyTuple_Size(resident->shape);
+    bool same = rank == form->rank;
+    for (Py_ssize_t dim = 0; same && dim < rank; dim++)
+        same = PyLong_AsLongLong(PyTuple_GetItem(resident->shape, dim)) == form->dims[dim];
+    PyErr_Clear();
+    return same;
+}
+
+static PyObject *
+operators_run(Operators *self, PyObject *const *args, Py_ssize_t num_args)
+{
+    if (num_args != 3 || !PyObject_TypeCheck(args[0], shortcut_type) || !PyTuple_Check(args[1]) ||
+        !PyTuple_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "expected a Shortcut, element types, and values");
+        return NULL;
+    }
+    Shortcut *shortcut = (Shortcut *)args[0];
+    Plan *plan = shortcut->plan;
+    Key *key = take_key();
+    if (!key)
+        return NULL;
+    int found = PyTuple_Size(args[1]) == plan->num_parameters;
+    for (Py_ssize_t i = 0; found > 0 && i < plan->num_parameters; i++) {
+        DLTensor tensor;
+        PyObject *value = PyTuple_GetItem(args[2], 1 + plan->parameters[i].position);
+        found = value ? add_whole(key, &self->arguments, value, &tensor) : -1;
+        if (found <= 0)
+            break;
+        Resident *resident = key->given[i].resident;
+        if (resident ? resident->dtype != PyTuple_GetItem(args[1], i) ||
+                           !is_as_taken(&tensor, resident, &plan->parameters[i])
+                     : plan->parameters[i].rank ||
+                           tensor.dtype.code != plan->parameters[i].dtype.code ||
+                           tensor.dtype.bits != plan->parameters[i].dtype.bits)
+            found = 0;
+    }
+    if (found > 0 && key->index >= 0 && key->index != shortcut->index)
+        found = 0;
+    PyObject *results =
+        found > 0 ? run_shortcut(shortcut, key, self->arguments.exchange, args[2], NULL) : NULL;
+    put_key_back(key);
+    return results || PyErr_Occurred() ? results : Py_NewRef(Py_None);
+}
+
 static PyObject *
 operators_learn(Operators *self, PyObject *const *args, Py_ssize_t num_args)
 {
@@ -302,6 +358,8 @@ operators_get_taken(Operators *self, void *Py_UNUSED(closure))
 static PyMethodDef METHODS[] = {
     METHOD("learn", operators_learn, METH_FASTCALL,
            "learn(values, keywords, shortcut) -> whether calls like this one go that way now."),
+    METHOD("run", operators_run, METH_FASTCALL,
+           "run(shortcut, types, values) -> what a graph gives; None where it goes another way."),
     METHOD("forget", operators_forget, METH_NOARGS, "Forget all shortcuts."),
     {NULL, NULL, 0, NULL},
 };

@@ -173,11 +173,14 @@ argument(PyObject *where, PyObject *values, PyObject *keywords)
     return Py_XNewRef(found);
 }
 
-/* What the operator gives: a number is that of a result, a tuple an argument, a list one of these. */
+/* What the operator gives: a number is that of a result, a tuple an argument, None
+ * itself, a list some of these. */
 static PyObject *
 laid_out(Shortcut *self, PyObject *where, Work *work, DLPackExchangeAPI *exchange, PyObject *values,
          PyObject *keywords)
 {
+    if (where == Py_None)
+        Py_RETURN_NONE;
     if (PyTuple_Check(where))
         return argument(where, values, keywords);
     if (!PyList_Check(where))

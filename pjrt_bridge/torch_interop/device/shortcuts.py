@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge import timeline
-from pjrt_bridge.mixed.adapter import Argument, Computed
+from pjrt_bridge.mixed.adapter import Argument, Computed, Constant
 from pjrt_bridge.mixed.launchers import BufferLauncher, PreparedLauncher
 from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership import callbacks
@@ -24,6 +24,7 @@ from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
 from pjrt_bridge.torch_interop.device.calls import Form
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import Contents, form_of_array
+from pjrt_bridge.torch_interop.tensors import torch_dtype
 
 held_off: list[object] = []
 """While something is in here, all calls take the way through Python; for tests and benchmarks."""
@@ -76,7 +77,8 @@ def shortcut(graph: PlainGraph, form: Form, layout: Sequence[Any], index: int) -
         return None
     launcher, before = graph.segment.launcher, None
     if isinstance(launcher, PreparedLauncher):
-        launcher, before = launcher.launcher, launcher.before
+        before = launcher.before
+        launcher = launcher.launcher
     bindings, exchange = graph.segment.bindings, ADAPTER.exchange()
     if not isinstance(launcher, BufferLauncher) or bindings.reads or exchange is None:
         return None
@@ -108,6 +110,76 @@ def shortcut(graph: PlainGraph, form: Form, layout: Sequence[Any], index: int) -
         ),
         index,
     )
+
+
+class GraphShortcut:
+    """Calls of a compiled graph all of whose tensors are on the device, and that writes into none.
+
+    Args:
+        shortcut: of the graph.
+        types: element types of the parameters.
+    """
+
+    def __init__(self, shortcut: Any, types: tuple[torch.dtype, ...]) -> None:
+        self._shortcut = shortcut
+        self._types = types
+
+    @staticmethod
+    def of(graph: PlainGraph, results: Sequence[bool], index: int) -> GraphShortcut | None:
+        """The shortcut of a graph; None where more has to be done than to start one program.
+
+        Args:
+            graph: see above.
+            results: for each of its results whether it is on the device.
+            index: of the device.
+        """
+        if not isinstance(graph, DeviceGraph) or not _entrances:
+            return None
+        launcher, before = graph.segment.launcher, None
+        if isinstance(launcher, PreparedLauncher):
+            before = launcher.before
+            launcher = launcher.launcher
+        bindings, exchange = graph.segment.bindings, ADAPTER.exchange()
+        returns = []
+        for item, resident in zip(bindings.outputs, results, strict=True):
+            if isinstance(item, Constant) and item.value is None:
+                returns.append(None)
+            elif not resident or isinstance(item, Constant):
+                return None
+            else:
+                returns.append(item.result if isinstance(item, Computed) else ("", item.position))
+        if (
+            not isinstance(launcher, BufferLauncher)
+            or bindings.reads
+            or bindings.updates
+            or bindings.takes is not None
+            or any(item.position is None for item in bindings.parameters)
+            or not returns
+            or exchange is None
+            or native.module is None
+        ):
+            return None
+        plan = launcher.executable.plan(
+            bindings.parameters, bindings.results, exchange, on_device=True
+        )
+        if plan is None:
+            return None
+        forms = tuple(form_of_array(spec.memory) for spec in bindings.results)
+        sources = tuple(range(len(bindings.parameters)))
+        made = native.module.Shortcut(
+            plan, Contents, forms, tuple(returns), before, sources, (), index
+        )
+        types = tuple(torch_dtype(item.spec.type.dtype) for item in bindings.parameters)
+        return GraphShortcut(made, types)
+
+    def run(self, arguments: Sequence[Any]) -> Sequence[Any] | None:
+        """The results; None where the call has to go another way."""
+        if timeline.observers or callbacks.threads or held_off:
+            return None
+        tidy()
+        found: Any = _entrances[0].run(self._shortcut, self._types, (None, *arguments))
+        # One result comes by itself, as an operator's.
+        return [found] if isinstance(found, torch.Tensor) else found
 
 
 def _placed(where: Any, results: Sequence[int | None]) -> Any:

@@ -51,7 +51,10 @@ class _Held:
 
 
 _in_c: Any = native.module
-_Base = _Held if TYPE_CHECKING or _in_c is None else _in_c.Resident
+if TYPE_CHECKING:
+    _Base = _Held
+else:
+    _Base = _Held if _in_c is None else _in_c.Resident
 
 
 class Contents(_Base):
@@ -148,6 +151,7 @@ class Geometry(NamedTuple):
     offset: int
 
 
+_exchange: Any = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 _by_address: weakref.WeakValueDictionary[int, Contents] = weakref.WeakValueDictionary()
 """Where the compiled module has no table of them."""
 
@@ -247,9 +251,9 @@ def _tensor(
 ) -> torch.Tensor:
     """A tensor whose storage holds these elements."""
     if _in_c is not None:
-        exchange = torch.Tensor.__dlpack_c_exchange_api__  # type: ignore[attr-defined]
-        made: torch.Tensor = contents.tensor(exchange, _numbers(shape, strides, dtype))  # type: ignore[attr-defined]
-        return made
+        numbers = _numbers(shape, strides, dtype)
+        found: torch.Tensor = _in_c.Resident.tensor(contents, _exchange, numbers)
+        return found
     made = third_party_device.tensor_without_memory(shape, strides, dtype, contents.index)
     storage = made.untyped_storage()
     storage.pjrt_contents = contents  # type: ignore[attr-defined]

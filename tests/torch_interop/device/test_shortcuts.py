@@ -184,3 +184,21 @@ def test_several_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_compiled_graph_takes_changed_and_rearranged_tensors() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x @ y, x.sum()
+
+    run = torch.compile(f, backend="pjrt")
+    x, y = torch.randn(3, 4), torch.randn(4, 4)
+    there, other = x.to("pjrt"), y.to("pjrt")
+    for _ in range(3):
+        # A view of the same sizes, and other elements in the same storage.
+        for right, expected in ((other, y), (other.t(), y.t()), (other, y)):
+            found = run(there, right)
+            torch.testing.assert_close(found[0].cpu(), x @ expected)
+        there.add_(1)
+        x.add_(1)
+        whole = torch.cat([y, y]).to("pjrt")
+        torch.testing.assert_close(run(there, whole[4:])[0].cpu(), x @ y)
