@@ -1,7 +1,7 @@
 """Torch's device `pjrt`: compiled, fused eager and operator by operator, beside host tensors.
 
-`python -m benchmarks.device` prints medians of forward and backward of a block of GPT. The ways
-take turns in one process, in an order that changes.
+`python -m benchmarks.device` prints medians of forward and backward of a block of GPT, and of one
+operator on small tensors. The ways take turns in one process, in an order that changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pjrt_bridge.torch_interop.device import chosen, programs, use
+from pjrt_bridge.torch_interop.device import chosen, programs, shortcuts, use
 
 _SIZES = ((64, 32, 4), (256, 64, 8), (512, 128, 8))
 """Width, length, batch."""
@@ -91,14 +91,41 @@ def _in_mode(mode: str, step: Callable[[], None]) -> Callable[[], None]:
             mock.patch.dict(os.environ, {chosen.EAGER_VARIABLE: mode}),
             mock.patch.object(programs, "_families", own),
         ):
-            step()
+            # What is recorded goes through Python.
+            shortcuts.held_off.extend([mode] * (mode == "fused"))
+            try:
+                step()
+            finally:
+                shortcuts.held_off.clear()
 
     return once
 
 
-def measure(sizes: tuple[int, int, int], rounds: int) -> dict[str, float]:
+def operator_ways() -> dict[str, Callable[[], None]]:
+    """1,000 additions of 4x4 tensors each."""
+    home = torch.randn(4, 4)
+    there = home.to("pjrt")
+
+    def add(x: torch.Tensor) -> None:
+        for _ in range(1000):
+            x + x
+
+    def through_python() -> None:
+        shortcuts.held_off.append("a benchmark")
+        try:
+            add(there)
+        finally:
+            shortcuts.held_off.clear()
+
+    return {
+        "host": partial(add, home),
+        "resident": partial(add, there),
+        "resident, through Python": through_python,
+    }
+
+
+def measure(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
     """The median of each way, in milliseconds."""
-    steps = ways(*sizes)
     for step in steps.values():
         for _ in range(4):
             step()
@@ -117,18 +144,21 @@ def main() -> None:
     """Print the table."""
     quick = "--quick" in sys.argv[1:]
     use("cpu")
+    for name, found in measure(operator_ways(), 3 if quick else 25).items():
+        # Milliseconds of 1,000 are microseconds of one.
+        print(f"4x4 add, {name}: {found:.1f} us")
     rows = {}
     for sizes in _SIZES[: 1 if quick else None]:
         torch._dynamo.reset()
-        rows[sizes] = measure(sizes, 3 if quick else 25)
+        rows[sizes] = measure(ways(*sizes), 3 if quick else 25)
     names = list(next(iter(rows.values())))
     print("| width, length, batch |", " | ".join(names), "|")
     print("|---" * (len(names) + 1) + "|")
-    for sizes, found in rows.items():
+    for sizes, times in rows.items():
         cells = []
         for name in names:
-            least = found["forward: " * name.startswith("forward") + "resident, compiled"]
-            cells.append(f"{found[name]:.2f} ms ({found[name] / least:.2f})")
+            least = times["forward: " * name.startswith("forward") + "resident, compiled"]
+            cells.append(f"{times[name]:.2f} ms ({times[name] / least:.2f})")
         print(f"| {', '.join(map(str, sizes))} |", " | ".join(cells), "|")
 
 

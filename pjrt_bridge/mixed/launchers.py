@@ -66,20 +66,25 @@ def launcher_of(
     else:
         found = DispatchLauncher(executable, plan, bindings, adapter, pinned)
     before = adapter.before_launch(executable)
-    return found if before is None else _PreparedLauncher(found, before)
+    return found if before is None else PreparedLauncher(found, before)
 
 
-class _PreparedLauncher:
-    """A launcher before which something has to happen."""
+class PreparedLauncher:
+    """A launcher before which something has to happen.
+
+    Attributes:
+        launcher: see above.
+        before: what has to happen.
+    """
 
     def __init__(self, launcher: Launcher, before: Callable[[], None]) -> None:
-        self._launcher = launcher
-        self._before = before
+        self.launcher = launcher
+        self.before = before
 
     def launch(self, values: Sequence[Any], call: CallRecord) -> Launched:
         """Start the program on the values of a segment; counts what crosses."""
-        self._before()
-        return self._launcher.launch(values, call)
+        self.before()
+        return self.launcher.launch(values, call)
 
 
 class _ProgramInputs:
@@ -210,7 +215,11 @@ def _described(value: Any) -> str:
 
 
 class BufferLauncher:
-    """Programs that take and give buffers, on any plugin."""
+    """Programs that take and give buffers, on any plugin.
+
+    Attributes:
+        executable: the program.
+    """
 
     def __init__(
         self,
@@ -219,7 +228,7 @@ class BufferLauncher:
         adapter: FrameworkAdapter,
         pinned: PinnedInputs,
     ) -> None:
-        self._executable = executable
+        self.executable = executable
         self._client = executable.client
         self._device = executable.devices[0]
         self._adapter = adapter
@@ -241,7 +250,7 @@ class BufferLauncher:
             self._buffer(parameter, given, call) if buffer is None else buffer
             for parameter, buffer in zip(self._parameters, pinned, strict=True)
         ]
-        results, done = self._executable.submit(buffers)
+        results, done = self.executable.submit(buffers)
         outputs = [
             BufferOutput(buffer, spec, self._adapter)
             for buffer, spec in zip(results, self._results, strict=True)

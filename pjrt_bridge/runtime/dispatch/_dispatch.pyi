@@ -63,7 +63,100 @@ class Launch:
 class Output:
     """A result of a launch."""
 
+    @property
+    def pointer(self) -> int: ...
     def tensor(self) -> Any: ...
+
+class Resident:
+    """What the storage of a tensor on a device holds."""
+
+    held: Any
+    type: Any
+    shape: Any
+    dtype: Any
+    index: int
+
+    def tensor(self, exchange: object, numbers: bytes, /) -> Any:
+        """The tensor over these elements; a storage is made once.
+
+        Args:
+            exchange: DLPack's exchange API of the framework.
+            numbers: code and bits of DLPack's element type, sizes and strides, as int64s.
+        """
+
+class Shortcut:
+    """The program of calls of one operator.
+
+    Args:
+        plan: of its executable, `on_device`.
+        contents: the class of what a storage holds, of the kind of Resident.
+        types: of each result (type, shape, element type) as `contents` has them.
+        returns: for each result of the operator that of the program, (name, position) of an
+            argument, None, or a list of these.
+        before: has to be called before; None: nothing.
+        sources: for each parameter its place among the arrays that a call gives, each once.
+        updates: pairs of such a place and the result that it gets.
+        index: of the device.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        contents: type[Resident],
+        types: tuple[tuple[Any, Any, Any], ...],
+        returns: tuple[Any, ...],
+        before: Callable[[], None] | None,
+        sources: tuple[int, ...],
+        updates: tuple[int, ...],
+        index: int,
+        /,
+    ) -> None: ...
+
+class Operators:
+    """Calls of operators on a device, which go the way of a Shortcut where one was learned.
+
+    Args:
+        tensor: the class of the framework's tensors.
+        device: the class of its devices.
+        singletons: classes each value of which is one object for good.
+        name: of the device.
+        exchange: DLPack's exchange API of the framework.
+        quiet: while one of these is not empty, `otherwise` gets all calls.
+        left: while one of these is not empty, `tidy` is called before.
+        tidy: see `left`.
+        otherwise: gets calls without a shortcut.
+
+    Attributes:
+        taken: how many calls went by a shortcut.
+    """
+
+    taken: int
+
+    def __init__(
+        self,
+        tensor: type,
+        device: type,
+        singletons: tuple[type, ...],
+        name: str,
+        exchange: object,
+        quiet: tuple[Sized, ...],
+        left: tuple[Sized, ...],
+        tidy: Callable[[], None],
+        otherwise: Callable[..., Any],
+        /,
+    ) -> None: ...
+    def __call__(self, op: Any, /, *values: Any, **keywords: Any) -> Any: ...
+    def learn(self, values: tuple[Any, ...], keywords: dict[str, Any], shortcut: Shortcut) -> bool:
+        """Have calls like this one go that way; False where they cannot be told from others."""
+    def run(self, shortcut: Shortcut, types: tuple[Any, ...], values: tuple[Any, ...]) -> Any:
+        """What a graph gives; None where it has to go another way.
+
+        Args:
+            shortcut: whose sources are its parameters in their order.
+            types: for each parameter the element type, as `Resident.dtype` has it.
+            values: anything, and the arguments of the graph.
+        """
+    def forget(self) -> None: ...
 
 class Pending:
     """What a plugin uses of an execution that nobody waits for, in `pending.queue`."""
@@ -76,4 +169,7 @@ def busy() -> bool: ...
 def close() -> None: ...
 def end() -> None: ...
 def forked() -> None: ...
+def settle() -> None: ...
+def wait() -> None: ...
+def find(address: int, /) -> Any: ...
 def guard(address: int, /) -> int: ...

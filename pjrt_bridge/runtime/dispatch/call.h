@@ -9,7 +9,6 @@
  * or what is kept is stale. `values` is a tuple, and none of them is lazy. */
 PyObject *call_plan(Plan *self, PyObject *values, PyObject *kept);
 
-extern PyTypeObject *plan_type;
 extern PyType_Spec plan_spec;
 
 #endif

@@ -14,6 +14,11 @@
  *     pending.c     Pending: what a plugin still uses of dropped executions
  *     launch.c      Launch: a run that is waited for later
  *     call.c        Plan.launch and Plan.call
+ *     resident.c    Resident: what a storage on a device holds
+ *     key.c         what the program of an operator's call depends on
+ *     shortcut.c    Shortcut: the program of calls of one key
+ *     operators.c   Operators: calls of operators on a device, led to their shortcuts
+ *     running.c     executions of these, until they are over
  *     entrance.c    Entrance: what a framework calls in place of a plan
  *     resizing.c    tensors that the framework can resize
  *     jax_guards.c  functions for JAX's copy of a plugin's table
@@ -28,12 +33,17 @@
 #include "entrance.h"
 #include "jax_guards.h"
 #include "launch.h"
+#include "operators.h"
 #include "output.h"
 #include "pending.h"
+#include "resident.h"
+#include "running.h"
+#include "shortcut.h"
 
 static PyObject *
 module_live(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
+    settle_running();
     return Py_BuildValue("(ll)", process.num_buffers, process.num_events);
 }
 
@@ -42,8 +52,9 @@ module_busy(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     if (process.calls > 0)
         Py_RETURN_TRUE;
+    settle_running();
     int running = is_any_running();
-    return running < 0 ? NULL : PyBool_FromLong(is_any_unqueued() || running);
+    return running < 0 ? NULL : PyBool_FromLong(is_any_unqueued() || running || num_running());
 }
 
 static PyObject *
@@ -66,6 +77,22 @@ module_forked(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
     process.generation++;
     process.calls = 0;
     unlist_all_launches();
+    forget_running();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+module_settle(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    settle_running();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+module_wait(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    if (await_running())
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -81,6 +108,9 @@ static PyMethodDef METHODS[] = {
     METHOD("close", module_close, METH_NOARGS, "From now on only this thread may launch."),
     METHOD("end", module_end, METH_NOARGS, "From now on nothing is given back to plugins."),
     METHOD("forked", module_forked, METH_NOARGS, "Disown what the parent process made."),
+    METHOD("settle", module_settle, METH_NOARGS, "Forget executions of shortcuts that are over."),
+    METHOD("wait", module_wait, METH_NOARGS, "Wait for the executions of shortcuts."),
+    METHOD("find", module_find, METH_O, "find(address) -> the Resident of a storage, or None."),
     METHOD("guard", module_guard, METH_O,
            "guard(address) -> address of a function that does the same, whatever exception is "
            "pending, and nothing once the process ends."),
@@ -121,6 +151,9 @@ PyInit__dispatch(void)
         add_type(module, "Launch", &launch_spec, &launch_type) ||
         add_type(module, "Output", &output_spec, &output_type) ||
         add_type(module, "Pending", &pending_spec, &pending_type) ||
+        add_type(module, "Resident", &resident_spec, &resident_type) ||
+        add_type(module, "Shortcut", &shortcut_spec, &shortcut_type) ||
+        add_type(module, "Operators", &operators_spec, NULL) ||
         add(module, "LAYOUTS", struct_layouts()) || add(module, "FUNCTIONS", function_names()) ||
         PyModule_AddStringConstant(module, "REVISION", REVISION)) {
         Py_DECREF(module);

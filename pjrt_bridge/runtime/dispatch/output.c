@@ -164,9 +164,21 @@ static PyMethodDef METHODS[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyObject *
+output_get_pointer(Output *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromVoidPtr(self->buffer);
+}
+
+static PyGetSetDef GETSET[] = {
+    {"pointer", (getter)output_get_pointer, NULL, "The plugin's buffer, which this keeps.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 static PyType_Slot SLOTS[] = {
     {Py_tp_dealloc, output_dealloc},
     {Py_tp_methods, METHODS},
+    {Py_tp_getset, GETSET},
     {Py_tp_doc, "A result of a launch."},
     {0, NULL},
 };

@@ -80,7 +80,7 @@ read_all_forms(Plan *self)
 
 /* -- the object ------------------------------------------------------------------------------ */
 
-static DLPackExchangeAPI *
+DLPackExchangeAPI *
 read_exchange(PyObject *capsule)
 {
     DLPackExchangeAPI *api = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");

@@ -50,8 +50,13 @@ typedef struct {
     int generation;
 } Plan;
 
+/* What a capsule holds; NULL with an exception where that is of another version. */
+DLPackExchangeAPI *read_exchange(PyObject *capsule);
+
 PyObject *plan_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 void plan_dealloc(Plan *self);
+
+extern PyTypeObject *plan_type;
 
 /* Set the exception that belongs to a PJRT_Error, which Python destroys; where that is NULL, the
  * function `made` something else than it has to. */

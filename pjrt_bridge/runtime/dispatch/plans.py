@@ -203,6 +203,8 @@ def plan(
     parameters: Sequence[BoundParameter],
     results: Sequence[ValueSpec],
     framework: Framework | Capsules,
+    *,
+    on_device: bool = False,
 ) -> Any:
     """A `_dispatch.Plan` for an executable, or None where it takes the general path.
 
@@ -211,6 +213,7 @@ def plan(
         parameters: of the program.
         results: of the program.
         framework: where the tensors come from.
+        on_device: arguments and results are on the device, and nothing is read there.
     """
     client, loaded, device = target.client, target.loaded, target.device
     signature = target.signature
@@ -219,14 +222,15 @@ def plan(
     if (
         found is None
         or not enabled
-        or not client.shares_host_memory
+        or not (on_device or client.shares_host_memory)
         or device is None
         or [item.written for item in parameters]
         != [parameter.donation != "kept" for parameter in signature.parameters]
         or any(parameter.layout is not None for parameter in signature.parameters)
         or any(result.layout is not None for result in signature.results)
         or any(result.dynamic for result in signature.results)
-        or not all(framework.takes(spec.type.dtype) for spec in specs)
+        or not all(on_device or framework.takes(spec.type.dtype) for spec in specs)
+        or any(spec.type.dtype.dlpack is None for spec in specs)
         or [item.spec.memory for item in parameters]
         != [parameter.type for parameter in signature.parameters]
         or [spec.memory for spec in results] != list(target.outputs)

@@ -164,10 +164,12 @@ class Executable(Compiled):
         parameters: Sequence[plans.BoundParameter],
         results: Sequence[ValueSpec],
         framework: plans.Framework | plans.Capsules,
+        *,
+        on_device: bool = False,
     ) -> Any:
         """What launches this executable on tensors of a framework, see `runtime.dispatch`.
 
-        None where there is no faster way than `submit`.
+        None where there is no faster way than `submit`. With `on_device` the tensors are there.
         """
         target = plans.PlannedExecutable(
             name=self.name,
@@ -178,7 +180,7 @@ class Executable(Compiled):
             outputs=self.outputs,
             device=None if self.portable or len(self.devices) != 1 else self.devices[0],
         )
-        return plans.plan(target, parameters, results, framework)
+        return plans.plan(target, parameters, results, framework, on_device=on_device)
 
     def _one_device(self, device: Device | None) -> Device:
         if device is not None and not self.portable:

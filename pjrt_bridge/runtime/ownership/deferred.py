@@ -14,6 +14,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Sized
 
+from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership import callbacks, pending
 from pjrt_bridge.runtime.ownership.process import process
 
@@ -78,6 +79,8 @@ def drain(*, patient: bool = False) -> None:
                 inbox.popleft()
             if pending.queue:
                 pending.end_finished(patient=patient)
+            if native.module is not None:
+                native.module.settle()
         finally:
             _line.remove(me)
         # Something may have come in between the last look and leaving the line.

@@ -84,17 +84,21 @@ class DeviceGraph:
     Args:
         segment: the program.
         record: of the graph.
+
+    Attributes:
+        segment: see above.
+        record: see above.
     """
 
     def __init__(self, segment: DeviceSegment, record: GraphRecord) -> None:
-        self._segment = segment
+        self.segment = segment
         self.record = record
 
     def fast_path(self) -> Entrance | None:
         """The fast path for calls like the one before; None where there is none."""
-        found = Entrance.of(self._segment)
+        found = Entrance.of(self.segment)
         if found is not None:
-            self._segment.fast_path = found
+            self.segment.fast_path = found
             self.record.follow(found.last)
         return found
 
@@ -102,11 +106,11 @@ class DeviceGraph:
         """The outputs; empties the list of arguments."""
         given = list(arguments)
         arguments.clear()
-        return call.run(self._segment.run, given)
+        return call.run(self.segment.run, given)
 
     def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs, deferred."""
-        return call.run(self._segment.start, values)
+        return call.run(self.segment.start, values)
 
 
 class MixedGraph:

@@ -26,6 +26,7 @@ from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.device import transfer
 from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.device.shortcuts import GraphShortcut
 from pjrt_bridge.torch_interop.device.storage import (
     contents_of,
     geometry_of,
@@ -213,6 +214,7 @@ class ResidentGraph:
         self._graph = graph
         self._residency = residency
         self.record: GraphRecord = graph.record
+        self._shortcut = GraphShortcut.of(graph, residency.results, residency.index)
 
     def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments. Does not wait for what stays on the device.
@@ -220,6 +222,11 @@ class ResidentGraph:
         Raises:
             DeviceError: an argument on another device than the graph was compiled for.
         """
+        if self._shortcut is not None:
+            found = self._shortcut.run(arguments)
+            if found is not None:
+                arguments.clear()
+                return found
         values = [self._given(value) for value in arguments]
         arguments.clear()
         from_host = any(isinstance(value, torch.Tensor) for value in values)

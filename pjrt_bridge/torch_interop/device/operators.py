@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop.compat import OWN_NAMESPACE, OpOverload
+from pjrt_bridge.torch_interop.device import shortcuts
 from pjrt_bridge.torch_interop.device.calls import Call, argument, form_of, tensors_in
 from pjrt_bridge.torch_interop.device.factories import resize_as
 from pjrt_bridge.torch_interop.device.host_calls import elements_once, run_on_host, write_repeated
@@ -17,14 +18,8 @@ from pjrt_bridge.torch_interop.device.refusals import need_no_overlap, repeats_e
 _GENERATOR = "a generator was given, which is the host's"
 
 
-def call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
-    """Any operator that has no kernel of its own on the device.
-
-    Raises:
-        DeviceError: tensors on several devices.
-        Exception: what the operator raises for such arguments.
-    """
-    given = args
+def _call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+    asked_op, given = op, args
     replaced = _REPLACED.get(op.__name__)
     if replaced is not None:
         op, args = replaced(op, args)
@@ -48,6 +43,8 @@ def call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
         return call(op, *args, **kwargs)
     if program is None:
         return run_on_host(op, args, kwargs, asked.index, family.reason)
+    if program.has_run and program.shortcut is not None:
+        call.learn((asked_op, *given), kwargs, program.shortcut)
     outputs = program.run(asked.given, asked.floats)
     form = form_of(op)
     if not form.returns:
@@ -57,6 +54,15 @@ def call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
         for place, where in zip(form.returns, program.layout, strict=True)
     )
     return results if len(results) > 1 else results[0]
+
+
+call = shortcuts.entrance(_call)
+"""Any operator that has no kernel of its own on the device, and its arguments.
+
+Raises:
+    DeviceError: tensors on several devices.
+    Exception: what the operator raises for such arguments.
+"""
 
 
 def _laid_out(where: Any, outputs: Sequence[Any]) -> Any:

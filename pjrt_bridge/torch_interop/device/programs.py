@@ -25,7 +25,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
 from pjrt_bridge.torch_interop.compiler import Compiler
-from pjrt_bridge.torch_interop.device import transfer
+from pjrt_bridge.torch_interop.device import shortcuts, transfer
 from pjrt_bridge.torch_interop.device.calls import (
     Call,
     Form,
@@ -73,7 +73,7 @@ class Resizes(Exception):
         self.forms = forms
 
 
-@dataclass(frozen=True)
+@dataclass
 class CallProgram:
     """What serves the calls of a key.
 
@@ -89,6 +89,8 @@ class CallProgram:
         index: of the device.
         written: positions of the arguments that it writes into.
         mode: how operators run.
+        form: of the operator.
+        has_run: it ran once.
     """
 
     name: str
@@ -101,6 +103,15 @@ class CallProgram:
     index: int
     written: tuple[int, ...]
     mode: Mode
+    form: Form
+    has_run: bool = False
+
+    @cached_property
+    def shortcut(self) -> Any:
+        """The way of further calls through the compiled module; None where there is none."""
+        if self.mode != "async" or self.lifted or any(step.steps for step in self.steps):
+            return None
+        return shortcuts.shortcut(self.graph, self.form, self.layout, self.index)
 
     @cached_property
     def graph(self) -> PlainGraph:
@@ -115,6 +126,7 @@ class CallProgram:
 
     def run(self, given: Sequence[Contents | torch.Tensor], floats: Sequence[float]) -> list[Any]:
         """The outputs: resident tensors, and what is none."""
+        self.has_run = True
         values: list[Any] = [
             ResidentContents(item) if isinstance(item, Contents) else item for item in given
         ]
@@ -238,6 +250,7 @@ def new_family(call: Call) -> Family:
 @of_client
 def forget() -> None:
     """Drop all programs."""
+    shortcuts.forget()
     _families.clear()
 
 
@@ -322,6 +335,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         call.index,
         written,
         eager,
+        form,
     )
 
 

@@ -14,7 +14,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.device import transfer
 from pjrt_bridge.torch_interop.device.current import current_index
 from pjrt_bridge.torch_interop.device.naming import NAME
-from pjrt_bridge.torch_interop.device.storage import empty, resident_tensor
+from pjrt_bridge.torch_interop.device.storage import contents_at, empty, resident_tensor
 
 
 def register() -> None:
@@ -50,7 +50,8 @@ def _index(device: Any) -> int:
 
 def copied(storage: Any) -> torch.UntypedStorage:
     """A storage of a copy of the elements of a resident storage; buffers are never written into."""
-    contents = storage.pjrt_contents
+    contents = contents_at(storage)
+    assert contents is not None
     made = resident_tensor(contents.elements, ValueSpec.row_major(contents.type), contents.index)
     return made.untyped_storage()
 

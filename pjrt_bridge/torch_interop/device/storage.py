@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import struct
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import torch
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.errors import DeviceError, UnsupportedDtype
 from pjrt_bridge.runtime import Buffer
+from pjrt_bridge.runtime.dispatch import native, outputs
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.ownership.leases import offer_lease
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.compat import third_party_device
+from pjrt_bridge.torch_interop.device.chosen import chosen
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.zeros import zeros
 from pjrt_bridge.torch_interop.tensors import torch_dtype
@@ -33,59 +38,108 @@ class Pending(Protocol):
         """Compute them."""
 
 
-class Contents:
+class _Held:
+    """The attributes of `Contents`, where the compiled module has none of them."""
+
+    __slots__ = ("__weakref__", "dtype", "held", "index", "shape", "type")
+
+    held: Any
+    type: TensorType
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    index: int
+
+
+_in_c: Any = native.module
+if TYPE_CHECKING:
+    _Base = _Held
+else:
+    _Base = _Held if _in_c is None else _in_c.Resident
+
+
+class Contents(_Base):
     """The elements in a storage, as a row-major array on the device.
+
+    The compiled module reads and makes them, too (`resident.c`).
 
     Args:
         type: shape and element type.
         index: of the device.
         elements: a buffer, or what was recorded to give one; None where none were written: the
             first reader gets zeros.
+
+    Attributes:
+        held: the elements, as they were given, or a result of the compiled module.
+        type: see above; equal types are one object.
+        shape: of the type.
+        dtype: of the type, torch's.
+        index: see above.
     """
 
-    __slots__ = ("__weakref__", "_elements", "dtype", "index", "shape", "type")
+    __slots__ = ()
 
     def __init__(self, type: TensorType, index: int, elements: Buffer | Pending | None) -> None:
-        self.type = type
-        self.shape = type.shape
-        self.dtype = torch_dtype(type.dtype)
+        self._take(type)
         self.index = index
-        self._elements = elements
+        self.held = elements
+        if isinstance(elements, Buffer):
+            offer_lease(elements.handle)
+
+    def _take(self, type: TensorType) -> None:
+        self.type, self.shape, self.dtype = _form(type)
 
     @property
     def elements(self) -> Buffer | Pending:
         """The elements, which may not be computed."""
-        found = self._elements
+        found = self.held
         if found is None:
-            found = self._elements = zeros(self.type, self.index)
-        return found
+            self.replace(zeros(self.type, self.index))
+        elif outputs.is_output(found):
+            client, device = chosen(self.index)
+            self.replace(outputs.buffer_of(found, client, self.type, device))
+        return cast(Buffer | Pending, self.held)
 
     @property
     def buffer(self) -> Buffer:
         """The elements; those that were recorded are computed now."""
         found = self.elements
         if not isinstance(found, Buffer):
-            found = self._elements = found.compute()
+            found = found.compute()
+            self.replace(found)
         return found
 
     @property
     def is_written(self) -> bool:
         """Whether there are elements."""
-        return self._elements is not None
+        return self.held is not None
 
     def clear(self, type: TensorType) -> None:
         """Hold no elements, in an array of another form."""
-        self._elements = None
-        self.type, self.shape, self.dtype = type, type.shape, torch_dtype(type.dtype)
+        self.held = None
+        self._take(type)
 
     def replace(self, elements: Buffer | Pending) -> None:
         """Hold other elements, in as many bytes."""
-        self._elements = elements
-        type = elements.type
-        if type is not self.type:
-            self.type = type
-            self.shape = type.shape
-            self.dtype = torch_dtype(type.dtype)
+        if elements.type is not self.type:
+            self._take(elements.type)
+        self.held = elements
+        if isinstance(elements, Buffer):
+            # The compiled module keeps it by that.
+            offer_lease(elements.handle)
+
+
+_forms: dict[TensorType, tuple[TensorType, tuple[int, ...], torch.dtype]] = {}
+
+
+def _form(type: TensorType) -> tuple[TensorType, tuple[int, ...], torch.dtype]:
+    found = _forms.get(type)
+    if found is None:
+        found = _forms.setdefault(type, (type, type.shape, torch_dtype(type.dtype)))
+    return found
+
+
+form_of_array = _form
+"""A type as all contents have it, with its shape and torch's element type."""
 
 
 class Geometry(NamedTuple):
@@ -97,7 +151,10 @@ class Geometry(NamedTuple):
     offset: int
 
 
+_exchange: Any = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 _by_address: weakref.WeakValueDictionary[int, Contents] = weakref.WeakValueDictionary()
+"""Where the compiled module has no table of them."""
+
 _recent: deque[weakref.ref[Buffer]] = deque(maxlen=64)
 
 
@@ -112,6 +169,8 @@ def wait_for_all() -> None:
     Raises:
         PjrtError: one of them failed.
     """
+    if _in_c is not None:
+        _in_c.wait()
     for reference in tuple(_recent):
         buffer = reference()
         if buffer is not None:
@@ -130,22 +189,25 @@ def contents_of(tensor: torch.Tensor) -> Contents:
         DeviceError: a storage that the bridge did not make.
     """
     storage = tensor.untyped_storage()
-    try:
-        found: Contents = storage.pjrt_contents  # type: ignore[attr-defined]
-    except AttributeError:
-        # Torch makes further storages over the address of one, for files say.
-        known = _by_address.get(storage.data_ptr()) if storage.nbytes() else None
-        if known is not None:
-            return known
+    found = contents_at(storage)
+    if found is None:
         if storage.nbytes():
             raise DeviceError(
                 f"a tensor of shape {tuple(tensor.shape)} on device {tensor.device} has a storage "
                 "that was not made by pjrt_bridge; make it on the host and use .to()"
-            ) from None
+            )
         index = tensor.device.index or 0
         found = Contents(TensorType((0,), dtypes.from_torch(tensor.dtype)), index, None)
         storage.pjrt_contents = found  # type: ignore[attr-defined]
     return found
+
+
+def contents_at(storage: Any) -> Contents | None:
+    """What a storage holds; None for one that the bridge did not make."""
+    # Torch makes further storages over the address of one, for files say.
+    address = storage.data_ptr()
+    found: Contents | None = (_by_address.get if _in_c is None else _in_c.find)(address)
+    return getattr(storage, "pjrt_contents", None) if found is None else found
 
 
 def geometry_of(tensor: torch.Tensor, contents: Contents) -> Geometry | None:
@@ -164,12 +226,10 @@ def geometry_of(tensor: torch.Tensor, contents: Contents) -> Geometry | None:
 
 def resident_tensor(elements: Buffer | Pending, spec: ValueSpec, index: int) -> torch.Tensor:
     """A tensor of a buffer's elements, with the strides of a spec, in a storage of its own."""
-    made = third_party_device.tensor_without_memory(
-        spec.type.shape, spec.strides, torch_dtype(spec.type.dtype), index
-    )
     if isinstance(elements, Buffer):
         started(elements)
-    return _holding(made, Contents(elements.type, index, elements))
+    contents = Contents(elements.type, index, elements)
+    return _tensor(contents, spec.type.shape, spec.strides, torch_dtype(spec.type.dtype))
 
 
 def empty(
@@ -179,22 +239,41 @@ def empty(
     sizes = tuple(map(int, shape))
     row_major = Layout.default(len(sizes)).strides(sizes)
     steps = row_major if strides is None else tuple(map(int, strides))
-    made = third_party_device.tensor_without_memory(sizes, steps, dtype, index)
     element = dtypes.from_torch(dtype)
-    type = TensorType(sizes, element) if steps == row_major else _memory(made, element)
-    return _holding(made, Contents(type, index, None))
+    type = TensorType(sizes, element)
+    if steps != row_major:
+        type = _memory(sizes, steps, element)
+    return _tensor(Contents(type, index, None), sizes, steps, dtype)
 
 
-def _holding(tensor: torch.Tensor, contents: Contents) -> torch.Tensor:
-    storage = tensor.untyped_storage()
+def _tensor(
+    contents: Contents, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor:
+    """A tensor whose storage holds these elements."""
+    if _in_c is not None:
+        numbers = _numbers(shape, strides, dtype)
+        found: torch.Tensor = _in_c.Resident.tensor(contents, _exchange, numbers)
+        return found
+    made = third_party_device.tensor_without_memory(shape, strides, dtype, contents.index)
+    storage = made.untyped_storage()
     storage.pjrt_contents = contents  # type: ignore[attr-defined]
     _by_address[storage.data_ptr()] = contents
-    return tensor
+    return made
 
 
-def _memory(tensor: torch.Tensor, dtype: DType) -> TensorType:
-    """The array in the storage of a tensor whose strides are not row-major."""
-    shape, strides = tuple(tensor.shape), tensor.stride()
+@lru_cache(4096)
+def _numbers(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> bytes:
+    """Element type, sizes and strides, as `resident.c` takes them."""
+    found = dtypes.from_torch(dtype).dlpack
+    if found is None:
+        raise UnsupportedDtype(f"tensors of {dtype} cannot be on this device")
+    numbers = (*found, *shape, *strides)
+    return struct.pack(f"{len(numbers)}q", *numbers)
+
+
+def _memory(shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> TensorType:
+    """The array in a storage of a tensor whose strides are not row-major."""
     found = ValueSpec.argument(TensorType(shape, dtype), strides).memory
-    elements = tensor.untyped_storage().nbytes() // dtype.itemsize
+    last = sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
+    elements = 0 if 0 in shape else last + 1
     return found if found.size == elements else TensorType((elements,), dtype)

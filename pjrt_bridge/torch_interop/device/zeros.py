@@ -7,18 +7,37 @@ from functools import lru_cache
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.device.chosen import chosen
+from pjrt_bridge.torch_interop.device.chosen import chosen, of_client
 
 _KEPT = 1024
 """Programs that are kept, one for each type and device."""
 
 
+_SMALL = 1 << 16
+"""Bytes of an array that is kept: nothing writes into a buffer."""
+
+
 def zeros(type: TensorType, index: int) -> Buffer:
-    """A new array of zeros on the device with this index."""
+    """An array of zeros on the device with this index."""
     client, device = chosen(index)
-    found: Buffer
-    (found,) = _program(client, type, device.id).execute([])
+    if type.nbytes > _SMALL:
+        return _made(client, type, device.id)
+    found = _kept(client, type, device.id)
+    if found.handle.released:
+        # Its user deleted it.
+        _kept.cache_clear()
+        found = _kept(client, type, device.id)
     return found
+
+
+def _made(client: Client, type: TensorType, device: int) -> Buffer:
+    found: Buffer
+    (found,) = _program(client, type, device).execute([])
+    return found
+
+
+_kept = lru_cache(128)(_made)
+of_client(_kept.cache_clear)
 
 
 @lru_cache(_KEPT)

@@ -1,0 +1,48 @@
+/* Key: what the program of a call of an operator depends on, and what the call gives it. */
+
+#ifndef PJRT_BRIDGE_KEY_H
+#define PJRT_BRIDGE_KEY_H
+
+#include "resident.h"
+
+/* How arguments of the framework are told from each other. */
+typedef struct {
+    PyTypeObject *tensor_type, *device_type;
+    PyObject *singletons; /* A tuple of types each value of which is one object for good. */
+    PyObject *device;     /* The name of the device. */
+    DLPackExchangeAPI *exchange;
+} Arguments;
+
+/* An array that a call gives: of a storage, or a number in a tensor of the host. */
+typedef struct {
+    Resident *resident; /* NULL: a number. */
+    DLDataType dtype;
+    char value[16];
+} Given;
+
+typedef struct {
+    uint64_t *words;
+    Py_ssize_t num_words, words_capacity;
+    double *floats;
+    Py_ssize_t num_floats, floats_capacity;
+    Given *given;
+    Py_ssize_t num_given, given_capacity;
+    int index;     /* Of the device; -1 where nothing tells. */
+    uint64_t call; /* No other has it. */
+} Key;
+
+/* A key without contents; NULL with an exception. */
+Key *take_key(void);
+void put_key_back(Key *key);
+
+/* Read a call: 1 where the key says all of it, 0 where something is not known, or cannot be a
+ * shortcut's; -1 with an exception. `keywords` may be NULL. */
+int read_call(Key *key, const Arguments *arguments, PyObject *values, PyObject *keywords);
+
+/* Add a tensor to what a call gives, whether it was given before or not: 1; 0 where it is neither a
+ * whole storage nor a number; -1 with an exception. `tensor` describes it. */
+int add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *tensor);
+
+uint64_t hash_of(const Key *key);
+
+#endif

@@ -1,0 +1,385 @@
+/* See operators.h. */
+
+#include "operators.h"
+
+#include "shortcut.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* For values of the floats of a call. */
+typedef struct {
+    double *floats;
+    Shortcut *shortcut;
+} Exact;
+
+/* Calls of one key. */
+typedef struct Family {
+    struct Family *next; /* With the same hash, or near it. */
+    uint64_t hash;
+    uint64_t *words;
+    Py_ssize_t num_words, num_floats, num_exact;
+    Exact *exact;
+    PyObject *op;
+} Family;
+
+typedef struct {
+    PyObject_HEAD
+    Arguments arguments;
+    PyObject *quiet;     /* A tuple of containers: a call is looked up while all are empty. */
+    PyObject *left;      /* A tuple of containers: there is something to tidy while one is not. */
+    PyObject *tidy;      /* () -> does that */
+    PyObject *otherwise; /* (operator, ...) -> what it gives, of calls without a shortcut */
+    Family **table;
+    size_t num_families, capacity; /* A power of two. */
+    Py_ssize_t taken;
+} Operators;
+
+/* -- the table ------------------------------------------------------------------------------- */
+
+static Family *
+find_family(const Operators *self, const Key *key, uint64_t hash)
+{
+    if (!self->capacity)
+        return NULL;
+    size_t size = (size_t)key->num_words * sizeof *key->words;
+    for (Family *family = self->table[hash & (self->capacity - 1)]; family; family = family->next)
+        if (family->hash == hash && family->num_words == key->num_words &&
+            !memcmp(family->words, key->words, size))
+            return family;
+    return NULL;
+}
+
+/* As bytes: zeros of either sign differ, and NaN is equal to itself. */
+static Exact *
+find_exact(const Family *family, const Key *key)
+{
+    size_t size = (size_t)key->num_floats * sizeof *key->floats;
+    for (Py_ssize_t i = 0; i < family->num_exact; i++)
+        if (!size || !memcmp(family->exact[i].floats, key->floats, size))
+            return &family->exact[i];
+    return NULL;
+}
+
+static bool
+grow(Operators *self)
+{
+    size_t capacity = self->capacity ? 2 * self->capacity : 1024;
+    Family **table = calloc(capacity, sizeof *table);
+    if (!table)
+        return false;
+    for (size_t i = 0; i < self->capacity; i++)
+        for (Family *family = self->table[i], *next; family; family = next) {
+            next = family->next;
+            family->next = table[family->hash & (capacity - 1)];
+            table[family->hash & (capacity - 1)] = family;
+        }
+    free(self->table);
+    self->table = table;
+    self->capacity = capacity;
+    return true;
+}
+
+static void *
+copied(const void *items, Py_ssize_t count)
+{
+    void *copy = malloc((size_t)count * 8 + 8);
+    if (copy && count)
+        memcpy(copy, items, (size_t)count * 8);
+    return copy;
+}
+
+static Family *
+add_family(Operators *self, const Key *key, uint64_t hash, PyObject *op)
+{
+    if (self->num_families >= self->capacity && !grow(self))
+        return NULL;
+    Family *family = calloc(1, sizeof *family);
+    if (!family || !(family->words = copied(key->words, key->num_words))) {
+        free(family);
+        return NULL;
+    }
+    family->hash = hash;
+    family->num_words = key->num_words;
+    family->num_floats = key->num_floats;
+    family->op = Py_NewRef(op);
+    family->next = self->table[hash & (self->capacity - 1)];
+    self->table[hash & (self->capacity - 1)] = family;
+    self->num_families++;
+    return family;
+}
+
+static bool
+add_exact(Family *family, const Key *key, Shortcut *shortcut)
+{
+    Exact *exact = find_exact(family, key);
+    if (exact)
+        return true;
+    Exact *more = realloc(family->exact, ((size_t)family->num_exact + 1) * sizeof *more);
+    if (!more)
+        return false;
+    family->exact = more;
+    double *floats = copied(key->floats, key->num_floats);
+    if (!floats)
+        return false;
+    more[family->num_exact++] = (Exact){floats, (Shortcut *)Py_NewRef((PyObject *)shortcut)};
+    return true;
+}
+
+static void
+drop_family(Family *family)
+{
+    for (Py_ssize_t i = 0; i < family->num_exact; i++) {
+        free(family->exact[i].floats);
+        Py_DECREF((PyObject *)family->exact[i].shortcut);
+    }
+    free(family->exact);
+    free(family->words);
+    Py_DECREF(family->op);
+    free(family);
+}
+
+static void
+forget(Operators *self)
+{
+    /* What is dropped may call operators. */
+    Family **table = self->table;
+    size_t capacity = self->capacity;
+    self->table = NULL;
+    self->capacity = self->num_families = 0;
+    for (size_t i = 0; i < capacity; i++)
+        for (Family *family = table[i], *next; family; family = next) {
+            next = family->next;
+            drop_family(family);
+        }
+    free(table);
+}
+
+/* -- calls ----------------------------------------------------------------------------------- */
+
+/* Whether all containers are: 1 or 0; -1 with an exception. */
+static int
+are_empty(PyObject *containers)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_Size(containers); i++) {
+        Py_ssize_t size = PyObject_Size(PyTuple_GetItem(containers, i));
+        if (size)
+            return size < 0 ? -1 : 0;
+    }
+    return 1;
+}
+
+/* By a shortcut: NULL without an exception where there is none. */
+static PyObject *
+call_shortcut(Operators *self, PyObject *values, PyObject *keywords)
+{
+    Key *key = take_key();
+    if (!key)
+        return NULL;
+    PyObject *found = NULL;
+    if (read_call(key, &self->arguments, values, keywords) > 0) {
+        Family *family = find_family(self, key, hash_of(key));
+        Exact *exact = family ? find_exact(family, key) : NULL;
+        if (exact) {
+            Shortcut *shortcut = (Shortcut *)Py_NewRef((PyObject *)exact->shortcut);
+            found = run_shortcut(shortcut, key, self->arguments.exchange, values, keywords);
+            Py_DECREF((PyObject *)shortcut);
+            self->taken += found != NULL;
+        }
+    }
+    put_key_back(key);
+    return found;
+}
+
+static PyObject *
+operators_call(Operators *self, PyObject *values, PyObject *keywords)
+{
+    int quiet = self->num_families ? are_empty(self->quiet) : 0;
+    int tidy = quiet > 0 ? are_empty(self->left) : 1;
+    if (quiet < 0 || tidy < 0)
+        return NULL;
+    if (!tidy) {
+        PyObject *done = PyObject_CallNoArgs(self->tidy);
+        if (!done)
+            return NULL;
+        Py_DECREF(done);
+    }
+    if (quiet) {
+        PyObject *found = call_shortcut(self, values, keywords);
+        if (found || PyErr_Occurred())
+            return found;
+    }
+    return PyObject_Call(self->otherwise, values, keywords);
+}
+
+/* Whether a tensor of the device is what a parameter takes, and lies as it does. */
+static bool
+is_as_taken(const DLTensor *tensor, const Resident *resident, const Form *form)
+{
+    if (tensor->ndim != form->rank || tensor->dtype.code != form->dtype.code ||
+        tensor->dtype.bits != form->dtype.bits)
+        return false;
+    for (int32_t dim = 0; dim < form->rank; dim++)
+        if (tensor->shape[dim] != form->shape[dim] ||
+            (form->shape[dim] != 1 && tensor->strides[dim] != form->strides[dim]))
+            return false;
+    /* What the storage holds may be an array of another form. */
+    Py_ssize_t rank = PyTuple_Size(resident->shape);
+    bool same = rank == form->rank;
+    for (Py_ssize_t dim = 0; same && dim < rank; dim++)
+        same = PyLong_AsLongLong(PyTuple_GetItem(resident->shape, dim)) == form->dims[dim];
+    PyErr_Clear();
+    return same;
+}
+
+static PyObject *
+operators_run(Operators *self, PyObject *const *args, Py_ssize_t num_args)
+{
+    if (num_args != 3 || !PyObject_TypeCheck(args[0], shortcut_type) || !PyTuple_Check(args[1]) ||
+        !PyTuple_Check(args[2])) {
+        PyErr_SetString(PyExc_TypeError, "expected a Shortcut, element types, and values");
+        return NULL;
+    }
+    Shortcut *shortcut = (Shortcut *)args[0];
+    Plan *plan = shortcut->plan;
+    Key *key = take_key();
+    if (!key)
+        return NULL;
+    int found = PyTuple_Size(args[1]) == plan->num_parameters;
+    for (Py_ssize_t i = 0; found > 0 && i < plan->num_parameters; i++) {
+        DLTensor tensor;
+        PyObject *value = PyTuple_GetItem(args[2], 1 + plan->parameters[i].position);
+        found = value ? add_whole(key, &self->arguments, value, &tensor) : -1;
+        if (found <= 0)
+            break;
+        Resident *resident = key->given[i].resident;
+        if (resident ? resident->dtype != PyTuple_GetItem(args[1], i) ||
+                           !is_as_taken(&tensor, resident, &plan->parameters[i])
+                     : plan->parameters[i].rank ||
+                           tensor.dtype.code != plan->parameters[i].dtype.code ||
+                           tensor.dtype.bits != plan->parameters[i].dtype.bits)
+            found = 0;
+    }
+    if (found > 0 && key->index >= 0 && key->index != shortcut->index)
+        found = 0;
+    PyObject *results =
+        found > 0 ? run_shortcut(shortcut, key, self->arguments.exchange, args[2], NULL) : NULL;
+    put_key_back(key);
+    return results || PyErr_Occurred() ? results : Py_NewRef(Py_None);
+}
+
+static PyObject *
+operators_learn(Operators *self, PyObject *const *args, Py_ssize_t num_args)
+{
+    if (num_args != 3 || !PyTuple_Check(args[0]) || !PyDict_Check(args[1]) ||
+        !PyObject_TypeCheck(args[2], shortcut_type)) {
+        PyErr_SetString(PyExc_TypeError, "expected values, keywords and a Shortcut");
+        return NULL;
+    }
+    Key *key = take_key();
+    if (!key)
+        return NULL;
+    int found = read_call(key, &self->arguments, args[0], args[1]);
+    if (found > 0) {
+        uint64_t hash = hash_of(key);
+        Family *family = find_family(self, key, hash);
+        if (!family)
+            family = add_family(self, key, hash, PyTuple_GetItem(args[0], 0));
+        if (!family || !add_exact(family, key, (Shortcut *)args[2])) {
+            PyErr_NoMemory();
+            found = -1;
+        }
+    }
+    put_key_back(key);
+    return found < 0 ? NULL : PyBool_FromLong(found);
+}
+
+static PyObject *
+operators_forget(Operators *self, PyObject *Py_UNUSED(ignored))
+{
+    forget(self);
+    Py_RETURN_NONE;
+}
+
+/* -- the object ------------------------------------------------------------------------------ */
+
+static PyObject *
+operators_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *tensor_type, *device_type, *singletons, *device, *exchange, *quiet, *left;
+    PyObject *tidy, *otherwise;
+    if (!PyArg_ParseTuple(args, "O!O!O!UOO!O!OO", &PyType_Type, &tensor_type, &PyType_Type,
+                          &device_type, &PyTuple_Type, &singletons, &device, &exchange,
+                          &PyTuple_Type, &quiet, &PyTuple_Type, &left, &tidy, &otherwise))
+        return NULL;
+    DLPackExchangeAPI *api = read_exchange(exchange);
+    if (!api)
+        return NULL;
+    Operators *self = (Operators *)PyType_GenericAlloc(type, 0);
+    if (self) {
+        self->arguments = (Arguments){
+            .tensor_type = (PyTypeObject *)Py_NewRef(tensor_type),
+            .device_type = (PyTypeObject *)Py_NewRef(device_type),
+            .singletons = Py_NewRef(singletons),
+            .device = Py_NewRef(device),
+            .exchange = api,
+        };
+        self->quiet = Py_NewRef(quiet);
+        self->left = Py_NewRef(left);
+        self->tidy = Py_NewRef(tidy);
+        self->otherwise = Py_NewRef(otherwise);
+    }
+    return (PyObject *)self;
+}
+
+static void
+operators_dealloc(Operators *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    forget(self);
+    Py_XDECREF((PyObject *)self->arguments.tensor_type);
+    Py_XDECREF((PyObject *)self->arguments.device_type);
+    Py_XDECREF(self->arguments.singletons);
+    Py_XDECREF(self->arguments.device);
+    Py_XDECREF(self->quiet);
+    Py_XDECREF(self->left);
+    Py_XDECREF(self->tidy);
+    Py_XDECREF(self->otherwise);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyObject *
+operators_get_taken(Operators *self, void *Py_UNUSED(closure))
+{
+    return PyLong_FromSsize_t(self->taken);
+}
+
+static PyMethodDef METHODS[] = {
+    METHOD("learn", operators_learn, METH_FASTCALL,
+           "learn(values, keywords, shortcut) -> whether calls like this one go that way now."),
+    METHOD("run", operators_run, METH_FASTCALL,
+           "run(shortcut, types, values) -> what a graph gives; None where it goes another way."),
+    METHOD("forget", operators_forget, METH_NOARGS, "Forget all shortcuts."),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef GETSET[] = {
+    {"taken", (getter)operators_get_taken, NULL, "Calls that went a shortcut.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot SLOTS[] = {
+    {Py_tp_new, operators_new},
+    {Py_tp_dealloc, operators_dealloc},
+    {Py_tp_call, operators_call},
+    {Py_tp_methods, METHODS},
+    {Py_tp_getset, GETSET},
+    {Py_tp_doc, "Calls of operators on a device."},
+    {0, NULL},
+};
+
+PyType_Spec operators_spec = {
+    "pjrt_bridge.runtime.dispatch._dispatch.Operators", sizeof(Operators), 0, Py_TPFLAGS_DEFAULT,
+    SLOTS,
+};

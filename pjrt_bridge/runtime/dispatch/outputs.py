@@ -1,0 +1,43 @@
+"""Results of the compiled module's shortcuts, as buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.client_core import ClientCore
+from pjrt_bridge.runtime.objects.device import Device
+from pjrt_bridge.runtime.ownership.buffers import BufferHandle
+from pjrt_bridge.runtime.ownership.handles import BUNDLE
+from pjrt_bridge.stablehlo.types import TensorType
+
+_TYPE: Any = None if native.module is None else native.module.Output
+
+
+def is_output(value: object) -> bool:
+    """Whether a value is a result of the compiled module."""
+    return type(value) is _TYPE
+
+
+def buffer_of(output: Any, client: ClientCore, type: TensorType, device: Device) -> Buffer:
+    """A buffer over a result, which keeps it."""
+    handle = _OutputHandle(client, output)
+    handle.own(output.pointer)
+    return Buffer(client, handle, type, device)
+
+
+class _OutputHandle(BufferHandle):
+    """A plugin's buffer that belongs to a result of the compiled module."""
+
+    __slots__ = ("_output",)
+
+    def __init__(self, client: ClientCore, output: Any) -> None:
+        super().__init__(client.handle)
+        # The compiled module counts the buffer.
+        self.kind = BUNDLE
+        self._output = output
+
+    def _destroy(self) -> None:
+        # A call of the compiled module on another thread may use it still.
+        self._output = None

@@ -1,0 +1,188 @@
+"""Calls of operators that the compiled module leads to their programs (`operators.c`).
+
+A call of which there is nothing to do but to start one program, on arrays that are on the device,
+goes that way from the third time on: what it depends on is compared in C, the program is started
+there, and its results become tensors. Everything else, and every failure, takes the way through
+Python, which gives the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pjrt_bridge import timeline
+from pjrt_bridge.mixed.adapter import Argument, Computed, Constant
+from pjrt_bridge.mixed.launchers import BufferLauncher, PreparedLauncher
+from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime.ownership import callbacks
+from pjrt_bridge.runtime.ownership.deferred import left_behind, tidy
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
+from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
+from pjrt_bridge.torch_interop.device.calls import Form
+from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.device.storage import Contents, form_of_array
+from pjrt_bridge.torch_interop.tensors import torch_dtype
+
+held_off: list[object] = []
+"""While something is in here, all calls take the way through Python; for tests and benchmarks."""
+
+_entrances: list[Any] = []
+
+_SINGLETONS = (torch.dtype, torch.layout, torch.memory_format)
+
+
+def entrance(otherwise: Callable[..., Any]) -> Any:
+    """What torch calls with an operator and its arguments.
+
+    Args:
+        otherwise: gets the calls without a shortcut.
+    """
+    exchange = ADAPTER.exchange()
+    if native.module is None or exchange is None:
+        return otherwise
+    made = native.module.Operators(
+        torch.Tensor,
+        torch.device,
+        _SINGLETONS,
+        NAME,
+        exchange.exchange,
+        (timeline.observers, callbacks.threads, held_off),
+        left_behind,
+        tidy,
+        otherwise,
+    )
+    _entrances.append(made)
+    return made
+
+
+def forget() -> None:
+    """Have all calls take the way through Python until they are learned again."""
+    for made in _entrances:
+        made.forget()
+
+
+def shortcut(graph: PlainGraph, form: Form, layout: Sequence[Any], index: int) -> Any:
+    """The `Shortcut` of a graph; None where more has to be done than to start one program.
+
+    Args:
+        graph: of one operator.
+        form: of the operator.
+        layout: see `CallProgram`.
+        index: of the device.
+    """
+    if native.module is None or not isinstance(graph, DeviceGraph):
+        return None
+    launcher, before = graph.segment.launcher, None
+    if isinstance(launcher, PreparedLauncher):
+        before = launcher.before
+        launcher = launcher.launcher
+    bindings, exchange = graph.segment.bindings, ADAPTER.exchange()
+    if not isinstance(launcher, BufferLauncher) or bindings.reads or exchange is None:
+        return None
+    places = [item.position for item in bindings.parameters]
+    results = [item.result if isinstance(item, Computed) else None for item in bindings.outputs]
+    targets = [
+        target.position if isinstance(target, Argument) else None for target, _ in bindings.updates
+    ]
+    if None in places or None in results or None in targets:
+        return None
+    plan = launcher.executable.plan(bindings.parameters, bindings.results, exchange, on_device=True)
+    if plan is None:
+        return None
+    takes = bindings.takes
+    return native.module.Shortcut(
+        plan,
+        Contents,
+        tuple(form_of_array(spec.memory) for spec in bindings.results),
+        tuple(
+            _placed(where, results) if place is None else place
+            for place, where in zip(form.returns, layout, strict=True)
+        ),
+        before,
+        tuple(at if takes is None or at is None else takes[at] for at in places),
+        tuple(
+            number
+            for target, (_, result) in zip(targets, bindings.updates, strict=True)
+            for number in (target, result)
+        ),
+        index,
+    )
+
+
+class GraphShortcut:
+    """Calls of a compiled graph all of whose tensors are on the device, and that writes into none.
+
+    Args:
+        shortcut: of the graph.
+        types: element types of the parameters.
+    """
+
+    def __init__(self, shortcut: Any, types: tuple[torch.dtype, ...]) -> None:
+        self._shortcut = shortcut
+        self._types = types
+
+    @staticmethod
+    def of(graph: PlainGraph, results: Sequence[bool], index: int) -> GraphShortcut | None:
+        """The shortcut of a graph; None where more has to be done than to start one program.
+
+        Args:
+            graph: see above.
+            results: for each of its results whether it is on the device.
+            index: of the device.
+        """
+        if not isinstance(graph, DeviceGraph) or not _entrances:
+            return None
+        launcher, before = graph.segment.launcher, None
+        if isinstance(launcher, PreparedLauncher):
+            before = launcher.before
+            launcher = launcher.launcher
+        bindings, exchange = graph.segment.bindings, ADAPTER.exchange()
+        returns = []
+        for item, resident in zip(bindings.outputs, results, strict=True):
+            if isinstance(item, Constant) and item.value is None:
+                returns.append(None)
+            elif not resident or isinstance(item, Constant):
+                return None
+            else:
+                returns.append(item.result if isinstance(item, Computed) else ("", item.position))
+        if (
+            not isinstance(launcher, BufferLauncher)
+            or bindings.reads
+            or bindings.updates
+            or bindings.takes is not None
+            or any(item.position is None for item in bindings.parameters)
+            or not returns
+            or exchange is None
+            or native.module is None
+        ):
+            return None
+        plan = launcher.executable.plan(
+            bindings.parameters, bindings.results, exchange, on_device=True
+        )
+        if plan is None:
+            return None
+        forms = tuple(form_of_array(spec.memory) for spec in bindings.results)
+        sources = tuple(range(len(bindings.parameters)))
+        made = native.module.Shortcut(
+            plan, Contents, forms, tuple(returns), before, sources, (), index
+        )
+        types = tuple(torch_dtype(item.spec.type.dtype) for item in bindings.parameters)
+        return GraphShortcut(made, types)
+
+    def run(self, arguments: Sequence[Any]) -> Sequence[Any] | None:
+        """The results; None where the call has to go another way."""
+        if timeline.observers or callbacks.threads or held_off:
+            return None
+        tidy()
+        found: Any = _entrances[0].run(self._shortcut, self._types, (None, *arguments))
+        # One result comes by itself, as an operator's.
+        return [found] if isinstance(found, torch.Tensor) else found
+
+
+def _placed(where: Any, results: Sequence[int | None]) -> Any:
+    if isinstance(where, list):
+        return [_placed(item, results) for item in where]
+    return results[where]

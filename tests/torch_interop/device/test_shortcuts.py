@@ -1,0 +1,204 @@
+"""Calls that the compiled module leads to their programs give what Python and the host give."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime.ownership.exit import live
+from pjrt_bridge.torch_interop.device import shortcuts
+from pjrt_bridge.torch_interop.device.operators import call
+
+pytestmark = pytest.mark.skipif(native.module is None, reason="the compiled module is missing")
+
+
+def _taken(run: Callable[[], Any], times: int = 3) -> int:
+    """How many calls of the last run went by a shortcut."""
+    before = 0
+    for _ in range(times):
+        before = call.taken
+        run()
+    return int(call.taken - before)
+
+
+def _written(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    part = x[1:, ::2]
+    part.add_(part)
+    x.t().mul_(2)
+    x.zero_() if x.is_complex() else x[0].fill_(-0.0)
+    return x
+
+
+CASES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "two views of one storage": lambda x: x[1:] - x[:-1],
+    "the same tensor twice": lambda x: x * x,
+    "strides": lambda x: x.t() + x.t().contiguous(),
+    "a number": lambda x: x * 2.5 - 3,
+    "several results": lambda x: torch.var_mean(x, 0),
+    "a list of results": lambda x: torch.split_with_sizes_copy(x, [1, 2]),
+    "lists of arguments": lambda x: torch._foreach_add([x, x + 1], [x, x]),
+    "writes": _written,
+    "an element type": lambda x: x.sum(dtype=torch.float64),
+    "a factory": lambda x: (
+        torch.full((3,), 7.0, device=x.device) + torch.arange(3, device=x.device)
+    ),
+    "text": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "out": lambda x: torch.add(x, x, out=x.clone()),
+    "what was not written": lambda x: torch.add(x, x, out=torch.empty_like(x)),
+    "complex": lambda x: x.to(torch.complex64) * 1j,
+    "bool": lambda x: (x > 0).logical_and(x < 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_on_the_host(name: str) -> None:
+    run, x = CASES[name], torch.linspace(-2, 3, 12).reshape(3, 4)
+    there = x.to("pjrt")
+    assert _taken(lambda: run(there))
+    found, expected = run(there), run(x)
+    pairs = (
+        [(found, expected)]
+        if isinstance(found, torch.Tensor)
+        else zip(found, expected, strict=True)
+    )
+    for one, other in pairs:
+        assert one.stride() == other.stride()
+        torch.testing.assert_close(one.cpu(), other)
+    torch.testing.assert_close(there.cpu(), x)
+
+
+def test_floats_of_a_call_are_told_from_each_other() -> None:
+    x = torch.ones(2, device="pjrt")
+    for value in (0.0, -0.0, float("nan"), 2.0) * 3:
+        found = torch.clamp(x, min=value).mul(value)
+        torch.testing.assert_close(
+            found.cpu(), torch.clamp(torch.ones(2), min=value).mul(value), equal_nan=True
+        )
+        assert (
+            torch.copysign(x, value).cpu().tolist() == torch.copysign(torch.ones(2), value).tolist()
+        )
+
+
+def test_integers_and_booleans_are_told_from_each_other() -> None:
+    x = torch.ones(2, 2, device="pjrt")
+    for _ in range(3):
+        assert torch.add(x, True).dtype == torch.add(x, 1).dtype == torch.float32
+        assert torch.full_like(x, 1, dtype=torch.int64).sum(0, True).shape == (1, 2)
+        assert torch.full_like(x, 1, dtype=torch.int64).sum(0, False).shape == (2,)
+
+
+def test_a_number_of_the_host_changes() -> None:
+    x = torch.ones(2, device="pjrt")
+    for value in (1.0, 2.0, 3.0, 4.0):
+        assert (x * torch.tensor(value)).tolist() == [value, value]
+    assert _taken(lambda: x * torch.tensor(9.0)) == 1
+
+
+def test_other_strides_and_offsets_are_other_calls() -> None:
+    x = torch.arange(24.0).reshape(4, 6)
+    there = x.to("pjrt")
+    for at in (0, 1, 2, 1, 0):
+        for step in (1, 2, 1):
+            assert (there[at::step] + 1).tolist() == (x[at::step] + 1).tolist()
+
+
+def test_a_storage_that_holds_other_elements() -> None:
+    x = torch.ones(4, device="pjrt")
+    y = x.view(2, 2)
+    for value in range(1, 6):
+        x.add_(1)
+        assert y.sum().item() == 4 * (value + 1)
+    y.set_(torch.zeros(6, device="pjrt"))
+    assert (y + 1).tolist() == [1] * 6
+
+
+def test_everything_is_given_back() -> None:
+    x = torch.ones(8, 8, device="pjrt")
+
+    def step() -> None:
+        y = x.clone()
+        y += x @ x
+        (y * 2).sum().item()
+
+    for _ in range(4):
+        step()
+    torch.pjrt.synchronize()  # type: ignore[attr-defined]
+    gc.collect()
+    before = live()
+    for _ in range(200):
+        step()
+    torch.pjrt.synchronize()  # type: ignore[attr-defined]
+    assert live() == before
+
+
+def test_python_takes_all_calls_when_asked() -> None:
+    x = torch.ones(3, device="pjrt")
+    assert _taken(lambda: x + 1) == 1
+    shortcuts.held_off.append("this test")
+    try:
+        assert _taken(lambda: x + 1) == 0
+    finally:
+        shortcuts.held_off.clear()
+
+
+def test_tensors_on_two_devices_are_refused_after_a_shortcut() -> None:
+    x = torch.ones(3, device="pjrt")
+    assert _taken(lambda: x + x) == 1
+    with pytest.raises(Exception, match=r"device"):
+        x + torch.ones(3)
+
+
+def test_a_deleted_buffer_is_refused() -> None:
+    from pjrt_bridge.torch_interop.device import buffer_of
+
+    x = torch.ones(3).to("pjrt")
+    assert _taken(lambda: x + x) == 1
+    buffer_of(x).delete()
+    with pytest.raises(Exception, match="deleted"):
+        x + x
+
+
+def test_several_threads() -> None:
+    x = torch.ones(16, 16, device="pjrt")
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        y = torch.full((16, 16), float(number), device="pjrt")
+        for _ in range(100):
+            z = x * number
+            z.add_(y)
+            z -= y
+        if z.cpu().ne(number).any():
+            wrong.append(z)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_compiled_graph_takes_changed_and_rearranged_tensors() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x @ y, x.sum()
+
+    run = torch.compile(f, backend="pjrt")
+    x, y = torch.randn(3, 4), torch.randn(4, 4)
+    there, other = x.to("pjrt"), y.to("pjrt")
+    for _ in range(3):
+        # A view of the same sizes, and other elements in the same storage.
+        for right, expected in ((other, y), (other.t(), y.t()), (other, y)):
+            found = run(there, right)
+            torch.testing.assert_close(found[0].cpu(), x @ expected)
+        there.add_(1)
+        x.add_(1)
+        whole = torch.cat([y, y]).to("pjrt")
+        torch.testing.assert_close(run(there, whole[4:])[0].cpu(), x @ y)
