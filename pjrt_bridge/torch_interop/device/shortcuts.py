@@ -140,7 +140,7 @@ class GraphShortcut:
             before = launcher.before
             launcher = launcher.launcher
         bindings, exchange = graph.segment.bindings, ADAPTER.exchange()
-        returns = []
+        returns: list[Any] = []
         for item, resident in zip(bindings.outputs, results, strict=True):
             if isinstance(item, Constant) and item.value is None:
                 returns.append(None)
