@@ -99,7 +99,15 @@ class LoadedModel:
         return self.interface.outputs.unflatten(self.run(leaves))
 
     def run(self, leaves: Sequence[Any]) -> list[Any]:
-        """The leaves of the results for the leaves of the arguments (`interface.inputs`)."""
+        """The leaves of the results for the leaves of the arguments (`interface.inputs`).
+
+        Raises:
+            SignatureMismatch: another number of leaves, or one that does not fit.
+        """
+        if len(leaves) != len(self.interface.inputs):
+            raise SignatureMismatch(
+                f"found {len(leaves)} leaves of arguments, expected {len(self.interface.inputs)}"
+            )
         given = {
             index: self._put(leaf, leaves[index], self._layouts.get(("input", index)))
             for index, leaf in enumerate(self.interface.inputs)

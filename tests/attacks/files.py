@@ -57,6 +57,53 @@ def manifests(number: int) -> None:
         use(folder, client())
 
 
+_DEEP: list[Any] = []
+for _ in range(900):
+    _DEEP = [_DEEP]
+_VALUES = (
+    None, True, -1, 1 << 31, 1 << 63, 10**30, 1e308, float("nan"), float("inf"), "", "\ud800", "\0",
+    "../x", "/etc/passwd", "..", "x" * 100_000, [], {}, {"": 0}, {"\ud800": 1}, [[]], _DEEP,
+    [0] * 5000, "float32", "9" * 5000, "999.0.0", "tensor<f32>",
+)  # fmt: skip
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Each container within a value, with a key or index of it."""
+    for key in value if isinstance(value, dict) else range(len(value)):
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from _places(value[key])
+
+
+@subject(300)
+def several_fields(number: int) -> None:
+    """Manifests with several changes, signed again."""
+    chance = random.Random(number)
+    with saved(number) as folder:
+        fields = json.loads((folder / manifest.FILE).read_text())
+        fields.pop("sha256")
+        for _ in range(chance.choice((2, 2, 3, 4))):
+            places = list(_places(fields))
+            if not places:
+                break
+            (holder, key), (other, another) = chance.choice(places), chance.choice(places)
+            copied = json.dumps(other[another])
+            match chance.randrange(5):
+                case 0:
+                    del holder[key]
+                case 1 if isinstance(holder, list):
+                    holder.append(json.loads(copied))
+                case 2:
+                    holder[key] = json.loads(copied)
+                case _:
+                    holder[key] = chance.choice(_VALUES)
+        try:
+            sign(folder, fields)
+        except UnicodeEncodeError:
+            return  # No file can hold it.
+        use(folder, client())
+
+
 @subject(150)
 def model_files(number: int) -> None:
     """Damaged files, whose size and hash are stated again."""

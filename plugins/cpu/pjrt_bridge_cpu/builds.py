@@ -189,6 +189,7 @@ BUILDS: Mapping[str, Build] = {
             api=106,
             stablehlo="1.16.1",
             passed=frozenset({"conformance", "faults"}),
+            time=1.10,
             known_wrong=("alias buffers cannot be fulfilled",),
         ),
         Build(
@@ -198,6 +199,7 @@ BUILDS: Mapping[str, Build] = {
             api=115,
             stablehlo="1.20.0",
             passed=frozenset({"conformance", "faults"}),
+            time=1.04,
             option_types={**_DEVICES, "asynchronous": bool, "process_id": range(1 << 20)},
             compiler_flags={**_NO_FAST_MIN_MAX, **_NO_YNNPACK},
             fatal_constants=("float6_e2m3fn", "float6_e3m2fn"),
