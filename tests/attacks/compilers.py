@@ -70,14 +70,15 @@ def sizes_of_arrays(number: int) -> None:
 SHARDINGS = (
     "devices=[3]0,1,2", "devices=[8]<=[8]", "devices=[0]<=[0]", "devices=[-1]<=[1]", "manual",
     "devices=[1,1,1]0", "maximal device=99", "devices=[9999999999]<=[9999999999]", "unknown",
-    "devices=[2]0,0", "devices=[2]0,-1", "devices=[1, 0]0", "devices=[2]0,5 last_tile_dims={manual}",
+    "devices=[2]0,0", "devices=[2]0,-1", "devices=[1, 0]0",
+    "devices=[2]0,5 last_tile_dims={manual}",
     "devices = [ 00 ] <= [ 0 ]", "garbage", "{replicated},{replicated}", "devices=[1,0]<=[0]",
 )  # fmt: skip
 PLACES = (
     f'func.func @main(%a: {A} {{mhlo.sharding = "{{X}}"}}) -> {A} {{ return %a : {A} }}',
     f'func.func @main(%a: {A}) -> ({A} {{mhlo.sharding = "{{X}}"}}) {{ return %a : {A} }}',
-    f'func.func @main(%a: {A}) -> {A} {{ %0 = stablehlo.add %a, %a {{mhlo.sharding = "{{X}}"}} : {A}'
-    f"\n return %0 : {A} }}",
+    f"func.func @main(%a: {A}) -> {A} {{ %0 = stablehlo.add %a, %a "
+    f'{{mhlo.sharding = "{{X}}"}} : {A}\n return %0 : {A} }}',
     f"func.func @main(%a: {A}) -> {A} {{ %0 = stablehlo.custom_call @Sharding(%a)"
     f' {{mhlo.sharding = "{{X}}"}} : ({A}) -> {A}\n return %0 : {A} }}',
 )

@@ -122,8 +122,8 @@ class Operators:
         name: of the device.
         exchange: DLPack's exchange API of the framework.
         quiet: while one of these is not empty, `otherwise` gets all calls.
-        left: while one of these is not empty, `tidy` is called before.
-        tidy: see `left`.
+        deferred: while one of these is not empty, `run_deferred` is called before.
+        run_deferred: see `deferred`.
         otherwise: gets calls without a shortcut.
 
     Attributes:
@@ -140,8 +140,8 @@ class Operators:
         name: str,
         exchange: object,
         quiet: tuple[Sized, ...],
-        left: tuple[Sized, ...],
-        tidy: Callable[[], None],
+        deferred: tuple[Sized, ...],
+        run_deferred: Callable[[], None],
         otherwise: Callable[..., Any],
         /,
     ) -> None: ...

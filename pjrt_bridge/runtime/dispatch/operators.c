@@ -27,8 +27,8 @@ typedef struct {
     PyObject_HEAD
     Arguments arguments;
     PyObject *quiet;     /* A tuple of containers: a call is looked up while all are empty. */
-    PyObject *left;      /* A tuple of containers: there is something to tidy while one is not. */
-    PyObject *tidy;      /* () -> does that */
+    PyObject *deferred;      /* A tuple of containers: something is deferred while one is not. */
+    PyObject *run_deferred;      /* () -> does that */
     PyObject *otherwise; /* (operator, ...) -> what it gives, of calls without a shortcut */
     Family **table;
     size_t num_families, capacity; /* A power of two. */
@@ -195,11 +195,11 @@ static PyObject *
 operators_call(Operators *self, PyObject *values, PyObject *keywords)
 {
     int quiet = self->num_families ? are_empty(self->quiet) : 0;
-    int tidy = quiet > 0 ? are_empty(self->left) : 1;
-    if (quiet < 0 || tidy < 0)
+    int idle = quiet > 0 ? are_empty(self->deferred) : 1;
+    if (quiet < 0 || idle < 0)
         return NULL;
-    if (!tidy) {
-        PyObject *done = PyObject_CallNoArgs(self->tidy);
+    if (!idle) {
+        PyObject *done = PyObject_CallNoArgs(self->run_deferred);
         if (!done)
             return NULL;
         Py_DECREF(done);
@@ -306,11 +306,11 @@ operators_forget(Operators *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 operators_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *tensor_type, *device_type, *singletons, *device, *exchange, *quiet, *left;
-    PyObject *tidy, *otherwise;
+    PyObject *tensor_type, *device_type, *singletons, *device, *exchange, *quiet, *deferred;
+    PyObject *run_deferred, *otherwise;
     if (!PyArg_ParseTuple(args, "O!O!O!UOO!O!OO", &PyType_Type, &tensor_type, &PyType_Type,
                           &device_type, &PyTuple_Type, &singletons, &device, &exchange,
-                          &PyTuple_Type, &quiet, &PyTuple_Type, &left, &tidy, &otherwise))
+                          &PyTuple_Type, &quiet, &PyTuple_Type, &deferred, &run_deferred, &otherwise))
         return NULL;
     DLPackExchangeAPI *api = read_exchange(exchange);
     if (!api)
@@ -325,8 +325,8 @@ operators_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
             .exchange = api,
         };
         self->quiet = Py_NewRef(quiet);
-        self->left = Py_NewRef(left);
-        self->tidy = Py_NewRef(tidy);
+        self->deferred = Py_NewRef(deferred);
+        self->run_deferred = Py_NewRef(run_deferred);
         self->otherwise = Py_NewRef(otherwise);
     }
     return (PyObject *)self;
@@ -342,8 +342,8 @@ operators_dealloc(Operators *self)
     Py_XDECREF(self->arguments.singletons);
     Py_XDECREF(self->arguments.device);
     Py_XDECREF(self->quiet);
-    Py_XDECREF(self->left);
-    Py_XDECREF(self->tidy);
+    Py_XDECREF(self->deferred);
+    Py_XDECREF(self->run_deferred);
     Py_XDECREF(self->otherwise);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);

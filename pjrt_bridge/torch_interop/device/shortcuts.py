@@ -18,7 +18,7 @@ from pjrt_bridge.mixed.adapter import Argument, Computed, Constant
 from pjrt_bridge.mixed.launchers import BufferLauncher, PreparedLauncher
 from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership import callbacks
-from pjrt_bridge.runtime.ownership.deferred import left_behind, tidy
+from pjrt_bridge.runtime.ownership.deferred import deferred_queues, run_deferred
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
 from pjrt_bridge.torch_interop.device.calls import Form
@@ -50,8 +50,8 @@ def entrance(otherwise: Callable[..., Any]) -> Any:
         NAME,
         exchange.exchange,
         (timeline.observers, callbacks.threads, held_off),
-        left_behind,
-        tidy,
+        deferred_queues,
+        run_deferred,
         otherwise,
     )
     _entrances.append(made)
@@ -176,7 +176,7 @@ class GraphShortcut:
         """The results; None where the call has to go another way."""
         if timeline.observers or callbacks.threads or held_off:
             return None
-        tidy()
+        run_deferred()
         found: Any = _entrances[0].run(self._shortcut, self._types, (None, *arguments))
         # One result comes by itself, as an operator's.
         return [found] if isinstance(found, torch.Tensor) else found
