@@ -21,6 +21,7 @@ _QUOTED = re.compile(rb'@"((?:[^"\\\n]|\\.)*)"')
 _STRING = re.compile(rb'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
 _ESCAPE = re.compile(rb"\\([0-9A-Fa-f]{2}|.)")
 _ESCAPES = {b"n": b"\n", b"t": b"\t"}
+_NO_DIGITS = str.maketrans("0123456789", "ghijklmnop")
 _DASHED = re.compile(rb"([#!%@^][\w$.\-]*-)>")
 _ESCAPED_OPERATION = re.compile(r'(?<!@)"[^"\\\n]*\\(?:[^"\\\n]|\\.)*"\s*\(')
 
@@ -51,8 +52,8 @@ def _symbol(found: re.Match[bytes]) -> bytes:
     name = _ESCAPE.sub(_unescaped, found[1])
     if _SYMBOL.fullmatch(name):
         return b"@" + name
-    # No symbol without quotes begins so.
-    return b"@$" + name.hex().encode()
+    # No symbol without quotes begins so. Without digits it is not taken for a number.
+    return b"@$" + name.hex().translate(_NO_DIGITS).encode()
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:

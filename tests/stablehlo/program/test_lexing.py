@@ -10,7 +10,7 @@ from pjrt_bridge.stablehlo.program import lexing
 @pytest.mark.parametrize(
     ("text", "plain"),
     [
-        ('@f @"f" @"\\66" @"f g" @"\\"\\n"', "@f @f @f @$662067 @$220a"),
+        ('@f @"f" @"\\66" @"f g" @"\\"\\n"', "@f @f @f @$mmigmn @$iiga"),
         ('"(" // )\n(d0) -> (d0)', " \n(d0)  (d0)"),
         ("(i32)->i32 tuple<!t->", "(i32)i32 tuple<!t- >"),
         ('{a = "->"} -> ', "{a = }  "),
