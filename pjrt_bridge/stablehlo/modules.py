@@ -218,12 +218,19 @@ def custom_calls(module: Any) -> frozenset[str]:
 
 
 def call_forms(module: Any) -> frozenset[tuple[str, int, int]]:
-    """Target, number of operands and number of results of a module's custom calls."""
-    calls = [item for item in operations(module) if item.name == "stablehlo.custom_call"]
-    return frozenset(
-        (call.attributes["call_target_name"].value, len(call.operands), len(call.results))
-        for call in calls
-    )
+    """Target, number of operands and number of results of a module's custom calls.
+
+    A result that is a tuple counts as what it holds: it is an older form of several results.
+    """
+    tuples = bindings.load().ir.TupleType
+    found = set()
+    for call in operations(module):
+        if call.name == "stablehlo.custom_call":
+            kinds = [result.type for result in call.results]
+            results = sum(kind.num_types if isinstance(kind, tuples) else 1 for kind in kinds)
+            target = call.attributes["call_target_name"].value
+            found.add((target, len(call.operands), results))
+    return frozenset(found)
 
 
 def has_constant(module: Any, element: str) -> bool:

@@ -254,3 +254,16 @@ def test_custom_calls_are_known_by_their_targets(built):
     """
     assert Program.from_text(text).custom_calls == {"one", "two"}
     assert built.custom_calls == frozenset()
+
+
+def test_a_tuple_counts_as_the_results_that_it_holds():
+    program = Program.from_text("""
+    func.func @main(%a: tensor<4x4xf32>) -> tensor<4x4xf32> {
+      %0 = stablehlo.custom_call @Qr(%a)
+          : (tensor<4x4xf32>) -> tuple<tensor<4x4xf32>, tensor<4xf32>>
+      %1 = stablehlo.get_tuple_element %0[0]
+          : (tuple<tensor<4x4xf32>, tensor<4xf32>>) -> tensor<4x4xf32>
+      %2:2 = stablehlo.custom_call @Qr(%1) : (tensor<4x4xf32>) -> (tensor<4x4xf32>, tensor<4xf32>)
+      return %2#0 : tensor<4x4xf32>
+    }""")
+    assert program.call_forms() == {("Qr", 1, 2)}
