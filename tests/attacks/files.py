@@ -58,7 +58,7 @@ def manifests(number: int) -> None:
 
 
 _DEEP: list[Any] = []
-for _ in range(900):
+for _ in range(200):
     _DEEP = [_DEEP]
 _VALUES = (
     None, True, -1, 1 << 31, 1 << 63, 10**30, 1e308, float("nan"), float("inf"), "", "\ud800", "\0",
@@ -69,10 +69,13 @@ _VALUES = (
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     """Each container within a value, with a key or index of it."""
-    for key in value if isinstance(value, dict) else range(len(value)):
-        yield value, key
-        if isinstance(value[key], dict | list):
-            yield from _places(value[key])
+    open_ = [value]
+    while open_:
+        holder = open_.pop()
+        for key in holder if isinstance(holder, dict) else range(len(holder)):
+            yield holder, key
+            if isinstance(holder[key], dict | list):
+                open_.append(holder[key])
 
 
 @subject(300)
@@ -96,7 +99,8 @@ def several_fields(number: int) -> None:
                 case 2:
                     holder[key] = json.loads(copied)
                 case _:
-                    holder[key] = chance.choice(_VALUES)
+                    # A copy, which later changes may alter.
+                    holder[key] = json.loads(json.dumps(chance.choice(_VALUES)))
         try:
             sign(folder, fields)
         except UnicodeEncodeError:

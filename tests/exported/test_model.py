@@ -96,6 +96,15 @@ def test_a_loaded_model_can_be_saved_again(client: Client, tmp_path: Path) -> No
         model.with_weights({"layer.weight": WEIGHT[:3]})
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_another_number_of_leaves_is_refused(client: Client, count: int) -> None:
+    with (
+        scaled().load_on(client) as loaded,
+        pytest.raises(SignatureMismatch, match=f"found {count} leaves of arguments, expected 1"),
+    ):
+        loaded.run([X] * count)
+
+
 def test_saving_again_leaves_nothing_of_before(tmp_path: Path) -> None:
     by_size().save(tmp_path)
     scaled().save(tmp_path)
