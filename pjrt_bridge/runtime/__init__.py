@@ -17,6 +17,7 @@ from pjrt_bridge.runtime.objects.event import Event
 from pjrt_bridge.runtime.objects.executable import Executable
 from pjrt_bridge.runtime.objects.plugin import Plugin
 from pjrt_bridge.runtime.objects.plugin_core import PluginCore
+from pjrt_bridge.runtime.objects.sharded import ShardedBuffer, ShardedExecutable
 from pjrt_bridge.runtime.objects.topology import CompiledExecutable, Topology
 from pjrt_bridge.runtime.ownership.exit import live as live_handles
 from pjrt_bridge.runtime.transfers.layout import Layout
@@ -40,6 +41,8 @@ __all__ = [
     "Plugin",
     "PluginCore",
     "Processes",
+    "ShardedBuffer",
+    "ShardedExecutable",
     "Topology",
     "live_handles",
     "open_clients",

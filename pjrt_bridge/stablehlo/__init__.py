@@ -1,26 +1,33 @@
 """StableHLO programs: the only package that imports jaxlib, and only when first needed.
 
 `Builder` writes programs, `Program` holds, reads and serializes them, `Signature` describes their
-parameters and results. `memory_order` and `is_in_memory` tell how a `Value` is expected to lie in
-memory. Importing this package does not import jaxlib.
+parameters and results; `shard` divides one over a `Mesh`. `memory_order` and `is_in_memory` tell
+how a `Value` is expected to lie in memory. Importing this package does not import jaxlib.
 """
 
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.builder.orders import Order, inverse_order, is_in_memory, memory_order
 from pjrt_bridge.stablehlo.builder.values import Value
 from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.sharding.mesh import Mesh
+from pjrt_bridge.stablehlo.sharding.propagation import ShardedProgram, shard
+from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.stablehlo.types import Parameter, Result, Signature, TensorType
 
 __all__ = [
     "Builder",
+    "Mesh",
     "Order",
     "Parameter",
     "Program",
     "Result",
+    "ShardedProgram",
+    "Sharding",
     "Signature",
     "TensorType",
     "Value",
     "inverse_order",
     "is_in_memory",
     "memory_order",
+    "shard",
 ]

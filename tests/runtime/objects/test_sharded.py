@@ -13,12 +13,14 @@ from pjrt_bridge.errors import (
     ProgramError,
     SignatureMismatch,
 )
-from pjrt_bridge.runtime import Client, CompileOptions, Plugin
-from pjrt_bridge.runtime.objects.sharded import ShardedBuffer, ShardedExecutable
-from pjrt_bridge.stablehlo import Builder, TensorType
-from pjrt_bridge.stablehlo.sharding.mesh import Mesh
-from pjrt_bridge.stablehlo.sharding.propagation import shard
-from pjrt_bridge.stablehlo.sharding.sharding import Sharding
+from pjrt_bridge.runtime import (
+    Client,
+    CompileOptions,
+    Plugin,
+    ShardedBuffer,
+    ShardedExecutable,
+)
+from pjrt_bridge.stablehlo import Builder, Mesh, Sharding, TensorType, shard
 from tests.conftest import Census
 
 MESH = Mesh.of({"x": 2})
