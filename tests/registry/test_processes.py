@@ -52,7 +52,7 @@ def test_a_launcher_is_found_by_its_name(launcher: Site) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("torchrun", "found 'torchrun', expected one of: 'absent', 'gone', 'number', 'slurm'"),
+        ("nobody", "found 'nobody', expected one of: 'absent', 'gone', 'number', 'slurm'"),
         ("number", "processes 'number': launcher:number: found 3, expected a Processes"),
         ("absent", "processes 'absent': launcher:absent: "),
         ("gone", "processes 'gone': nowhere:f: No module named 'nowhere'"),
