@@ -286,7 +286,7 @@ from pjrt_bridge import registry
 from pjrt_bridge.runtime.ownership import exit
 from tests import programs
 
-exit._SILENCE = {silence}
+exit._MESSAGE_AFTER = {silence}
 client = registry.client("reference", latency_ms=1500)
 add = client.compile(programs.ADD)
 ones = np.ones(64, np.float32)
