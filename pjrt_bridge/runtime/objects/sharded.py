@@ -28,8 +28,8 @@ def devices_of(client: Client, mesh: Mesh) -> tuple[Device, ...]:
     """
     if mesh.size > len(client.devices):
         raise OptionError(
-            f"{mesh} needs {mesh.size} devices, {client!r} has {len(client.devices)}; plugins take "
-            "their number as an option, such as cpu_device_count"
+            f"{mesh} needs {mesh.size} devices, {client!r} has {len(client.devices)}; where a "
+            "plugin has an option for their number, make a client with more"
         )
     return client.devices[: mesh.size]
 
