@@ -258,7 +258,8 @@ def pipeline(rank: int, world: int) -> None:
         grads = [parameter.grad for parameter in part.parameters() if parameter.grad is not None]
         return [*(loss.detach() for loss in losses), *grads]
 
-    assert_same(run(compiled=True), run(compiled=False), rtol=2e-4)
+    # The gradient of a key's bias is zero but for rounding.
+    torch.testing.assert_close(run(compiled=True), run(compiled=False), rtol=2e-4, atol=1e-7)
 
 
 @scenario
