@@ -1,36 +1,19 @@
 """Training in several processes on torch.distributed, compiled and in eager."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.torch_interop.distributed.running import outputs_of
+
 SCRIPT = "tests.torch_interop.distributed.scenarios"
 
 
 def graphs_of(name: str, world: int, folder: Path) -> list[str]:
     """Placements of the segments of each graph that the first process compiled."""
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", SCRIPT, name, str(rank), str(world), str(folder / "meeting")],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(world)
-    ]
-    # One that waits for a collective of another's would wait for ever.
-    try:
-        outputs = [process.communicate(timeout=240)[0] for process in running]
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-    for process, output in zip(running, outputs, strict=True):
-        assert process.returncode == 0, output
+    meeting = str(folder / "meeting")
+    arguments = [[name, str(rank), str(world), meeting] for rank in range(world)]
+    outputs = outputs_of(SCRIPT, arguments, timeout=240)
     return next(line for line in outputs[0].splitlines() if line.startswith("graphs")).split()[1:]
 
 
