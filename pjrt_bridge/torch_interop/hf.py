@@ -17,6 +17,8 @@ from pjrt_bridge.errors import UntriedVersion
 from pjrt_bridge.versions import version
 
 _BACKEND = "pjrt"
+_FLAG = "_compile_all_devices"
+_DECIDES = "_valid_auto_compile_criteria"
 
 
 def setup() -> None:
@@ -30,23 +32,15 @@ def setup() -> None:
     Each is changed where it is installed. Nothing is changed when one of them cannot be.
 
     Raises:
-        UntriedVersion: a library's version is none for which this was tried, or what is to be
-            changed is not there as it was.
+        UntriedVersion: what is to be changed in a library, or what reads it, is not as it was in
+            the versions for which this was tried. A version number alone is no reason to refuse.
         ImportError: neither library is installed.
     """
-    installed = {name: version(name) for name in _TRIED if version(name)}
-    if not installed:
-        raise ImportError(f"setup() needs one of {', '.join(_TRIED)}; none is installed")
-    for name, found in installed.items():
-        tried, _ = _TRIED[name]
-        if not found.startswith(f"{tried}."):
-            raise UntriedVersion(
-                f"setup() changes what is private to {name}: found version {found}, tried was "
-                f"{tried}; install {name}=={tried}.*, or call torch.compile(model, "
-                f"backend={_BACKEND!r}) without {name}'s own options for it"
-            )
-    for change in [_TRIED[name][1]() for name in installed]:
-        change()
+    changes = [change for name, change in _CHANGES.items() if version(name)]
+    if not changes:
+        raise ImportError(f"setup() needs one of {', '.join(_CHANGES)}; none is installed")
+    for make in [change() for change in changes]:
+        make()
 
 
 def _accelerate() -> Callable[[], object]:
@@ -77,13 +71,17 @@ class _Missing:
 
 def _transformers() -> Callable[[], object]:
     """Give the configurations of one backend the flag by which steps are compiled on any device."""
-    configs = importlib.import_module("transformers").CompileConfig
-    own = vars(configs).get("_compile_all_devices", configs)
+    transformers = importlib.import_module("transformers")
+    configs = transformers.CompileConfig
+    own = vars(configs).get(_FLAG, configs)
     if isinstance(own, _OnAllDevices):
         return lambda: None
     if own is not None:
-        raise _changed("transformers", "CompileConfig._compile_all_devices", "None")
-    return lambda: setattr(configs, "_compile_all_devices", _OnAllDevices())
+        raise _changed("transformers", f"CompileConfig.{_FLAG}", "None")
+    decides = getattr(transformers.GenerationMixin, _DECIDES, None)
+    if _FLAG not in getattr(getattr(decides, "__code__", None), "co_names", ()):
+        raise _changed("transformers", f"GenerationMixin.{_DECIDES}", f"a reader of {_FLAG}")
+    return lambda: setattr(configs, _FLAG, _OnAllDevices())
 
 
 class _OnAllDevices:
@@ -94,11 +92,19 @@ class _OnAllDevices:
 
 
 def _changed(library: str, what: str, expected: str) -> UntriedVersion:
-    return UntriedVersion(f"{library} {version(library)}: {what} is not {expected}")
+    tried = _TRIED[library]
+    return UntriedVersion(
+        f"setup() changes what is private to {library}: in version {version(library)}, {what} is "
+        f"not {expected}, as it was in {tried}; install {library}=={tried}.*, or call "
+        f"torch.compile(model, backend={_BACKEND!r}) without {library}'s own options for it"
+    )
 
 
-_TRIED: dict[str, tuple[str, Callable[[], Callable[[], object]]]] = {
-    "accelerate": ("1.15", _accelerate),
-    "transformers": ("5.23", _transformers),
+_CHANGES: dict[str, Callable[[], Callable[[], object]]] = {
+    "accelerate": _accelerate,
+    "transformers": _transformers,
 }
-"""By library the version that was tried, and what inspects it and gives the change."""
+"""By library what inspects it and gives the change."""
+
+_TRIED = {"accelerate": "1.15", "transformers": "5.24"}
+"""By library the newest version that was tried."""

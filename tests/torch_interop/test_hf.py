@@ -10,7 +10,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DynamoBackend, TorchDynamoPlugin
-from transformers import CompileConfig
+from transformers import CompileConfig, GenerationMixin
 
 from pjrt_bridge.errors import UntriedVersion
 from pjrt_bridge.torch_interop import hf
@@ -70,29 +70,35 @@ def test_a_second_call_changes_nothing() -> None:
     assert [vars(owner)[name] for owner, name in PRIVATE] == changed
 
 
+@pytest.mark.parametrize("found", ["2.99.1", "99.0.0"])
+def test_a_newer_version_of_the_same_structure(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hf, "version", lambda name: found)
+    hf.setup()
+    assert DynamoBackend("PJRT").value == "PJRT"
+    assert CompileConfig(backend="pjrt")._compile_all_devices is True
+
+
 @pytest.mark.parametrize(
-    ("versions", "words"),
+    ("owner", "name", "value", "words"),
     [
-        ({"accelerate": "1.16.0", "transformers": "5.23.0"}, "accelerate: found version 1.16.0"),
-        ({"accelerate": "1.15.2", "transformers": "5.230.0"}, "found version 5.230.0, tried was"),
-        ({"transformers": "4.57.1"}, "install transformers==5.23"),
+        (CompileConfig, "_compile_all_devices", False, "CompileConfig._compile_all_devices is not"),
+        (GenerationMixin, "_valid_auto_compile_criteria", None, "is not a reader of"),
+        (
+            GenerationMixin,
+            "_valid_auto_compile_criteria",
+            lambda self: True,
+            "install transformers==",
+        ),
     ],
 )
-def test_versions_that_were_not_tried(
-    versions: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+def test_a_private_part_that_is_another(
+    owner: type, name: str, value: object, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = [vars(owner).get(name) for owner, name in PRIVATE]
-    monkeypatch.setattr(hf, "version", lambda name: versions.get(name, ""))
-    with pytest.raises(UntriedVersion, match=words):
-        hf.setup()
-    assert [vars(owner).get(name) for owner, name in PRIVATE] == before
-
-
-def test_a_private_part_that_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompileConfig, "_compile_all_devices", False)
-    with pytest.raises(UntriedVersion, match=r"CompileConfig._compile_all_devices is not None"):
+    monkeypatch.setattr(owner, name, value)
+    with pytest.raises(UntriedVersion, match=f"(?i){words}"):
         hf.setup()
     assert "_missing_" not in vars(DynamoBackend)
+    assert not CompileConfig(backend="pjrt")._compile_all_devices
 
 
 def test_none_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
