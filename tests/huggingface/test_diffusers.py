@@ -61,6 +61,7 @@ def with_transformer() -> Any:
         num_attention_heads=2,
         attention_head_dim=16,
         in_channels=4,
+        out_channels=4,
         num_layers=2,
         sample_size=8,
         patch_size=2,
@@ -89,6 +90,7 @@ def test_a_transformer(regional: bool) -> None:
 
     pipeline = with_transformer()
     if regional:
+        pipeline.transformer._repeated_blocks = ["BasicTransformerBlock"]
         pipeline.transformer.compile_repeated_blocks(backend="pjrt")
     else:
         pipeline.transformer.compile(backend="pjrt")

@@ -39,9 +39,9 @@ def check(
 ) -> None:
     """Generate twice, and compare with eager."""
     given = {"max_new_tokens": NEW, "do_sample": False, **arguments}
+    eager, model = make(), make()
     torch.manual_seed(3)
-    expected = make().generate(**inputs, **given)
-    model = make()
+    expected = eager.generate(**inputs, **given)
     compiled = way(model)
     for _ in range(2):
         torch.manual_seed(3)
@@ -131,7 +131,7 @@ def test_quantized_cache() -> None:
     def generate(model: Any) -> list[list[int]]:
         layers = [EightBits(nbits=8, residual_length=3) for _ in range(1)]
         found: torch.Tensor = model.generate(
-            **INPUTS, max_new_tokens=5, do_sample=False, past_key_values=Cache(layers=layers)
+            **INPUTS, max_new_tokens=5, do_sample=False, cache=Cache(layers=layers)
         )
         return found.tolist()
 
@@ -149,9 +149,7 @@ def test_a_cache_goes_on() -> None:
         cache = DynamicCache(config=model.config)
         tokens = PROMPTS[1:]
         for _ in range(2):
-            tokens = model.generate(
-                tokens, past_key_values=cache, max_new_tokens=4, do_sample=False
-            )
+            tokens = model.generate(tokens, cache=cache, max_new_tokens=4, do_sample=False)
             tokens = torch.cat([tokens, PROMPTS[1:, :3]], dim=1)
         return tokens.tolist()
 
