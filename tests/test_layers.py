@@ -41,11 +41,11 @@ LAYERS = [
     {"runtime", "report"},
     {"extensions", "registry", "mixed"},
     {"profiling", "exported"},
-    {"torch_interop", "jax_interop", "tf_interop", "conformance"},
+    {"torch_interop", "jax_interop", "tf_interop", "pjrt_bridge_conformance"},
     {"cli", "__main__"},
     {path.name for path in PLUGINS},
 ]
-"""The lowest first: modules and packages of pjrt_bridge, then the packages of plugins."""
+"""The lowest first: modules and packages of pjrt_bridge, the suite below its command, plugins."""
 
 FRAMEWORKS = {
     "jaxlib": {"pjrt_bridge.stablehlo.bindings"},
@@ -58,7 +58,8 @@ FRAMEWORKS = {
 }
 """By library the packages and modules of pjrt_bridge that may import it."""
 
-MODULES = find_modules(ROOT, [Path("pjrt_bridge"), *PLUGINS])
+SUITE = Path("conformance/pjrt_bridge_conformance")
+MODULES = find_modules(ROOT, [Path("pjrt_bridge"), SUITE, *PLUGINS])
 CORE = {name: path for name, path in MODULES.items() if name.partition(".")[0] == "pjrt_bridge"}
 GRAPH = import_graph({name: path.read_text() for name, path in MODULES.items()})
 

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "process.md").read_text()
 SOURCES = [
     path
-    for folder in ("pjrt_bridge", "plugins")
+    for folder in ("pjrt_bridge", "conformance", "plugins")
     for path in sorted((ROOT / folder).rglob("*"))
     if path.suffix in (".py", ".c", ".h") and "build" not in path.relative_to(ROOT).parts
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,8 +19,8 @@ from pjrt_bridge.cli.console import columns, facts, fail, out, parse_options
 from pjrt_bridge.cli.plugins import ClientOptions
 
 if TYPE_CHECKING:
-    from pjrt_bridge.conformance import Check, Report, Result
-    from pjrt_bridge.conformance.context import Subject
+    from pjrt_bridge_conformance import Check, Report, Result
+    from pjrt_bridge_conformance.context import Subject
 
 _COLORS = {
     "pass": "green",
@@ -67,9 +68,10 @@ def conformance(
     device. Checks run in a process of their own, so that one that crashes or hangs is a finding.
     Exit status 1 means that there are defects, or with --diff that something got worse.
     """
-    from pjrt_bridge.conformance import Report, suite
-    from pjrt_bridge.conformance.context import Subject
-    from pjrt_bridge.conformance.suite import selected
+    _require_suite()
+    from pjrt_bridge_conformance import Report, suite
+    from pjrt_bridge_conformance.context import Subject
+    from pjrt_bridge_conformance.suite import selected
 
     if diff is not None:
         raise typer.Exit(_print_differences(Report.read(diff[0]), Report.read(diff[1])))
@@ -93,8 +95,18 @@ def conformance(
     raise typer.Exit(0 if report.passed else 1)
 
 
+def _require_suite() -> None:
+    """End the command where the package with the checks is not installed, and say which it is."""
+    if find_spec("pjrt_bridge_conformance") is None:
+        fail(
+            "the checks are a package of their own, which is not installed; run: "
+            "pip install 'pjrt-bridge[conformance]'"
+        )
+        raise typer.Exit(2)
+
+
 def _run_with_progress(subject: Subject, wanted: Sequence[Check], limit: float) -> Report:
-    from pjrt_bridge.conformance import run
+    from pjrt_bridge_conformance import run
 
     console = Console(stderr=True)
     progress = Progress(
@@ -176,7 +188,7 @@ def _print_list(checks: Sequence[Check]) -> None:
 
 
 def _print_differences(before: Report, after: Report) -> int:
-    from pjrt_bridge.conformance import compare
+    from pjrt_bridge_conformance import compare
 
     found = compare(before, after)
     console = out()

@@ -121,3 +121,13 @@ def test_differences(command: Command) -> None:
     assert (same.status, same.out) == (0, "no differences\n")
     better = command("conformance", "--diff", report("a", one="fail"), report("b", one="pass"))
     assert better.status == 0
+
+
+def test_a_missing_suite_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pjrt_bridge.cli.conformance.find_spec", lambda name: None)
+    outcome = command("conformance", "cpu")
+    assert outcome.status == 2
+    assert outcome.err.strip() == (
+        "error: the checks are a package of their own, which is not installed; run: "
+        "pip install 'pjrt-bridge[conformance]'"
+    )

@@ -9,9 +9,9 @@ import signal
 import stat
 import time
 
-from pjrt_bridge.conformance import AbsentDevice, Context, Fail, Group, Needs, Unsupported
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime.compile.compile_cache import compile_cache
+from pjrt_bridge_conformance import AbsentDevice, Context, Fail, Group, Needs, Unsupported
 
 GROUP = Group("misbehaving", needs=Needs.NOTHING)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pjrt_bridge.conformance import AbsentDevice, Context, Fail, Unsupported
-from pjrt_bridge.conformance.context import Subject
 from pjrt_bridge.errors import FailedPrecondition, Internal, OptionError, PjrtError
 from pjrt_bridge.runtime import Plugin
+from pjrt_bridge_conformance import AbsentDevice, Context, Fail, Unsupported
+from pjrt_bridge_conformance.context import Subject
 from tests.plugins import cpu_library
 
 
@@ -103,7 +103,7 @@ def test_a_client_that_cannot_be_made_is_tried_once(
         calls.append(arguments)
         raise error
 
-    monkeypatch.setattr("pjrt_bridge.conformance.context.Client", make)
+    monkeypatch.setattr("pjrt_bridge_conformance.context.Client", make)
     made = context()
     for _ in range(3):
         with pytest.raises(raised):

@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from pjrt_bridge.conformance import Report, Status, run, suite
-from pjrt_bridge.conformance.context import Subject
-from pjrt_bridge.conformance.suite import selected
+from pjrt_bridge_conformance import Report, Status, run, suite
+from pjrt_bridge_conformance.context import Subject
+from pjrt_bridge_conformance.suite import selected
 
 UNSUPPORTED = (
     # The chain of the plugin has four extensions.

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pjrt_bridge.conformance import Context, Status, suite
-from pjrt_bridge.conformance.context import Subject
-from pjrt_bridge.conformance.worker import judge
 from pjrt_bridge.runtime import Plugin
+from pjrt_bridge_conformance import Context, Status, suite
+from pjrt_bridge_conformance.context import Subject
+from pjrt_bridge_conformance.worker import judge
 from tests.faults.replaced import Replaced
 from tests.plugins import cpu_plugin
 

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.conformance import Fail
-from pjrt_bridge.conformance.expect import same
-from pjrt_bridge.conformance.numerics import EXACT, Tolerance, compare, numbers, whole
+from pjrt_bridge_conformance import Fail
+from pjrt_bridge_conformance.expect import same
+from pjrt_bridge_conformance.numerics import EXACT, Tolerance, compare, numbers, whole
 
 Array = np.ndarray[Any, Any]
 FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjrt_bridge.conformance import Report, Result, Status, compare
 from pjrt_bridge.errors import OptionError
+from pjrt_bridge_conformance import Report, Result, Status, compare
 
 NAMES = st.sampled_from(["a.b", "a.c", "b.a.x", "b.a.y"])
 RESULTS = st.builds(

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pjrt_bridge.conformance import Report, Result, Status, process, run, suite
-from pjrt_bridge.conformance.context import Subject
-from pjrt_bridge.conformance.runner import END
-from pjrt_bridge.conformance.suite import CLIENT, LOAD, selected
 from pjrt_bridge.storage import FOLDER_VARIABLE
+from pjrt_bridge_conformance import Report, Result, Status, process, run, suite
+from pjrt_bridge_conformance.context import Subject
+from pjrt_bridge_conformance.runner import END
+from pjrt_bridge_conformance.suite import CLIENT, LOAD, selected
 from tests.conformance.plugins import compiled
 
 MODULE = "tests.conformance.misbehaving"

@@ -7,12 +7,12 @@ from types import ModuleType
 
 import pytest
 
-from pjrt_bridge.conformance import Check, Group, Needs, Status, suite
-from pjrt_bridge.conformance.outcomes import Unsupported
-from pjrt_bridge.conformance.suite import CLIENT, LOAD, selected
-from pjrt_bridge.conformance.worker import judge
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.stablehlo import Program, bindings, modules
+from pjrt_bridge_conformance import Check, Group, Needs, Status, suite
+from pjrt_bridge_conformance.outcomes import Unsupported
+from pjrt_bridge_conformance.suite import CLIENT, LOAD, selected
+from pjrt_bridge_conformance.worker import judge
 from tests.conformance import recording
 
 CHECKS = suite()

@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 PROJECTS = {
     "pjrt_bridge": ROOT,
+    "pjrt_bridge_conformance": ROOT / "conformance",
     **{f"pjrt_bridge_{path.name}": path for path in sorted((ROOT / "plugins").iterdir())},
 }
 """Folder of each distribution, by the name in its files' names."""

@@ -59,11 +59,11 @@ def test_without_torch(version: str, archives: Path, tmp_path: Path) -> None:
     assert "dispatch: C" in shown
 
 
-def test_with_torch(archives: Path, tmp_path: Path) -> None:
-    # Of PyTorch for other Pythons an index may have only the builds that bring CUDA.
-    made = environment(
-        sys.executable, tmp_path, archives, "torch==2.13.0", "pjrt-bridge[cpu,torch]"
-    )
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_with_torch(version: str, archives: Path, tmp_path: Path) -> None:
+    """Of PyTorch for some Pythons an index may have only the builds that bring CUDA: 5 GB each."""
+    python = _python(version)
+    made = environment(python, tmp_path, archives, "torch==2.13.0", "pjrt-bridge[cpu,torch]")
     programs = [code for code in PROGRAMS if "import torch" in code]
     assert programs
     for number, program in enumerate(programs):
@@ -82,11 +82,24 @@ def test_jaxlib(jaxlib: str, archives: Path, tmp_path: Path) -> None:
 
 
 def _python(version: str) -> str:
-    command = [f"python{version}", "-c", "import sys, venv; print(sys.executable)"]
+    """The path of an interpreter: on PATH, or among those that pyenv made."""
+    folder = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    made = sorted(folder.glob(f"{version}.*/bin/python"), key=lambda path: path.stat().st_mtime)
+    for command in (f"python{version}", *map(str, reversed(made))):
+        if found := _executable(command, version):
+            return found
+    pytest.skip(f"no Python {version} on PATH and none in {folder}")
+
+
+def _executable(command: str, version: str) -> str | None:
+    """Path of a command's interpreter, where it starts, has that version and can make environments.
+
+    pyenv's own commands on PATH end with an error for a version that is not chosen.
+    """
+    program = "import sys, venv; print(sys.executable, *sys.version_info[:2])"
     try:
-        found = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run([command, "-c", program], capture_output=True, text=True)
     except OSError:
-        pytest.skip(f"no Python {version} here")
-    if found.returncode != 0:
-        pytest.skip(f"no Python {version} here")
-    return found.stdout.strip()
+        return None
+    path, _, numbers = done.stdout.strip().partition(" ")
+    return path if done.returncode == 0 and numbers == version.replace(".", " ") else None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.planted.fault import ROOT, Fault
 
-_PACKAGES = ("plugins/cpu", "plugins/cuda", "plugins/tpu", "plugins/reference")
+_PACKAGES = ("conformance", "plugins/cpu", "plugins/cuda", "plugins/tpu", "plugins/reference")
 _BUILD = "from setuptools import setup; setup()"
 
 
@@ -39,7 +39,7 @@ class Tree:
         )
         compiled = (
             path.relative_to(source)
-            for place in ("pjrt_bridge", "plugins")
+            for place in ("pjrt_bridge", "conformance", "plugins")
             for path in (source / place).rglob("*.so")
         )
         for name in [*map(os.fsdecode, listed.stdout.split(b"\0")[:-1]), *compiled]:
