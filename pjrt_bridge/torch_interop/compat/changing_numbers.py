@@ -90,9 +90,19 @@ def _power_of(base: Any, exponent: Tensor) -> Any:
 
 
 def _power(x: Tensor, exponent: Any) -> Any:
-    if x.dtype not in (torch.float32, torch.float64):
+    if x.dtype.is_complex:
         return NotImplemented
-    return torch.pow(x, tensor_of(exponent, x.dtype))
+    made = x.dtype if x.dtype.is_floating_point else torch.get_default_dtype()
+    wide = torch.float64 if made is torch.float64 else torch.float32
+    base = x.to(wide)
+    # ATen compares the number as it is, and rounds it for powers.
+    number = tensor_of(exponent, torch.float64)
+    power = torch.pow(base, number.to(made).to(wide))
+    if made is not torch.float16:
+        # Roots of -0.0 and of -inf are no powers; ATen takes none of float16.
+        root = torch.where(number == -0.5, base.rsqrt(), power)
+        power = torch.where(number == 0.5, base.sqrt(), root)
+    return power.to(made)
 
 
 _RULES: dict[str, Callable[..., Any]] = {

@@ -18,7 +18,11 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     unset_fake_temporarily,
 )
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import (
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    statically_known_true,
+)
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._sympy.functions import FloorDiv
@@ -221,6 +225,13 @@ def falling_symbols(size: Any) -> set[Any]:
         if term.could_extract_minus_sign()
         for symbol in term.free_symbols
     }
+
+
+def sign(number: Any) -> int | None:
+    """-1 where a number is negative in all calls of a graph, 1 where in none; None otherwise."""
+    if statically_known_true(number >= 0):
+        return 1
+    return -1 if statically_known_true(number < 0) else None
 
 
 def is_same_size(one: Any, other: Any) -> bool:

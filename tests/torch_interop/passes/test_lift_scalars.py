@@ -103,6 +103,42 @@ def test_a_number_is_not_rounded_before_it_meets_half_precision() -> None:
         assert torch.equal(on_device(x, value), function(x, value))
 
 
+EXPONENTS = (1.3, 0.5, -0.5, 0.0, 1.0, 2.0, 3.0, -1.0, -2.0, 0.50001, -3.0, 2.7)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32], ids=str
+)
+def test_changing_exponents_take_roots_where_eager_does(dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor, exponent: float) -> torch.Tensor:
+        return x**exponent
+
+    x = torch.tensor([0.0, -2.0, 4.0, 1.0])
+    if dtype.is_floating_point:
+        x = torch.cat([x, torch.tensor([-0.0, -torch.inf, torch.inf, torch.nan])])
+    on_device, x = compiled(function), x.to(dtype)
+    for exponent in EXPONENTS:
+        found, expected = on_device(x, exponent), function(x, exponent)
+        assert_same(found, expected, rtol=1e-2 if dtype is torch.bfloat16 else 1e-3, atol=0)
+        signs = [item[~item.isnan()].signbit().tolist() for item in (found, expected)]
+        assert signs[0] == signs[1], exponent
+    assert len(compiled_graphs()) == 2
+
+
+def test_gradients_of_changing_exponents() -> None:
+    def function(x: torch.Tensor, exponent: float) -> torch.Tensor:
+        return x**exponent
+
+    on_device = compiled(function)
+    for exponent in (2.5, 1.5, 0.5, -0.5, 2.0, 0.0):
+        gradients = []
+        for run in (on_device, function):
+            x = torch.tensor([0.0, -0.0, 4.0, 0.25], requires_grad=True)
+            run(x, exponent).sum().backward()
+            gradients.append(x.grad)
+        assert_same(*gradients, rtol=1e-5, atol=0)
+
+
 def test_sizes_are_compiled_and_numbers_beside_them_are_not() -> None:
     def function(x: torch.Tensor, size: int, n: int) -> torch.Tensor:
         return x[:size] * n

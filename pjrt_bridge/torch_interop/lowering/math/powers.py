@@ -14,12 +14,16 @@ from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 @lowering("aten.pow.Tensor_Scalar")
 def power_scalar(c: Context, x: Value, exponent: Scalar) -> Value:
-    """Powers with ATen's special cases: 0.5 is a square root, 2 a product, -1 a reciprocal."""
+    """Powers with ATen's special cases: 0.5 is a square root, 2 a product, -1 a reciprocal.
+
+    A power of 0.5 of float16 is none: -0.0 and -inf become 0.0 and inf.
+    """
     b = c.b
     (base,) = c.arithmetic(x)
     if exponent == 0:
         return c.full(base.shape, 1, c.output.dtype)
-    if base.dtype.is_float and exponent in (0.5, -0.5):
+    rooted = base.dtype.is_float and c.output.dtype.name != "float16"
+    if rooted and exponent in (0.5, -0.5):
         return c.result(b.sqrt(base) if exponent == 0.5 else b.rsqrt(base))
     few = exponent in (1, 2, 3) or (exponent in (-1, -2) and base.dtype.is_float)
     if few or (base.dtype.is_integer and exponent.real > 0):

@@ -53,19 +53,6 @@ def product(sizes: Iterable[Size]) -> Size:
     return math.prod(sizes)
 
 
-def is_negative(size: Size) -> bool:
-    """Whether a position counts from the end.
-
-    Raises:
-        MixesRows: a call decides that.
-    """
-    if isinstance(size, int) or getattr(size, "is_Integer", False):
-        return bool(size < 0)
-    if getattr(size, "is_nonnegative", False):
-        return False
-    raise MixesRows("it uses a position that may count from either end")
-
-
 def extent_of(size: Size) -> Extent:
     """A size whose padding is all behind it."""
     return (size,)

@@ -13,7 +13,6 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     Extent,
     MixesRows,
     extent_of,
-    is_negative,
     regrouped,
 )
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
@@ -80,11 +79,10 @@ def selected(use: Use) -> Dims:
     """One row."""
     found, shape = use.dims("self"), use.shape("self")
     (dim,) = use.named("dim", len(shape))
-    at = use.number(use["index"])
     if dim in found:
         use.needs_prefix(found[dim], "it takes a row out of the dimension")
-    if use.is_padded(at) or (dim in found and is_negative(at)):
-        position = at if use.is_padded(at) else shape[dim] + at
+    position = use.row(use["index"], dim)
+    if use.is_padded(position):
 
         def emit(e: Emission) -> Any:
             made = e.rows(e[use["self"]], dim, position, 1, shape[dim])
@@ -102,7 +100,7 @@ def sliced(use: Use) -> Dims:
     step, whole = use["step"] or 1, end in (None, _END, shape[dim])
     if dim not in found:
         if use.is_padded(start) or use.is_padded(result[dim]):
-            _take_rows(use, dim, 0 if start is None else start)
+            _take_rows(use, dim, use.start(use["start"], dim))
             return {**found, dim: extent_of(result[dim])} if use.is_padded(result[dim]) else found
         if use.is_padded(end):
             raise MixesRows("it uses the size as a number")
@@ -111,9 +109,7 @@ def sliced(use: Use) -> Dims:
     if whole and step == 1 and start in (None, 0) and end in (None, _END):
         return found
     use.needs_prefix(found[dim], "it takes rows out of the dimension")
-    begin = 0 if start is None else start
-    if not use.is_padded(begin) and is_negative(begin):
-        begin = shape[dim] + begin
+    begin = use.start(use["start"], dim)
     if step != 1:
         if not whole or use.is_padded(begin):
             raise MixesRows("it takes rows at a distance out of the dimension")
@@ -133,8 +129,6 @@ def _sized(use: Use, dim: int, size: Any) -> Dims:
 
 def _take_rows(use: Use, dim: int, start: Any) -> None:
     """Have rows taken from a position that the call may decide."""
-    if not use.is_padded(start) and is_negative(start):
-        start = use.shape("self")[dim] + start
     size, count = use.shape("self")[dim], use.shape(use.result)[dim]
 
     def emit(e: Emission) -> Any:

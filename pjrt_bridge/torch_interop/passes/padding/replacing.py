@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, is_negative
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
 from pjrt_bridge.torch_interop.passes.padding.moves import dropped, dropped_one
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
@@ -29,9 +29,8 @@ def sliced_in(use: Use) -> Dims:
             use.needs_prefix(dims[dim], "it replaces rows of the dimension")
     if (use["step"] or 1) != 1:
         raise MixesRows("it replaces rows at a distance in the dimension")
-    start, count = 0 if start is None else start, use.shape("src")[dim]
-    if not use.is_padded(start) and is_negative(start):
-        start = shape[dim] + start
+    start = use.start(use["start"], dim)
+    count = use.shape("src")[dim]
     use.needs_elements(count)
 
     def emit(e: Emission) -> Any:
@@ -63,12 +62,13 @@ def selected_in(use: Use) -> Dims:
         return found
     if dim in found:
         use.needs_prefix(found[dim], "it replaces a row of the dimension")
-    if not use.is_padded(index) and is_negative(index):
-        index = shape[dim] + index
 
     def emit(e: Emission) -> Any:
         at = e.call("aten.arange.default", e.size(shape[dim]), dtype=torch.int64)
-        replaced = e.call("aten.eq.Tensor", at, e.count(index, torch.int64))
+        size = e.count(shape[dim], torch.int64)
+        # It may count from the end, which a call decides.
+        row = e.call("aten.remainder.Tensor", e.count(index, torch.int64), size)
+        replaced = e.call("aten.eq.Tensor", at, row)
         source = e.call("aten.unsqueeze.default", e[use["src"]], dim)
         replaced = e.along(replaced, dim, len(shape))
         return e.call("aten.where.self", replaced, source, e[use["self"]])

@@ -136,6 +136,33 @@ class Use:
         """A number argument, or its expression; None for None."""
         return compat.expression(compat.promise(value) if isinstance(value, fx.Node) else value)
 
+    def row(self, value: Any, dim: int) -> Size:
+        """The position of one row of `self`, counted from the first.
+
+        Raises:
+            MixesRows: a call decides from which end it counts.
+        """
+        return self.number(self._from_the_first(value, dim))
+
+    def start(self, value: Any, dim: int) -> Size:
+        """The position of the first of some rows of `self`; one before all rows is moved to 0.
+
+        Raises:
+            MixesRows: a call decides from which end it counts, or whether it is moved.
+        """
+        found = self._from_the_first(0 if value is None else value, dim)
+        side = compat.sign(found)
+        if side is None:
+            raise MixesRows("it uses a position that may be before the first row")
+        return self.number(found) if side == 1 else 0
+
+    def _from_the_first(self, value: Any, dim: int) -> Any:
+        given = compat.promise(value) if isinstance(value, fx.Node) else value
+        side = compat.sign(given)
+        if side is None:
+            raise MixesRows("it uses a position that may count from either end")
+        return given if side == 1 else compat.promise(self["self"]).shape[dim] + given
+
     @property
     def tensors(self) -> list[fx.Node]:
         """All arguments that are tensors."""

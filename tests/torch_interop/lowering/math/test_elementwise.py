@@ -173,7 +173,7 @@ def test_whole_quotients_of_half_precision(mode, dtype):
 
 
 @pytest.mark.parametrize("exponent", [0, 1, 2, 3, -1, -2, 0.5, -0.5, 1.3, 2.5, -3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_power_of_floats(exponent, dtype):
     check("aten.pow.Tensor_Scalar", SPECIAL.to(dtype), exponent)
 

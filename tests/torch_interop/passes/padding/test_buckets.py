@@ -337,3 +337,20 @@ def test_sizes_are_chosen_by_default() -> None:
     assert BackendOptions().buckets == "auto"
     assert BackendOptions.parse({"buckets": []}, None).buckets == ()
     assert BackendOptions.parse({"buckets": [1, 2]}, None).buckets == (1, 2)
+
+
+POSITIONS: list[Callable[[torch.Tensor, int], Any]] = [
+    lambda x, at: (x + 1)[at:] * 2,
+    lambda x, at: (x + 1)[at],
+    lambda x, at: torch.slice_scatter(x, x[:2] * 2, 0, at, at + 2),
+    lambda x, at: torch.select_scatter(x * 2, x[1], 0, at),
+]
+
+
+@pytest.mark.parametrize("function", POSITIONS)
+def test_positions_that_change_count_from_either_end(function: Callable[..., Any]) -> None:
+    on_device = bucketed(function)
+    for size, at in [(5, -3), (6, -4), (7, 2), (7, 1), (5, -130), (6, -131)]:
+        x = torch.arange(3.0 * size).reshape(size, 3)
+        if at >= -size or function is POSITIONS[0]:
+            assert_same(on_device(x, at), function(x, at))
