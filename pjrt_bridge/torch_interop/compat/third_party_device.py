@@ -17,12 +17,9 @@ from functools import lru_cache, partial
 from typing import Any
 
 import torch
-from torch._dynamo.source import ConstantSource
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import DimDynamic
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import UnsupportedDtype
@@ -218,17 +215,6 @@ _OF_PYTHON = (
     torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode,
     torch._C.DispatchKey.FuncTorchDynamicLayerBackMode,
 )
-
-
-def symbolic_float(mode: FakeTensorMode, value: float, index: int) -> torch.SymFloat:
-    """A number that differs from call to call, for the promises of `trace_call`."""
-    environment = mode.shape_env
-    assert environment is not None
-    source = ConstantSource(f"number_{index}")
-    symbol = environment.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
-    found = environment.create_symfloatnode(symbol, hint=value, source=source)
-    assert isinstance(found, torch.SymFloat)
-    return found
 
 
 def without_autocast() -> AbstractContextManager[Any]:

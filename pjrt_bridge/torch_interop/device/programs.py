@@ -23,14 +23,13 @@ from pjrt_bridge.mixed.records import GraphRecord
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
-from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
+from pjrt_bridge.torch_interop.compat import third_party_device
+from pjrt_bridge.torch_interop.compat.symbolic_numbers import SymbolicNumbers
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.device import shortcuts, transfer
 from pjrt_bridge.torch_interop.device.calls import (
     Call,
     Form,
-    Leaf,
-    Number,
     argument,
     form_of,
     tensors_in,
@@ -44,6 +43,7 @@ from pjrt_bridge.torch_interop.device.storage import (
     contents_of,
     resident_tensor,
 )
+from pjrt_bridge.torch_interop.device.templates import built, flattened, with_tensors
 from pjrt_bridge.torch_interop.ledger import EAGER
 from pjrt_bridge.torch_interop.nodes import is_mutation
 from pjrt_bridge.torch_interop.options import BackendOptions
@@ -86,6 +86,7 @@ class CallProgram:
         layout: for each result of the operator the index of an output, a list of them, or None;
             results that are arguments are not among them.
         lifted: floats are arguments.
+        conditions: whether it serves certain floats; None where it serves all.
         index: of the device.
         written: positions of the arguments that it writes into.
         mode: how operators run.
@@ -104,7 +105,12 @@ class CallProgram:
     written: tuple[int, ...]
     mode: Mode
     form: Form
+    conditions: Callable[[Sequence[float]], bool] | None = None
     has_run: bool = False
+
+    def serves(self, floats: Sequence[float]) -> bool:
+        """Whether it computes what a call with these floats asks for."""
+        return self.conditions is None or self.conditions(floats)
 
     @cached_property
     def shortcut(self) -> Any:
@@ -200,7 +206,7 @@ class Family:
 
     def find(self, call: Call) -> CallProgram | None:
         """A program for a call; None where PyTorch has to run it."""
-        if self._lifted is not None:
+        if self._lifted is not None and self._lifted.serves(call.floats):
             return self._lifted
         values = tuple(call.floats)
         # Zeros of either sign are equal, and NaN is not equal to itself.
@@ -212,7 +218,7 @@ class Family:
 
     def _make(self, call: Call, key: Any) -> CallProgram | None:
         with _compiling:
-            if self._exact and not self._cannot_lift:
+            if self._exact and self._lifted is None and not self._cannot_lift:
                 with suppress(NotTraceable):
                     found = traced(call, lifted=True)
                     if found.compiler.lowers(found.module):
@@ -265,7 +271,8 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         lifted: its floats become arguments.
 
     Raises:
-        NotTraceable: it depends on data, or torch cannot trace it.
+        NotTraceable: it depends on data, or on the floats that were to become arguments, or torch
+            cannot trace it.
         Exception: what torch raises for arguments of these shapes and types.
     """
     client, _ = chosen(call.index)
@@ -275,18 +282,16 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
     layout: list[Any] = []
     with compat.real_tensors(), compat.fakes(symbolic=lifted) as mode:
         promises: list[Any] = [_promise(item) for item in call.given]
-        if lifted:
-            promises += [
-                third_party_device.symbolic_float(mode, value, at)
-                for at, value in enumerate(call.floats)
-            ]
+        symbolic = SymbolicNumbers(mode, call.floats) if lifted else None
+        if symbolic is not None:
+            promises += symbolic.promises
         count = len(call.given)
         form = form_of(call.op)
 
         def run(*given: Any) -> list[Any]:
             numbers: Sequence[Any] = given[count:] if lifted else floats
-            taken = _with_tensors(op, _built(args, given, numbers))
-            named = _built(kwargs, given, numbers)
+            taken = with_tensors(op, built(args, given, numbers))
+            named = built(kwargs, given, numbers)
             written = [
                 item for place in form.written for item in tensors_in(argument(place, taken, named))
             ]
@@ -294,7 +299,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
             found = op(*taken, **named)
             if [tuple(item.shape) for item in written] != before:
                 raise Resizes([(tuple(item.shape), item.stride()) for item in written])
-            layout[:], outputs = _flattened(form, found)
+            layout[:], outputs = flattened(form, found)
             return outputs
 
         try:
@@ -313,6 +318,8 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         except Exception as error:
             # If it is a mistake of the user, PyTorch's operator raises its own error.
             raise NotTraceable(f"torch cannot trace it: {error}") from error
+    if symbolic is not None and symbolic.are_constant:
+        raise NotTraceable("what it computes depends on a number")
     name = call.op.__name__.replace(".", "_")
     record = GraphRecord("inference", f"eager_{name}", client.plugin.name)
     eager = eager_mode()
@@ -336,59 +343,9 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         written,
         eager,
         form,
+        None if symbolic is None else symbolic.conditions(),
     )
 
 
 def _promise(item: Contents | torch.Tensor) -> torch.Tensor:
     return torch.empty(item.shape, dtype=item.dtype, device="cpu")
-
-
-def _built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
-    """The arguments of a template, as views of what is given."""
-    if isinstance(value, Leaf):
-        base = given[value.place]
-        if value.geometry is None:
-            return base
-        _, shape, strides, offset = value.geometry
-        return base.as_strided(shape, strides, offset)
-    if isinstance(value, Number):
-        return numbers[value.place]
-    if isinstance(value, list):
-        return [_built(item, given, numbers) for item in value]
-    if isinstance(value, dict):
-        return {name: _built(item, given, numbers) for name, item in value.items()}
-    return value
-
-
-def _with_tensors(op: OpOverload, args: list[Any]) -> list[Any]:
-    """The arguments with tensors where the schema has them: torch hands on some as numbers."""
-    if third_party_device.takes_numbers(op):
-        return args
-    return [
-        _filled(value)
-        if isinstance(value, (bool, int, float, complex)) and str(item.type) == "Tensor"
-        else value
-        for value, item in zip(args, op._schema.arguments, strict=False)
-    ]
-
-
-def _filled(value: complex) -> torch.Tensor:
-    dtype = torch.get_default_dtype() if type(value) is float else torch.tensor(value).dtype
-    return torch.full((), value, dtype=dtype)
-
-
-def _flattened(form: Form, found: Any) -> tuple[list[Any], list[Any]]:
-    """Where each result is among the outputs of the graph, and these outputs."""
-    results = found if len(form.returns) > 1 else [found]
-    layout: list[Any] = []
-    outputs: list[Any] = []
-
-    def add(item: Any) -> Any:
-        if isinstance(item, (list, tuple)):
-            return [add(one) for one in item]
-        outputs.append(item)
-        return len(outputs) - 1
-
-    for where, item in zip(form.returns, results if form.returns else (), strict=True):
-        layout.append(None if where is not None else add(item))
-    return layout, outputs

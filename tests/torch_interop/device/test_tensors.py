@@ -377,3 +377,16 @@ def test_tensors_made_of_data_in_a_context() -> None:
         y = torch.arange(3.0)
     assert x.device.type == y.device.type == "pjrt"
     assert (x + y[:2]).tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_results_with_gaps_in_memory_are_on_the_device(*, compiled: bool) -> None:
+    def make(x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty_strided((3, 2), (4, 2))
+
+    if compiled:
+        make = torch.compile(make, backend="pjrt")
+    found = make(torch.ones(2, 2, device="pjrt"))
+    assert found.device.type == "pjrt"
+    assert found.stride() == (4, 2)
+    assert found.fill_(2.0).sum().item() == 12.0

@@ -62,13 +62,14 @@ def _placed(
     if root.stride() != strides or root.storage_offset():
         # A custom operator may return other strides than its fake implementation.
         root = with_strides(root.clone(), strides)
-    return torch.empty(0, dtype=dtype).set_(root.untyped_storage(), offset, size, stride)
+    made = torch.empty(0, dtype=dtype, device=root.device)
+    return made.set_(root.untyped_storage(), offset, size, stride)
 
 
 def _detached(view: torch.Tensor) -> torch.Tensor:
     if view.is_conj() or view.is_neg():
         return view
-    made = torch.empty(0, dtype=view.dtype)
+    made = torch.empty(0, dtype=view.dtype, device=view.device)
     return made.set_(view.untyped_storage(), view.storage_offset(), view.size(), view.stride())
 
 

@@ -67,5 +67,5 @@ def with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
     """A tensor of these strides, copied where it has others."""
     if tensor.stride() == tuple(strides):
         return tensor
-    made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype)
+    made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
     return made.copy_(tensor)

@@ -131,7 +131,7 @@ class Layout:
         strides = own if self.is_outermost(own) else self.strides(shape)
         if tensor.shape == shape and own == strides:
             return tensor, 0
-        inner = torch.empty(0, dtype=tensor.dtype)
+        inner = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         prefix = all(len(extent) == 1 for extent in self.dims.values())
         if prefix and all(
             size < 2 or a == b for size, a, b in zip(shape, own, strides, strict=True)
@@ -153,7 +153,7 @@ class Layout:
         once = tuple(1 if dim in self.repeated else size for dim, size in enumerate(shape))
         for dim in self.repeated:
             kept = kept.narrow(_part(self.dims, dim), 0, 1) if shape[dim] else kept
-        made = torch.empty_strided(once, strides, dtype=tensor.dtype)
+        made = torch.empty_strided(once, strides, dtype=tensor.dtype, device=tensor.device)
         target, _ = self.parts(made, actual)
         target.copy_(kept)
         return made.set_(made.untyped_storage(), 0, shape, strides), made.nbytes

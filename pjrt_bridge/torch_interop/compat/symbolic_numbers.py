@@ -1,0 +1,67 @@
+"""Numbers of Python that are symbols while a call is traced, and what tracing assumes of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic
+from torch.utils._sympy.printers import PythonPrinter
+
+
+class SymbolicNumbers:
+    """Floats that differ from call to call, for the promises of `trace_call`.
+
+    Args:
+        mode: a mode with symbols.
+        values: of the call that is traced.
+
+    Attributes:
+        promises: a symbolic number for each value.
+    """
+
+    def __init__(self, mode: FakeTensorMode, values: Sequence[float]) -> None:
+        environment = mode.shape_env
+        assert environment is not None
+        self._environment = environment
+        self._symbols: list[sympy.Symbol] = []
+        self.promises: list[torch.SymFloat] = []
+        for at, value in enumerate(values):
+            source = ConstantSource(f"number_{at}")
+            symbol = environment.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
+            found = environment.create_symfloatnode(symbol, hint=value, source=source)
+            assert isinstance(found, torch.SymFloat)
+            self._symbols.append(symbol)
+            self.promises.append(found)
+
+    @property
+    def are_constant(self) -> bool:
+        """Whether what was traced serves one value of one of the numbers only."""
+        replaced = self._environment.replacements
+        return any(symbol in replaced for symbol in self._symbols)
+
+    def conditions(self) -> Callable[[Sequence[float]], bool] | None:
+        """Whether what was traced serves other values; None where it serves all.
+
+        What is traced depends on comparisons of the numbers, by a decomposition say.
+        """
+        assumed = [guard.expr for guard in self._environment.guards]
+        if not assumed:
+            return None
+        evaluate: Callable[..., list[Any]] = sympy.lambdify(
+            self._symbols, assumed, modules=[{"math": math}], printer=PythonPrinter()
+        )
+
+        def hold(values: Sequence[float]) -> bool:
+            try:
+                return all(evaluate(*values))
+            except (ArithmeticError, NameError, TypeError, ValueError):
+                # Of an infinite number, say: such a call gets a program of its own.
+                return False
+
+        return hold

@@ -1,0 +1,62 @@
+"""Arguments of a traced call, made of its template, and its results in one list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
+from pjrt_bridge.torch_interop.device.calls import Form, Leaf, Number
+
+
+def built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
+    """The arguments of a template, as views of what is given."""
+    if isinstance(value, Leaf):
+        base = given[value.place]
+        if value.geometry is None:
+            return base
+        _, shape, strides, offset = value.geometry
+        return base.as_strided(shape, strides, offset)
+    if isinstance(value, Number):
+        return numbers[value.place]
+    if isinstance(value, list):
+        return [built(item, given, numbers) for item in value]
+    if isinstance(value, dict):
+        return {name: built(item, given, numbers) for name, item in value.items()}
+    return value
+
+
+def with_tensors(op: OpOverload, args: list[Any]) -> list[Any]:
+    """The arguments with tensors where the schema has them: torch hands on some as numbers."""
+    if third_party_device.takes_numbers(op):
+        return args
+    return [
+        _filled(value)
+        if isinstance(value, (bool, int, float, complex)) and str(item.type) == "Tensor"
+        else value
+        for value, item in zip(args, op._schema.arguments, strict=False)
+    ]
+
+
+def _filled(value: complex) -> torch.Tensor:
+    dtype = torch.get_default_dtype() if type(value) is float else torch.tensor(value).dtype
+    return torch.full((), value, dtype=dtype)
+
+
+def flattened(form: Form, found: Any) -> tuple[list[Any], list[Any]]:
+    """Where each result is among the outputs of the graph, and these outputs."""
+    results = found if len(form.returns) > 1 else [found]
+    layout: list[Any] = []
+    outputs: list[Any] = []
+
+    def add(item: Any) -> Any:
+        if isinstance(item, (list, tuple)):
+            return [add(one) for one in item]
+        outputs.append(item)
+        return len(outputs) - 1
+
+    for where, item in zip(form.returns, results if form.returns else (), strict=True):
+        layout.append(None if where is not None else add(item))
+    return layout, outputs

@@ -1,0 +1,52 @@
+"""Operators called with one number after another: what is computed follows each of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+X = torch.linspace(0.1, 0.9, 12).reshape(3, 4)
+Y = X.flip(0)
+
+OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]] = {
+    "addmm": lambda x, y, v: torch.addmm(x[:, :3], x, y.t(), alpha=2.5, beta=v),
+    "clamp": lambda x, _, v: x.clamp(v * 0.1, v * 0.5),
+    "distances": lambda x, y, v: torch.cdist(x, y, p=v),
+    "huber": lambda x, y, v: functional.huber_loss(3 * x, y, delta=v),
+    "layer norm": lambda x, _, v: functional.layer_norm(x, (4,), eps=v),
+    "logit": lambda x, _, v: torch.logit(x, 0.1 * v),
+    "masked dropout": lambda x, y, v: torch.ops.aten.native_dropout_backward(x, y > 0.5, v),
+    "norm": lambda x, _, v: x.norm(v),
+    "scaled": lambda x, y, v: torch.add(x, y, alpha=v),
+    "smooth l1": lambda x, y, v: functional.smooth_l1_loss(x, y, beta=v),
+    "power": lambda x, _, v: x**v,
+}
+
+NEEDS_POSITIVE = ("huber",)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_each_number_counts(name: str) -> None:
+    operator = OPERATORS[name]
+    here = X.to("pjrt"), Y.to("pjrt")
+    limits = () if name in NEEDS_POSITIVE else (0.0, math.inf)
+    for value in (1.5, 1.0, 2.0, 0.5, 3.25, *limits):
+        expected = operator(X, Y, value)
+        torch.testing.assert_close(operator(*here, value).cpu(), expected, equal_nan=True)
+
+
+def test_parameters_of_distributions() -> None:
+    for chance in (0.5, 0.25, 0.0, 0.75, 1.0):
+        drawn = torch.empty(4000, device="pjrt").bernoulli_(chance)
+        assert drawn.mean().item() == pytest.approx(chance, abs=0.05)
+        kept = functional.dropout(torch.ones(4000, device="pjrt"), chance)
+        assert kept.count_nonzero().item() / 4000 == pytest.approx(1 - chance, abs=0.05)
+    for width in (0.5, 0.25, 4.0, 1.0):
+        drawn = torch.empty(4000, device="pjrt").normal_(1.0, width)
+        assert drawn.std().item() == pytest.approx(width, rel=0.1)
+        drawn = torch.empty(4000, device="pjrt").uniform_(-width, width)
+        assert drawn.abs().max().item() == pytest.approx(width, rel=0.05)
