@@ -1,7 +1,8 @@
 """The first minute: README's first program in processes of their own.
 
 The first call traces, divides, lowers and compiles. The backends of PyTorch that are beside it
-show how much of that is Dynamo and AOTAutograd (`aot_eager`), and what Inductor takes.
+show how much of that is Dynamo and AOTAutograd (`aot_eager`, the floor), and what Inductor takes.
+`python -m benchmarks.first_call [ROUNDS]` prints wall-clock and processor time of each.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.figure import Figure
 from benchmarks.processes import ROOT
@@ -22,26 +24,46 @@ _TIMED = """
 import time
 import torch
 
-begun = time.perf_counter()
+begun, worked = time.perf_counter(), time.process_time()
 {program}
-print(time.perf_counter() - begun)
+print(time.perf_counter() - begun, time.process_time() - worked)
 """
+_WAYS = ("pjrt cold", "pjrt warm", "aot_eager", "inductor cold")
 _COLD, _WARM = 4.0, 2.0
 """Seconds that are asked for."""
 
 
 def figures(rounds: int) -> Iterator[Figure]:
     """Seconds of README's first program, without `import torch`, in turns with other backends."""
-    ways = ("pjrt cold", "pjrt warm", "aot_eager", "inductor cold")
-    found: dict[str, list[float]] = {way: [] for way in ways}
+    medians = {way: _median(found) for way, found in _measured(rounds).items()}
+    sides = ", ".join(
+        f"{way} {one.seconds:.1f} s ({one.processor:.1f} s of processors)"
+        for way, one in medians.items()
+    )
+    cold, warm = medians["pjrt cold"].seconds, medians["pjrt warm"].seconds
+    yield Figure("README's first program, nothing kept", cold, _COLD, "s", sides)
+    yield Figure("README's first program, again", warm, _WARM, "s", sides)
+
+
+class Times(NamedTuple):
+    """What one run of the program took, in seconds of the clock and of processors."""
+
+    seconds: float
+    processor: float
+
+
+def _measured(rounds: int) -> dict[str, list[Times]]:
+    """Times of each way, which take turns; each round begins with empty caches."""
+    found: dict[str, list[Times]] = {way: [] for way in _WAYS}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
-            for way in ways:
-                found[way].append(_seconds(way.split()[0], Path(folder)))
-    medians = {way: statistics.median(seconds) for way, seconds in found.items()}
-    sides = ", ".join(f"{way} {seconds:.1f} s" for way, seconds in medians.items())
-    yield Figure("README's first program, nothing kept", medians["pjrt cold"], _COLD, "s", sides)
-    yield Figure("README's first program, again", medians["pjrt warm"], _WARM, "s", sides)
+            for way in _WAYS:
+                found[way].append(_times(way.split()[0], Path(folder)))
+    return found
+
+
+def _median(found: list[Times]) -> Times:
+    return Times(*map(statistics.median, zip(*found, strict=True)))
 
 
 def program() -> str:
@@ -51,7 +73,7 @@ def program() -> str:
     return next(code for code in blocks if 'backend="pjrt"' in code)
 
 
-def _seconds(backend: str, folder: Path) -> float:
+def _times(backend: str, folder: Path) -> Times:
     source = program().replace('backend="pjrt"', f'backend="{backend}"')
     done = subprocess.run(
         [sys.executable, "-c", _TIMED.format(program=source)],
@@ -66,4 +88,22 @@ def _seconds(backend: str, folder: Path) -> float:
         text=True,
         check=True,
     )
-    return float(done.stdout.split()[-1])
+    return Times(*map(float, done.stdout.split()[-2:]))
+
+
+def main(rounds: int) -> None:
+    """Print the medians of each way, and their distance from the floor."""
+    medians = {way: _median(found) for way, found in _measured(rounds).items()}
+    floor = medians["aot_eager"]
+    print(f"README's first program without `import torch`, medians of {rounds} rounds in turns")
+    print(f"asked: at most {_COLD:.0f} s cold, {_WARM:.0f} s warm")
+    for way, (seconds, processor) in medians.items():
+        above = seconds - floor.seconds, processor - floor.processor
+        print(
+            f"{way:14} {seconds:6.2f} s, {processor:6.2f} s of processors; "
+            f"above aot_eager {above[0]:+6.2f} s, {above[1]:+6.2f} s"
+        )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)

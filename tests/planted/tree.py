@@ -39,7 +39,7 @@ class Tree:
         )
         compiled = (
             path.relative_to(source)
-            for place in ("pjrt_bridge", "conformance", "plugins")
+            for place in ("pjrt_bridge", "plugins")
             for path in (source / place).rglob("*.so")
         )
         for name in [*map(os.fsdecode, listed.stdout.split(b"\0")[:-1]), *compiled]:

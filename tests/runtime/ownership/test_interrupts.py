@@ -1,8 +1,15 @@
 """An exception from outside, at any moment: nothing is lost, and nothing ends too early."""
 
+import sys
+
 import pytest
 
 from tests.plugins import run_python
+
+pytestmark = pytest.mark.skipif(
+    sys.version_info >= (3, 13),
+    reason="CPython 3.13 makes a pending call that adds itself again 32 times and no more",
+)
 
 QUEUE = """
 import weakref

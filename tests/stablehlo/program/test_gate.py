@@ -103,7 +103,10 @@ def test_what_no_text_shows_ends_another_process() -> None:
     )
     assert done.returncode == 0, done.stderr
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
-    assert "found 2002 levels of nested regions, expected 256 at most" in said["conditions"]
+    # jaxlib 0.12 writes them as text with more brackets, which are counted first.
+    regions = "found 2002 levels of nested regions, expected 256 at most"
+    brackets = "found more than 512 levels of nested brackets, expected 512 at most"
+    assert regions in said["conditions"] or brackets in said["conditions"]
     assert "more than 512 levels" in said["tuples"]
     assert "levels of nested calls, aliases and brackets" in said["locations"]
     assert "more than 512 levels" in said["type_aliases"]
