@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 LIMIT = 64
 """Variants that are kept; the one that was not used longest goes first."""
@@ -34,6 +34,11 @@ Begin = Callable[[Callable[[], None]], bool]
 """Begins work beside the calls; False where it cannot now."""
 
 
+HostReason = Literal["new", "compiling", "full"]
+"""Why the host computes a call: its sizes came for the first time, are being compiled beside the
+calls, or as many are compiled as are kept."""
+
+
 class _Variant(Generic[_Compiled]):
     """A variant that is compiled once, by the first thread that needs it."""
 
@@ -51,19 +56,20 @@ class VariantCache(Generic[_Compiled]):
 
     Args:
         uncompiled: computes any sizes, without compiling; None where each has to be compiled.
-        full: called once, when the host computes sizes because as many are compiled as are kept.
+        on_host: told of each call that the host computes and that is not `wanted`; where one was,
+            the caller finds something else first.
         begin: begins compilations beside the calls; None: a call waits for them.
     """
 
     def __init__(
         self,
         uncompiled: _Compiled | None = None,
-        full: Callable[[], None] | None = None,
+        on_host: Callable[[HostReason], None] | None = None,
         begin: Begin | None = None,
     ) -> None:
         self._begin = begin
         self._uncompiled = uncompiled
-        self._full = full
+        self._on_host = on_host
         self._calls = 0
         self._variants: OrderedDict[Hashable, _Variant[_Compiled]] = OrderedDict()
         self._seen: OrderedDict[int, None] = OrderedDict()
@@ -93,7 +99,7 @@ class VariantCache(Generic[_Compiled]):
             later: gives what compiles after the call, when its arguments may be gone; None where
                 that is not possible.
         """
-        told = None
+        why: HostReason = "new"
         beside = False
         with self._lock:
             self._calls += 1
@@ -104,23 +110,24 @@ class VariantCache(Generic[_Compiled]):
                 if variant.compiled is not None:
                     return variant.compiled
                 if variant.beside and self._uncompiled is not None:
-                    return self._uncompiled
+                    why, variant = "compiling", None
             elif self._uncompiled is None or (wanted and len(self._variants) < LIMIT):
                 variant = self._keep(key, _Variant())
             elif not self._has_room():
-                told, self._full = self._full, None
+                why = "full"
             elif wanted or max(self._compilations, len(self._variants)) < EAGER:
                 variant = self._keep(key, _Variant())
             elif not self._is_new(key):
                 beside = self._begin is not None and later is not None
+                why = "compiling"
                 variant = None if beside else self._keep(key, _Variant())
         if beside:
             assert later is not None
             self._compile_beside(key, later())
         if variant is None:
             assert self._uncompiled is not None
-            if told is not None:
-                told()
+            if self._on_host is not None and not wanted:
+                self._on_host(why)
             return self._uncompiled
         # Threads that come with the same new sizes compile once; others do not wait.
         with variant.compiling:

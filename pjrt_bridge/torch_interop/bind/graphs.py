@@ -22,10 +22,11 @@ from pjrt_bridge.mixed.execution import (
     tensor_of,
 )
 from pjrt_bridge.mixed.launchers import BufferOutput
+from pjrt_bridge.mixed.padded_sizes import OFTEN
 from pjrt_bridge.mixed.program import MixedProgram
 from pjrt_bridge.mixed.records import GraphRecord, begin, end
 from pjrt_bridge.mixed.segment import DeviceSegment
-from pjrt_bridge.mixed.variants import Begin, VariantCache
+from pjrt_bridge.mixed.variants import Begin, HostReason, VariantCache
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.bind.sizes import changes, sizes_of, stand_in, stands_for_itself
@@ -171,6 +172,10 @@ class RewrittenGraph:
         return self._rewritten.call(lambda given: self._graph.run(given, call), arguments)
 
 
+_AGAIN = "these sizes came again: compiled beside the calls that PyTorch ran meanwhile"
+_OFTEN = f"these sizes came {OFTEN} times: a program of just these replaces the padded one"
+
+
 class SymbolicGraph:
     """A graph whose sizes are known when it runs: compiled for the sizes that come.
 
@@ -180,7 +185,7 @@ class SymbolicGraph:
             raises CannotPad where the call has to be run without padding.
         uncompiled: runs any sizes, without compiling; None where every size has to be compiled.
         padding: pads sizes, so that fewer come.
-        full: called when PyTorch runs sizes because so many are compiled.
+        on_host: told of each call that PyTorch runs because its sizes are not compiled.
         begin: see `VariantCache`.
     """
 
@@ -189,44 +194,49 @@ class SymbolicGraph:
         compile: Callable[[list[Any], str | None, Padded | None], CompiledGraph],
         uncompiled: CompiledGraph | None = None,
         padding: Padding | None = None,
-        full: Callable[[], None] | None = None,
+        on_host: Callable[[HostReason], None] | None = None,
         begin: Begin | None = None,
     ) -> None:
         self._compile = compile
         self._uncompiled = uncompiled
-        self._variants: VariantCache[CompiledGraph] = VariantCache(uncompiled, full, begin)
+        self._variants: VariantCache[CompiledGraph] = VariantCache(uncompiled, on_host, begin)
         self._padding = padding
 
     def _find(self, arguments: list[Any], padded: Padded | None = None) -> CompiledGraph:
         sizes = sizes_of(arguments)
         able = padded is None and all(map(stands_for_itself, arguments))
-        later = partial(self._later, arguments, sizes) if able else None
+        later = partial(self._later, arguments, sizes, _AGAIN) if able else None
         compile = self._compiler(arguments, sizes, padded)
         key = (padded is not None, sizes)
         return self._variants.find(key, compile, wanted=padded is not None, later=later)
 
     def _compiler(
-        self, arguments: list[Any], sizes: tuple[Any, ...], padded: Padded | None = None
+        self,
+        arguments: list[Any],
+        sizes: tuple[Any, ...],
+        padded: Padded | None = None,
+        why: str | None = None,
     ) -> Callable[[Hashable | None], CompiledGraph]:
         def compile(last: Hashable | None) -> CompiledGraph:
             assert last is None or isinstance(last, tuple)
-            trigger = None if last is None else changes(last[1], sizes)
+            changed = None if last is None else changes(last[1], sizes)
+            trigger = "; ".join(filter(None, (changed, why))) or None
             return self._compile(arguments, trigger, padded)
 
         return compile
 
     def _later(
-        self, arguments: list[Any], sizes: tuple[Any, ...]
+        self, arguments: list[Any], sizes: tuple[Any, ...], why: str
     ) -> Callable[[Hashable | None], CompiledGraph]:
         """What compiles a call's sizes, and does not hold its tensors."""
-        return self._compiler(list(map(stand_in, arguments)), sizes)
+        return self._compiler(list(map(stand_in, arguments)), sizes, why=why)
 
     def _has_own(self, arguments: list[Any]) -> bool:
         """Whether a program of just the sizes of a call is there; else it is begun."""
         if not all(map(stands_for_itself, arguments)):
             return False
         sizes = sizes_of(arguments)
-        return self._variants.ready((False, sizes), partial(self._later, arguments, sizes))
+        return self._variants.ready((False, sizes), partial(self._later, arguments, sizes, _OFTEN))
 
     def run(self, arguments: list[Any], outer: CallRecord | None = None) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""

@@ -10,12 +10,12 @@ from torch import fx
 
 from pjrt_bridge.mixed.background import BACKGROUND
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
-from pjrt_bridge.mixed.variants import LIMIT
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import CompiledGraph, HostGraph, SymbolicGraph
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.compiling import fallbacks
+from pjrt_bridge.torch_interop.compiling.host_calls import HostCalls
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.device.border import Residency
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
@@ -62,22 +62,9 @@ class SymbolicCompiler:
             host.segments.append(SegmentRecord("host", operators(graph.graph), names))
             uncompiled = HostGraph(HostSegment(graph), host)
         compiler = partial(self._specialized, graph, record, static, padding)
-        full = None if uncompiled is None else partial(self._too_many_sizes, host, padding)
+        on_host = None if uncompiled is None else HostCalls(self._target, host, padding).add
         begin = None if resident or BACKGROUND.is_off else BACKGROUND.begin
-        return SymbolicGraph(compiler, uncompiled, padding, full, begin)
-
-    def _too_many_sizes(self, record: GraphRecord, padding: Padding | None) -> None:
-        """Note and tell that PyTorch runs calls of sizes that are not compiled."""
-        why = "" if padding is None else "; ".join(padding.reasons())
-        text = f"its sizes keep changing: {LIMIT} are compiled, and PyTorch runs the others" + (
-            f"; they are not padded because of {why}" if why else ""
-        )
-        record.segments[0].fallback_reasons.append(FallbackReason("", text, "sizes"))
-        self._target.ledger.add(record)
-        self._target.ledger.warn_once(
-            f"plugin {self._target.plugin!r} does not run all calls of the {record.kind} graph: "
-            f"{text}. Fewer sizes help: pad them in the model, or use a cache of a fixed size"
-        )
+        return SymbolicGraph(compiler, uncompiled, padding, on_host, begin)
 
     def _specialized(
         self,

@@ -85,7 +85,8 @@ def test_many_data_dependent_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
             x = with_count(8, count)
             assert_same(run(x, 5)[0], data_dependent(x, 5)[0])
     inner = [graph for graph in compiled_graphs() if graph.within is not None]
-    assert len(inner) == 4
+    # PyTorch ran the others: that is told in one more entry.
+    assert [graph.on_device for graph in inner] == [1, 1, 1, 0, 1]
 
 
 def test_where_the_host_is_forbidden_every_size_is_compiled(
