@@ -28,6 +28,9 @@ from pjrt_bridge.torch_interop.compat.operators import operator
 KEY = "PrivateUse1"
 """The dispatch key of the device's operators."""
 
+OTHER_LAYOUTS = tuple(f"{layout}{KEY}" for layout in ("Sparse", "SparseCsr", "Quantized"))
+"""The dispatch keys of tensors of the device that have no strides, or scales beside elements."""
+
 _EXTENSION_DEVICE = 12
 """`kDLExtDev` of DLPack, which torch takes for this device."""
 

@@ -27,3 +27,10 @@ def test_layouts_without_strides() -> None:
     ):
         x.to_sparse()
     assert x.sum().item() == 3
+
+
+def test_gradients_of_sparse_layers() -> None:
+    layer = torch.nn.Embedding(5, 3, sparse=True).to("pjrt")
+    loss = layer(torch.tensor([1], device="pjrt")).sum()
+    with pytest.raises(DeviceError, match=r"layout torch\.strided alone.*leave sparse=True out"):
+        loss.backward()
