@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -34,3 +36,18 @@ def test_gradients_of_sparse_layers() -> None:
     loss = layer(torch.tensor([1], device="pjrt")).sum()
     with pytest.raises(DeviceError, match=r"layout torch\.strided alone.*leave sparse=True out"):
         loss.backward()
+
+
+def test_a_mistake_is_raised_and_not_logged() -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(handler)
+    try:
+        x = torch.ones(3, 4, device="pjrt")
+        with pytest.raises(RuntimeError, match="3x4 and 3x4"):
+            x @ x
+    finally:
+        logger.removeHandler(handler)
+    assert not records
