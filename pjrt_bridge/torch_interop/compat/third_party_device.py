@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache, partial
 from typing import Any
 
@@ -27,6 +28,9 @@ from pjrt_bridge.torch_interop.compat.operators import operator
 
 KEY = "PrivateUse1"
 """The dispatch key of the device's operators."""
+
+OTHER_LAYOUTS = tuple(f"{layout}{KEY}" for layout in ("Sparse", "SparseCsr", "Quantized"))
+"""The dispatch keys of tensors of the device that have no strides, or scales beside elements."""
 
 _EXTENSION_DEVICE = 12
 """`kDLExtDev` of DLPack, which torch takes for this device."""
@@ -189,10 +193,21 @@ def trace_call(
     Raises:
         Exception: what an operator raises for tensors of these shapes and types.
     """
-    with _seen_by_python(), torch.no_grad():
+    with _seen_by_python(), torch.no_grad(), _unlogged():
         return make_fx(functionalize(call), decomposition_table=dict(table), tracing_mode="real")(
             *promises
         )
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Torch logs a trace of its own code for what it raises; the user gets the error alone."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _seen_by_python() -> AbstractContextManager[Any]:

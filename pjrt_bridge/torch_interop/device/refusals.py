@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.torch_interop.compat import OpOverload
 from pjrt_bridge.torch_interop.device.naming import NAME
 
 
@@ -19,6 +20,18 @@ def pin_memory(tensor: torch.Tensor, device: torch.device | None = None) -> NoRe
     raise DeviceError(
         f"torch has no way to pin host memory for device {NAME!r}: leave pin_memory out, "
         f"DataLoader(..., pin_memory=False) too; .to({NAME!r}, non_blocking=True) takes any tensor"
+    )
+
+
+def other_layout(op: OpOverload, /, *args: Any, **kwargs: Any) -> NoReturn:
+    """Any operator on sparse, nested or quantized tensors of the device.
+
+    Raises:
+        DeviceError: always.
+    """
+    raise DeviceError(
+        f"{op}: device {NAME!r} has layout torch.strided alone, no sparse, nested or quantized "
+        "tensors: leave sparse=True out where a layer takes it, or keep such tensors on the host"
     )
 
 

@@ -52,6 +52,8 @@ def register() -> None:
         kernels = third_party_device.OperatorKernels()
         _registered.append(kernels)
         kernels.of_others(call)
+        for layout in third_party_device.OTHER_LAYOUTS:
+            kernels.of_others(refusals.other_layout, layout)
         own = _kernels()
         for name, kernel in own.items():
             kernels.of(name, kernel)

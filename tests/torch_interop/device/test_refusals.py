@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -27,3 +29,25 @@ def test_layouts_without_strides() -> None:
     ):
         x.to_sparse()
     assert x.sum().item() == 3
+
+
+def test_gradients_of_sparse_layers() -> None:
+    layer = torch.nn.Embedding(5, 3, sparse=True).to("pjrt")
+    loss = layer(torch.tensor([1], device="pjrt")).sum()
+    with pytest.raises(DeviceError, match=r"layout torch\.strided alone.*leave sparse=True out"):
+        loss.backward()
+
+
+def test_a_mistake_is_raised_and_not_logged() -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(handler)
+    try:
+        x = torch.ones(3, 4, device="pjrt")
+        with pytest.raises(RuntimeError, match="3x4 and 3x4"):
+            x @ x
+    finally:
+        logger.removeHandler(handler)
+    assert not records

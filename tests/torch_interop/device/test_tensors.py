@@ -390,3 +390,14 @@ def test_results_with_gaps_in_memory_are_on_the_device(*, compiled: bool) -> Non
     assert found.device.type == "pjrt"
     assert found.stride() == (4, 2)
     assert found.fill_(2.0).sum().item() == 12.0
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("value", [0, 1, 1.5, -2.25])
+def test_numbers_of_tensors(dtype: torch.dtype, value: float) -> None:
+    there = torch.tensor(value).abs().to(dtype)
+    here = there.to("pjrt")
+    assert here.item() == there.item()
+    assert type(here.item()) is type(there.item())
+    assert here.expand(3)[1].item() == there.item()
+    assert (here[None] == here)[0].item() is True
