@@ -96,7 +96,11 @@ class DeviceSegment:
         if self.fast_path is not None:
             self.fast_path.went_well(call)
         for target, index in self.bindings.updates:
-            self._adapter.assign(self._place(target, values), results[index])
+            place = self._place(target, values)
+            if isinstance(place, ResidentValue):
+                _replace(place, launched.outputs[index])
+            else:
+                self._adapter.assign(place, results[index])
         return self._outputs(values, results)
 
     def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
@@ -125,9 +129,7 @@ class DeviceSegment:
             for index, (output, type) in enumerate(zip(launched.outputs, self._types, strict=True))
         ]
         for place, index in resident:
-            output = launched.outputs[index]
-            assert isinstance(output, BufferOutput)
-            place.replace(output.buffer, output.spec)
+            _replace(place, launched.outputs[index])
         return self._outputs(values, results)
 
     @staticmethod
@@ -169,6 +171,11 @@ class DeviceSegment:
         if self.fast_path is not None:
             self.fast_path.close()
         self._on_failure(error)
+
+
+def _replace(place: ResidentValue, output: object) -> None:
+    assert isinstance(output, BufferOutput)
+    place.replace(output.buffer, output.spec)
 
 
 def _failed_before_execution(error: PjrtBridgeError) -> bool:

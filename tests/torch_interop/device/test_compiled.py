@@ -73,6 +73,21 @@ def test_writes_into_arguments() -> None:
     assert here._version > 0
 
 
+def test_writes_into_arguments_of_both_kinds() -> None:
+    """Optimizers count their steps on the host."""
+
+    def step(parameter: torch.Tensor, count: torch.Tensor) -> None:
+        count.add_(1)
+        parameter.mul_(2).add_(1)
+
+    here, there = torch.tensor(0.0), torch.ones(3).to("pjrt")
+    run = compiled(step)
+    for _ in range(3):
+        run(there, here)
+    assert here == 3
+    torch.testing.assert_close(there.cpu(), torch.full((3,), 15.0))
+
+
 def test_buffers_of_modules_are_updated() -> None:
     there = nn.BatchNorm1d(5)
     here = nn.BatchNorm1d(5).to("pjrt")
