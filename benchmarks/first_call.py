@@ -35,7 +35,7 @@ _COLD, _WARM = 4.0, 2.0
 
 def figures(rounds: int) -> Iterator[Figure]:
     """Seconds of README's first program, without `import torch`, in turns with other backends."""
-    medians = {way: _median(found) for way, found in _measured(rounds).items()}
+    medians = _medians(rounds)
     sides = ", ".join(
         f"{way} {one.seconds:.1f} s ({one.processor:.1f} s of processors)"
         for way, one in medians.items()
@@ -52,18 +52,17 @@ class Times(NamedTuple):
     processor: float
 
 
-def _measured(rounds: int) -> dict[str, list[Times]]:
-    """Times of each way, which take turns; each round begins with empty caches."""
+def _medians(rounds: int) -> dict[str, Times]:
+    """Of each way, which take turns; each round begins with empty caches."""
     found: dict[str, list[Times]] = {way: [] for way in _WAYS}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
             for way in _WAYS:
                 found[way].append(_times(way.split()[0], Path(folder)))
-    return found
-
-
-def _median(found: list[Times]) -> Times:
-    return Times(*map(statistics.median, zip(*found, strict=True)))
+    return {
+        way: Times(*map(statistics.median, zip(*times, strict=True)))
+        for way, times in found.items()
+    }
 
 
 def program() -> str:
@@ -93,7 +92,7 @@ def _times(backend: str, folder: Path) -> Times:
 
 def main(rounds: int) -> None:
     """Print the medians of each way, and their distance from the floor."""
-    medians = {way: _median(found) for way, found in _measured(rounds).items()}
+    medians = _medians(rounds)
     floor = medians["aot_eager"]
     print(f"README's first program without `import torch`, medians of {rounds} rounds in turns")
     print(f"asked: at most {_COLD:.0f} s cold, {_WARM:.0f} s warm")

@@ -36,11 +36,11 @@ def setup() -> None:
             the versions for which this was tried. A version number alone is no reason to refuse.
         ImportError: neither library is installed.
     """
-    changes = [change for name, change in _CHANGES.items() if version(name)]
-    if not changes:
-        raise ImportError(f"setup() needs one of {', '.join(_CHANGES)}; none is installed")
-    for make in [change() for change in changes]:
-        make()
+    inspections = [inspect for name, inspect in _INSPECTIONS.items() if version(name)]
+    if not inspections:
+        raise ImportError(f"setup() needs one of {', '.join(_INSPECTIONS)}; none is installed")
+    for change in [inspect() for inspect in inspections]:
+        change()
 
 
 def _accelerate() -> Callable[[], object]:
@@ -100,11 +100,11 @@ def _changed(library: str, what: str, expected: str) -> UntriedVersion:
     )
 
 
-_CHANGES: dict[str, Callable[[], Callable[[], object]]] = {
+_INSPECTIONS: dict[str, Callable[[], Callable[[], object]]] = {
     "accelerate": _accelerate,
     "transformers": _transformers,
 }
-"""By library what inspects it and gives the change."""
+"""By library what inspects its private parts and gives the function that changes them."""
 
 _TRIED = {"accelerate": "1.15", "transformers": "5.24"}
 """By library the newest version that was tried."""

@@ -81,7 +81,12 @@ def test_a_newer_version_of_the_same_structure(found: str, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("owner", "name", "value", "words"),
     [
-        (CompileConfig, "_compile_all_devices", False, "CompileConfig._compile_all_devices is not"),
+        (
+            CompileConfig,
+            "_compile_all_devices",
+            False,
+            "CompileConfig._compile_all_devices is not None",
+        ),
         (GenerationMixin, "_valid_auto_compile_criteria", None, "is not a reader of"),
         (
             GenerationMixin,
@@ -95,7 +100,7 @@ def test_a_private_part_that_is_another(
     owner: type, name: str, value: object, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, value)
-    with pytest.raises(UntriedVersion, match=f"(?i){words}"):
+    with pytest.raises(UntriedVersion, match=words):
         hf.setup()
     assert "_missing_" not in vars(DynamoBackend)
     assert not CompileConfig(backend="pjrt")._compile_all_devices
