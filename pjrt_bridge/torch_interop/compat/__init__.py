@@ -52,6 +52,7 @@ from pjrt_bridge.torch_interop.compat.graphs import (
 )
 from pjrt_bridge.torch_interop.compat.operators import (
     OWN_NAMESPACE,
+    are_transforms_active,
     is_composite,
     is_operator,
     label,
@@ -94,6 +95,7 @@ __all__ = [
     "OpOverload",
     "Returned",
     "accelerator_decompositions",
+    "are_transforms_active",
     "bound_arguments",
     "boxed",
     "boxed_module",

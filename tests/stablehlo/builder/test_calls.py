@@ -101,9 +101,7 @@ def test_wrong_calls_name_what_was_found():
     x, y = builder.parameters
     with pytest.raises(ProgramError, match="'doubles'.*1 entries, found 2"):
         builder.call(NESTED, (x, y))
-    with pytest.raises(
-        ProgramError, match=r"operand 0: found f32\[3\], expected f32\[2,3\]"
-    ):
+    with pytest.raises(ProgramError, match=r"operand 0: found f32\[3\], expected f32\[2,3\]"):
         builder.call(NESTED, (y,))
     meshes = 'module { sdy.mesh @m = <["a"=2]> func.func @main() { return } }'
     with pytest.raises(ProgramError, match="found sdy.mesh beside its functions"):
