@@ -13,19 +13,25 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, compress, pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.jax_interop import compat, symbols
+from pjrt_bridge.jax_interop import compat
+from pjrt_bridge.jax_interop.derivatives import (
+    Function,
+    costs_more_than_memory,
+    description,
+    is_inexact,
+    pulled,
+    vjp,
+)
+from pjrt_bridge.jax_interop.symbolic_types import results_of, with_symbols
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.foreign_functions import Derivative, ForeignFunction, Spec
-
-Function = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
-"""Takes arrays and sizes; gives arrays."""
 
 _PLATFORMS = {"tpu": "tpu", "cuda": "cuda", "rocm": "rocm", "gpu": "cuda"}
 """Platforms that JAX has rules of its own for; others get StableHLO without calls of libraries."""
@@ -33,11 +39,6 @@ _PLATFORMS = {"tpu": "tpu", "cuda": "cuda", "rocm": "rocm", "gpu": "cuda"}
 _WIDE = frozenset(("float64", "complex128"))
 
 _KEPT_PROGRAMS = 64
-
-_CHEAP = frozenset(
-    ["abs", "add", "and", "convert_element_type", "copy", "cos", "broadcast_in_dim", "div", "eq", "erf", "exp", "expand_dims", "expm1", "ge", "gt", "integer_pow", "iota", "le", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg", "not", "or", "pow", "reshape", "rsqrt", "select_n", "sign", "sin", "sqrt", "square", "squeeze", "stop_gradient", "sub", "tanh", "transpose"]
-)
-"""Operations of JAX that are computed again in the backward, where a compiler fuses them."""
 
 
 class JaxFunction(ForeignFunction):
@@ -66,7 +67,7 @@ class JaxFunction(ForeignFunction):
             with self._types(known):
                 return jax.eval_shape(call, self._described(known))
 
-        return _with_symbols(arguments, sizes, shapes)
+        return results_of(arguments, sizes, shapes)
 
     def program(
         self, arguments: Sequence[TensorType], sizes: Sequence[int], platform: str
@@ -97,8 +98,8 @@ class JaxFunction(ForeignFunction):
         count = len(wanted)
 
         def gradients(arrays: Sequence[Any], sizes: Sequence[Any]) -> Sequence[Any]:
-            results, pull = _vjp(self._function, wanted, arrays[:count], ())
-            return _pulled(pull, results, arrays[count:])
+            results, pull = vjp(self._function, wanted, arrays[:count], ())
+            return pulled(pull, results, arrays[count:])
 
         label = f"{self.label}.gradients"
         return self._once(("gradients", wanted), lambda: JaxFunction(gradients, label, self._weak))
@@ -213,8 +214,8 @@ class _Saving(JaxFunction):
     def _saving(self, arrays: Sequence[Any], sizes: Sequence[Any]) -> Sequence[Any]:
         import jax
 
-        plan = self._plan(list(map(_description, arrays)))
-        results, pull = _vjp(self._kept(), self._wanted, arrays, sizes)
+        plan = self._plan(list(map(description, arrays)))
+        results, pull = vjp(self._kept(), self._wanted, arrays, sizes)
         values = jax.tree.leaves(pull)
         return [*results, *(values[at] for at in plan.fresh)]
 
@@ -226,7 +227,7 @@ class _Saving(JaxFunction):
         def call(arrays: Sequence[Any], sizes: Sequence[Any]) -> Sequence[Any]:
             inner = partial(function, sizes=sizes)
             found: Sequence[Any] = jax.checkpoint(
-                inner, policy=_costs_more_than_memory, prevent_cse=False
+                inner, policy=costs_more_than_memory, prevent_cse=False
             )(arrays)
             return found
 
@@ -241,7 +242,7 @@ class _Saving(JaxFunction):
         pulls: list[Any] = []
 
         def both(*arrays: Any) -> Any:
-            results, pull = _vjp(self._kept(), self._wanted, arrays, ())
+            results, pull = vjp(self._kept(), self._wanted, arrays, ())
             values, structure = jax.tree.flatten(pull)
             pulls.append((structure, len(results)))
             return [*results, *values]
@@ -255,11 +256,10 @@ class _Saving(JaxFunction):
         fresh: list[int] = []
         places: list[int] = []
         for at, variable in enumerate(outputs[count:]):
-            place = known.get(id(variable))
-            if place is None:
-                place = known[id(variable)] = len(described) + count + len(fresh)
+            if id(variable) not in known:
+                known[id(variable)] = len(described) + count + len(fresh)
                 fresh.append(at)
-            places.append(place)
+            places.append(known[id(variable)])
         results = tuple(variable.aval for variable in outputs[:count])
         plan = _Plan(results, structure, tuple(fresh), tuple(places))
         return self._plans.setdefault(key, plan)
@@ -269,7 +269,7 @@ class _Saving(JaxFunction):
         if tuple(wanted) != self._wanted:
             return super().derivative(arguments, wanted)
         with self._types(arguments):
-            known, _ = _symbolic(arguments, ())
+            known, _ = with_symbols(arguments, ())
             plan = self._plan(self._described(known))
         ranks = tuple(len(spec.shape) for spec in arguments)
         dtypes_of = tuple(spec.dtype for spec in arguments)
@@ -280,7 +280,7 @@ class _Saving(JaxFunction):
             backward=backward,
             sizes=tuple(size for spec in arguments for size in spec.shape),
             saved=plan.places,
-            reads=tuple(at for at, item in enumerate(plan.results) if _is_inexact(item.dtype)),
+            reads=tuple(at for at, item in enumerate(plan.results) if is_inexact(item.dtype)),
             differentiable=self._base.differentiable(wanted),
         )
 
@@ -306,124 +306,12 @@ class _Backward(JaxFunction):
         plan = self._saving._plan(self._saving._described(specs))
         count = len(plan.places)
         pull = jax.tree.unflatten(plan.pull, arrays[:count])
-        return _pulled(pull, plan.results, arrays[count:])
+        return pulled(pull, plan.results, arrays[count:])
 
     def _types(self, arguments: Sequence[Spec]) -> AbstractContextManager[Any]:
         empty = [Spec((), dtype) for dtype in self._dtypes]
         return self._saving._types(empty)
 
 
-def _costs_more_than_memory(primitive: Any, *_: Any, **__: Any) -> bool:
-    return primitive.name not in _CHEAP
-
-
-def _vjp(
-    function: Function, wanted: Sequence[bool], arrays: Sequence[Any], sizes: Sequence[Any]
-) -> tuple[Sequence[Any], Callable[[Any], Sequence[Any]]]:
-    """Results, and what gives the gradients of the wanted arguments for those of the results."""
-    import jax
-
-    def of_wanted(*chosen: Any) -> list[Any]:
-        supply = iter(chosen)
-        given = [
-            next(supply) if is_wanted else array
-            for array, is_wanted in zip(arrays, wanted, strict=True)
-        ]
-        return list(function(given, sizes))
-
-    return jax.vjp(of_wanted, *compress(arrays, wanted))  # type: ignore[no-any-return]
-
-
-def _pulled(pull: Any, results: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:
-    """Gradients of arguments, for those of the results that are floats.
-
-    Gradients of complex numbers are the conjugates of JAX's in torch.
-    """
-    import jax
-    import numpy as np
-
-    supply = iter(given)
-    cotangents = [
-        _conjugate(next(supply))
-        if _is_inexact(item.dtype)
-        else np.zeros(item.shape, jax.dtypes.float0)
-        for item in results
-    ]
-    return [_conjugate(found) for found in pull(cotangents)]
-
-
-def _conjugate(array: Any) -> Any:
-    import jax.numpy as jnp
-
-    return jnp.conj(array) if jnp.iscomplexobj(array) else array
-
-
-def _description(array: Any) -> Any:
-    """The type of an array that is traced."""
-    import jax
-
-    found = jax.typeof(array)
-    return jax.ShapeDtypeStruct(found.shape, found.dtype, weak_type=found.weak_type)
-
-
-def _is_inexact(dtype: Any) -> bool:
-    import jax.numpy as jnp
-
-    return bool(jnp.issubdtype(dtype, jnp.inexact))
-
-
 def _has_gradients(dtype: dtypes.DType) -> bool:
     return dtype.is_float or dtype.is_complex
-
-
-# -- sizes that only a call knows ------------------------------------------------------------------
-
-
-def _symbolic(arguments: Sequence[Spec], sizes: Sequence[Any]) -> tuple[list[Spec], dict[str, Any]]:
-    """Arguments whose unknown sizes are symbols of JAX, and what each symbol stands for."""
-    from jax import export
-
-    unknown = {
-        str(size): size
-        for shape in (*(spec.shape for spec in arguments), sizes)
-        for size in shape
-        if type(size) is not int
-    }
-    if not unknown:
-        return list(arguments), {}
-    names = [f"d{index}" for index in range(len(unknown))]
-    dims = dict(zip(unknown, export.symbolic_shape(", ".join(names)), strict=True))
-    known = [
-        spec._replace(shape=tuple(dims.get(str(size), size) for size in spec.shape))
-        for spec in arguments
-    ]
-    return known, dict(zip(names, unknown.values(), strict=True))
-
-
-def _with_symbols(
-    arguments: Sequence[Spec],
-    sizes: Sequence[Any],
-    shapes: Callable[[Sequence[Spec], Sequence[Any]], Sequence[Any]],
-) -> list[Spec]:
-    """Types of results that JAX finds, with sizes as they were given."""
-    joined = [*arguments, Spec(tuple(sizes), dtypes.of("int64"))]
-    known, values = _symbolic(joined, ())
-    if values:
-        try:
-            found = shapes(known[:-1], known[-1].shape)
-        except Exception:
-            # What JAX cannot decide for every size is decided for the sizes at hand.
-            joined = [item._replace(shape=tuple(map(int, item.shape))) for item in joined]
-            found = shapes(joined[:-1], joined[-1].shape)
-    else:
-        found = shapes(known[:-1], known[-1].shape)
-    return [
-        Spec(
-            tuple(
-                size if type(size) is int else symbols.evaluate(str(size), values)
-                for size in item.shape
-            ),
-            dtypes.from_numpy(item.dtype),
-        )
-        for item in found
-    ]

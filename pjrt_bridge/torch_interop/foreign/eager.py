@@ -35,8 +35,8 @@ _compiling = threading.RLock()
 def kernel(op: OpOverload) -> Callable[..., Any]:
     """The kernel of an operator for host tensors.
 
-    It raises a `ProgramError` where the operator does not lower, and a `FallbackForbidden` where its
-    program cannot be compiled: no other kernel could take its place.
+    It raises a `ProgramError` where the operator does not lower, and a `FallbackForbidden` where
+    its program cannot be compiled: no other kernel could take its place.
     """
     returns = op._schema.returns
     is_list = len(returns) == 1 and isinstance(returns[0].type, torch.ListType)

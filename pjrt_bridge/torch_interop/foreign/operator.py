@@ -44,7 +44,9 @@ def call(
             function = saving(function, *wanted)
             if compat.are_transforms_active():
                 return transformed(function, sizes, arguments)
-    return torch.ops.pjrt_functions.call(function, list(arguments), list(sizes))
+    found: list[torch.Tensor]
+    found = torch.ops.pjrt_functions.call(function, list(arguments), list(sizes))
+    return found
 
 
 @at_compile_time
@@ -53,13 +55,15 @@ def saving(function: str, *wanted: bool) -> str:
     return find(function).saving(wanted).name
 
 
-@torch.library.register_fake(_NAME)
 def _results(
     function: str, arguments: Sequence[torch.Tensor], sizes: Sequence[Any]
 ) -> list[torch.Tensor]:
     device = arguments[0].device if arguments else torch.device("cpu")
     specs = find(function).results(list(map(Spec.of, arguments)), sizes)
     return [torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=device) for spec in specs]
+
+
+torch.library.register_fake(_NAME)(_results)
 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch.Tensor]) -> None:
@@ -80,8 +84,8 @@ def transformed(
     function: str, sizes: Sequence[int], arguments: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
     """The results within `torch.func.grad` and its like, which take no operator with a list."""
-    found = _Transformed.apply(function, tuple(sizes), *arguments)
-    return found  # type: ignore[no-any-return]
+    apply: Callable[..., tuple[torch.Tensor, ...]] = _Transformed.apply
+    return apply(function, tuple(sizes), *arguments)
 
 
 class _Transformed(torch.autograd.Function):
@@ -112,10 +116,12 @@ class _Transformed(torch.autograd.Function):
         return found, (0,) * len(found)
 
 
-@torch.library.register_vmap(_NAME)
 def _mapped(
     info: Any, dimensions: tuple[Any, ...], function: str, arguments: Any, sizes: Any
-) -> tuple[list[torch.Tensor], list[int]]:
+) -> tuple[Sequence[torch.Tensor], list[int]]:
     mapped = find(function).mapped(tuple(dimensions[1]))
     found = call(mapped.name, arguments, sizes)
     return found, [0] * len(found)
+
+
+torch.library.register_vmap(_NAME)(_mapped)

@@ -99,12 +99,12 @@ def test_functions_that_only_dropped_operations_call_are_dropped():
 def test_wrong_calls_name_what_was_found():
     builder = Builder([TYPE, TensorType((3,), dtypes.of("float32"))])
     x, y = builder.parameters
-    with pytest.raises(ProgramError, match="'doubles'.*1 entries, found 2"):
+    with pytest.raises(ProgramError, match=r"'doubles'.*1 entries, found 2"):
         builder.call(NESTED, (x, y))
     with pytest.raises(ProgramError, match=r"operand 0: found f32\[3\], expected f32\[2,3\]"):
         builder.call(NESTED, (y,))
     meshes = 'module { sdy.mesh @m = <["a"=2]> func.func @main() { return } }'
-    with pytest.raises(ProgramError, match="found sdy.mesh beside its functions"):
+    with pytest.raises(ProgramError, match=r"found sdy\.mesh beside its functions"):
         builder.call(Program.from_text(meshes), ())
     donated = Builder([Parameter(TYPE, donation="may")])
     called = donated.finish(donated.parameters)

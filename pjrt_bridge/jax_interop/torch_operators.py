@@ -40,9 +40,9 @@ def torch_op(
     """Make a function of JAX callable with tensors of torch.
 
     Arguments and results are arrays, nested in tuples, named tuples, lists, dicts and None. Numbers
-    of Python are arrays without dimensions, as for `jax.jit`. Gradients are those of `jax.vjp`, with
-    the function's own rules, and `torch.vmap` is `jax.vmap`. Where no tensor has floats of 64 bits,
-    integers have 32 bits, as everywhere in JAX (`jax_enable_x64`).
+    of Python are arrays without dimensions, as for `jax.jit`. Gradients are those of `jax.vjp`,
+    with the function's own rules, and `torch.vmap` is `jax.vmap`. Where no tensor has floats of 64
+    bits, integers have 32 bits, as everywhere in JAX (`jax_enable_x64`).
 
     Args:
         function: pure; its nesting of results must not depend on sizes or element types.
@@ -77,8 +77,9 @@ def torch_op(
         for at, value in enumerate(args):
             name = names[at] if at < len(names) else None
             structures.append(_taken(value, name in static, leaves, constants))
-        for name in kwargs:
-            structures.append(_taken(kwargs[name], name in static, leaves, constants))
+        structures += [
+            _taken(value, name in static, leaves, constants) for name, value in kwargs.items()
+        ]
         for leaf in leaves:
             if not is_tensor(leaf) and not is_number(leaf):
                 operator.refuse(type(leaf).__name__)
