@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
+from pjrt_bridge.runtime import ShardedExecutable
 from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators
 
 
@@ -21,6 +22,12 @@ def segment_record(part: Part) -> SegmentRecord:
         takes_arguments=any(at is not None for at in part.arguments),
         gives_results=part.gives_results,
     )
+
+
+def note_executable(segment: SegmentRecord, executable: ShardedExecutable, seconds: float) -> None:
+    """Note what a segment over a mesh was compiled to, for the shardings of a call."""
+    segment.compile_seconds += seconds
+    segment.cached = executable.executable.cached
 
 
 def name_of_segment(record: GraphRecord) -> str:
