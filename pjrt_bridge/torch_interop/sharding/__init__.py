@@ -19,12 +19,15 @@ if TYPE_CHECKING:
         shards,
     )
     from pjrt_bridge.torch_interop.sharding.mesh import Mesh
+    from pjrt_bridge.torch_interop.sharding.modules import fully_shard, parallelize
 
 __all__ = [
     "OPEN",
     "Mesh",
     "full",
+    "fully_shard",
     "mark_sharding",
+    "parallelize",
     "shard_constraint",
     "sharding_of",
     "shards",
@@ -34,6 +37,8 @@ _MODULES = {
     "OPEN": "constraint",
     "Mesh": "mesh",
     "full": "marking",
+    "fully_shard": "modules",
+    "parallelize": "modules",
     "mark_sharding": "marking",
     "shard_constraint": "constraint",
     "sharding_of": "marking",

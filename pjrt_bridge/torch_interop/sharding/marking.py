@@ -47,7 +47,8 @@ def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec) -> torch.Tensor:
     Raises:
         ProgramError: an unknown axis, one that is used twice, more entries than dimensions, or a
             dimension that does not divide.
-        DeviceError: a view of a part of a storage, or a tensor of another device.
+        DeviceError: a view of a part of a storage, a tensor of another device, or a parameter of
+            the host that autograd holds.
     """
     if not isinstance(tensor, torch.Tensor):
         raise DeviceError(f"mark_sharding: found {tensor!r}, expected a tensor")
@@ -65,7 +66,13 @@ def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec) -> torch.Tensor:
     made = _from_host(tensor.detach(), mesh, sharding)
     if not isinstance(tensor, torch.nn.Parameter):
         return made.requires_grad_() if tensor.requires_grad and tensor.is_leaf else made
-    swap(tensor, torch.nn.Parameter(made, tensor.requires_grad))
+    try:
+        swap(tensor, torch.nn.Parameter(made, tensor.requires_grad))
+    except RuntimeError as error:
+        raise DeviceError(
+            f"mark_sharding: found a parameter of shape {tuple(tensor.shape)} of the host that is "
+            f"used by results that can be differentiated, drop these first ({error})"
+        ) from None
     return tensor
 
 

@@ -204,3 +204,13 @@ def test_what_is_not_divided_has_no_shards(mesh: Mesh) -> None:
         full(torch.zeros(2))
     with pytest.raises(errors.DeviceError, match=r"expected one on one device; sharding\.shards"):
         device.buffer_of(mark_sharding(torch.zeros(2), mesh, ("dp",)))
+
+
+def test_a_parameter_that_a_graph_of_autograd_has(mesh: Mesh) -> None:
+    layer = nn.Linear(4, 8)
+    y = layer(torch.zeros(2, 4, requires_grad=True))
+    with pytest.raises(errors.DeviceError, match=r"shape \(8, 4\).*used by results.*drop these"):
+        mark_sharding(layer.weight, mesh, ("tp",))
+    assert layer.weight.device.type == "cpu"
+    del y
+    assert spec_of(mark_sharding(layer.weight, mesh, ("tp",))) == "[tp, -]"
