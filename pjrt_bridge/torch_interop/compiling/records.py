@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
+from pjrt_bridge.report.data import Exchange
 from pjrt_bridge.runtime import ShardedExecutable
 from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators
 
@@ -28,6 +30,15 @@ def note_executable(segment: SegmentRecord, executable: ShardedExecutable, secon
     """Note what a segment over a mesh was compiled to, for the shardings of a call."""
     segment.compile_seconds += seconds
     segment.cached = executable.executable.cached
+    # Records are kept for longer than functions live.
+    last = weakref.ref(executable)
+
+    def exchanging() -> tuple[Exchange, ...]:
+        found = last()
+        known = () if found is None else found.collectives()
+        return tuple(Exchange(one.operation, one.count, one.nbytes) for one in known)
+
+    segment.exchanging = exchanging
 
 
 def name_of_segment(record: GraphRecord) -> str:
