@@ -68,10 +68,8 @@ def main() -> None:
     for case, make in (("forward", forward), ("forward and backward", step)):
         calls = {name: make(name) for name in sides}
         difference = (calls["torch"]() - calls["with JAX"]()).abs().max().item()
-        found = measure(case, calls, rounds=_ROUNDS)
-        print(
-            f"GPT-2 block, {case}: {found.ratio('with JAX', 'torch'):.3f}x, differs {difference:.1e}"
-        )
+        ratio = measure(case, calls, rounds=_ROUNDS).ratio("with JAX", "torch")
+        print(f"GPT-2 block, {case}: {ratio:.3f}x, results differ by {difference:.1e}")
     gradients = zip(*(side.parameters() for side in sides.values()), strict=True)
     largest = max((a.grad - b.grad).abs().max().item() for a, b in gradients)
     print(f"largest difference of a gradient: {largest:.1e}")

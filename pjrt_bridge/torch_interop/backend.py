@@ -43,7 +43,8 @@ def pjrt(
         FallbackForbidden: the graph cannot run on the device and `fallback` is `"error"`.
     """
     chosen = BackendOptions.parse(options, mode)
-    compiler = Compiler(select_client(chosen.plugin), chosen, compat.division(graph))
+    client = select_client(chosen.plugin) if chosen.mesh is None else chosen.mesh.client
+    compiler = Compiler(client, chosen, compat.division(graph))
     compiled = compat.run_aot_autograd(
         graph,
         example_inputs,

@@ -9,7 +9,7 @@ The op methods are in the modules beside this one; this one has parameters, dona
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,20 +86,30 @@ class Builder(StructuredOps, CallOps, ChloOps, ShapeOps, NumericalOps):
             alias=output,
         )
 
-    def constrain(self, value: Value, sharding: Sharding) -> Value:
+    def constrain(
+        self,
+        value: Value,
+        sharding: Sharding,
+        *,
+        open: Collection[int] = (),
+        replicated: Collection[str] = (),
+    ) -> Value:
         """The same value with a sharding that the partitioner has to give it.
 
         Args:
             value: any value of the function.
             sharding: over the mesh that the program will be divided over; all constraints of a
                 program are over one mesh.
+            open: dimensions that the partitioner may divide further.
+            replicated: axes along which it must not divide the value.
 
         Raises:
             ProgramError: a sharding for another rank, or another mesh than before.
         """
         modules.declare_mesh(self._module, SYMBOL, sharding.mesh.text)
         sharding.shard_shape(value.shape)
-        attribute = self._ir.Attribute.parse(sharding.text(), self._context)
+        text = sharding.text(open=open, replicated=replicated)
+        attribute = self._ir.Attribute.parse(text, self._context)
         return self._emit_one("sdy.sharding_constraint", (value,), {"sharding": attribute})
 
     def finish(self, outputs: Sequence[Value]) -> Program:
