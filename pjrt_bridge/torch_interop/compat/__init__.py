@@ -35,6 +35,7 @@ from pjrt_bridge.torch_interop.compat.export import (
     export_joint,
     promise_alike,
     trace,
+    with_module,
     without_own_warnings,
 )
 from pjrt_bridge.torch_interop.compat.flex import flex_attention_operators, is_flex_attention
@@ -157,5 +158,6 @@ __all__ = [
     "tree_leaves",
     "tree_parts",
     "untraced",
+    "with_module",
     "without_own_warnings",
 ]
