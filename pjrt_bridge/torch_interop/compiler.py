@@ -10,14 +10,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import fx
 
-from pjrt_bridge.mixed.records import GraphRecord, Ledger
+from pjrt_bridge.mixed.records import GraphRecord, Ledger, SegmentRecord
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph, run
 from pjrt_bridge.torch_interop.bind.sizes import is_symbolic
+from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.division import number_gradients
 from pjrt_bridge.torch_interop.compiling.graphs import GraphCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
@@ -25,6 +28,7 @@ from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, Rewritten, rewrite
 from pjrt_bridge.torch_interop.placement.refusals import refused
+from pjrt_bridge.torch_interop.placement.split import node_names, operators
 from pjrt_bridge.torch_interop.sharding.constraint import check_sizes
 
 
@@ -103,6 +107,32 @@ class Compiler:
             ):
                 self._entrance = compiled.fast_path()
         return compat.boxed(partial(rewritten.call, start) if rewritten.steps else start)
+
+    def leave_to_pytorch(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], reason: FallbackReason
+    ) -> Callable[..., Any]:
+        """Have PyTorch run a Dynamo graph that AOTAutograd cannot make functional.
+
+        Args:
+            graph: the graph.
+            inputs: its (fake) inputs.
+            reason: what it cannot.
+
+        Raises:
+            FallbackForbidden: the user's options forbid the host.
+        """
+        trained = torch.is_grad_enabled() and any(
+            isinstance(item, torch.Tensor) and item.requires_grad for item in inputs
+        )
+        kind = "forward" if trained else "inference"
+        record = GraphRecord(
+            kind, kind, self._target.plugin, code=compat.compile_id(), division=self._division
+        )
+        names = node_names(graph.graph)
+        record.segments.append(SegmentRecord("host", operators(graph.graph), names, [reason]))
+        fallbacks.tell(self._target, record, f"the {kind} graph", [reason])
+        self._target.ledger.add(record)
+        return graph.forward
 
     def prepare_joint(self, graph: fx.GraphModule) -> None:
         """Rewrite a joint graph in place, before it is divided into forward and backward."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo.builder.calls import CallOps
 from pjrt_bridge.stablehlo.builder.chlo import ChloOps
 from pjrt_bridge.stablehlo.builder.numerical import NumericalOps
 from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
@@ -28,7 +29,7 @@ from pjrt_bridge.stablehlo.types import Parameter, TensorType
 __all__ = ["Builder", "Value"]
 
 
-class Builder(StructuredOps, ChloOps, ShapeOps, NumericalOps):
+class Builder(StructuredOps, CallOps, ChloOps, ShapeOps, NumericalOps):
     """Emits a StableHLO module with one public function `main`.
 
     Operations have exact StableHLO semantics: no implicit broadcasting, no promotion. A malformed
@@ -143,6 +144,7 @@ class Builder(StructuredOps, ChloOps, ShapeOps, NumericalOps):
             self._module.operation.verify()
         except ir.MLIRError as error:
             raise ProgramError(f"finish: {bindings.explain(error)}") from None
+        self._drop_uncalled()
         if self._used_chlo:
             bindings.run_passes(self._module, "func.func(chlo-legalize-to-stablehlo)")
         return Program.from_module(self._module)
