@@ -35,6 +35,7 @@ from pjrt_bridge.torch_interop.compat.export import (
     export_joint,
     promise_alike,
     trace,
+    with_module,
     without_own_warnings,
 )
 from pjrt_bridge.torch_interop.compat.flex import flex_attention_operators, is_flex_attention
@@ -52,6 +53,7 @@ from pjrt_bridge.torch_interop.compat.graphs import (
 )
 from pjrt_bridge.torch_interop.compat.operators import (
     OWN_NAMESPACE,
+    are_transforms_active,
     is_composite,
     is_operator,
     label,
@@ -94,6 +96,7 @@ __all__ = [
     "OpOverload",
     "Returned",
     "accelerator_decompositions",
+    "are_transforms_active",
     "bound_arguments",
     "boxed",
     "boxed_module",
@@ -155,5 +158,6 @@ __all__ = [
     "tree_leaves",
     "tree_parts",
     "untraced",
+    "with_module",
     "without_own_warnings",
 ]

@@ -63,3 +63,8 @@ def is_composite(name: str) -> bool:
         torch._C._dispatch_has_kernel_for_dispatch_key(getattr(packet, name).name(), key)
         for name in chosen
     )
+
+
+def are_transforms_active() -> bool:
+    """Whether this is within `torch.func.grad`, `torch.vmap` or their like."""
+    return bool(torch._C._are_functorch_transforms_active())

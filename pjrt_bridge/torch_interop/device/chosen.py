@@ -35,7 +35,7 @@ def use(plugin: Any = None, /, **options: Any) -> Client:
         DeviceError: another client was chosen before, and tensors may be on it.
         PluginNotFound, OptionError: see `pjrt_bridge.registry.client`.
     """
-    global _client, _asked, _compiled_for
+    global _asked
     with _lock:
         found = select_client(plugin, **options)
         if _client is not None and found is not _client and not _client.closed:
@@ -44,13 +44,35 @@ def use(plugin: Any = None, /, **options: Any) -> Client:
                 f"{_shown(_asked)}, and tensors may be on it; choose {found.plugin.name!r} before "
                 "the first tensor is made, in another process"
             )
-        if found is not _compiled_for:
-            for forget in _of_client:
-                forget()
-        _client = _compiled_for = found
+        _chose(found)
         _asked = tuple(sorted(options.items()))
-        chosen.cache_clear()
         return found
+
+
+def use_client(given: Client) -> Client:
+    """Have `torch.device("pjrt")` stand for a client.
+
+    Raises:
+        DeviceError: it stands for another one, and tensors may be on it.
+    """
+    with _lock:
+        if _client is not None and given is not _client and not _client.closed:
+            raise DeviceError(
+                f"device 'pjrt' of this process is plugin {_client.plugin.name!r}{_shown(_asked)}, "
+                f"and tensors may be on it; found {given!r}, expected that client: device.use() "
+                "gives it"
+            )
+        _chose(given)
+        return given
+
+
+def _chose(found: Client) -> None:
+    global _client, _compiled_for
+    if found is not _compiled_for:
+        for forget in _of_client:
+            forget()
+    _client = _compiled_for = found
+    chosen.cache_clear()
 
 
 def of_client(forget: Callable[[], None]) -> Callable[[], None]:
