@@ -11,11 +11,12 @@ from pjrt_bridge.jax_interop.backends import register
 from pjrt_bridge.jax_interop.programs import from_exported, from_lowered
 
 if TYPE_CHECKING:
+    from pjrt_bridge.jax_interop.torch_modules import from_torch
     from pjrt_bridge.jax_interop.torch_operators import torch_op
 
-__all__ = ["from_exported", "from_lowered", "register", "torch_op"]
+__all__ = ["from_exported", "from_lowered", "from_torch", "register", "torch_op"]
 
-_MODULES = {"torch_op": "torch_operators"}
+_MODULES = {"from_torch": "torch_modules", "torch_op": "torch_operators"}
 """Names whose modules import torch."""
 
 

@@ -232,3 +232,31 @@ def _tree(definition: Any, leaves: list[None]) -> Tree:
     if kind is list:
         return Tree("list", items=items)
     return Tree("tuple", items=items, origin="" if kind is tuple else kind.__qualname__)
+
+
+@_of_jax
+def new_primitive(
+    name: str,
+    types: Callable[..., Any],
+    lower: Callable[..., Any],
+    mapped: Callable[..., Any],
+) -> Any:
+    """An operation of JAX with several results.
+
+    Args:
+        name: of it.
+        types: gives the types of the results for those of the operands.
+        lower: writes it into the module of a context.
+        mapped: gives results and the dimensions that were mapped, for operands with theirs.
+    """
+    import jax
+    from jax.extend.core import Primitive
+    from jax.interpreters import batching, mlir
+
+    made = Primitive(name)
+    made.multiple_results = True
+    made.def_abstract_eval(types)
+    made.def_impl(lambda *given, **options: jax.jit(partial(made.bind, **options))(*given))
+    mlir.register_lowering(made, lower)
+    batching.primitive_batchers[made] = mapped
+    return made

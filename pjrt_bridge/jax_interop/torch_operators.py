@@ -21,7 +21,7 @@ from typing import Any
 
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.jax_interop.functions import JaxFunction
-from pjrt_bridge.jax_interop.structures import LEAF, Structure, flatten, unflatten
+from pjrt_bridge.torch_interop.foreign.structures import LEAF, Structure, flatten, unflatten
 from pjrt_bridge.torch_interop.foreign.arguments import (
     are_plain,
     as_tensors,

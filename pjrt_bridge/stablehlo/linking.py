@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
@@ -45,6 +46,17 @@ def take_over(module: Any, source: bytes, prefix: str) -> str:
     for function in functions:
         function.clone(ip=end)
     return str(main.operation.attributes["sym_name"].value)
+
+
+def call(module: Any, symbol: str, operands: Sequence[Any]) -> Any:
+    """The results of a call, written where MLIR's current insertion point is."""
+    ir = bindings.load().ir
+    function = ir.SymbolTable(module.operation)[symbol]
+    callee = ir.FlatSymbolRefAttr.get(symbol, module.context)
+    made = ir.Operation.create(
+        "func.call", list(function.type.results), list(operands), {"callee": callee}
+    )
+    return list(made.results)
 
 
 def drop_unused(module: Any) -> None:

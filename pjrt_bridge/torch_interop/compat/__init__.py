@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
 from pjrt_bridge.torch_interop.compat.autograd import (
+    export_divided,
     Returned,
     boxed,
     decompositions,
@@ -89,6 +90,7 @@ from pjrt_bridge.torch_interop.compat.values import (
 )
 
 __all__ = [
+    "export_divided",
     "CHECKS",
     "DATA_DEPENDENT",
     "OWN_NAMESPACE",

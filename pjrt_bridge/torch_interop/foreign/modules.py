@@ -1,0 +1,103 @@
+"""Modules of torch as pure functions of their parameters, buffers and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from pjrt_bridge.errors import OptionError
+from pjrt_bridge.torch_interop.exporting.emission import array_of
+from pjrt_bridge.torch_interop.foreign.structures import Structure, flatten, unflatten
+from pjrt_bridge.torch_interop.foreign.torch_function import TorchFunction
+
+
+class ModuleCalls:
+    """A module, called as a function of (parameters, buffers, arguments, keyword arguments).
+
+    Raises:
+        OptionError: no module, or one that is not on the host.
+    """
+
+    def __init__(self, module: Any) -> None:
+        if not isinstance(module, torch.nn.Module):
+            raise OptionError(
+                f"module: found a {type(module).__name__}, expected a torch.nn.Module"
+            )
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if tensor.device.type != "cpu":
+                raise OptionError(
+                    f"module: found {name} on {tensor.device}, expected the host: module.cpu()"
+                )
+        self._module = module
+        self._known: dict[Any, ModuleCall] = {}
+
+    def parameters(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The parameters by name, over their memory where they are row-major."""
+        return {name: array_of(tensor) for name, tensor in self._module.named_parameters()}
+
+    def buffers(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The buffers by name."""
+        return {name: array_of(tensor) for name, tensor in self._module.named_buffers()}
+
+    def function(
+        self, structure: Structure, constants: tuple[Any, ...], *, wide: bool
+    ) -> ModuleCall:
+        """The function for arguments of one nesting.
+
+        Args:
+            structure: of the four arguments.
+            constants: for each leaf its value where it is no array, else None.
+            wide: integers of 64 bits may be results; otherwise they have 32.
+        """
+        key = (structure, constants, wide, self._module.training)
+        if key not in self._known:
+            self._known[key] = ModuleCall(self._module, structure, constants, wide)
+        return self._known[key]
+
+
+class ModuleCall:
+    """A module as a function of arrays in order.
+
+    Attributes:
+        function: of the arrays; it gives the results, then the new values of the buffers.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, structure: Structure, constants: tuple[Any, ...], wide: bool
+    ) -> None:
+        self._module = module
+        self._structure = structure
+        self._constants = constants
+        self._wide = wide
+        self._returned: Structure | None = None
+        self.function = TorchFunction(self._run, f"torch.{type(module).__name__}")
+
+    def returned(self) -> Structure:
+        """The nesting of (result, buffers), once the function was traced."""
+        assert self._returned is not None
+        return self._returned
+
+    def _run(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        supply = iter(tensors)
+        leaves = [next(supply) if item is None else item for item in self._constants]
+        parameters, buffers, args, kwargs = unflatten(self._structure, leaves)
+        changed = {name: tensor.clone() for name, tensor in buffers.items()}
+        call: Callable[..., Any] = torch.func.functional_call
+        result = call(self._module, {**parameters, **changed}, args, kwargs)
+        found: list[Any] = []
+        self._returned = flatten((result, changed), found)
+        return [self._narrowed(item) for item in found]
+
+    def _narrowed(self, item: Any) -> torch.Tensor:
+        if not isinstance(item, (torch.Tensor, bool, int, float, complex)):
+            raise OptionError(
+                f"{self.function.label}: found a {type(item).__name__} in its result, expected "
+                "tensors and numbers in tuples, lists and dicts"
+            )
+        tensor = item if isinstance(item, torch.Tensor) else torch.tensor(item)
+        if tensor.dtype is torch.int64 and not self._wide:
+            return tensor.to(torch.int32)
+        return tensor

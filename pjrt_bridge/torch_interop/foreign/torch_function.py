@@ -1,0 +1,181 @@
+"""Functions of torch as programs, with their gradients, for frameworks that call StableHLO."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.errors import NotExportable
+from pjrt_bridge.mixed.adapter import Argument, Computed
+from pjrt_bridge.stablehlo import Builder
+from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.compat import third_party_device
+from pjrt_bridge.torch_interop.exporting.emission import emitted_row_major, held_by
+from pjrt_bridge.torch_interop.exporting.lowering import not_lowerable
+from pjrt_bridge.torch_interop.foreign_functions import Spec
+from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
+from pjrt_bridge.torch_interop.placement.predicate import Placement
+from pjrt_bridge.torch_interop.placement.refusals import refused
+from pjrt_bridge.torch_interop.tensors import torch_dtype
+
+_CONTEXT = PassContext("exported", refused=refused)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """How gradients of some arguments of a function are computed.
+
+    Attributes:
+        forward: gives the results, and behind them what is saved.
+        backward: of what was saved, and of the gradients of the results `reads`; it gives a
+            gradient for each argument that was asked for.
+        reads: for each result whether it depends on these arguments.
+    """
+
+    forward: TorchFunction
+    backward: TorchFunction
+    reads: tuple[bool, ...]
+
+
+class TorchFunction:
+    """A pure function of tensors, traced for the types that come.
+
+    Args:
+        function: takes tensors and gives tensors.
+        label: what users read.
+    """
+
+    def __init__(self, function: Callable[..., Sequence[torch.Tensor]], label: str) -> None:
+        self.label = label
+        self._function = function
+        self._known: dict[Any, Any] = {}
+        self._lock = threading.RLock()
+
+    def results(self, arguments: Sequence[Spec]) -> tuple[Spec, ...]:
+        """What it gives for such arguments.
+
+        Raises:
+            Exception: what the function raises for them.
+        """
+        (output,) = self._graph(tuple(arguments)).graph.find_nodes(op="output")
+        return tuple(Spec.of(compat.promise(item)) for item in output.args[0])
+
+    def program(self, arguments: Sequence[Spec]) -> Program:
+        """Its program: a parameter for each argument, a result for each of `results`.
+
+        Raises:
+            NotExportable: operators that do not lower; the text lists all of them.
+        """
+        specs = tuple(arguments)
+        return self._once(("program", specs), lambda: self._emitted(specs))
+
+    def mapped(self, dimensions: Sequence[int | None]) -> TorchFunction:
+        """The function over a further dimension of some arguments, which leads its results."""
+
+        def over_rows(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
+            found: Sequence[torch.Tensor] = torch.vmap(
+                lambda *rows: tuple(self._function(*rows)), in_dims=tuple(dimensions)
+            )(*tensors)
+            return found
+
+        made = TorchFunction(over_rows, f"{self.label}.vmap")
+        return self._once(("vmap", tuple(dimensions)), lambda: made)
+
+    def derivative(self, arguments: Sequence[Spec], wanted: Sequence[bool]) -> Gradients:
+        """How gradients of some arguments are computed."""
+        specs, chosen = tuple(arguments), tuple(wanted)
+        return self._once(("derivative", specs, chosen), lambda: self._divided(specs, chosen))
+
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = make()
+            return self._known[key]
+
+    def _graph(self, specs: tuple[Spec, ...]) -> fx.GraphModule:
+        return self._once(("graph", specs), lambda: self._traced(specs))
+
+    def _traced(self, specs: tuple[Spec, ...]) -> fx.GraphModule:
+        with compat.real_tensors(), compat.fakes(symbolic=False):
+            promises = [_promise(spec) for spec in specs]
+
+            def call(*tensors: torch.Tensor) -> list[torch.Tensor]:
+                return list(self._function(*tensors))
+
+            table = compat.decompositions(refused=refused)
+            # Otherwise PyTorch takes recurrent layers whole, which lower in inference alone.
+            with torch.backends.mkldnn.flags(enabled=False):
+                return third_party_device.trace_call(call, promises, table)
+
+    def _divided(self, specs: tuple[Spec, ...], wanted: tuple[bool, ...]) -> Gradients:
+        with compat.real_tensors(), compat.fakes(symbolic=False):
+            promises = [
+                _promise(spec).requires_grad_(chosen)
+                for spec, chosen in zip(specs, wanted, strict=True)
+            ]
+
+            def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+                # Results that are arguments would be refused.
+                return tuple(item.clone() for item in self._function(*tensors))
+
+            with torch.enable_grad():
+                reads = tuple(item.requires_grad for item in call(*promises))
+                forward, backward = compat.export_divided(call, promises)
+
+        def gradients(*tensors: torch.Tensor) -> list[torch.Tensor]:
+            found = backward(*tensors)
+            return [
+                _zeros(spec) if item is None else item
+                for spec, item, chosen in zip(specs, found, wanted, strict=True)
+                if chosen
+            ]
+
+        return Gradients(
+            TorchFunction(forward, f"{self.label}.forward"),
+            TorchFunction(gradients, f"{self.label}.backward"),
+            reads,
+        )
+
+    def _emitted(self, specs: tuple[Spec, ...]) -> Program:
+        graph = self._graph(specs)
+        graph = rewrite(graph, _CONTEXT, "unsized").module
+        if len(graph.graph.find_nodes(op="placeholder")) != len(specs):
+            raise NotExportable(
+                f"{self.label}: it draws random numbers, which a pure function cannot: call "
+                ".eval() on the module first"
+            )
+        graph = rewrite(graph, _CONTEXT, "sized").module
+        reasons = Placement(portable.find_lowering).fallback_reasons(graph.graph)
+        if reasons:
+            raise not_lowerable(list(reasons.values()), self.label)
+        emitted = emitted_row_major(graph, self.label, {}, in_place=False)
+        builder = Builder([TensorType(spec.shape, spec.dtype) for spec in specs], name=self.label)
+        given = builder.parameters
+        held = [builder.constant(array) for array in held_by(emitted, "held").values()]
+        found = builder.call(emitted.program, [*(given[at] for at in emitted.inputs), *held])
+
+        def value(output: Any) -> Value:
+            if isinstance(output, Computed):
+                return found[output.result]
+            assert isinstance(output, Argument)
+            return given[output.position]
+
+        count = len(self.results(specs))
+        return builder.finish([value(item) for item in emitted.bindings.outputs[:count]])
+
+
+def _promise(spec: Spec) -> torch.Tensor:
+    return torch.empty(spec.shape, dtype=torch_dtype(spec.dtype))
+
+
+def _zeros(spec: Spec) -> torch.Tensor:
+    return torch.zeros(spec.shape, dtype=torch_dtype(spec.dtype))
