@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import fx
@@ -79,17 +80,19 @@ class Divisions:
         )
 
     def of_part(self, part: Part, kind: str, static: frozenset[int]) -> Division:
-        """The division of a part of a graph; see `of`."""
+        """The division of a part of a graph; see `of`. What PyTorch gives to it is a batch."""
         placeholders = part.module.graph.find_nodes(op="placeholder")
         (output,) = part.module.graph.find_nodes(op="output")
         arguments = {at: item for at, item in enumerate(part.arguments) if item is not None}
-        return self._division(
+        found = self._division(
             {at: placeholders[at] for at in arguments},
             arguments,
             dict(enumerate(output.args[0])),
             kind,
             static,
         )
+        between = {at for at, item in enumerate(part.arguments) if item is None}
+        return replace(found, batches=found.batches | between) if self._batch_axes else found
 
     def _division(
         self,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pjrt_bridge.torch_interop.sharding.constraint import OPEN, shard_constraint
+    from pjrt_bridge.torch_interop.sharding.drawing import visualize
     from pjrt_bridge.torch_interop.sharding.marking import (
         full,
         mark_sharding,
@@ -31,6 +32,7 @@ __all__ = [
     "shard_constraint",
     "sharding_of",
     "shards",
+    "visualize",
 ]
 
 _MODULES = {
@@ -43,6 +45,7 @@ _MODULES = {
     "shard_constraint": "constraint",
     "sharding_of": "marking",
     "shards": "marking",
+    "visualize": "drawing",
 }
 
 
