@@ -102,9 +102,9 @@ def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = No
         return tensor
     if third_party_device.is_shared(tensor):
         raise DeviceError(
-            f"resize_ from {tuple(tensor.shape)} to {sizes} needs a larger storage, and other tensors "
-            f"share this one: on device {NAME!r} storages do not grow; make a new tensor, or clone() "
-            "this one before"
+            f"resize_ from {tuple(tensor.shape)} to {sizes} needs a larger storage, and other "
+            f"tensors share this one: on device {NAME!r} storages do not grow; make a new tensor, "
+            "or clone() this one before"
         )
     index = tensor.device.index or 0
     made = empty((needed + offset,), tensor.dtype, index)
