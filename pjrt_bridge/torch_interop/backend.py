@@ -44,7 +44,8 @@ def pjrt(
         FallbackForbidden: the graph cannot run on the device and `fallback` is `"error"`.
     """
     chosen = BackendOptions.parse(options, mode)
-    compiler = Compiler(select_client(chosen.plugin), chosen, compat.division(graph))
+    client = select_client(chosen.plugin) if chosen.mesh is None else chosen.mesh.client
+    compiler = Compiler(client, chosen, compat.division(graph))
     repeated = repeated_write(graph)
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)

@@ -21,6 +21,7 @@ from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph, run
 from pjrt_bridge.torch_interop.bind.sizes import is_symbolic
 from pjrt_bridge.torch_interop.compiling import fallbacks
+from pjrt_bridge.torch_interop.compiling.division import number_gradients
 from pjrt_bridge.torch_interop.compiling.graphs import GraphCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.ledger import LEDGER
@@ -28,6 +29,7 @@ from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, Rewritten, rewrite
 from pjrt_bridge.torch_interop.placement.refusals import refused
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
+from pjrt_bridge.torch_interop.sharding.constraint import check_sizes
 
 
 class Compiler:
@@ -70,8 +72,11 @@ class Compiler:
 
         Raises:
             FallbackForbidden: it cannot run on the device, and the host is forbidden.
+            ProgramError: a constraint of a dimension that does not divide over its mesh.
         """
+        check_sizes(graph.graph)
         if kind == "backward":
+            number_gradients(graph.graph)
             static = compat.saved_inputs(graph.graph, self._static)
         else:
             static = self._static = compat.static_inputs()
@@ -159,10 +164,19 @@ class Compiler:
         return second.module, (first, second)
 
     def compile_rewritten(
-        self, graph: fx.GraphModule, record: GraphRecord, index: int
+        self, graph: fx.GraphModule, record: GraphRecord, index: int, *, divides: bool = False
     ) -> PlainGraph:
-        """Compile a graph that `rewrite_call` gave, or several as one, for a device."""
-        return GraphCompiler(self._target.for_resident(index)).compile_rewritten(graph, record)
+        """Compile a graph that `rewrite_call` gave, or several as one.
+
+        Args:
+            graph: see above.
+            record: of the graph.
+            index: of the device.
+            divides: for values over a mesh, instead of a device.
+        """
+        target = self._target.for_resident(index)
+        compiler = GraphCompiler(target.over_mesh() if divides else target)
+        return compiler.compile_rewritten(graph, record)
 
     def lowers(self, graph: fx.GraphModule) -> bool:
         """Whether all of a graph can be on the device."""

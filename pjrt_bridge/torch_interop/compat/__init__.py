@@ -53,7 +53,9 @@ from pjrt_bridge.torch_interop.compat.graphs import (
 )
 from pjrt_bridge.torch_interop.compat.operators import (
     OWN_NAMESPACE,
+    are_transforms_active,
     is_composite,
+    is_observed,
     is_operator,
     label,
     name_of,
@@ -95,6 +97,7 @@ __all__ = [
     "OpOverload",
     "Returned",
     "accelerator_decompositions",
+    "are_transforms_active",
     "bound_arguments",
     "boxed",
     "boxed_module",
@@ -118,6 +121,7 @@ __all__ = [
     "is_composite",
     "is_flex_attention",
     "is_number",
+    "is_observed",
     "is_operator",
     "is_ragged",
     "is_same_size",
