@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from pjrt_bridge import environment
-from pjrt_bridge.errors import DeviceError, OptionError
+from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.runtime import Client, Device
 
@@ -117,19 +117,16 @@ def chosen(index: int) -> tuple[Client, Device]:
 Mode = Literal["sync", "async", "fused"]
 """How operators run: each waits and checks its indices, each by itself, or many as one program."""
 
-_MODES: dict[str, Mode] = {"": "async", "async": "async", "fused": "fused", "sync": "sync"}
+_MODES: dict[str, Mode] = {"async": "async", "fused": "fused", "sync": "sync"}
 
 
 def eager_mode() -> Mode:
     """How operators run, from `PJRT_BRIDGE_EAGER`.
 
     Raises:
-        OptionError: another value.
+        VariableError: another value.
     """
-    found = environment.value(EAGER_VARIABLE).lower()
-    if found not in _MODES:
-        raise OptionError(f"{EAGER_VARIABLE}: found {found!r}, expected 'async', 'fused' or 'sync'")
-    return _MODES[found]
+    return _MODES[environment.choice(EAGER_VARIABLE, tuple(_MODES))]
 
 
 def is_in_use() -> bool:

@@ -9,6 +9,7 @@ import torch
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.foreign import gradients
+from pjrt_bridge.torch_interop.foreign.arguments import are_plain
 from pjrt_bridge.torch_interop.foreign.eager import kernel
 from pjrt_bridge.torch_interop.foreign_functions import NAMESPACE, Spec, find
 from pjrt_bridge.torch_interop.tensors import torch_dtype
@@ -25,7 +26,8 @@ torch.library.define(
     "(str function, Tensor[] arguments, SymInt[] sizes) -> Tensor[]",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
-torch.library.impl(_NAME, "CPU")(kernel(torch.ops.pjrt_functions.call.default))
+_on_host = kernel(torch.ops.pjrt_functions.call.default)
+torch.library.impl(_NAME, "CPU")(_on_host)
 
 
 def call(
@@ -44,6 +46,17 @@ def call(
             function = saving(function, *wanted)
             if compat.are_transforms_active():
                 return transformed(function, sizes, arguments)
+            return _dispatched(function, arguments, sizes)
+    if not torch.compiler.is_compiling() and are_plain(arguments) and not compat.is_observed():
+        # Torch's dispatcher leads there, too, and takes several times as long.
+        found: list[torch.Tensor] = _on_host(function, arguments, sizes)
+        return found
+    return _dispatched(function, arguments, sizes)
+
+
+def _dispatched(
+    function: str, arguments: Sequence[torch.Tensor], sizes: Sequence[int]
+) -> Sequence[torch.Tensor]:
     found: list[torch.Tensor]
     found = torch.ops.pjrt_functions.call(function, list(arguments), list(sizes))
     return found
