@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, SequenceParallel
 from pjrt_bridge.torch_interop.sharding import Mesh, fully_shard, parallelize
 from tests.models.running import MODES, calls, compare
 
-NAMES = os.environ.get("MESH_MODELS", "").split() or [
+NAMES = [
     "bert",
     "bloom",
     "falcon",
@@ -22,11 +21,11 @@ NAMES = os.environ.get("MESH_MODELS", "").split() or [
     "gpt-neox",
     "gpt2",
     "llama",
-    "mixer",
+    "mistral",
     "opt",
+    "phi3",
     "qwen2",
     "t5",
-    "vit",
 ]
 
 
