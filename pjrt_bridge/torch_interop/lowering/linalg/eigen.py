@@ -9,6 +9,8 @@ Where a matrix holds infinities or NaN, eager raises an exception; here all resu
 
 from __future__ import annotations
 
+import math
+
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
@@ -54,10 +56,12 @@ def _eigen(c: Context, a: Value) -> tuple[Value, Value]:
     if real:
         bound = c.full(values.shape, 4 * size * la.epsilon(dtype), largest.dtype)
         imag = b.imag(values)
-        imag = la.where(c, b.compare(b.abs(imag), bound, "LE"), c.full(imag.shape, 0, imag.dtype), imag)
+        imag = la.where(c, b.compare(b.abs(imag), bound, "GT"), imag, 0)
         values = b.complex_(b.real(values), imag)
     vectors = la.product(c, found.vectors, _triangle_vectors(c, found.triangle))
-    return la.scaled(c, values, c.reshape(largest, (largest.size, 1))), _normalized(c, vectors)
+    values = la.scaled(c, values, c.reshape(largest, (largest.size, 1)))
+    finite = c.reshape(b.is_finite(largest), (largest.size, 1, 1))
+    return values, la.where(c, finite, _normalized(c, vectors), math.nan)
 
 
 def _diagonal(c: Context, x: Value) -> Value:

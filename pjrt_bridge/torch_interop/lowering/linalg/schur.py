@@ -149,7 +149,8 @@ def _shift(c: Context, block: _Block, waited: Value) -> Value:
     b = c.b
     h = block.matrix
     batch = h.shape[0]
-    before = b.maximum(b.subtract(block.last, c.full((batch,), 1, INT32)), c.full((batch,), 0, INT32))
+    none, one = (c.full((batch,), number, INT32) for number in (0, 1))
+    before = b.maximum(b.subtract(block.last, one), none)
 
     def element(row: Value, column: Value) -> Value:
         at = b.and_(
@@ -202,9 +203,7 @@ def _swept(c: Context, h: Value, z: Value, block: _Block, shift: Value) -> tuple
         for_columns = []
         for matrix in (h, z):
             columns = la.window(c, matrix, None, k, size, 2)
-            for_columns.append(
-                la.put(c, matrix, _combined(c, columns, kept, crossed, 2), None, k)
-            )
+            for_columns.append(la.put(c, matrix, _combined(c, columns, kept, crossed, 2), None, k))
         return tuple(for_columns)
 
     h, z = la.repeat(c, b.subtract(end, begin), (h, z), rotate)
