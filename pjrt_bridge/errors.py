@@ -206,6 +206,10 @@ class OptionError(PjrtBridgeError, ValueError):
     """An option has an unknown name, a wrong type or an impossible value."""
 
 
+class VariableError(OptionError):
+    """An environment variable of the bridge has an impossible value."""
+
+
 class ProgramError(PjrtBridgeError, ValueError):
     """A StableHLO program cannot be parsed, verified, or expressed for the wanted version."""
 

@@ -37,7 +37,7 @@ _warned: set[str] = set()
 
 def is_off() -> bool:
     """Whether the user wants no file to be written."""
-    return environment.is_off(FOLDER_VARIABLE)
+    return environment.names_off(FOLDER_VARIABLE)
 
 
 def cache_root() -> Path | None:
@@ -61,7 +61,7 @@ def data_folder(name: str, variable: str) -> Path | None:
         name: of the kind of files.
         variable: names another folder, or turns off that the files are used (None).
     """
-    if environment.is_off(variable):
+    if environment.names_off(variable):
         return None
     named = environment.value(variable)
     return Path(named).expanduser() if named else platformdirs.user_data_path(_NAME) / name

@@ -8,16 +8,17 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pjrt_bridge.errors import OptionError, ProgramError
 
-_OPERATIONS: dict[type[ast.AST], Callable[[int, int], int]] = {
+_OPERATIONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Pow: operator.pow,
 }
-_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "floordiv": operator.floordiv,
     "mod": operator.mod,
     "max": max,
@@ -53,6 +54,9 @@ def shape(sizes: Sequence[str], values: Mapping[str, int]) -> tuple[int, ...]:
         ProgramError: a text that is no size.
     """
     found = []
+    for name, value in values.items():
+        if type(value) is not int:
+            raise OptionError(f"sizes: {name}: found {value!r}, expected an int")
     for text in sizes:
         try:
             size = _value(_parse(text), values, text)
@@ -64,6 +68,16 @@ def shape(sizes: Sequence[str], values: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def evaluate(size: str, values: Mapping[str, Any]) -> Any:
+    """A size for anything that is added, multiplied and divided as integers are.
+
+    Raises:
+        OptionError: a symbol has no value.
+        ProgramError: a text that is no size.
+    """
+    return _value(_parse(size), values, size)
+
+
 def _parse(text: str) -> ast.expr:
     try:
         return ast.parse(text.replace("^", "**"), mode="eval").body
@@ -71,20 +85,20 @@ def _parse(text: str) -> ast.expr:
         raise ProgramError(f"size {text!r} is no expression of sizes") from None
 
 
-def _value(node: ast.expr, values: Mapping[str, int], text: str) -> int:
+def _value(node: ast.expr, values: Mapping[str, Any], text: str) -> Any:
     match node:
         case ast.Constant(value=int(number)):
             return number
         case ast.Name(id=name):
-            found = values.get(name)
-            if type(found) is not int:
-                raise OptionError(f"size {text!r}: {name}: found {found!r}, expected an int")
-            return found
+            if name not in values:
+                raise OptionError(f"size {text!r}: {name}: found None, expected an int")
+            return values[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, values, text)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATIONS:
             a, b = _value(left, values, text), _value(right, values, text)
-            if isinstance(op, ast.Pow) and (abs(a) > _LARGEST or not 0 <= b <= 64):
+            too_large = isinstance(a, int) and abs(a) > _LARGEST
+            if isinstance(op, ast.Pow) and (too_large or not 0 <= b <= 64):
                 raise ProgramError(f"size {text!r}: found a power that is no size")
             return _OPERATIONS[type(op)](a, b)
         case ast.Call(func=ast.Name(id=name), args=[left, right], keywords=[]) if (

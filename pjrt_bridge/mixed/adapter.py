@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pjrt_bridge.runtime import Buffer, Executable
+from pjrt_bridge.runtime import Executable
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter, Capsules, Framework
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.mesh_program import Array
 from pjrt_bridge.runtime.transfers.host import HostArray
 
 
@@ -94,7 +95,7 @@ class FrameworkAdapter(Protocol):
             DataError: a value of another shape or element type.
         """
 
-    def adopt(self, buffer: Buffer, spec: ValueSpec) -> Any:
+    def adopt(self, buffer: Array, spec: ValueSpec) -> Any:
         """A tensor over a buffer's memory, or over a copy; waits for the values."""
 
     def assign(self, target: Any, value: Any) -> None:

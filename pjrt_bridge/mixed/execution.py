@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError
-from pjrt_bridge.runtime import Buffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.mesh_program import Array
 from pjrt_bridge.stablehlo.types import TensorType
 
 
@@ -256,7 +256,7 @@ class ResidentValue(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def buffer_as(self, spec: ValueSpec) -> Buffer:
+    def buffer_as(self, spec: ValueSpec) -> Array:
         """Its elements, lying as a program takes them."""
 
     @abstractmethod
@@ -264,8 +264,11 @@ class ResidentValue(ABC):
         """The framework's tensor of a copy in host memory; waits for the values."""
 
     @abstractmethod
-    def replace(self, buffer: Buffer, spec: ValueSpec) -> None:
+    def replace(self, buffer: Array, spec: ValueSpec) -> None:
         """Have the user's value hold other elements from now on."""
+
+    def place(self, before: Array, after: Array) -> None:  # noqa: B027
+        """Have the user's value hold the same elements, divided, where it holds `before`."""
 
 
 def tensor_of(value: Any) -> Any:

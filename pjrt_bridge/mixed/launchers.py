@@ -19,9 +19,11 @@ from pjrt_bridge.mixed.execution import (
     tensor_of,
 )
 from pjrt_bridge.mixed.pinned import PinnedInputs
-from pjrt_bridge.runtime import Buffer, Event, Executable
+from pjrt_bridge.runtime import Buffer, Event, Executable, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.mesh_program import Array
+from pjrt_bridge.runtime.objects.sharded import Ends
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import run_deferred
 from pjrt_bridge.runtime.transfers import putting
@@ -256,7 +258,7 @@ class BufferLauncher:
             for buffer, spec in zip(results, self._results, strict=True)
         ]
         # Nothing else may refer to the values that were read for this call.
-        return _BufferLaunched(outputs, done, given)
+        return BufferLaunched(outputs, done, given)
 
     def _buffer(self, parameter: BoundParameter, given: Sequence[Any], call: CallRecord) -> Buffer:
         assert parameter.position is not None
@@ -264,10 +266,10 @@ class BufferLauncher:
         if type(value) is DeferredValue:
             direct = value.direct
             if type(direct) is BufferOutput and direct.spec.lies_as(spec):
-                return direct.buffer
+                return _on_one_device(parameter, direct.buffer)
             value = value.tensor()
         if isinstance(value, ResidentValue):
-            return value.buffer_as(spec)
+            return _on_one_device(parameter, value.buffer_as(spec))
         if isinstance(value, Buffer):
             return value
         host = self._adapter.host_array(value, spec)
@@ -280,12 +282,20 @@ class BufferLauncher:
         return putting.put_host(self._client, host, self._device, writable=parameter.written)
 
 
+def _on_one_device(parameter: BoundParameter, array: Array) -> Buffer:
+    if isinstance(array, ShardedBuffer):
+        raise DataError(
+            f"argument {parameter.position}: found {array!r}, expected an array on one device"
+        )
+    return array
+
+
 class BufferOutput:
-    """A result as a buffer."""
+    """A result as a buffer, or divided over a mesh."""
 
     __slots__ = ("_adapter", "buffer", "spec")
 
-    def __init__(self, buffer: Buffer, spec: ValueSpec, adapter: FrameworkAdapter) -> None:
+    def __init__(self, buffer: Array, spec: ValueSpec, adapter: FrameworkAdapter) -> None:
         self.buffer = buffer
         self.spec = spec
         self._adapter = adapter
@@ -295,12 +305,14 @@ class BufferOutput:
         return self._adapter.adopt(self.buffer, self.spec)
 
 
-class _BufferLaunched:
-    """An execution of `Executable.submit`."""
+class BufferLaunched:
+    """An execution of `Executable.submit`, or of `ShardedExecutable.submit`."""
 
     __slots__ = ("_done", "_given", "outputs")
 
-    def __init__(self, outputs: Sequence[BufferOutput], done: Event, given: Sequence[Any]) -> None:
+    def __init__(
+        self, outputs: Sequence[BufferOutput], done: Event | Ends, given: Sequence[Any]
+    ) -> None:
         self._done = done
         self._given = given
         self.outputs = outputs

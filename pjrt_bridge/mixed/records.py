@@ -13,7 +13,7 @@ from typing import Literal
 from pjrt_bridge import timeline, user_warnings
 from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.mixed.execution import CallRecord
-from pjrt_bridge.report.data import GraphReport, SegmentReport
+from pjrt_bridge.report.data import Exchange, GraphReport, SegmentReport
 from pjrt_bridge.report.fallback_reason import FallbackReason
 
 
@@ -23,6 +23,7 @@ class SegmentRecord:
 
     Attributes:
         nodes: names of the graph's nodes in it.
+        exchanging: gives what the devices of a mesh exchange in a run of it, while it is compiled.
     """
 
     placement: Literal["device", "host"]
@@ -34,6 +35,7 @@ class SegmentRecord:
     gives_results: bool = True
     compile_seconds: float = 0.0
     cached: bool = False
+    exchanging: Callable[[], tuple[Exchange, ...]] = tuple
 
     def failed(self, reason: str) -> None:
         """Note why the device could not do it after all."""
@@ -108,6 +110,7 @@ class GraphRecord:
                     bytes_shared=call.shared[at],
                     bytes_copied=call.copied[at],
                     run_seconds=None if call.seconds is None else call.seconds[at],
+                    exchanges=segment.exchanging(),
                 )
                 for at, segment in enumerate(self.segments)
             ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pjrt_bridge import user_warnings
 from pjrt_bridge.abi.extension_structs import ExtensionTable
 from pjrt_bridge.abi.values import NamedValue
-from pjrt_bridge.errors import OptionError
+from pjrt_bridge.errors import OptionError, VariableError
 from pjrt_bridge.registry.catalogue import GUARDED_BY
 from pjrt_bridge.registry.discovery import discover
 from pjrt_bridge.registry.hooks import HOOK_FAILURES, reason_of
@@ -144,6 +144,8 @@ def topology_spec(
             results = caller(plugin=plugin, target=target, options=options)
         except OptionError:
             raise
+        except VariableError:
+            raise
         except HOOK_FAILURES as error:
             _warn(f"{module.source}: its topologies are not used: {reason_of(error)}")
             continue
@@ -180,6 +182,8 @@ def _brought(
     for module, caller in discover().hooks.callers(hook):
         try:
             brought = one(caller(**arguments))
+        except VariableError:
+            raise
         except HOOK_FAILURES as error:
             _warn(f"{module.source}: its {what} are not used: {reason_of(error)}")
         else:

@@ -14,10 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pjrt_bridge import environment
 from pjrt_bridge.registry import sources, trial
 from pjrt_bridge.registry.hooks import Hooks
 from pjrt_bridge.registry.sources import BRIDGE_VARIABLE, JAX_VARIABLE, Finding, SourceKind
 from pjrt_bridge.registry.spec import PluginSpec
+from pjrt_bridge.runtime.dispatch import native
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,15 @@ _current: Discovery | None = None
 
 
 def discover() -> Discovery:
-    """What is installed and configured at the moment, discovered anew where that has changed."""
+    """What is installed and configured at the moment, discovered anew where that has changed.
+
+    Raises:
+        VariableError: an environment variable of the bridge has an impossible value.
+    """
     global _current
+    for switch in (environment.BACKGROUND_VARIABLE, trial.VARIABLE):
+        environment.is_off(switch)
+    native.is_unwanted()
     variables = {name: os.environ.get(name, "") for name in (BRIDGE_VARIABLE, JAX_VARIABLE)}
     with _lock:
         if _current is None or _current.variables != variables:

@@ -16,10 +16,11 @@ from typing import Any
 import pluggy
 
 from pjrt_bridge import user_warnings
-from pjrt_bridge.errors import OptionError, PjrtBridgeError
+from pjrt_bridge.errors import OptionError, PjrtBridgeError, VariableError
 from pjrt_bridge.registry import hookspecs
 
-# A package's code may end in anything, a call of exit() included.
+# A package's code may end in anything, a call of exit() included. A `VariableError` that it raises
+# is no failure of the package: whoever set the variable hears of it.
 HOOK_FAILURES = (Exception, SystemExit)
 
 
@@ -61,6 +62,8 @@ class Hooks:
         source = f"entry point {entry.name} of {package}"
         try:
             relay = self._register(entry.load(), source)
+        except VariableError:
+            raise
         except HOOK_FAILURES as error:
             self.failures.append(HookModule(entry.name, source, reason=reason_of(error)))
         else:

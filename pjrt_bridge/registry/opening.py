@@ -25,7 +25,8 @@ def open_plugin(spec: PluginSpec) -> Plugin:
 
     Raises:
         PluginLoadError: the library cannot be loaded or exports no `GetPjrtApi`; the text names
-            shared libraries that it needs and that are missing, with what brings them.
+            shared libraries that it needs and that are missing, with what brings them. Or the
+            function that gives the address failed.
         PluginIncompatible: its API table cannot be used.
     """
     from pjrt_bridge.runtime import Plugin
@@ -40,12 +41,12 @@ def open_plugin(spec: PluginSpec) -> Plugin:
             if not advice:
                 raise
             raise PluginLoadError(f"{error}; {advice}", missing=error.missing) from error
-    assert spec.address is not None  # PluginSpec holds one of the two.
+    address = spec.table_address()
     with _lock:
-        found = _by_address.get(spec.address)
+        found = _by_address.get(address)
         if found is None:
-            found = _by_address[spec.address] = Plugin.from_address(
-                spec.address, name=spec.name, option_types=spec.option_types
+            found = _by_address[address] = Plugin.from_address(
+                address, name=spec.name, option_types=spec.option_types
             )
         return found
 

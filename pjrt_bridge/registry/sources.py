@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 
-from pjrt_bridge.errors import OptionError, PluginConflict
+from pjrt_bridge.errors import OptionError, PluginConflict, VariableError
 from pjrt_bridge.registry.hooks import HOOK_FAILURES, Hooks, reason_of
 from pjrt_bridge.registry.spec import PluginSpec, parse_reference
 from pjrt_bridge.registry.wheels import find_wheel_libraries
@@ -101,6 +101,8 @@ def from_hooks(hooks: Hooks) -> Iterator[Finding]:
     for module, caller in hooks.callers("pjrt_bridge_plugins"):
         try:
             specs = [spec for result in caller() for spec in _as_specs(result)]
+        except VariableError:
+            raise
         except HOOK_FAILURES as error:
             yield Finding(kind, module.name, module.source, None, reason_of(error))
             continue

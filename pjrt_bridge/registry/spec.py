@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from pjrt_bridge.abi.values import NamedValue
-from pjrt_bridge.errors import OptionError, PluginConflict
+from pjrt_bridge.errors import OptionError, PluginConflict, PluginLoadError
 from pjrt_bridge.runtime.platforms import OptionType, check_option_types
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -30,8 +30,9 @@ class PluginSpec:
     Attributes:
         name: what users call the plugin: letters, digits and `_ . -`.
         library: path of the shared library that exports `GetPjrtApi`.
-        address: address of a `PJRT_Api` in this process; exactly one of library and address is
-            given. Whoever gives an address keeps the memory behind it alive.
+        address: address of a `PJRT_Api` in this process, or a function that gives it, called
+            when the plugin is first used; exactly one of library and address is given. Whoever
+            gives an address keeps the memory behind it alive.
         options: client create options, names and meanings as the plugin defines them.
         option_types: the client create options that the plugin reads, with their types (a range
             for an int within it); stating them lets the bridge refuse unknown names, which plugins
@@ -56,7 +57,7 @@ class PluginSpec:
 
     name: str
     library: str | os.PathLike[str] | None = None
-    address: int | None = None
+    address: int | Callable[[], int] | None = None
     options: Mapping[str, NamedValue] = field(default_factory=dict, hash=False)
     option_types: Mapping[str, OptionType] | None = field(default=None, hash=False)
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -81,8 +82,8 @@ class PluginSpec:
             not isinstance(self.library, str | os.PathLike) or not os.fspath(self.library)
         ):
             raise OptionError(f"{where}, library: found {self.library!r}, expected a path")
-        if self.address is not None and (not _is_int(self.address) or self.address <= 0):
-            raise OptionError(f"{where}, address: found {self.address!r}, expected a PJRT_Api's")
+        if self.address is not None and not callable(self.address):
+            _check_address(self.address, where=where)
         if not _is_int(self.priority):
             raise OptionError(f"{where}, priority: found {self.priority!r}, expected an int")
         options = checked_options(self.options, where=where)
@@ -91,6 +92,23 @@ class PluginSpec:
         environment = _checked_environment(self.environment, where=where)
         object.__setattr__(self, "options", MappingProxyType(options))
         object.__setattr__(self, "environment", MappingProxyType(environment))
+
+    def table_address(self) -> int:
+        """The address of the PJRT_Api of a plugin that is not given by its library.
+
+        Raises:
+            PluginLoadError: the function that gives it failed.
+            OptionError: it gave no address.
+        """
+        assert self.address is not None, "a specification with a library"
+        if not callable(self.address):
+            return self.address
+        try:
+            found = self.address()
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise PluginLoadError(f"plugin {self.name!r}, address: {reason}") from error
+        return _check_address(found, where=f"plugin {self.name!r}")
 
     @property
     def path(self) -> Path | None:
@@ -172,6 +190,12 @@ def _check_types(
     for name in options:
         if name not in types:
             raise OptionError(f"{where}: option {name!r} is missing in its option_types")
+
+
+def _check_address(value: object, *, where: str) -> int:
+    if not isinstance(value, int) or not _is_int(value) or value <= 0:
+        raise OptionError(f"{where}, address: found {value!r}, expected a PJRT_Api's")
+    return value
 
 
 def _is_int(value: object) -> bool:

@@ -50,8 +50,11 @@ FOLDER = "trials"
 _KEPT = {"good": float("inf"), "refused": 60.0, "died": 600.0, "hung": 3600.0}
 """Seconds for which an outcome holds: what cost nothing is soon tried again."""
 
+_COSTLY = 5.0
+"""Seconds from which on a refusal is told from what is kept, and not had again in this process."""
+
 _VARIABLES = ("LD_LIBRARY_PATH", "LD_PRELOAD", "XLA_FLAGS")
-_FORMAT = "1"
+_FORMAT = "2"
 _LIMIT = 1_000_000
 
 _lock = threading.RLock()
@@ -70,6 +73,7 @@ class Outcome:
         reason: what the plugin said, on one line; empty for a good outcome.
         ended: how the process ended, in words; empty where it ended well.
         time: when it was tried, in seconds since 1970.
+        seconds: how long it took.
     """
 
     fate: str
@@ -77,16 +81,27 @@ class Outcome:
     reason: str
     ended: str
     time: float
+    seconds: float
+
+    @property
+    def kept(self) -> float:
+        """Seconds for which it holds: a refusal that took long holds for a minute per second."""
+        return _KEPT[self.fate] * (self.seconds if self.costly else 1)
 
     @property
     def holds(self) -> bool:
         """Whether it is recent enough."""
-        return 0 <= time.time() - self.time < _KEPT[self.fate] or self.fate == "good"
+        return 0 <= time.time() - self.time < self.kept or self.fate == "good"
 
     @property
-    def fatal(self) -> bool:
-        """Whether to do the same in this process could end it."""
-        return self.fate in ("died", "hung")
+    def costly(self) -> bool:
+        """Whether the plugin took long to refuse."""
+        return self.fate == "refused" and self.seconds > _COSTLY
+
+    @property
+    def final(self) -> bool:
+        """Whether to do the same in this process could end it, or would only take long again."""
+        return self.fate in ("died", "hung") or self.costly
 
 
 def applies(spec: PluginSpec, *, vouched: bool) -> bool:
@@ -118,7 +133,11 @@ def outcome(spec: PluginSpec, options: Mapping[str, NamedValue]) -> Outcome | No
         found = known(spec, options)
         if found is not None:
             return found
-        with working(f"trying plugin {spec.name!r} in a process of its own, once for its library"):
+        what = (
+            f"trying plugin {spec.name!r} in a process of its own, once for its library, for "
+            f"{SECONDS:.0f} s at most"
+        )
+        with working(what, in_files=True):
             found = _try(spec, options)
         if found is not None:
             key, store = _key(spec, options), _store()
@@ -131,7 +150,7 @@ def outcome(spec: PluginSpec, options: Mapping[str, NamedValue]) -> Outcome | No
 def check(
     spec: PluginSpec, options: Mapping[str, NamedValue], *, vouched: bool, stage: str = ""
 ) -> None:
-    """Refuse a plugin that would end this process; it is tried now where nothing is known.
+    """Refuse a plugin that would end this process, or refuse after long; it is tried where needed.
 
     Args:
         spec: the plugin.
@@ -140,19 +159,21 @@ def check(
         stage: only what happens there counts; empty for all that happens.
 
     Raises:
-        PluginNotFound: its trial died or hung; the text says why, and what to do.
+        PluginNotFound: its trial died, hung or was refused after long; the text says why, and what
+            to do.
     """
     if not applies(spec, vouched=vouched):
         return
     found = outcome(spec, options)
-    if found is None or not found.fatal or stage not in ("", found.stage):
+    if found is None or not found.final or stage not in ("", found.stage):
         return
     doing = {"load": "it was loaded", "client": "a client was made", "close": "it was closed"}
-    why = f"{found.reason}. It" if found.reason else "it"
+    why = f"{found.reason.rstrip('.')}. It" if found.reason else "it"
+    ended = found.ended or f"was refused after {found.seconds:.0f} s"
     raise PluginNotFound(
-        f"plugin {spec.name!r} is not used on this machine: {why} {found.ended} when "
+        f"plugin {spec.name!r} is not used on this machine: {why} {ended} when "
         f"{doing[found.stage]}, in a trial in a process of its own; the next trial is after "
-        f"{_KEPT[found.fate] / 60:.0f} minutes, when {spec.path} changes, or after `pjrt-bridge "
+        f"{found.kept / 60:.0f} minutes, when {spec.path} changes, or after `pjrt-bridge "
         f"cache --clear`; {VARIABLE}=off goes without trials"
     )
 
@@ -178,7 +199,7 @@ def _try(spec: PluginSpec, options: Mapping[str, NamedValue]) -> Outcome | None:
         "environment": dict(spec.environment),
     }
     command = child_processes.command(MODULE, json.dumps(request))
-    started = time.time()
+    started, begun = time.time(), time.monotonic()
     # Files and not pipes: what the plugin starts may keep these open after the process has died.
     with tempfile.TemporaryFile() as answers, tempfile.TemporaryFile() as errors:
         try:
@@ -205,16 +226,18 @@ def _try(spec: PluginSpec, options: Mapping[str, NamedValue]) -> Outcome | None:
         errors.seek(0)
         stage, reason = _answers(answers.read())
         words = child_processes.last_words(errors.read().decode(errors="replace"))
+    seconds = time.monotonic() - begun
     if stage == "":
         # It did not even get to the plugin, which says nothing about it.
         return None
     if status is None:
-        return Outcome("hung", stage, words, f"did not come to an end in {SECONDS:.0f} s", started)
+        ended = f"did not come to an end in {SECONDS:.0f} s"
+        return Outcome("hung", stage, words, ended, started, seconds)
     if reason is not None:
-        return Outcome("refused", stage, reason, "", started)
+        return Outcome("refused", stage, reason, "", started, seconds)
     if stage == "done":
-        return Outcome("good", stage, "", "", started)
-    return Outcome("died", stage, words, child_processes.ended(status), started)
+        return Outcome("good", stage, "", "", started, seconds)
+    return Outcome("died", stage, words, child_processes.ended(status), started, seconds)
 
 
 def _answers(output: bytes) -> tuple[str, str | None]:
@@ -241,7 +264,8 @@ def _read(data: bytes | None) -> Outcome | None:
     texts = (found.fate, found.stage, found.reason, found.ended)
     if found.fate not in _KEPT or not all(isinstance(text, str) for text in texts):
         return None
-    return found if isinstance(found.time, float) else None
+    times = (found.time, found.seconds)
+    return found if all(isinstance(number, float) for number in times) else None
 
 
 def _key(spec: PluginSpec, options: Mapping[str, NamedValue]) -> str:

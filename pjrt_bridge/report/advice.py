@@ -277,7 +277,9 @@ def _size(segment: SegmentReport) -> int:
 
 
 def _breaks(report: ReportData) -> _Advice:
-    breaks = list(dict.fromkeys(wording.clip(found, LONGEST_BREAK) for found in report.breaks))
+    breaks = list(
+        dict.fromkeys(wording.clip(found.rstrip("."), LONGEST_BREAK) for found in report.breaks)
+    )
     if not breaks:
         return
     where = "once" if len(breaks) == 1 else f"in {len(breaks)} places"

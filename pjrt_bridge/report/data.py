@@ -16,6 +16,21 @@ EXPORTED = "exported"
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """A collective operation of a segment over a mesh, which the partitioner added.
+
+    Attributes:
+        operation: `all-reduce`, `all-gather`, ...
+        count: how often it stands in the program.
+        nbytes: that each device gets from all of them.
+    """
+
+    operation: str
+    count: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class SegmentReport:
     """Nodes of a graph that run together.
 
@@ -32,6 +47,7 @@ class SegmentReport:
         compile_seconds: the plugin's compilation, in seconds.
         cached: its executable was loaded from the compile cache.
         run_seconds: one run, until its results are ready, in seconds; None where not measured.
+        exchanges: what the devices of a mesh exchange in one run.
     """
 
     placement: Literal["device", "host"]
@@ -45,6 +61,7 @@ class SegmentReport:
     compile_seconds: float = 0.0
     cached: bool = False
     run_seconds: float | None = None
+    exchanges: tuple[Exchange, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,8 @@ def _reasons(row: Row) -> str:
         f'<li><span class="kind">{_kind(row, reason)}</span> {_reason(reason)}</li>'
         for reason in row.reasons
     )
+    if row.exchanges:
+        items += f'<li><span class="kind">exchange</span> {_safe(row.exchanged)}</li>'
     return f"<ul>{items}</ul>" if items else ""
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pjrt_bridge.report.data import GraphReport, SegmentReport, total_seconds
+from pjrt_bridge.report.data import Exchange, GraphReport, SegmentReport, total_seconds
 from pjrt_bridge.report.fallback_reason import Kind
-from pjrt_bridge.report.wording import duration
+from pjrt_bridge.report.wording import byte_size, duration, printable
 
 SEVERAL = 10
 """With more segments than this, similar ones share a row."""
@@ -50,6 +50,7 @@ class Row:
         compile_seconds: of all segments of the row.
         cached: how many of them were loaded from the compile cache.
         run_seconds: of all segments of the row; None where one was not measured.
+        exchanges: of all segments of the row, the most bytes first.
     """
 
     numbers: tuple[int, ...]
@@ -61,6 +62,7 @@ class Row:
     compile_seconds: float
     cached: int
     run_seconds: float | None
+    exchanges: tuple[Exchange, ...] = ()
 
     @property
     def compilation(self) -> str:
@@ -72,6 +74,14 @@ class Row:
             return time
         some = "" if self.cached == len(self.numbers) else f"{self.cached} "
         return f"{time}, {some}from the cache"
+
+    @property
+    def exchanged(self) -> str:
+        """What the devices of a mesh exchange, and the bytes that each gets; may be empty."""
+        return ", ".join(
+            f"{one.count} {printable(one.operation)} ({byte_size(one.nbytes)})"
+            for one in self.exchanges
+        )
 
 
 def single_rows(graph: GraphReport) -> list[Row]:
@@ -115,7 +125,18 @@ def _row(graph: GraphReport, numbers: Sequence[int]) -> Row:
         compile_seconds=sum(segment.compile_seconds for segment in segments),
         cached=sum(segment.cached for segment in segments),
         run_seconds=total_seconds(segment.run_seconds for segment in segments),
+        exchanges=_exchanges(segments),
     )
+
+
+def _exchanges(segments: Iterable[SegmentReport]) -> tuple[Exchange, ...]:
+    counts: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for segment in segments:
+        for found in segment.exchanges:
+            counts[found.operation] += found.count
+            sizes[found.operation] += found.nbytes
+    return tuple(Exchange(name, counts[name], size) for name, size in sizes.most_common())
 
 
 def _reasons(

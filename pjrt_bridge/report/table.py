@@ -144,6 +144,8 @@ def _content(row: Row) -> RenderableType:
     if row.operators:
         operators = wording.counted(row.operators.items())
         parts.append(Text(wording.listed(operators, _OPERATORS, "operator")))
+    if row.exchanges:
+        parts.append(Text(f"each device gets by {row.exchanged}", "dim"))
     for reason in row.reasons[:_REASONS]:
         parts.append(_reason(row, reason))
         sources = [wording.clip(source, _LONGEST) for source in reason.sources[:_SOURCES]]

@@ -6,6 +6,7 @@ Modules and what they hold are objects of jaxlib, as `pjrt_bridge.stablehlo.bind
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
@@ -211,33 +212,36 @@ def operations(module: Any) -> list[Any]:
     return found
 
 
-def custom_calls(module: Any) -> frozenset[str]:
-    """Targets of a module's custom calls."""
-    calls = [item for item in operations(module) if item.name == "stablehlo.custom_call"]
-    return frozenset(call.attributes["call_target_name"].value for call in calls)
+@dataclass(frozen=True)
+class Survey:
+    """What a module has of some operations.
 
-
-def call_forms(module: Any) -> frozenset[tuple[str, int, int]]:
-    """Target, number of operands and number of results of a module's custom calls.
-
-    A result that is a tuple counts as what it holds: it is an older form of several results.
+    Attributes:
+        calls: target, number of operands and number of results of its custom calls. A result that
+            is a tuple counts as what it holds: it is an older form of several results.
+        constants: element types of its constants, as StableHLO text spells them.
     """
-    tuples = bindings.load().ir.TupleType
-    found = set()
-    for call in operations(module):
-        if call.name == "stablehlo.custom_call":
-            kinds = [result.type for result in call.results]
-            results = sum(kind.num_types if isinstance(kind, tuples) else 1 for kind in kinds)
-            target = call.attributes["call_target_name"].value
-            found.add((target, len(call.operands), results))
-    return frozenset(found)
+
+    calls: frozenset[tuple[str, int, int]]
+    constants: frozenset[str]
 
 
-def has_constant(module: Any, element: str) -> bool:
-    """Whether a module has a constant of an element type, as StableHLO text spells it."""
+def survey(module: Any) -> Survey:
+    """Look at every operation of a module once."""
     ir = bindings.load().ir
-    return any(
-        str(ir.ShapedType(item.results[0].type).element_type) == element
-        for item in operations(module)
-        if item.name == "stablehlo.constant"
-    )
+    calls: set[tuple[str, int, int]] = set()
+    constants: set[str] = set()
+
+    def visit(operation: Any) -> Any:
+        name = operation.name
+        if name == "stablehlo.custom_call":
+            kinds = [result.type for result in operation.results]
+            results = sum(kind.num_types if isinstance(kind, ir.TupleType) else 1 for kind in kinds)
+            target = operation.attributes["call_target_name"].value
+            calls.add((target, len(operation.operands), results))
+        elif name == "stablehlo.constant":
+            constants.add(str(ir.ShapedType(operation.results[0].type).element_type))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return Survey(frozenset(calls), frozenset(constants))

@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from pjrt_bridge.torch_interop.custom_calls import custom_call
     from pjrt_bridge.torch_interop.explaining import explain, explain_with
     from pjrt_bridge.torch_interop.exporting.api import export
+    from pjrt_bridge.torch_interop.foreign.custom_op import custom_op
     from pjrt_bridge.torch_interop.ledger import compiled_graphs
 
-__all__ = ["compiled_graphs", "custom_call", "explain", "explain_with", "export"]
+__all__ = ["compiled_graphs", "custom_call", "custom_op", "explain", "explain_with", "export"]
 
 _MODULES = {
     "compiled_graphs": "ledger",
     "custom_call": "custom_calls",
+    "custom_op": "foreign.custom_op",
     "explain": "explaining",
     "explain_with": "explaining",
     "export": "exporting.api",

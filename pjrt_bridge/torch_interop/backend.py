@@ -17,6 +17,7 @@ from torch import fx
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compiler import Compiler
+from pjrt_bridge.torch_interop.compiling.repeated_writes import repeated_write
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.refusals import refused
@@ -43,7 +44,11 @@ def pjrt(
         FallbackForbidden: the graph cannot run on the device and `fallback` is `"error"`.
     """
     chosen = BackendOptions.parse(options, mode)
-    compiler = Compiler(select_client(chosen.plugin), chosen, compat.division(graph))
+    client = select_client(chosen.plugin) if chosen.mesh is None else chosen.mesh.client
+    compiler = Compiler(client, chosen, compat.division(graph))
+    repeated = repeated_write(graph)
+    if repeated is not None:
+        return compiler.leave_to_pytorch(graph, example_inputs, repeated)
     compiled = compat.run_aot_autograd(
         graph,
         example_inputs,

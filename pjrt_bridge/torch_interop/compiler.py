@@ -10,20 +10,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import fx
 
-from pjrt_bridge.mixed.records import GraphRecord, Ledger
+from pjrt_bridge.mixed.records import GraphRecord, Ledger, SegmentRecord
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph, run
 from pjrt_bridge.torch_interop.bind.sizes import is_symbolic
+from pjrt_bridge.torch_interop.compiling import fallbacks
+from pjrt_bridge.torch_interop.compiling.division import number_gradients
 from pjrt_bridge.torch_interop.compiling.graphs import GraphCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, Rewritten, rewrite
 from pjrt_bridge.torch_interop.placement.refusals import refused
+from pjrt_bridge.torch_interop.placement.split import node_names, operators
+from pjrt_bridge.torch_interop.sharding.constraint import check_sizes
 
 
 class Compiler:
@@ -66,8 +72,11 @@ class Compiler:
 
         Raises:
             FallbackForbidden: it cannot run on the device, and the host is forbidden.
+            ProgramError: a constraint of a dimension that does not divide over its mesh.
         """
+        check_sizes(graph.graph)
         if kind == "backward":
+            number_gradients(graph.graph)
             static = compat.saved_inputs(graph.graph, self._static)
         else:
             static = self._static = compat.static_inputs()
@@ -99,6 +108,32 @@ class Compiler:
                 self._entrance = compiled.fast_path()
         return compat.boxed(partial(rewritten.call, start) if rewritten.steps else start)
 
+    def leave_to_pytorch(
+        self, graph: fx.GraphModule, inputs: Sequence[Any], reason: FallbackReason
+    ) -> Callable[..., Any]:
+        """Have PyTorch run a Dynamo graph that AOTAutograd cannot make functional.
+
+        Args:
+            graph: the graph.
+            inputs: its (fake) inputs.
+            reason: what it cannot.
+
+        Raises:
+            FallbackForbidden: the user's options forbid the host.
+        """
+        trained = torch.is_grad_enabled() and any(
+            isinstance(item, torch.Tensor) and item.requires_grad for item in inputs
+        )
+        kind = "forward" if trained else "inference"
+        record = GraphRecord(
+            kind, kind, self._target.plugin, code=compat.compile_id(), division=self._division
+        )
+        names = node_names(graph.graph)
+        record.segments.append(SegmentRecord("host", operators(graph.graph), names, [reason]))
+        fallbacks.tell(self._target, record, f"the {kind} graph", [reason])
+        self._target.ledger.add(record)
+        return graph.forward
+
     def prepare_joint(self, graph: fx.GraphModule) -> None:
         """Rewrite a joint graph in place, before it is divided into forward and backward."""
         context = PassContext("joint", keeps=self._options.wants_on_host, refused=refused)
@@ -129,10 +164,19 @@ class Compiler:
         return second.module, (first, second)
 
     def compile_rewritten(
-        self, graph: fx.GraphModule, record: GraphRecord, index: int
+        self, graph: fx.GraphModule, record: GraphRecord, index: int, *, divides: bool = False
     ) -> PlainGraph:
-        """Compile a graph that `rewrite_call` gave, or several as one, for a device."""
-        return GraphCompiler(self._target.for_resident(index)).compile_rewritten(graph, record)
+        """Compile a graph that `rewrite_call` gave, or several as one.
+
+        Args:
+            graph: see above.
+            record: of the graph.
+            index: of the device.
+            divides: for values over a mesh, instead of a device.
+        """
+        target = self._target.for_resident(index)
+        compiler = GraphCompiler(target.over_mesh() if divides else target)
+        return compiler.compile_rewritten(graph, record)
 
     def lowers(self, graph: fx.GraphModule) -> bool:
         """Whether all of a graph can be on the device."""

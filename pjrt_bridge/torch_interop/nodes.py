@@ -11,24 +11,31 @@ from typing import Any
 import torch
 from torch import fx
 
+import pjrt_bridge
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import HigherOrderOperator, OpOverload
+from pjrt_bridge.torch_interop.foreign_functions import OPERATOR, label_of
 
 COPY_INTO_INPUT = "aten.copy_.default"
 """The one mutation in a functional graph: an input's new value, at the end of the graph."""
 
 _FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+), in .+\n\s*(?P<code>.*)')
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+_LIBRARIES = tuple(
+    os.path.dirname(file) + os.sep for file in (torch.__file__, pjrt_bridge.__file__)
+)
 
 
 def label(node: fx.Node) -> str:
     """What users read for what a node calls.
 
-    An operator that writes into its arguments, which functionalization wraps, has its own name.
+    An operator that writes into its arguments, which functionalization wraps, has its own name, and
+    so has a foreign function.
     """
     wrapped = node.args[0] if node.args and isinstance(node.target, HigherOrderOperator) else None
     if isinstance(wrapped, OpOverload):
         return compat.label(wrapped)
+    if compat.operator_name(node.target) == OPERATOR:
+        return label_of(node.args[0])
     return compat.label(node.target)
 
 
@@ -166,7 +173,7 @@ def source_frame(node: fx.Node) -> tuple[str, int, str] | None:
     frames = list(_FRAME.finditer(trace)) if trace else []
     if not frames:
         return None
-    # Code that torch has generated has no file.
-    own = [frame for frame in frames if not frame["file"].startswith((_TORCH, "<"))]
+    # Code that torch has generated has no file; the bridge's own wraps foreign functions.
+    own = [frame for frame in frames if not frame["file"].startswith((*_LIBRARIES, "<"))]
     last = (own or frames)[-1]
     return last["file"], int(last["line"]), last["code"].strip()

@@ -12,6 +12,7 @@ from pjrt_bridge.runtime import CompileOptions, Device
 from pjrt_bridge.runtime.compile.options import Override
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.layouts import Orders, Rule
+from pjrt_bridge.torch_interop.sharding.mesh import Mesh
 
 MODES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
@@ -54,6 +55,9 @@ class BackendOptions:
         layouts: order of elements of `"parameters"` on the device and of `"results"` in memory:
             `"row-major"`, `"column-major"`, `"channels-last"`, or for each rank the dimensions
             from slowest to fastest varying, `{2: (1, 0)}`; as PyTorch has them by default.
+        mesh: the devices over which graphs are divided (`sharding.Mesh`). Batches, which are all
+            inputs but parameters, are divided over its axes `dp` and `fsdp`, parameters as they
+            were marked; None: graphs are divided where a value that they are given is.
 
     Raises:
         OptionError: an unknown name or an impossible value.
@@ -69,6 +73,7 @@ class BackendOptions:
     excess_precision: bool = True
     check_indices: bool = False
     layouts: Mapping[str, Rule] = field(default_factory=dict)
+    mesh: Mesh | None = None
 
     @staticmethod
     def parse(options: Mapping[str, Any] | None, mode: str | None) -> BackendOptions:
@@ -115,6 +120,13 @@ class BackendOptions:
                 raise OptionError(
                     f"option {name}: found {getattr(self, name)!r}, expected True or False"
                 )
+        if self.mesh is not None and not isinstance(self.mesh, Mesh):
+            raise OptionError(f"option mesh: found {self.mesh!r}, expected a sharding.Mesh")
+        if self.mesh is not None and self.plugin not in (None, self.mesh.client.plugin.name):
+            raise OptionError(
+                f"option plugin: found {self.plugin!r}, and {self.mesh} of plugin "
+                f"{self.mesh.client.plugin.name!r}"
+            )
         object.__setattr__(self, "host_ops", _host_ops(self.host_ops))
         object.__setattr__(self, "buckets", _buckets(self.buckets))
         self.orders()

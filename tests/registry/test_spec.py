@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pjrt_bridge.errors import OptionError, PluginConflict
-from pjrt_bridge.registry import PluginSpec
+from pjrt_bridge.errors import OptionError, PluginConflict, PluginLoadError
+from pjrt_bridge.registry import PluginSpec, load
 from pjrt_bridge.registry.spec import parse_reference, short_name
 
 
@@ -68,6 +70,37 @@ def test_every_value_type_of_a_named_value_is_an_option(value: Any) -> None:
 def test_impossible_fields_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         PluginSpec(**{"name": "chip", "library": "/x/lib.so", **fields})
+
+
+def test_an_address_may_be_a_function_that_is_called_when_it_is_needed() -> None:
+    asked: list[int] = []
+    spec = PluginSpec("chip", address=lambda: asked.append(1) or 4096)
+    assert not asked
+    assert spec.table_address() == 4096
+    assert asked == [1]
+
+
+def test_a_function_that_gives_no_address_is_named() -> None:
+    def broken() -> int:
+        raise ValueError("no chip")
+
+    with pytest.raises(PluginLoadError, match="'chip', address: ValueError: no chip"):
+        load(PluginSpec("chip", address=broken))
+    with pytest.raises(OptionError, match="'chip', address: found None, expected a PJRT_Api's"):
+        load(PluginSpec("chip", address=lambda: None))  # type: ignore[arg-type, return-value]
+
+
+def test_listing_plugins_imports_none_that_is_written_in_python() -> None:
+    program = (
+        "import sys\nfrom pjrt_bridge.registry import plugins\n"
+        "assert 'reference' in [info.name for info in plugins()]\n"
+        "assert 'pjrt_bridge_reference' in sys.modules\n"
+        "print([name for name in sys.modules if name.startswith('pjrt_bridge_reference.')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['pjrt_bridge_reference.version']"
 
 
 def test_exactly_one_of_library_and_address() -> None:

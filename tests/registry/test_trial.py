@@ -17,6 +17,7 @@ from pjrt_bridge.abi.functions import offset_of
 from pjrt_bridge.errors import OptionError, PluginLoadError, PluginNotFound
 from pjrt_bridge.jax_interop import register
 from pjrt_bridge.registry import PluginSpec, client, load, plugins, select, trial
+from pjrt_bridge.runtime.compile import progress
 from tests.plugins import cpu_library
 from tests.registry.conftest import Site, compile_library
 
@@ -205,6 +206,29 @@ def test_what_the_bridge_refuses_it_refuses_itself(chip: Make, tmp_path: Path) -
     text.write_text("not a library")
     with pytest.raises(PluginLoadError, match="cannot be loaded"):
         client(f"text:{text}")
+
+
+REFUSE = """
+    sleep(1);
+    ((size_t *)args)[0] = 1;
+"""
+
+
+def test_a_refusal_that_takes_long_is_had_once(
+    chip: Make, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trial, "_COSTLY", 0.5)
+    monkeypatch.setattr(progress, "DELAY", 0.2)
+    made = chip(REFUSE)
+    for _ in range(2):
+        with pytest.raises(PluginNotFound, match=r"It was refused after \d+ s when a client was "):
+            client("chip")
+        trial.forget()
+    assert made.clients == 1
+    assert capfd.readouterr().err.splitlines() == [
+        "pjrt_bridge: trying plugin 'chip' in a process of its own, once for its library, "
+        "for 120 s at most"
+    ]
 
 
 def test_what_a_package_brings_is_not_tried(chip: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
-from pjrt_bridge.report.data import GraphReport, SegmentReport
+from pjrt_bridge.report.data import Exchange, GraphReport, SegmentReport
 from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
 from pjrt_bridge.report.report import Report
 
@@ -150,6 +150,7 @@ NAMES = st.text(max_size=12) | st.sampled_from(
 )
 SECONDS = st.floats(0, 1e4)
 BYTES = st.integers(0, 10**13)
+EXCHANGES = st.builds(Exchange, NAMES, st.integers(1, 99), BYTES)
 
 
 @st.composite
@@ -172,6 +173,7 @@ def segments(draw: st.DrawFn, index: int) -> SegmentReport:
         gives_results=draw(st.booleans()),
         bytes_shared=draw(BYTES),
         bytes_copied=draw(BYTES),
+        exchanges=tuple(draw(st.lists(EXCHANGES, max_size=2))),
         compile_seconds=draw(SECONDS),
         cached=draw(st.booleans()),
         run_seconds=draw(st.none() | SECONDS),

@@ -141,6 +141,14 @@ def test_breaks_are_told_once_each() -> None:
     )
 
 
+def test_a_break_whose_text_ends_in_a_period_ends_in_one() -> None:
+    report = replace(report_of(device()), breaks=("a.py:1: print(x).", "b.py:2: wait..."))
+    (sentence,) = report.advice
+    assert sentence.startswith(
+        "The framework divided the program in 2 places: a.py:1: print(x); b.py:2: wait. Take "
+    )
+
+
 def test_a_graph_within_another_is_not_counted_twice() -> None:
     parts = device(bytes_copied=10**6), host("unsupported"), device()
     outer = GraphReport("outer", "inference", "cpu", parts)

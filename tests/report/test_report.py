@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 
 from pjrt_bridge.report import wording
-from pjrt_bridge.report.data import GraphReport, SegmentReport
+from pjrt_bridge.report.data import Exchange, GraphReport, SegmentReport
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.report.report import Report
 from tests.report import reports
@@ -24,7 +24,12 @@ from tests.report import reports
 def from_json(content: dict[str, Any]) -> Report:
     def segment(data: dict[str, Any]) -> SegmentReport:
         reasons = tuple(FallbackReason(**found) for found in data["fallback_reasons"])
-        return SegmentReport(**{**data, "fallback_reasons": reasons, "reads": tuple(data["reads"])})
+        made = {
+            "fallback_reasons": reasons,
+            "reads": tuple(data["reads"]),
+            "exchanges": tuple(Exchange(**found) for found in data["exchanges"]),
+        }
+        return SegmentReport(**{**data, **made})
 
     graphs = tuple(
         GraphReport(**{**data, "segments": tuple(map(segment, data["segments"]))})

@@ -27,15 +27,19 @@ def pjrt_bridge_plugins() -> PluginSpec:
     """Where the library is, and which create options its clients read."""
     # With a library: library="/opt/mychip/libmychip_pjrt.so" in place of the address, or
     # library=wheel_library("mychip", "libmychip_pjrt.so") for one in the wheel `mychip`.
-    from pjrt_bridge_mychip.plugin import table
-
     return PluginSpec(
         NAME,
-        address=table().address,
+        address=_address,
         options={"celsius": 40.0},
         option_types={"celsius": float},
         description="an example accelerator: StableHLO's interpreter",
     )
+
+
+def _address() -> int:
+    from pjrt_bridge_mychip.plugin import table
+
+    return table().address
 
 
 @hookimpl

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from pjrt_bridge import environment, storage
-from pjrt_bridge.errors import OptionError
+from pjrt_bridge.errors import VariableError
 from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
 from pjrt_bridge.runtime.objects.client_core import ClientCore
@@ -40,7 +40,7 @@ def compile_cache() -> Cache | None:
     """The cache that the environment asks for; None where it is off, or others can write to it.
 
     Raises:
-        OptionError: a limit that cannot be read.
+        VariableError: a limit that cannot be read.
     """
     folder = storage.cache_folder(_PROGRAMS)
     if folder is None or not storage.is_trusted(folder):
@@ -65,7 +65,7 @@ def _cache(folder: Path, limit: str) -> Cache:
 def _bytes(text: str) -> int:
     match = _LIMIT.fullmatch(text.upper())
     if match is None:
-        raise OptionError(
+        raise VariableError(
             f"{LIMIT_VARIABLE}: found {text!r}, expected a number of bytes such as 500M or 2G"
         )
     return int(match[1]) * _UNITS[match[2]]

@@ -1,26 +1,34 @@
-"""A line on the terminal while something takes long."""
+"""A line on standard error while something takes long."""
 
 from __future__ import annotations
 
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 DELAY = 2.0
 """Seconds for which nothing is said."""
 
 
 @contextmanager
-def working(text: str) -> Iterator[None]:
+def working(text: str, *, in_files: bool = False) -> Iterator[None]:
     """Show a text and a moving sign while a `with` block takes longer than usual.
 
-    Only on a terminal: nothing is written into files and logs.
+    Args:
+        text: what is under way.
+        in_files: where standard error is no terminal, write the text as a line of its own; else
+            nothing is written into files and logs.
     """
-    if not sys.stderr.isatty():
+    # Programs may have no standard error, or have closed it.
+    open_ = sys.stderr is not None and not sys.stderr.closed
+    if open_ and sys.stderr.isatty():
+        shown: _Shown | _Line = _Shown(text)
+    elif open_ and in_files:
+        shown = _Line(text)
+    else:
         yield
         return
-    shown = _Shown(text)
     timer = threading.Timer(DELAY, shown.start)
     timer.daemon = True
     timer.start()
@@ -29,6 +37,19 @@ def working(text: str) -> Iterator[None]:
     finally:
         timer.cancel()
         shown.stop()
+
+
+class _Line:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def start(self) -> None:
+        # The stream may be closed by now, and this is a thread of its own.
+        with suppress(OSError, ValueError):
+            print(f"pjrt_bridge: {self._text}", file=sys.stderr, flush=True)
+
+    def stop(self) -> None:
+        """A line stays."""
 
 
 class _Shown:

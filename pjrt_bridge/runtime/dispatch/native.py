@@ -7,13 +7,12 @@ many times slower.
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from pjrt_bridge import native_modules, storage, user_warnings
+from pjrt_bridge import environment, native_modules, storage, user_warnings
 
 VARIABLE = "PJRT_BRIDGE_DISPATCH"
 
@@ -24,17 +23,23 @@ _ADVICE = (
 )
 
 
+def is_unwanted() -> bool:
+    """Whether the user wants no dispatcher in C.
+
+    Raises:
+        VariableError: nobody can tell.
+    """
+    return environment.choice(VARIABLE, ("c", "python")) == "python"
+
+
 def _load() -> ModuleType | None:
-    if _is_unwanted():
+    # A value that is neither is refused where plugins are looked for, not at an import.
+    if environment.value(VARIABLE).lower() == "python":
         return None
     try:
         return native_modules.load("pjrt_bridge.runtime.dispatch._dispatch", Path(__file__).parent)
     except ImportError:
         return None
-
-
-def _is_unwanted() -> bool:
-    return os.environ.get(VARIABLE) == "python"
 
 
 module = _load()
@@ -45,7 +50,7 @@ def description() -> str:
     """What runs the path of one call, for people: `C`, or `Python` with the reason and advice."""
     if module is not None:
         return "C"
-    if _is_unwanted():
+    if is_unwanted():
         return f"Python (slow): {VARIABLE}=python asks for it"
     return f"Python (slow): the compiled module is missing or stale; {_ADVICE}"
 
@@ -57,7 +62,7 @@ def warn_where_missing() -> None:
     An empty file in the cache folder keeps that it was said; without a cache folder each process
     says it once.
     """
-    if module is not None or _is_unwanted():
+    if module is not None or is_unwanted():
         return
     folder = storage.cache_folder("told")
     if folder is not None:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 
 from pjrt_bridge.abi.api import Api
+from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import NamedValue, free
 from pjrt_bridge.errors import PluginIncompatible
 from pjrt_bridge.runtime.compile.serialized import Header, pack
@@ -88,6 +89,23 @@ class Compiled(ABC):
             **self.needs(),
         )
         return pack(header, blob)
+
+    def optimized(self) -> tuple[bytes, str]:
+        """What the compiler made of the program, and its format: `hlo`, `hlo_with_config`, ...
+
+        Raises:
+            Unimplemented: the plugin does not give it.
+            Closed: the program was closed.
+        """
+        found = STRUCTS["PJRT_Program"].new()
+        with self.held() as pointer:
+            self.api.call("Executable_OptimizedProgram", executable=pointer, program=found)
+            # The first call tells how much memory the second one fills.
+            memory = ctypes.create_string_buffer(found.code_size)
+            found.code = ctypes.addressof(memory)
+            self.api.call("Executable_OptimizedProgram", executable=pointer, program=found)
+            format = ctypes.string_at(found.format, found.format_size).decode()
+        return memory.raw, format
 
     def cost(self) -> dict[str, NamedValue]:
         """The compiler's estimate of one execution: flops, bytes accessed, ... by its own names.

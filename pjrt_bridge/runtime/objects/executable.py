@@ -210,6 +210,23 @@ class Executable(Compiled):
         Raises:
             PjrtBridgeError: as `execute`.
         """
+        self._check_lists(buffers)
+        outputs, events = self._executor.execute(buffers, self.devices, donate)
+        _wait(events)
+        return outputs
+
+    def submit_sharded(
+        self, buffers: Sequence[Sequence[Buffer]]
+    ) -> tuple[tuple[tuple[Buffer, ...], ...], Sequence[Event]]:
+        """`execute_sharded`, and for each device the event of the execution's end there.
+
+        Raises:
+            PjrtBridgeError: as `execute_sharded`; failures of the execution come from the events.
+        """
+        self._check_lists(buffers)
+        return self._executor.execute(buffers, self.devices, None, watch=True)
+
+    def _check_lists(self, buffers: Sequence[Sequence[Buffer]]) -> None:
         if not isinstance(buffers, (list, tuple)):
             expected = "a list of a list of Buffers for each device"
             raise SignatureMismatch(wrong(f"executable {self.name!r}", buffers, expected))
@@ -218,9 +235,6 @@ class Executable(Compiled):
                 f"executable {self.name!r}: found arguments for {len(buffers)} devices, "
                 f"expected {len(self.devices)}"
             )
-        outputs, events = self._executor.execute(buffers, self.devices, donate)
-        _wait(events)
-        return outputs
 
     # -- description -----------------------------------------------------------------------------
 

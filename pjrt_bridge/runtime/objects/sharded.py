@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import DataError, OptionError, SignatureMismatch
+from pjrt_bridge.errors import DataError, OptionError, PjrtError, SignatureMismatch
 from pjrt_bridge.runtime.compile.options import CompileOptions
 from pjrt_bridge.runtime.objects.buffer import Buffer
 from pjrt_bridge.runtime.objects.client import Client
+from pjrt_bridge.runtime.objects.collectives import Collective, collectives_in
 from pjrt_bridge.runtime.objects.device import Device
-from pjrt_bridge.runtime.transfers.host import describe
+from pjrt_bridge.runtime.objects.event import Event
+from pjrt_bridge.runtime.transfers.host import HostArray, describe
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh
 from pjrt_bridge.stablehlo.sharding.propagation import ShardedProgram
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
@@ -84,7 +87,11 @@ class ShardedBuffer:
             OptionError: the client has too few devices.
             DataError, UnsupportedDtype, PjrtError: see `Client.put`.
         """
-        host = describe(data)
+        return ShardedBuffer.put_host(client, describe(data), sharding)
+
+    @staticmethod
+    def put_host(client: Client, host: HostArray, sharding: Sharding) -> ShardedBuffer:
+        """`put` for memory that is described already."""
         places = devices_of(client, sharding.mesh)
         shards = [
             client.put_host(host.part(sharding.indices(host.shape, position)), device)
@@ -124,6 +131,11 @@ class ShardedBuffer:
             shard.block_until_ready()
         return self
 
+    def mark_ready(self) -> None:
+        """Note that the values are there."""
+        for shard in self.shards:
+            shard.mark_ready()
+
     def to_numpy(self) -> np.ndarray[Any, Any]:
         """The whole array in host memory; of parts that several devices have one is read.
 
@@ -152,6 +164,27 @@ class ShardedBuffer:
 
     def __repr__(self) -> str:
         return f"<ShardedBuffer {self.type}, {self.sharding}>"
+
+
+class Ends:
+    """The ends of an execution on several devices, as one event."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._events = events
+
+    def wait(self) -> None:
+        """Block until the execution has ended on all devices.
+
+        Raises:
+            PjrtError: it failed on one.
+        """
+        for event in self._events:
+            event.wait()
+
+    def close(self) -> None:
+        """Forget the events; the execution goes on."""
+        for event in self._events:
+            event.close()
 
 
 class ShardedExecutable:
@@ -199,6 +232,36 @@ class ShardedExecutable:
             SignatureMismatch: number, type or sharding of an argument.
             PjrtBridgeError: see `Executable.execute`.
         """
+        rows = self._rows(arguments)
+        return self._results(self.executable.execute_sharded(rows, donate=donate))
+
+    def submit(self, arguments: Sequence[ShardedBuffer]) -> tuple[tuple[ShardedBuffer, ...], Ends]:
+        """`execute`, and what waits for the execution's end on all devices.
+
+        Raises:
+            PjrtBridgeError: as `execute`; a failure of the execution itself comes from the wait.
+        """
+        made, events = self.executable.submit_sharded(self._rows(arguments))
+        return self._results(made), Ends(events)
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """The collective operations of the program, which the partitioner added.
+
+        Empty where the plugin does not tell.
+
+        Raises:
+            Closed: the program was closed.
+        """
+        try:
+            code, format = self.executable.optimized()
+        except PjrtError:
+            return ()
+        with suppress(ValueError):
+            return collectives_in(code, format)
+        return ()
+
+    def _rows(self, arguments: Sequence[ShardedBuffer]) -> list[list[Buffer]]:
+        """For each device the arguments there."""
         expected = self.program.parameters
         if len(arguments) != len(expected):
             raise SignatureMismatch(
@@ -211,11 +274,12 @@ class ShardedExecutable:
                     f"argument {index} of executable {self.executable.name!r}: found {argument!r}, "
                     f"expected an array with the sharding {sharding}"
                 )
-        rows = [
+        return [
             [argument.shards[position] for argument in arguments]
             for position in range(self.program.mesh.size)
         ]
-        made = self.executable.execute_sharded(rows, donate=donate)
+
+    def _results(self, made: Sequence[Sequence[Buffer]]) -> tuple[ShardedBuffer, ...]:
         results = self.executable.signature.results
         return tuple(
             ShardedBuffer(result.type, sharding, [row[at] for row in made])

@@ -1,12 +1,13 @@
 """The exit of the process, and how many plugin objects are alive in it.
 
 Plugins' libraries are unloaded with the process, while their threads may still run. So the
-interpreter waits before it exits until no plugin is at work any more.
+interpreter waits before it exits until no plugin is at work any more, for a minute at most.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import sys
 import threading
@@ -33,10 +34,15 @@ _GRACE = 2
 _MESSAGE_AFTER = 10
 """Seconds of waiting after which a message is printed."""
 
+_LONGEST = 60
+"""Seconds of waiting after which the process ends under what plugins do: nobody can read what comes
+of it."""
+
 _MESSAGE = (
-    "pjrt_bridge: the program has ended, and waits for what plugins still compute or compile; "
-    "nothing new begins. Ctrl-C ends the process at once"
+    "pjrt_bridge: the program has ended, and waits for what plugins still compute or compile, "
+    "for {} more seconds at most; nothing new begins. Ctrl-C ends the process at once"
 )
+_LEFT = "pjrt_bridge: the process ends under what plugins still compute or compile"
 
 _CALL, _WAIT = Api.invoke.__code__, await_event.__code__
 _RUNTIME = str(Path(await_event.__code__.co_filename).parents[1]) + os.sep
@@ -64,25 +70,53 @@ def _stop() -> None:
     A program that runs would go on in memory that is unmapped. Ctrl-C interrupts this, as any other
     wait.
     """
+    idle = False
     process.closer = threading.get_ident()
     if native.module is not None:
         native.module.close()
     try:
         # Threads finish what they are in, and begin nothing.
-        _wait_until_idle()
+        end = time.monotonic() + _LONGEST
+        idle = _wait_until_idle(end)
         # What needs no pin, such as making a client, may have begun since.
         restrict_calls(process.closer)
-        _wait_until_idle()
+        idle = idle and _wait_until_idle(end)
+        if not idle:
+            print(_LEFT, file=sys.stderr, flush=True)
     finally:
+        if not idle:
+            _unload_nothing()
         process.open = False
         if native.module is not None:
             native.module.end()
-    while native.module is not None and native.module.busy():
+    while idle and native.module is not None and native.module.busy():
         time.sleep(_STEP)
 
 
-def _wait_until_idle() -> None:
-    """Wait until no plugin is at work, and for a while for threads that are about to call one."""
+def _unload_nothing() -> None:
+    """Have the process end without what C libraries do at the exit.
+
+    Threads of plugins may be at work until then. Their memory stays, and the exit status is what it
+    would be: the interpreter finishes first. Where the C library is not glibc nothing is changed.
+    """
+    kept = [pending.queue, pending.lost, *owned()]
+    # Python clears modules before the process ends, and this would go with them.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    library = ctypes.CDLL(None)
+    # on_exit(3) hands on the exit status, which is all that _exit(2) reads.
+    if hasattr(library, "on_exit"):
+        library.on_exit(library._exit, None)
+
+
+def _wait_until_idle(end: float) -> bool:
+    """Wait until no plugin is at work, and for a while for threads that are about to call one.
+
+    Args:
+        end: when to give up, in seconds of the monotonic clock.
+
+    Returns:
+        Whether no plugin is at work.
+    """
     begun, since, said = time.monotonic(), None, False
     while True:
         # In this order: what a thread has begun is seen below once it is not seen here.
@@ -90,14 +124,17 @@ def _wait_until_idle() -> None:
         if calling or are_plugins_at_work():
             since = None
         elif not inside:
-            return
+            return True
         elif since is None:
             since = time.monotonic()
         elif time.monotonic() - since > _GRACE:
-            return
-        if not said and time.monotonic() - begun > _MESSAGE_AFTER:
+            return True
+        now = time.monotonic()
+        if now > end:
+            return False
+        if not said and now - begun > _MESSAGE_AFTER:
             said = True
-            print(_MESSAGE, file=sys.stderr, flush=True)
+            print(_MESSAGE.format(round(end - now)), file=sys.stderr, flush=True)
         time.sleep(_STEP)
 
 

@@ -9,12 +9,13 @@ The op methods are in the modules beside this one; this one has parameters, dona
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo.builder.calls import CallOps
 from pjrt_bridge.stablehlo.builder.chlo import ChloOps
 from pjrt_bridge.stablehlo.builder.numerical import NumericalOps
 from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
@@ -28,7 +29,7 @@ from pjrt_bridge.stablehlo.types import Parameter, TensorType
 __all__ = ["Builder", "Value"]
 
 
-class Builder(StructuredOps, ChloOps, ShapeOps, NumericalOps):
+class Builder(StructuredOps, CallOps, ChloOps, ShapeOps, NumericalOps):
     """Emits a StableHLO module with one public function `main`.
 
     Operations have exact StableHLO semantics: no implicit broadcasting, no promotion. A malformed
@@ -85,20 +86,30 @@ class Builder(StructuredOps, ChloOps, ShapeOps, NumericalOps):
             alias=output,
         )
 
-    def constrain(self, value: Value, sharding: Sharding) -> Value:
+    def constrain(
+        self,
+        value: Value,
+        sharding: Sharding,
+        *,
+        open: Collection[int] = (),
+        replicated: Collection[str] = (),
+    ) -> Value:
         """The same value with a sharding that the partitioner has to give it.
 
         Args:
             value: any value of the function.
             sharding: over the mesh that the program will be divided over; all constraints of a
                 program are over one mesh.
+            open: dimensions that the partitioner may divide further.
+            replicated: axes along which it must not divide the value.
 
         Raises:
             ProgramError: a sharding for another rank, or another mesh than before.
         """
         modules.declare_mesh(self._module, SYMBOL, sharding.mesh.text)
         sharding.shard_shape(value.shape)
-        attribute = self._ir.Attribute.parse(sharding.text(), self._context)
+        text = sharding.text(open=open, replicated=replicated)
+        attribute = self._ir.Attribute.parse(text, self._context)
         return self._emit_one("sdy.sharding_constraint", (value,), {"sharding": attribute})
 
     def finish(self, outputs: Sequence[Value]) -> Program:
@@ -133,6 +144,7 @@ class Builder(StructuredOps, ChloOps, ShapeOps, NumericalOps):
             self._module.operation.verify()
         except ir.MLIRError as error:
             raise ProgramError(f"finish: {bindings.explain(error)}") from None
+        self._drop_uncalled()
         if self._used_chlo:
             bindings.run_passes(self._module, "func.func(chlo-legalize-to-stablehlo)")
         return Program.from_module(self._module)

@@ -261,7 +261,7 @@ class Program:
         """Targets of its custom calls."""
         if b"custom_call" not in self.bytecode():
             return frozenset()
-        return modules.custom_calls(self._module())
+        return frozenset(target for target, _, _ in self.call_forms())
 
     @property
     def may_be_sharded(self) -> bool:
@@ -270,11 +270,15 @@ class Program:
 
     def call_forms(self) -> frozenset[tuple[str, int, int]]:
         """Target, number of operands and number of results of its custom calls."""
-        return modules.call_forms(self._module())
+        return self._survey.calls
 
     def has_constant(self, dtype: DType) -> bool:
         """Whether it has a constant of an element type."""
-        return modules.has_constant(self._module(), dtype.stablehlo)
+        return dtype.stablehlo in self._survey.constants
+
+    @cached_property
+    def _survey(self) -> modules.Survey:
+        return modules.survey(self._module())
 
     @cached_property
     def fingerprint(self) -> str:

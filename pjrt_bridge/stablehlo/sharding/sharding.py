@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pjrt_bridge.errors import ProgramError
@@ -119,12 +119,24 @@ class Sharding:
             raise ProgramError(f"sharding: {text!r} names a mesh that the module does not have")
         return Sharding(mesh, _dimensions(text, dimensions, mesh.sizes))
 
-    def text(self, symbol: str = SYMBOL) -> str:
-        """The sharding as a closed attribute of Shardy's, over the mesh with a symbol."""
-        dims = ", ".join(
-            "{" + ", ".join(axis.text(self.mesh) for axis in axes) + "}" for axes in self.dimensions
-        )
-        return f"#sdy.sharding<@{symbol}, [{dims}]>"
+    def text(
+        self, symbol: str = SYMBOL, *, open: Collection[int] = (), replicated: Collection[str] = ()
+    ) -> str:
+        """The sharding as an attribute of Shardy's.
+
+        Args:
+            symbol: of the mesh.
+            open: dimensions that propagation may divide further.
+            replicated: axes along which it must not divide the array.
+        """
+        dims = [
+            "{" + ", ".join([axis.text(self.mesh) for axis in axes] + ["?"] * (at in open)) + "}"
+            for at, axes in enumerate(self.dimensions)
+        ]
+        # Shardy takes them in the order of the mesh alone.
+        whole = [f'"{name}"' for name, _ in self.mesh.axes if name in replicated]
+        kept = f", replicated={{{', '.join(whole)}}}" if whole else ""
+        return f"#sdy.sharding<@{symbol}, [{', '.join(dims)}]{kept}>"
 
     @property
     def is_replicated(self) -> bool:

@@ -14,8 +14,10 @@ from pjrt_bridge import timeline
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
 from pjrt_bridge.mixed.launchers import launcher_of
+from pjrt_bridge.mixed.mesh_launcher import Division, MeshLauncher
 from pjrt_bridge.mixed.segment import DeviceSegment
-from pjrt_bridge.runtime import Executable
+from pjrt_bridge.runtime import Executable, ShardedExecutable
+from pjrt_bridge.runtime.objects.mesh_program import MeshProgram
 from pjrt_bridge.runtime.transfers import putting
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER, TorchAdapter
@@ -101,3 +103,32 @@ def device_segment(
         on_failure,
         shares=client.shares_host_memory,
     )
+
+
+def mesh_segment(
+    program: MeshProgram,
+    emitted: Emitted,
+    host: HostSegment,
+    on_failure: Callable[[PjrtBridgeError], None],
+    adapter: TorchAdapter,
+    division: Division,
+    compiled: Callable[[ShardedExecutable, float], None],
+) -> DeviceSegment:
+    """An ATen graph, or a part of one, over the mesh of the values that it is given.
+
+    Args:
+        program: of `emitted.program`.
+        emitted: how arguments and outputs map to it.
+        host: see `device_segment`.
+        on_failure: see `device_segment`.
+        adapter: see `device_segment`.
+        division: how values are divided that are not.
+        compiled: told each executable, and the seconds that it took.
+    """
+    with compat.real_tensors():
+        constants = [
+            adapter.host_array(tensor, spec)
+            for tensor, spec in zip(emitted.captured, emitted.captured_specs, strict=True)
+        ]
+    launcher = MeshLauncher(program, emitted.bindings, adapter, constants, division, compiled)
+    return DeviceSegment(launcher, emitted.bindings, adapter, host.start, on_failure, shares=False)

@@ -35,6 +35,7 @@ from pjrt_bridge.torch_interop.compat.export import (
     export_joint,
     promise_alike,
     trace,
+    with_module,
     without_own_warnings,
 )
 from pjrt_bridge.torch_interop.compat.flex import flex_attention_operators, is_flex_attention
@@ -52,7 +53,9 @@ from pjrt_bridge.torch_interop.compat.graphs import (
 )
 from pjrt_bridge.torch_interop.compat.operators import (
     OWN_NAMESPACE,
+    are_transforms_active,
     is_composite,
+    is_observed,
     is_operator,
     label,
     name_of,
@@ -94,6 +97,7 @@ __all__ = [
     "OpOverload",
     "Returned",
     "accelerator_decompositions",
+    "are_transforms_active",
     "bound_arguments",
     "boxed",
     "boxed_module",
@@ -117,6 +121,7 @@ __all__ = [
     "is_composite",
     "is_flex_attention",
     "is_number",
+    "is_observed",
     "is_operator",
     "is_ragged",
     "is_same_size",
@@ -155,5 +160,6 @@ __all__ = [
     "tree_leaves",
     "tree_parts",
     "untraced",
+    "with_module",
     "without_own_warnings",
 ]

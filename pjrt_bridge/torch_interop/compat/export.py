@@ -107,6 +107,14 @@ def _registered_once() -> Iterator[None]:
         utils._materialize_cpp_cia_ops = register
 
 
+def with_module(
+    program: torch.export.ExportedProgram, module: fx.GraphModule
+) -> torch.export.ExportedProgram:
+    """The program with another graph that has the same inputs and outputs."""
+    with without_own_warnings():
+        return program._update(module, program.graph_signature)
+
+
 def _take_out_expressions(program: torch.export.ExportedProgram) -> None:
     """Leave only symbols among those whose limits are known.
 

@@ -63,3 +63,18 @@ def is_composite(name: str) -> bool:
         torch._C._dispatch_has_kernel_for_dispatch_key(getattr(packet, name).name(), key)
         for name in chosen
     )
+
+
+def are_transforms_active() -> bool:
+    """Whether this is within `torch.func.grad`, `torch.vmap` or their like."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def is_observed() -> bool:
+    """Whether something else than the operator's kernel sees a call on tensors of the host."""
+    return bool(
+        torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._autograd._profiler_enabled()
+    )

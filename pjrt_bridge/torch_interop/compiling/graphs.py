@@ -16,10 +16,12 @@ from torch import fx
 from pjrt_bridge import timeline
 from pjrt_bridge.errors import DEVICE_FAILURES, ProgramError, UnsupportedDtype
 from pjrt_bridge.mixed.execution import Runner
+from pjrt_bridge.mixed.mesh_launcher import Division
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.runtime import Executable
+from pjrt_bridge.runtime.objects.mesh_program import MeshProgram
 from pjrt_bridge.torch_interop.bind.graphs import (
     CompiledGraph,
     DeviceGraph,
@@ -29,9 +31,10 @@ from pjrt_bridge.torch_interop.bind.graphs import (
     RewrittenGraph,
     SymbolicGraph,
 )
-from pjrt_bridge.torch_interop.bind.segments import HostSegment, device_segment
+from pjrt_bridge.torch_interop.bind.segments import HostSegment, device_segment, mesh_segment
 from pjrt_bridge.torch_interop.compiling import fallbacks
-from pjrt_bridge.torch_interop.compiling.records import counting, segment_record
+from pjrt_bridge.torch_interop.compiling.division import Divisions
+from pjrt_bridge.torch_interop.compiling.records import counting, note_executable, segment_record
 from pjrt_bridge.torch_interop.compiling.sizes import SymbolicCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.device.border import Residency, ResidentGraph, on_host_terms
@@ -51,10 +54,12 @@ class GraphCompiler:
 
     Args:
         target: what they are compiled for.
+        divisions: how their values are divided over a mesh.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, divisions: Divisions | None = None) -> None:
         self._target = target
+        self._divisions = Divisions(target.options.mesh) if divisions is None else divisions
         self._options = target.options
         self._orders = target.options.orders()
         self._symbolic = SymbolicCompiler(target, self.compile)
@@ -88,12 +93,43 @@ class GraphCompiler:
         residency = Residency.of(module.graph)
         compiled: CompiledGraph
         if residency is None:
-            compiled = self.compile_rewritten(module, record, static)
+            compiler = self
+            if self._options.mesh is not None and self._divisions.have_mesh(module.graph):
+                compiler = self._for(self._target.over_mesh())
+            compiled = compiler.compile_rewritten(module, record, static)
         else:
-            compiler = GraphCompiler(self._target.for_resident(residency.index))
-            plain = compiler.compile_rewritten(on_host_terms(module), record)
-            compiled = ResidentGraph(plain, residency)
+            compiled = self._resident(on_host_terms(module), residency, record, static)
         return RewrittenGraph(compiled, rewritten) if rewritten.steps else compiled
+
+    def _for(self, target: Target) -> GraphCompiler:
+        return GraphCompiler(target, self._divisions)
+
+    def _resident(
+        self,
+        module: fx.GraphModule,
+        residency: Residency,
+        record: GraphRecord,
+        static: frozenset[int],
+    ) -> ResidentGraph:
+        target = self._target.for_resident(residency.index)
+        over_mesh = self._for(target.over_mesh())
+        if self._divisions.have_mesh(module.graph):
+            return ResidentGraph(over_mesh.compile_rewritten(module, record, static), residency)
+
+        def divided() -> ResidentGraph:
+            again = GraphRecord(
+                record.kind,
+                record.name,
+                record.plugin,
+                record.trigger,
+                record.within,
+                code=record.code,
+                division=record.division,
+            )
+            return ResidentGraph(over_mesh.compile_rewritten(module, again, static), residency)
+
+        plain = self._for(target).compile_rewritten(module, record)
+        return ResidentGraph(plain, residency, divided)
 
     def compile_rewritten(
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int] = frozenset()
@@ -112,8 +148,9 @@ class GraphCompiler:
         record.segments.append(segment)
         try:
             emitted = self._emit(record.name, graph, record, static)
-            executable = self._compile_program(emitted, segment)
-            compiled = self._segment(executable, emitted, record, segment, static, host)
+            program = self._compile_program(emitted, segment)
+            division = self._divisions.of(graph.graph, record.kind, static)
+            compiled = self._segment(program, emitted, record, segment, static, host, division)
         except _FAILURES as error:
             fallbacks.not_compiled(self._target, record, segment, error)
             return self._on_host(host, record)
@@ -166,6 +203,7 @@ class GraphCompiler:
             symbolic = self._symbolic.compile(part.module, inner, frozenset())
             return lambda: symbolic.start
         inputs = part.inputs_among(static)
+        division = self._divisions.of_part(part, record.kind, static)
         try:
             emitted = self._emit(name, part.module, record, inputs)
         except _FAILURES as error:
@@ -175,8 +213,8 @@ class GraphCompiler:
 
         def ready() -> Runner:
             try:
-                executable = compiling.result()
-                device = self._segment(executable, emitted, record, segment, inputs, host)
+                program = compiling.result()
+                device = self._segment(program, emitted, record, segment, inputs, host, division)
                 return device.start
             except _FAILURES as error:
                 fallbacks.not_compiled(self._target, record, segment, error)
@@ -192,13 +230,18 @@ class GraphCompiler:
                 graph,
                 self._target.lookup,
                 name=name,
-                in_place=self._target.client.shares_host_memory,
+                in_place=self._target.client.shares_host_memory and not self._target.divides,
                 argument_specs=dict.fromkeys(static, self._orders.parameter),
                 kernels=self._target.kernels,
                 excess_precision=self._options.excess_precision,
             )
 
-    def _compile_program(self, emitted: Emitted, segment: SegmentRecord) -> Executable:
+    def _compile_program(
+        self, emitted: Emitted, segment: SegmentRecord
+    ) -> Executable | MeshProgram:
+        if self._target.divides:
+            options = self._options.compile_options()
+            return MeshProgram(self._target.client, emitted.program, options)
         with counting(segment, "compile_seconds"):
             executable = self._target.client.compile(
                 emitted.program, options=self._options.compile_options(self._target.device)
@@ -208,15 +251,20 @@ class GraphCompiler:
 
     def _segment(
         self,
-        executable: Executable,
+        program: Executable | MeshProgram,
         emitted: Emitted,
         record: GraphRecord,
         segment: SegmentRecord,
         static: frozenset[int],
         host: HostSegment,
+        division: Division,
     ) -> DeviceSegment:
         failed = partial(fallbacks.failed_in_a_call, self._target, record, segment)
-        return device_segment(executable, emitted, static, host, failed, self._target.adapter)
+        adapter = self._target.adapter
+        if isinstance(program, MeshProgram):
+            compiled = partial(note_executable, segment)
+            return mesh_segment(program, emitted, host, failed, adapter, division, compiled)
+        return device_segment(program, emitted, static, host, failed, adapter)
 
     def _on_host(self, segment: HostSegment, record: GraphRecord) -> HostGraph:
         self._target.ledger.add(record)

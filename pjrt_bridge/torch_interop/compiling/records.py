@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
+from pjrt_bridge.report.data import Exchange
+from pjrt_bridge.runtime import ShardedExecutable
 from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators
 
 
@@ -21,6 +24,21 @@ def segment_record(part: Part) -> SegmentRecord:
         takes_arguments=any(at is not None for at in part.arguments),
         gives_results=part.gives_results,
     )
+
+
+def note_executable(segment: SegmentRecord, executable: ShardedExecutable, seconds: float) -> None:
+    """Note what a segment over a mesh was compiled to, for the shardings of a call."""
+    segment.compile_seconds += seconds
+    segment.cached = executable.executable.cached
+    # Records are kept for longer than functions live.
+    last = weakref.ref(executable)
+
+    def exchanging() -> tuple[Exchange, ...]:
+        found = last()
+        known = () if found is None else found.collectives()
+        return tuple(Exchange(one.operation, one.count, one.nbytes) for one in known)
+
+    segment.exchanging = exchanging
 
 
 def name_of_segment(record: GraphRecord) -> str:

@@ -18,6 +18,7 @@ from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.calibration import slower_operators
 from pjrt_bridge.torch_interop.placement.predicate import Placement
+from pjrt_bridge.torch_interop.sharding.constraint import lowering_over_mesh
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Target:
         slower: see `Placement`.
         adapter: of the values that programs are given.
         device: that programs run on; None: the client's default.
+        divides: programs run over the mesh of the values that they are given.
     """
 
     client: Client
@@ -43,6 +45,7 @@ class Target:
     slower: Mapping[str, int]
     adapter: TorchAdapter = ADAPTER
     device: Device | None = None
+    divides: bool = False
 
     @staticmethod
     def of(client: Client, options: BackendOptions, ledger: Ledger) -> Target:
@@ -70,6 +73,20 @@ class Target:
             )
         found = self if client is self.client else Target.of(client, self.options, self.ledger)
         return replace(found, adapter=RESIDENT, device=device, slower={})
+
+    def over_mesh(self) -> Target:
+        """The target of the same graphs over values that are divided over a mesh.
+
+        With the portable lowerings: a partitioner does not divide a plugin's own calls.
+        """
+        return replace(
+            self,
+            kernels=Kernels(),
+            lookup=lowering_over_mesh,
+            slower={},
+            device=None,
+            divides=True,
+        )
 
     @property
     def plugin(self) -> str:

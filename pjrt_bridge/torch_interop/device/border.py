@@ -7,8 +7,9 @@ a resident tensor; only what a host segment reads, or gives, crosses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,17 +20,18 @@ from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
 from pjrt_bridge.mixed.launchers import BufferOutput
 from pjrt_bridge.mixed.records import GraphRecord
-from pjrt_bridge.runtime import Buffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.mesh_program import Array
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter
-from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
+from pjrt_bridge.torch_interop.bind.graphs import PlainGraph, run
 from pjrt_bridge.torch_interop.device import transfer
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.shortcuts import GraphShortcut
 from pjrt_bridge.torch_interop.device.storage import (
     contents_of,
     geometry_of,
+    is_divided,
     is_resident,
     resident_tensor,
 )
@@ -162,7 +164,7 @@ class ResidentArgument(ResidentValue):
         self.host: torch.Tensor | None = None
         self.replaced = False
 
-    def buffer_as(self, spec: ValueSpec) -> Buffer:
+    def buffer_as(self, spec: ValueSpec) -> Array:
         """Its elements, lying as a program takes them."""
         return transfer.buffer_as(self.given, spec)
 
@@ -172,7 +174,13 @@ class ResidentArgument(ResidentValue):
             self.host = transfer.to_host(self.given)
         return self.host
 
-    def replace(self, buffer: Buffer, spec: ValueSpec) -> None:
+    def place(self, before: Array, after: Array) -> None:
+        """Have the tensor hold the same elements, divided."""
+        contents = contents_of(self.given)
+        if contents.held is before:
+            contents.replace(after)
+
+    def replace(self, buffer: Array, spec: ValueSpec) -> None:
         """Have the tensor hold other elements from now on, and all views of it."""
         replace_elements(self.given, buffer, spec)
         if not self.given.is_inference():
@@ -180,19 +188,19 @@ class ResidentArgument(ResidentValue):
         self.replaced = True
 
 
-def replace_elements(tensor: torch.Tensor, buffer: Buffer, spec: ValueSpec) -> None:
+def replace_elements(tensor: torch.Tensor, buffer: Array, spec: ValueSpec) -> None:
     """Write into a resident tensor what a program gave for it."""
     contents = contents_of(tensor)
     geometry = geometry_of(tensor, contents)
     if geometry is None and spec.order is None and buffer.type == contents.type:
-        contents.replace(buffer)
+        contents.assign(buffer)
         return
     made = resident_tensor(buffer, spec, contents.index)
     row_major = ValueSpec.row_major(spec.type)
     if geometry is None:
-        contents.replace(transfer.buffer_as(made, ValueSpec.row_major(contents.type)))
+        contents.assign(transfer.buffer_as(made, ValueSpec.row_major(contents.type)))
     elif _fills(tensor, spec) and spec.memory == contents.type:
-        contents.replace(buffer)
+        contents.assign(buffer)
     else:
         transfer.write(contents, geometry, transfer.buffer_as(made, row_major))
 
@@ -208,13 +216,25 @@ class ResidentGraph:
     Args:
         graph: the same over host tensors.
         residency: what is where.
+        divided: gives the same for tensors that are divided over a mesh; None: it is that.
     """
 
-    def __init__(self, graph: PlainGraph, residency: Residency) -> None:
+    def __init__(
+        self,
+        graph: PlainGraph,
+        residency: Residency,
+        divided: Callable[[], ResidentGraph] | None = None,
+    ) -> None:
         self._graph = graph
         self._residency = residency
         self.record: GraphRecord = graph.record
+        self._make_divided = divided
         self._shortcut = GraphShortcut.of(graph, residency.results, residency.index)
+
+    @cached_property
+    def _divided(self) -> ResidentGraph:
+        assert self._make_divided is not None
+        return self._make_divided()
 
     def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments. Does not wait for what stays on the device.
@@ -227,6 +247,8 @@ class ResidentGraph:
             if found is not None:
                 arguments.clear()
                 return found
+        if self._make_divided is not None and any(map(is_divided, arguments)):
+            return run(self._divided, arguments, call)
         values = [self._given(value) for value in arguments]
         arguments.clear()
         from_host = any(isinstance(value, torch.Tensor) for value in values)

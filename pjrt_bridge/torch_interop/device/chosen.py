@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Literal
 
 from pjrt_bridge import environment
-from pjrt_bridge.errors import DeviceError, OptionError
+from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.runtime import Client, Device
 
@@ -35,7 +35,7 @@ def use(plugin: Any = None, /, **options: Any) -> Client:
         DeviceError: another client was chosen before, and tensors may be on it.
         PluginNotFound, OptionError: see `pjrt_bridge.registry.client`.
     """
-    global _client, _asked, _compiled_for
+    global _asked
     with _lock:
         found = select_client(plugin, **options)
         if _client is not None and found is not _client and not _client.closed:
@@ -44,13 +44,35 @@ def use(plugin: Any = None, /, **options: Any) -> Client:
                 f"{_shown(_asked)}, and tensors may be on it; choose {found.plugin.name!r} before "
                 "the first tensor is made, in another process"
             )
-        if found is not _compiled_for:
-            for forget in _of_client:
-                forget()
-        _client = _compiled_for = found
+        _chose(found)
         _asked = tuple(sorted(options.items()))
-        chosen.cache_clear()
         return found
+
+
+def use_client(given: Client) -> Client:
+    """Have `torch.device("pjrt")` stand for a client.
+
+    Raises:
+        DeviceError: it stands for another one, and tensors may be on it.
+    """
+    with _lock:
+        if _client is not None and given is not _client and not _client.closed:
+            raise DeviceError(
+                f"device 'pjrt' of this process is plugin {_client.plugin.name!r}{_shown(_asked)}, "
+                f"and tensors may be on it; found {given!r}, expected that client: device.use() "
+                "gives it"
+            )
+        _chose(given)
+        return given
+
+
+def _chose(found: Client) -> None:
+    global _client, _compiled_for
+    if found is not _compiled_for:
+        for forget in _of_client:
+            forget()
+    _client = _compiled_for = found
+    chosen.cache_clear()
 
 
 def of_client(forget: Callable[[], None]) -> Callable[[], None]:
@@ -95,19 +117,16 @@ def chosen(index: int) -> tuple[Client, Device]:
 Mode = Literal["sync", "async", "fused"]
 """How operators run: each waits and checks its indices, each by itself, or many as one program."""
 
-_MODES: dict[str, Mode] = {"": "async", "async": "async", "fused": "fused", "sync": "sync"}
+_MODES: dict[str, Mode] = {"async": "async", "fused": "fused", "sync": "sync"}
 
 
 def eager_mode() -> Mode:
     """How operators run, from `PJRT_BRIDGE_EAGER`.
 
     Raises:
-        OptionError: another value.
+        VariableError: another value.
     """
-    found = environment.value(EAGER_VARIABLE).lower()
-    if found not in _MODES:
-        raise OptionError(f"{EAGER_VARIABLE}: found {found!r}, expected 'async', 'fused' or 'sync'")
-    return _MODES[found]
+    return _MODES[environment.choice(EAGER_VARIABLE, tuple(_MODES))]
 
 
 def is_in_use() -> bool:

@@ -7,7 +7,10 @@ from typing import Any, cast
 
 import torch
 
+from pjrt_bridge.mixed.mesh_launcher import in_memory, of_dimensions
+from pjrt_bridge.runtime import ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.mesh_program import placed, whole
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.device import border, transfer
 from pjrt_bridge.torch_interop.device.chosen import chosen, eager_mode
@@ -20,6 +23,7 @@ from pjrt_bridge.torch_interop.device.storage import (
     is_resident,
     resident_tensor,
 )
+from pjrt_bridge.torch_interop.sharding.constraint import Constraint
 
 
 def copy_from(
@@ -44,7 +48,7 @@ def copy_from(
         return target
     held, given = contents_of(target), contents_of(source)
     if geometry_of(target, held) is None and geometry_of(source, given) is None:
-        held.replace(given.elements)
+        held.assign(given.elements)
         return target
     if eager_mode() == "fused":
         call(_copy(), target, source)
@@ -81,8 +85,22 @@ def _moved(tensor: torch.Tensor, index: int) -> torch.Tensor:
     """A copy on another device of the client."""
     row_major = ValueSpec.row_major(transfer.type_of(tensor))
     _, device = chosen(index)
-    buffer = transfer.buffer_as(tensor, row_major).copy_to(device)
+    array = transfer.buffer_as(tensor, row_major)
+    buffer = (whole(array) if isinstance(array, ShardedBuffer) else array).copy_to(device)
     return resident_tensor(buffer, row_major, index)
+
+
+def constrained(tensor: torch.Tensor, *asked: Any) -> torch.Tensor:
+    """A copy that is divided as a constraint says."""
+    spec = ValueSpec.argument(transfer.type_of(tensor), tensor.stride())
+    array = transfer.buffer_as(tensor, spec)
+    held = of_dimensions(array.sharding, spec) if isinstance(array, ShardedBuffer) else None
+    wanted = Constraint.parse(tensor.dim(), *asked).over(held)
+    wanted.shard_shape(tensor.shape)
+    divided = in_memory(wanted, spec)
+    # What repeats elements has another shape in memory.
+    found = array if divided is None else placed(array, divided)
+    return resident_tensor(found, spec, tensor.device.index or 0)
 
 
 def conjugate(tensor: torch.Tensor) -> torch.Tensor:
@@ -112,6 +130,8 @@ def number(tensor: torch.Tensor) -> Any:
     if kind is None or contents.type.size != 1 or geometry_of(tensor, contents) is not None:
         return transfer.to_host(tensor).item()
     buffer = contents.buffer
+    if isinstance(buffer, ShardedBuffer):
+        buffer = whole(buffer)
     if tensor.is_neg() or not buffer.client.shares_host_memory:
         return transfer.to_host(tensor).item()
     # Losses are read in each step: no tensor is made of them.

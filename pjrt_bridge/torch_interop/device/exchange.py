@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from pjrt_bridge.errors import DeviceError
-from pjrt_bridge.runtime import Buffer
+from pjrt_bridge.runtime import Buffer, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.device import chosen, transfer
 from pjrt_bridge.torch_interop.device.naming import NAME
@@ -20,7 +20,14 @@ def buffer_of(tensor: torch.Tensor) -> Buffer:
             f"device {NAME!r}; Client.put makes a buffer of a host tensor"
         )
     plain = tensor.detach().resolve_conj().resolve_neg()
-    return transfer.buffer_as(plain, ValueSpec.row_major(transfer.type_of(plain)))
+    found = transfer.buffer_as(plain, ValueSpec.row_major(transfer.type_of(plain)))
+    if isinstance(found, ShardedBuffer):
+        raise DeviceError(
+            f"found a tensor of shape {tuple(tensor.shape)} that is divided, {found.sharding}, "
+            "expected one on one device; sharding.shards(tensor) gives the buffers, "
+            "sharding.full(tensor) a tensor of the host"
+        )
+    return found
 
 
 def tensor_of(buffer: Buffer) -> torch.Tensor:

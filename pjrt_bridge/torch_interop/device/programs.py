@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -122,8 +122,18 @@ class CallProgram:
     @cached_property
     def graph(self) -> PlainGraph:
         """The compiled graph."""
+        return self._compiled(self.record, divides=False)
+
+    @cached_property
+    def divided(self) -> PlainGraph:
+        """The graph, compiled for arguments that are divided over a mesh."""
+        record = GraphRecord(self.record.kind, self.record.name, self.record.plugin)
+        return self._compiled(record, divides=True)
+
+    def _compiled(self, record: GraphRecord, *, divides: bool) -> PlainGraph:
+        compile = self.compiler.compile_rewritten
         with _compiling:
-            return self.compiler.compile_rewritten(self.module, self.record, self.index)
+            return compile(self.module, record, self.index, divides=divides)
 
     @cached_property
     def recordable(self) -> Recordable | None:
@@ -132,7 +142,8 @@ class CallProgram:
 
     def run(self, given: Sequence[Contents | torch.Tensor], floats: Sequence[float]) -> list[Any]:
         """The outputs: resident tensors, and what is none."""
-        self.has_run = True
+        divides = any(isinstance(item, Contents) and item.is_divided for item in given)
+        self.has_run = self.has_run or not divides
         values: list[Any] = [
             ResidentContents(item) if isinstance(item, Contents) else item for item in given
         ]
@@ -141,17 +152,17 @@ class CallProgram:
             values.extend(floats)
 
         def start(arguments: list[Any]) -> Sequence[Any]:
-            call = CallRecord(len(self.graph.record.segments))
-            outputs = self.graph.start(list(arguments), call)
+            graph = self.divided if divides else self.graph
+            call = CallRecord(len(graph.record.segments))
+            outputs = graph.start(list(arguments), call)
             if any(isinstance(item, torch.Tensor) for item in arguments):
                 call.finish()
             return [self._result(item) for item in outputs]
 
-        def note(arguments: list[Any]) -> Sequence[Any]:
-            assert self.recordable is not None
-            return recorder(self.index).record(self.recordable, arguments)
-
-        run: Callable[[list[Any]], Sequence[Any]] = start if self.recordable is None else note
+        run: Callable[[list[Any]], Sequence[Any]] = start
+        part = self.recordable
+        if part is not None and not divides:
+            run = partial(recorder(self.index).record, part)
         for step in reversed(self.steps):
             if step.steps:
                 run = _before(step, run)

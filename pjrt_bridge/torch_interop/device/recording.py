@@ -21,8 +21,9 @@ import torch
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
 from pjrt_bridge.mixed.launchers import BufferOutput
-from pjrt_bridge.runtime import Buffer
+from pjrt_bridge.runtime import Buffer, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.mesh_program import Array
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
@@ -100,7 +101,7 @@ class _Given(ResidentValue):
         spec = ValueSpec.row_major(self._buffer.type)
         return transfer.to_host(resident_tensor(self._buffer, spec, self._index))
 
-    def replace(self, buffer: Buffer, spec: ValueSpec) -> None:
+    def replace(self, buffer: Array, spec: ValueSpec) -> None:
         """Not called: recorded graphs write into nothing."""
         raise NotImplementedError
 
@@ -181,7 +182,10 @@ class Recorder:
 
     def _elements(self, argument: Any) -> Buffer | Pending:
         if isinstance(argument, ResidentContents):
-            return argument.contents.elements
+            found = argument.contents.elements
+            # Calls on what is divided are not recorded.
+            assert not isinstance(found, ShardedBuffer)
+            return found
         return transfer.put(argument, self._index)
 
     def _handed_on(self, argument: Any) -> torch.Tensor:
@@ -255,7 +259,7 @@ class Recorder:
             found = output.direct if isinstance(output, DeferredValue) else output
             if isinstance(found, _Given):
                 value.buffer = found.buffer_as(value.spec)
-            elif isinstance(found, BufferOutput):
+            elif isinstance(found, BufferOutput) and isinstance(found.buffer, Buffer):
                 value.buffer = found.buffer
             else:
                 value.buffer = transfer.put(found, self._index)

@@ -26,6 +26,7 @@ from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.operators import call
 from pjrt_bridge.torch_interop.device.recording import compute_all
 from pjrt_bridge.torch_interop.device.torch_module import MODULE
+from pjrt_bridge.torch_interop.sharding import constraint
 
 _registered: list[third_party_device.OperatorKernels] = []
 _lock = threading.Lock()
@@ -64,6 +65,7 @@ def register() -> None:
             # Otherwise torch would copy such a source first, by a copy.
             kernels.of("aten._copy_from.default", third_party_device.FALL_THROUGH, key)
         kernels.of("aten._pin_memory.default", refusals.pin_memory, "CPU")
+        constraint.of_device(copies.constrained)
         register_optimizer_step_post_hook(lambda *_: compute_all())
         autocast.register(kernels)
         saving.register()

@@ -1,4 +1,7 @@
-"""What the storage of a resident tensor holds: a buffer, which views share and writes replace."""
+"""What the storage of a resident tensor holds: a buffer, which views share and writes replace.
+
+An array that is divided over a mesh has a buffer on each device; its tensor is one of device 0.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ import torch
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DeviceError, UnsupportedDtype
-from pjrt_bridge.runtime import Buffer
+from pjrt_bridge.runtime import Buffer, ShardedBuffer
 from pjrt_bridge.runtime.dispatch import native, outputs
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.mesh_program import Array, placed
 from pjrt_bridge.runtime.ownership.leases import offer_lease
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
@@ -78,7 +82,7 @@ class Contents(_Base):
 
     __slots__ = ()
 
-    def __init__(self, type: TensorType, index: int, elements: Buffer | Pending | None) -> None:
+    def __init__(self, type: TensorType, index: int, elements: Array | Pending | None) -> None:
         self._take(type)
         self.index = index
         self.held = elements
@@ -89,7 +93,7 @@ class Contents(_Base):
         self.type, self.shape, self.dtype = _form(type)
 
     @property
-    def elements(self) -> Buffer | Pending:
+    def elements(self) -> Array | Pending:
         """The elements, which may not be computed."""
         found = self.held
         if found is None:
@@ -97,13 +101,13 @@ class Contents(_Base):
         elif outputs.is_output(found):
             client, device = chosen(self.index)
             self.replace(outputs.buffer_of(found, client, self.type, device))
-        return cast(Buffer | Pending, self.held)
+        return cast(Array | Pending, self.held)
 
     @property
-    def buffer(self) -> Buffer:
+    def buffer(self) -> Array:
         """The elements; those that were recorded are computed now."""
         found = self.elements
-        if not isinstance(found, Buffer):
+        if not isinstance(found, (Buffer, ShardedBuffer)):
             found = found.compute()
             self.replace(found)
         return found
@@ -118,7 +122,22 @@ class Contents(_Base):
         self.held = None
         self._take(type)
 
-    def replace(self, elements: Buffer | Pending) -> None:
+    @property
+    def is_divided(self) -> bool:
+        """Whether the elements are divided over a mesh."""
+        return isinstance(self.held, ShardedBuffer)
+
+    def assign(self, elements: Array | Pending) -> None:
+        """Hold other elements, divided as those before."""
+        held = self.held
+        if isinstance(held, ShardedBuffer) and elements.type == held.type:
+            array = (
+                elements if isinstance(elements, (Buffer, ShardedBuffer)) else elements.compute()
+            )
+            elements = placed(array, held.sharding)
+        self.replace(elements)
+
+    def replace(self, elements: Array | Pending) -> None:
         """Hold other elements, in as many bytes."""
         if elements.type is not self.type:
             self._take(elements.type)
@@ -155,10 +174,10 @@ _exchange: Any = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 _by_address: weakref.WeakValueDictionary[int, Contents] = weakref.WeakValueDictionary()
 """Where the compiled module has no table of them."""
 
-_recent: deque[weakref.ref[Buffer]] = deque(maxlen=64)
+_recent: deque[weakref.ref[Any]] = deque(maxlen=64)
 
 
-def started(buffer: Buffer) -> None:
+def started(buffer: Array) -> None:
     """Note a result that may not be there yet."""
     _recent.append(weakref.ref(buffer))
 
@@ -180,6 +199,11 @@ def wait_for_all() -> None:
 def is_resident(value: Any) -> bool:
     """Whether a value is a tensor on the device."""
     return isinstance(value, torch.Tensor) and value.device.type == NAME
+
+
+def is_divided(value: Any) -> bool:
+    """Whether a value is a tensor that is divided over a mesh."""
+    return is_resident(value) and contents_of(value).is_divided
 
 
 def contents_of(tensor: torch.Tensor) -> Contents:
@@ -224,9 +248,9 @@ def geometry_of(tensor: torch.Tensor, contents: Contents) -> Geometry | None:
     return Geometry(dtype, shape, tensor.stride(), int(tensor.storage_offset()))
 
 
-def resident_tensor(elements: Buffer | Pending, spec: ValueSpec, index: int) -> torch.Tensor:
+def resident_tensor(elements: Array | Pending, spec: ValueSpec, index: int) -> torch.Tensor:
     """A tensor of a buffer's elements, with the strides of a spec, in a storage of its own."""
-    if isinstance(elements, Buffer):
+    if isinstance(elements, (Buffer, ShardedBuffer)):
         started(elements)
     contents = Contents(elements.type, index, elements)
     return _tensor(contents, spec.type.shape, spec.strides, torch_dtype(spec.type.dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ import torch
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DeviceError
-from pjrt_bridge.runtime import Buffer, CompileOptions
+from pjrt_bridge.runtime import Buffer, CompileOptions, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.mesh_program import Array, MeshProgram
 from pjrt_bridge.runtime.transfers import putting
 from pjrt_bridge.runtime.transfers.host import HostArray
 from pjrt_bridge.runtime.transfers.layout import Layout
@@ -89,7 +91,7 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
         return found.clone() if contents.buffer.client.shares_host_memory else found
 
 
-def buffer_as(tensor: torch.Tensor, spec: ValueSpec) -> Buffer:
+def buffer_as(tensor: torch.Tensor, spec: ValueSpec) -> Array:
     """The elements of a resident tensor as the row-major array that a program takes."""
     contents = contents_of(tensor)
     geometry = geometry_of(tensor, contents)
@@ -135,18 +137,14 @@ def _plain_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[in
     return row_major if same else strides
 
 
-def read(contents: Contents, geometry: Geometry) -> Buffer:
+def read(contents: Contents, geometry: Geometry) -> Array:
     """The elements of a view of a storage, as a row-major array."""
-    found: Buffer
-    (found,) = _program("read", contents, geometry).execute([contents.buffer])
-    return found
+    return _run("read", contents, geometry, [contents.buffer])
 
 
-def write(contents: Contents, geometry: Geometry, elements: Buffer) -> None:
+def write(contents: Contents, geometry: Geometry, elements: Array) -> None:
     """Replace the elements of a view of a storage by those of a row-major array of its shape."""
-    program = _program("write", contents, geometry)
-    (found,) = program.execute([contents.buffer, elements])
-    contents.replace(found)
+    contents.assign(_run("write", contents, geometry, [contents.buffer, elements]))
 
 
 def retype(contents: Contents, dtype: torch.dtype) -> None:
@@ -171,7 +169,7 @@ def retyped(contents: Contents, dtype: torch.dtype) -> Contents:
     return Contents(buffer.type, contents.index, buffer)
 
 
-def _read_as(contents: Contents, dtype: torch.dtype) -> Buffer:
+def _read_as(contents: Contents, dtype: torch.dtype) -> Array:
     count = _count(contents, dtypes.from_torch(dtype))
     return read(contents, Geometry(dtype, (count,), (1,), 0))
 
@@ -190,14 +188,26 @@ _compiling = threading.Lock()
 of_client(_programs.clear)
 
 
-def _program(kind: str, contents: Contents, geometry: Geometry) -> Any:
-    key = (kind, contents.type, geometry, contents.index)
+def _run(kind: str, contents: Contents, geometry: Geometry, arrays: list[Array]) -> Array:
+    divided = any(isinstance(array, ShardedBuffer) for array in arrays)
+    program = _program(kind, contents, geometry, divided=divided)
+    results: Sequence[Array] = program.run(arrays) if divided else program.execute(arrays)
+    return results[0]
+
+
+def _program(kind: str, contents: Contents, geometry: Geometry, *, divided: bool) -> Any:
+    key = (kind, contents.type, geometry, contents.index, divided)
     found = _programs.get(key)
     if found is None:
         client, device = chosen(contents.index)
         options = CompileOptions(device_assignment=[[device.id]])
         with _compiling:
-            found = client.compile(_emitted(kind, contents.type, geometry), options=options)
+            program = _emitted(kind, contents.type, geometry)
+            found = (
+                MeshProgram(client, program)
+                if divided
+                else client.compile(program, options=options)
+            )
         _programs[key] = found
     return found
 

@@ -21,6 +21,7 @@ from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Argument, ConstantLeaf, TensorLeaf, Tree
 from pjrt_bridge.exported.interface import WeightKind
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.exporting.repeated_writes import without_repeated_writes
 
 COPY = "aten.copy_.default"
 
@@ -97,9 +98,10 @@ def capture(program: ExportedProgram, names: Sequence[str] = (), *, prefix: str 
         prefix: to take off the names of weights.
 
     Raises:
-        NotExportable: an argument or a result that is no tensor and no plain number.
+        NotExportable: an argument or a result that is no tensor and no plain number, or a write
+            whose result depends on the order of its elements.
     """
-    found = compat.decomposed(program)
+    found = compat.decomposed(without_repeated_writes(program))
     graph = fx.Graph()
     outputs = list(graph.graph_copy(found.graph, {}))  # type: ignore[arg-type]
     sources = sources_of(found, prefix)

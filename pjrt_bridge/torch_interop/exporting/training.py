@@ -28,6 +28,7 @@ from pjrt_bridge.torch_interop.exporting.capture import (
     tree_of,
 )
 from pjrt_bridge.torch_interop.exporting.optimizers import Update, capture_update
+from pjrt_bridge.torch_interop.exporting.repeated_writes import without_repeated_writes
 
 _PREFIX = "model."
 
@@ -71,7 +72,7 @@ def capture_step(
     if optimizer is not None:
         _need_host(optimizer)
     whole = _WithLoss(model, own_loss if loss is None else loss)
-    program = compat.trace(whole, args, kwargs, None)
+    program = without_repeated_writes(compat.trace(whole, args, kwargs, None))
     sources = [_renamed(source, names) for source in sources_of(program, _PREFIX)]
     joint = _joint(program, sources)
     arguments = arguments_of(program, names)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pjrt_bridge import environment
-from pjrt_bridge.errors import OptionError, PluginNotFound
+from pjrt_bridge.errors import PluginNotFound, VariableError
 from pjrt_bridge.registry import PlatformSpec, PluginSpec, wheel_library
 from pjrt_bridge.runtime.compile.options import Override
 from pjrt_bridge.runtime.platforms import CallForm, OptionType
@@ -241,7 +241,7 @@ def plugins() -> list[PluginSpec]:
 
     Raises:
         PluginNotFound: no build is installed, or not the one that `PJRT_BRIDGE_CPU_BUILD` names.
-        OptionError: that names no known build.
+        VariableError: that names no known build.
     """
     own = chosen()
     others = (build for build in BUILDS.values() if build is not own and _is_installed(build))
@@ -266,12 +266,12 @@ def chosen() -> Build:
     The best is the fastest of those that passed all suites; where none did, the fastest.
 
     Raises:
-        OptionError: `PJRT_BRIDGE_CPU_BUILD` names no known build.
+        VariableError: `PJRT_BRIDGE_CPU_BUILD` names no known build.
     """
     named = environment.value(VARIABLE)
     if named:
         if named not in BUILDS:
-            raise OptionError(f"{VARIABLE}: found {named!r}, expected one of {', '.join(BUILDS)}")
+            raise VariableError(f"{VARIABLE}: found {named!r}, expected one of {', '.join(BUILDS)}")
         return BUILDS[named]
     installed = [build for build in BUILDS.values() if _is_installed(build)]
     return min(installed, key=lambda build: build.rank, default=BUILDS[FALLBACK])

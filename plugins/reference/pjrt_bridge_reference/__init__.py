@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pjrt_bridge.registry import PluginSpec, hookimpl
+from pjrt_bridge_reference.version import OPTIONS
 
 if TYPE_CHECKING:
     from pjrt_bridge.extensions.base import Accessor
@@ -17,13 +18,9 @@ if TYPE_CHECKING:
 @hookimpl
 def pjrt_bridge_plugins() -> PluginSpec:
     """The plugin `reference`, with one device unless a client asks for more."""
-    # Not at the top: other packages' hooks are imported with this module, and pay for it.
-    from pjrt_bridge_reference.client import OPTIONS
-    from pjrt_bridge_reference.table import table
-
     return PluginSpec(
         name="reference",
-        address=table().address,
+        address=_address,
         options={"device_count": 1},
         option_types=OPTIONS,
         # Never the default: every other plugin is faster.
@@ -31,6 +28,13 @@ def pjrt_bridge_plugins() -> PluginSpec:
         spans_processes=True,
         description="StableHLO's reference interpreter behind the PJRT C API",
     )
+
+
+def _address() -> int:
+    # Not at the top: whoever lists plugins imports this module, and need not pay for all others.
+    from pjrt_bridge_reference.table import table
+
+    return table().address
 
 
 @hookimpl

@@ -19,23 +19,9 @@ from pjrt_bridge_reference.processes import Processes
 from pjrt_bridge_reference.slots import OBJECTS, Slots
 from pjrt_bridge_reference.store import Store
 from pjrt_bridge_reference.topology import Topology, check_device_count
-from pjrt_bridge_reference.version import PLATFORM, PLATFORM_VERSION
+from pjrt_bridge_reference.version import OPTIONS, PLATFORM, PLATFORM_VERSION
 
 SLOTS = Slots()
-
-OPTIONS: dict[str, type] = {
-    "device_count": int,
-    "host_memory": bool,
-    "latency_ms": int,
-    "memory_limit": int,
-    "node_id": int,
-    "num_nodes": int,
-    "process_timeout_ms": int,
-}
-"""Create options with their types: devices of this process; whether device memory is host memory,
-which callers may lend and view; milliseconds by which each execution is delayed; bytes of device
-memory; number of this process, of how many processes, and milliseconds for which one waits for
-another."""
 
 _PROCESS_TIMEOUT_MS = 20_000
 

@@ -69,6 +69,15 @@ def test_what_takes_long_is_said_on_a_terminal(
         assert found == ""
 
 
+def test_a_line_in_a_file_where_the_user_has_to_know() -> None:
+    program = PROGRAM.format(patience=0.05, seconds=0.8)
+    told = program.replace('universe")', 'universe", in_files=True)')
+    assert in_a_file(told) == "pjrt_bridge: compile the universe\n"
+    closed = told.replace("with progress", "sys.stderr.close()\nwith progress")
+    assert "closed" not in in_a_file(closed)
+    assert in_a_file(told.replace("with progress", "sys.stderr = None\nwith progress")) == ""
+
+
 def test_an_exception_passes() -> None:
     program = PROGRAM.format(patience=0.01, seconds=0.3).replace("time.sleep(0.3)", "1 / 0")
     program = f"try:\n    exec({program!r})\nexcept ZeroDivisionError:\n    print('done')"

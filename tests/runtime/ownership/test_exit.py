@@ -306,3 +306,54 @@ def test_a_long_wait_is_said_once(silence: float, lines: int) -> None:
     assert done.returncode == 0, done.stderr
     assert len(done.stderr.splitlines()) == lines, done.stderr
     assert lines == 0 or "waits for what plugins still compute" in done.stderr
+
+
+UNBOUNDED = """
+import sys, threading, time
+from pjrt_bridge import registry
+from pjrt_bridge.runtime.ownership import exit
+from pjrt_bridge.stablehlo import Program
+
+exit._LONGEST = 0.3
+client = registry.client("cpu")
+LOOP = '''
+func.func @main() -> tensor<i64> {{
+  %zero = stablehlo.constant dense<0> : tensor<i64>
+  %0 = stablehlo.while(%i = %zero) : tensor<i64> cond {{
+    %end = stablehlo.constant dense<1000000000000> : tensor<i64>
+    %more = stablehlo.compare LT, %i, %end : (tensor<i64>, tensor<i64>) -> tensor<i1>
+    stablehlo.return %more : tensor<i1>
+  }} do {{
+    %one = stablehlo.constant dense<1> : tensor<i64>
+    %next = stablehlo.add %i, %one : tensor<i64>
+    stablehlo.return %next : tensor<i64>
+  }}
+  return %0 : tensor<i64>
+}}
+'''
+LINES = "".join(f"%v{{i + 1}} = stablehlo.sine %v{{i}} : tensor<4xf32>\\n" for i in range(20_000))
+MANY = Program.parse(
+    "func.func @main(%v0: tensor<4xf32>) -> tensor<4xf32> {{" + LINES
+    + "return %v20000 : tensor<4xf32> }}"
+)
+loop = client.compile(LOOP)
+threading.Thread(target={begin}, daemon=True).start()
+while not (exit._other_threads()[0] or exit.are_plugins_at_work()):
+    time.sleep(0.01)
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("begin", ["loop", "lambda: client.compile(MANY)"])
+def test_the_exit_does_not_wait_for_ever(begin: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNBOUNDED.format(begin=begin)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stderr == (
+        "pjrt_bridge: the process ends under what plugins still compute or compile\n"
+    )

@@ -12,7 +12,7 @@ import torch
 from torch import distributed, nn
 
 from pjrt_bridge.profiling import profile
-from pjrt_bridge.torch_interop import compiled_graphs, device, explain, export
+from pjrt_bridge.torch_interop import compiled_graphs, device, explain, export, sharding
 
 PAGE = (Path(__file__).parents[3] / "docs" / "from_torch_xla.md").read_text()
 ROWS = [
@@ -54,6 +54,7 @@ def usual(tmp_path: Path) -> Iterator[dict[str, Any]]:
         "os": os,
         "path": tmp_path / "file",
         "profile": profile,
+        "sharding": sharding,
         "step": lambda x: model(x).sum(),
         "torch": torch,
         "x": x,

@@ -1,0 +1,64 @@
+"""Calls of other programs, which become functions of the program that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.stablehlo import linking
+from pjrt_bridge.stablehlo.builder.emitter import Emitter
+from pjrt_bridge.stablehlo.builder.values import Value, check_length
+from pjrt_bridge.stablehlo.program.program import Program
+
+
+class CallOps(Emitter):
+    """Calls of programs."""
+
+    def __init__(self, name: str, *, excess_precision: bool = False) -> None:
+        super().__init__(name, excess_precision=excess_precision)
+        self._called: dict[bytes, str] = {}
+
+    def call(self, program: Program, operands: Sequence[Value]) -> tuple[Value, ...]:
+        """The results of a program for these operands.
+
+        Its functions become private functions of this program, once for all calls of it; compilers
+        inline them. What it says of donation and layouts does not count.
+
+        Raises:
+            ProgramError: another number of operands or other types than its parameters have, a
+                program over a mesh, or one with results of bounded sizes.
+        """
+        signature = program.signature
+        check_length(f"call {program.name!r}", "a program", operands, len(signature.parameters))
+        for index, (operand, parameter) in enumerate(
+            zip(operands, signature.parameters, strict=True)
+        ):
+            if operand.type != parameter.type:
+                raise ProgramError(
+                    f"call {program.name!r}: operand {index}: found {operand.type}, expected "
+                    f"{parameter.type}"
+                )
+        for index, result in enumerate(signature.results):
+            if result.dynamic:
+                raise ProgramError(
+                    f"call {program.name!r}: result {index}: found dimensions {result.dynamic} of "
+                    "bounded size, expected sizes that are known"
+                )
+        callee = self._ir.FlatSymbolRefAttr.get(self._symbol(program), self._context)
+        types = [result.type for result in signature.results]
+        return self._emit("func.call", operands, {"callee": callee}, types)
+
+    def _symbol(self, program: Program) -> str:
+        source = program.bytecode()
+        found = self._called.get(source)
+        if found is None:
+            prefix = f"{program.name}.{len(self._called)}"
+            found = linking.take_over(self._module, source, prefix)
+            self._called[source] = found
+            self._used_chlo = self._used_chlo or b"chlo" in source
+        return found
+
+    def _drop_uncalled(self) -> None:
+        """Remove functions that were called by what was dropped."""
+        if self._called:
+            linking.drop_unused(self._module)

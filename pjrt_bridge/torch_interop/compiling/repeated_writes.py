@@ -1,0 +1,108 @@
+"""Writes through views with repeated memory, in graphs of Dynamo: PyTorch has to run these graphs.
+
+Functionalization (torch 2.13) gives other values for them, or raises.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.report.fallback_reason import FallbackReason
+from pjrt_bridge.torch_interop import compat, nodes
+from pjrt_bridge.torch_interop.repeated_memory import repeats, views_of
+
+_IN_PLACE = frozenset(
+    getattr(operator, name)
+    for name in (
+        "iadd",
+        "iand",
+        "ifloordiv",
+        "ilshift",
+        "imatmul",
+        "imod",
+        "imul",
+        "ior",
+        "ipow",
+        "irshift",
+        "isub",
+        "itruediv",
+        "ixor",
+        "setitem",
+    )
+)
+
+
+def repeated_write(graph: fx.GraphModule) -> FallbackReason | None:
+    """The first write into a tensor whose memory repeats, or into a part of one, as a reason."""
+    for module in graph.modules():
+        for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
+            if any(map(_is_repeated, _written(node))):
+                return FallbackReason(
+                    compat.label(node.target) if node.op == "call_function" else str(node.target),
+                    "it writes through a view in which several elements lie in one place, such as "
+                    "expand gives; clone() the view before, or write into what it was made of",
+                    "refused",
+                    nodes.source_line(node),
+                )
+    return None
+
+
+def _is_repeated(node: fx.Node) -> bool:
+    return any(repeats(_value(view)) for view in views_of(node, _value))
+
+
+def _value(node: fx.Node) -> Any:
+    return node.meta.get("example_value")
+
+
+def _written(node: fx.Node) -> list[fx.Node]:
+    """What a node writes into."""
+    if node.op not in ("call_function", "call_method"):
+        return []
+    written = [node.kwargs.get("out")]
+    if _writes_into_first(node):
+        written.append(node.args[0] if node.args else node.kwargs.get("input"))
+    return [item for item in compat.tree_leaves(written) if isinstance(item, fx.Node)]
+
+
+def _writes_into_first(node: fx.Node) -> bool:
+    """Whether it writes into its first argument, by its name or by what it is told."""
+    if isinstance(node.target, compat.OpOverload):
+        return node.target._schema.is_mutable and torch.Tag.inplace_view not in node.target.tags
+    if node.target in _IN_PLACE or node.target == "__setitem__":
+        return True
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    if name.endswith("_") and not name.endswith("__"):
+        return name not in _OF_METADATA
+    return node.op == "call_function" and _is_told_to(node)
+
+
+def _is_told_to(node: fx.Node) -> bool:
+    """Whether a function has an argument `inplace` that is true."""
+    if getattr(node.target, "__module__", "") != torch.nn.functional.__name__:
+        return bool(node.kwargs.get("inplace"))
+    try:
+        given = inspect.signature(node.target).bind(*node.args, **node.kwargs)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return bool(node.kwargs.get("inplace"))
+    return bool(given.arguments.get("inplace"))
+
+
+_OF_METADATA = frozenset(
+    (
+        "detach_",
+        "requires_grad_",
+        "squeeze_",
+        "swapaxes_",
+        "swapdims_",
+        "t_",
+        "transpose_",
+        "unsqueeze_",
+    )
+)
+"""They change what a tensor says of its memory, and not what is there."""

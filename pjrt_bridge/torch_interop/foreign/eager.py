@@ -1,0 +1,111 @@
+"""Kernels for host tensors of operators that PyTorch has none for: their lowering, compiled.
+
+Each combination of shapes, strides, element types and other arguments is compiled once, for the
+default plugin.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.mixed.records import GraphRecord
+from pjrt_bridge.registry import client as select_client
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph
+from pjrt_bridge.torch_interop.bind.graphs import run as run_graph
+from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
+from pjrt_bridge.torch_interop.compiling.graphs import GraphCompiler
+from pjrt_bridge.torch_interop.compiling.target import Target
+from pjrt_bridge.torch_interop.ledger import EAGER
+from pjrt_bridge.torch_interop.options import BackendOptions
+
+_Compiled = Callable[..., Sequence[torch.Tensor]]
+
+_OPTIONS = BackendOptions(placement="device", fallback="error")
+
+_programs: dict[Hashable, _Compiled] = {}
+_compiling = threading.RLock()
+
+
+def kernel(op: OpOverload) -> Callable[..., Any]:
+    """The kernel of an operator for host tensors.
+
+    It raises a `ProgramError` where the operator does not lower, and a `FallbackForbidden` where
+    its program cannot be compiled: no other kernel could take its place.
+    """
+    returns = op._schema.returns
+    is_list = len(returns) == 1 and isinstance(returns[0].type, torch.ListType)
+    is_single = len(returns) == 1 and not is_list
+
+    def run(*args: Any) -> Any:
+        tensors: list[torch.Tensor] = []
+        key = (op, _form(args, tensors))
+        program = _programs.get(key)
+        if program is None:
+            with _compiling:
+                program = _programs.get(key)
+                if program is None:
+                    program = _programs[key] = _compile(op, args, tensors)
+        results = program(*tensors)
+        if is_single:
+            return results[0]
+        return list(results) if is_list else tuple(results)
+
+    return run
+
+
+def forget() -> None:
+    """Drop all programs."""
+    _programs.clear()
+
+
+def _form(value: Any, tensors: list[torch.Tensor]) -> Hashable:
+    """What a program depends on; collects the tensors."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        return value.dtype, value.shape, value.stride()
+    if isinstance(value, (list, tuple)):
+        return tuple([_form(item, tensors) for item in value])
+    # 1 and True are equal.
+    return type(value), value
+
+
+def _with(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    """Arguments with other tensors."""
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    if isinstance(value, (list, tuple)):
+        return [_with(item, tensors) for item in value]
+    return value
+
+
+def _compile(op: OpOverload, args: Sequence[Any], tensors: Sequence[torch.Tensor]) -> _Compiled:
+    client = select_client(None)
+    with compat.real_tensors(), compat.fakes(symbolic=False):
+        promises = [
+            torch.empty_strided(item.shape, item.stride(), dtype=item.dtype) for item in tensors
+        ]
+
+        def call(*given: torch.Tensor) -> list[torch.Tensor]:
+            found = op(*_with(args, iter(given)))
+            return list(found) if isinstance(found, (list, tuple)) else [found]
+
+        graph = third_party_device.trace_call(call, promises, {})
+    target = Target.of(client, _OPTIONS, EAGER)
+    for reason in target.placement().fallback_reasons(graph.graph).values():
+        raise ProgramError(f"{reason.operator} on plugin {target.plugin!r}: {reason.reason}")
+    compiler = GraphCompiler(target)
+    record = GraphRecord("inference", op.__name__.partition(".")[0], client.plugin.name)
+    compiled = compiler.compile(graph, record, frozenset())
+
+    def usual(*values: torch.Tensor) -> Sequence[torch.Tensor]:
+        found: Sequence[torch.Tensor] = run_graph(compiled, list(values))
+        return found
+
+    entrance = compiled.fast_path() if isinstance(compiled, DeviceGraph) else None
+    return usual if entrance is None else entrance.before(usual)

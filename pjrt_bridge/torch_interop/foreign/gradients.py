@@ -1,0 +1,63 @@
+"""Gradients of calls of foreign functions, for each way in which torch asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pjrt_bridge.torch_interop.foreign_functions import Derivative, Spec, find
+
+_Call = Callable[[str, Sequence[torch.Tensor], Sequence[int]], Sequence[torch.Tensor]]
+
+
+def prepare(
+    ctx: Any, name: str, arguments: Sequence[torch.Tensor], output: Sequence[torch.Tensor]
+) -> None:
+    """Keep what the gradients of a call need.
+
+    Args:
+        ctx: of the call.
+        name: of the function.
+        arguments: that it was given.
+        output: what it gave.
+
+    Raises:
+        NotImplementedError: the function has no gradients.
+    """
+    ctx.count = len(arguments)
+    ctx.wanted = [tensor.requires_grad for tensor in arguments]
+    derivative = find(name).derivative(list(map(Spec.of, arguments)), ctx.wanted)
+    ctx.derivative = derivative
+    ctx.forms = [(output[at].shape, output[at].dtype) for at in derivative.reads]
+    known = [*arguments, *output]
+    ctx.save_for_backward(*arguments, *(known[at] for at in derivative.saved))
+    ctx.set_materialize_grads(False)
+
+
+def compute(
+    ctx: Any, given: Sequence[torch.Tensor | None], call: _Call
+) -> list[torch.Tensor | None]:
+    """The gradients of the arguments of a call.
+
+    Args:
+        ctx: of the call.
+        given: gradients of what it gave; None for zeros.
+        call: calls a function.
+    """
+    derivative: Derivative = ctx.derivative
+    arguments, saved = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+    read = []
+    for at, (shape, dtype) in zip(derivative.reads, ctx.forms, strict=True):
+        gradient = given[at]
+        if gradient is None:
+            gradient = torch.zeros(shape, dtype=dtype, device=arguments[0].device)
+        read.append(gradient)
+    if torch.is_grad_enabled():
+        # What was saved is no part of gradients that are differentiated again (create_graph).
+        found = call(derivative.differentiable.name, [*arguments, *read], ())
+    else:
+        found = call(derivative.backward.name, [*saved, *read], derivative.sizes)
+    supply = iter(found)
+    return [next(supply) if wanted else None for wanted in ctx.wanted]

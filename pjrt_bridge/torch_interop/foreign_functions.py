@@ -1,0 +1,182 @@
+"""Foreign functions: functions that are no operators of torch's, and what is known of each.
+
+A foreign function gives StableHLO for arguments of known sizes: a function of JAX, of TensorFlow,
+or a program that someone wrote. One operator of torch, `pjrt_functions::call`, calls all of them by
+name (`pjrt_bridge.torch_interop.foreign`); its lowering makes the function's program a part of the
+program of the graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import OptionError
+from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.types import TensorType
+
+NAMESPACE = "pjrt_functions"
+OPERATOR = f"{NAMESPACE}.call.default"
+"""`(str function, Tensor[] arguments, SymInt[] sizes) -> Tensor[]`"""
+
+PORTABLE = "pjrt"
+"""The platform of programs that any plugin takes."""
+
+
+class Spec(NamedTuple):
+    """Shape and element type of an array.
+
+    Attributes:
+        shape: integers, or what stands for integers that only a call knows: it is added,
+            multiplied and divided as they are, and `int` of it fixes its value.
+        dtype: element type.
+    """
+
+    shape: tuple[Any, ...]
+    dtype: DType
+
+    @staticmethod
+    def of(tensor: Any) -> Spec:
+        """That of a tensor of torch.
+
+        Raises:
+            UnsupportedDtype: an element type without a PJRT counterpart.
+        """
+        return Spec(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """How the gradients of those arguments that were asked for are computed.
+
+    Attributes:
+        backward: of `saved`, then of the gradients of the results `reads`.
+        sizes: of `backward`.
+        saved: positions among the function's arguments, and behind them what it gives.
+        reads: positions among what it gives.
+        differentiable: the same as `backward`, of all arguments and then of the gradients of
+            `reads`; it has gradients itself.
+    """
+
+    backward: ForeignFunction
+    sizes: tuple[Any, ...]
+    saved: tuple[int, ...]
+    reads: tuple[int, ...]
+    differentiable: ForeignFunction
+
+
+class ForeignFunction(ABC):
+    """A pure function of arrays.
+
+    Args:
+        label: what users read.
+
+    Attributes:
+        label: see above.
+        name: that the operator finds it by; unique in a process.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.name = _register(self, label)
+
+    @abstractmethod
+    def results(self, arguments: Sequence[Spec], sizes: Sequence[Any]) -> Sequence[Spec]:
+        """What it gives for such arguments.
+
+        Args:
+            arguments: what it is given.
+            sizes: integers, or what stands for them, that it depends on beside its arguments.
+
+        Raises:
+            Exception: what the function raises for such arguments.
+        """
+
+    @abstractmethod
+    def program(
+        self, arguments: Sequence[TensorType], sizes: Sequence[int], platform: str
+    ) -> Program:
+        """Its program for arguments of known sizes.
+
+        Args:
+            arguments: what it is given.
+            sizes: see `results`.
+            platform: name of the plugin's platform, or `PORTABLE`.
+
+        Raises:
+            ProgramError: there is none for them.
+        """
+
+    def saving(self, wanted: Sequence[bool]) -> ForeignFunction:
+        """The function that also gives what gradients of these arguments need, after its results.
+
+        By default that is nothing.
+        """
+        return self
+
+    def derivative(self, arguments: Sequence[Spec], wanted: Sequence[bool]) -> Derivative:
+        """How gradients of these arguments are computed.
+
+        Raises:
+            NotImplementedError: it has no gradients.
+        """
+        raise NotImplementedError(f"{self.name} has no gradients")
+
+    def mapped(self, dimensions: Sequence[int | None]) -> ForeignFunction:
+        """The function over a further dimension of some arguments, which leads its results.
+
+        Args:
+            dimensions: by argument the dimension; None where all use the same array.
+
+        Raises:
+            NotImplementedError: it cannot be mapped.
+        """
+        raise NotImplementedError(f"{self.name} cannot be mapped over a dimension (torch.vmap)")
+
+
+_functions: dict[str, ForeignFunction] = {}
+_numbers = itertools.count()
+_lock = threading.Lock()
+
+
+def _register(function: ForeignFunction, label: str) -> str:
+    with _lock:
+        name = f"{label}#{next(_numbers)}"
+        _functions[name] = function
+    return name
+
+
+def find(name: str) -> ForeignFunction:
+    """The function of a name.
+
+    Raises:
+        OptionError: there is none in this process.
+    """
+    found = _functions.get(name)
+    if found is None:
+        raise OptionError(
+            f"function {name!r} is not known in this process: a graph that calls it was loaded "
+            "from a file; compile or export it where the function is defined"
+        )
+    return found
+
+
+def label_of(name: object) -> str:
+    """What users read for a function: the text that it was registered with."""
+    return str(name).rpartition("#")[0]
+
+
+def lowering_for(platform: str) -> Callable[..., Any]:
+    """The lowering of the operator for a platform: it calls the function's program."""
+
+    def lower(context: Any, name: str, arguments: Sequence[Any], sizes: Sequence[int] = ()) -> Any:
+        types = [argument.type for argument in arguments]
+        return context.b.call(find(name).program(types, sizes, platform), arguments)
+
+    return lower

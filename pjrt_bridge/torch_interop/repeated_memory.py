@@ -1,0 +1,89 @@
+"""Views with repeated memory, such as `expand` gives, in graphs that write into tensors.
+
+Functionalization (torch 2.13) computes what such a write makes of the base as the base plus the sum
+of all differences: it multiplies and rounds them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+
+ValueOf = Callable[[fx.Node], Any]
+"""Gives the fake tensor, or the number, that tracing had for a node."""
+
+_ENUMERATED = 1_000_000
+"""Elements of a tensor whose places are listed where their strides leave it open."""
+
+
+def repeats(tensor: Any) -> bool:
+    """Whether several elements of a fake tensor lie in one place, in a call of some sizes."""
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+        return False
+    try:
+        tensor = compat.stand_in(tensor)
+    except ValueError:
+        return any(isinstance(step, int) and step == 0 for step in tensor.stride())
+    dims = [(step, size) for step, size in _dims(tensor) if size != 1]
+    if any(not size for _, size in dims):
+        return False
+    span = 0
+    for step, size in sorted(dims):
+        if step <= span:
+            return not step or not _lie_apart(dims)
+        span += step * (size - 1)
+    return False
+
+
+def _dims(tensor: torch.Tensor) -> list[tuple[int, int]]:
+    return list(zip(tensor.stride(), tensor.shape, strict=True))
+
+
+def _lie_apart(dims: list[tuple[int, int]]) -> bool:
+    count = reduce(operator.mul, (size for _, size in dims), 1)
+    if count > _ENUMERATED:
+        return False
+    places = reduce(np.add.outer, (step * np.arange(size) for step, size in dims))
+    return np.unique(places).size == count
+
+
+def views_of(node: fx.Node, value_of: ValueOf) -> list[fx.Node]:
+    """A tensor as a chain of views: what made its memory, its views in order, the tensor itself."""
+    found = [node]
+    while (base := _viewed_by(found[-1], value_of)) is not None:
+        found.append(base)
+    return found[::-1]
+
+
+def _viewed_by(node: fx.Node, value_of: ValueOf) -> fx.Node | None:
+    """The argument whose memory a node gives."""
+    identity = _identity(value_of(node))
+    if identity is None:
+        return None
+    source = node.args[0] if node.target is operator.getitem else node
+    for maker in (node, source):
+        for given in maker.all_input_nodes if isinstance(maker, fx.Node) else ():
+            if _identity(value_of(given)) == identity:
+                return given
+    return None
+
+
+def _identity(value: Any) -> int | None:
+    return compat.storage_identity(value) if isinstance(value, torch.Tensor) else None
+
+
+def before_repeats(views: list[fx.Node], value_of: ValueOf) -> int | None:
+    """Where in a chain of views the memory begins to repeat: the index of the view before it.
+
+    None where it does not repeat, or repeats from the start.
+    """
+    repeated = [repeats(value_of(view)) for view in views]
+    return None if repeated[0] or True not in repeated else repeated.index(True) - 1

@@ -1,0 +1,60 @@
+"""Sharded tensors: one torch tensor of device `pjrt`, with an array on each device of a mesh.
+
+A sharded tensor has its whole shape, and its storage holds a buffer for each device. Graphs of
+torch.compile, and operators, over such tensors run on all devices of the mesh; Shardy divides their
+programs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pjrt_bridge.torch_interop.sharding.constraint import OPEN, shard_constraint
+    from pjrt_bridge.torch_interop.sharding.drawing import visualize
+    from pjrt_bridge.torch_interop.sharding.marking import (
+        full,
+        mark_sharding,
+        sharding_of,
+        shards,
+    )
+    from pjrt_bridge.torch_interop.sharding.mesh import Mesh
+    from pjrt_bridge.torch_interop.sharding.modules import fully_shard, parallelize
+
+__all__ = [
+    "OPEN",
+    "Mesh",
+    "full",
+    "fully_shard",
+    "mark_sharding",
+    "parallelize",
+    "shard_constraint",
+    "sharding_of",
+    "shards",
+    "visualize",
+]
+
+_MODULES = {
+    "OPEN": "constraint",
+    "Mesh": "mesh",
+    "full": "marking",
+    "fully_shard": "modules",
+    "parallelize": "modules",
+    "mark_sharding": "marking",
+    "shard_constraint": "constraint",
+    "sharding_of": "marking",
+    "shards": "marking",
+    "visualize": "drawing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The options of the backend are below what marks tensors.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

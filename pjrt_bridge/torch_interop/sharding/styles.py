@@ -1,0 +1,182 @@
+"""What the parallel styles of `torch.distributed.tensor.parallel` say of a module.
+
+A style is read, never applied: parameters get shardings, and inputs and outputs constraints, over
+one axis of a mesh. All values have their whole shape, so how a style assumes that inputs come
+(`input_layouts`) and whether they are local (`use_local_output`) say nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import Placement, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    PrepareModuleInput,
+    PrepareModuleInputOutput,
+    PrepareModuleOutput,
+    RowwiseParallel,
+    SequenceParallel,
+)
+
+from pjrt_bridge.errors import OptionError
+from pjrt_bridge.torch_interop.sharding.constraint import OPEN, shard_constraint
+from pjrt_bridge.torch_interop.sharding.mesh import Mesh
+
+Layout = Placement | None
+"""Of a value along the axis; None says nothing."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a style says of a module.
+
+    Attributes:
+        parameters: by name the dimension that the axis divides; None: none.
+        inputs: of the arguments by position.
+        named: of the arguments by name.
+        outputs: of the results; of a tensor alone one.
+    """
+
+    parameters: Mapping[str, int | None] = field(default_factory=dict)
+    inputs: Sequence[Layout] = ()
+    named: Mapping[str, Layout] = field(default_factory=dict)
+    outputs: Sequence[Layout] = ()
+
+
+def read(style: ParallelStyle, module: nn.Module, name: str) -> Read:
+    """Read a style.
+
+    Args:
+        style: of torch.
+        module: that it is for.
+        name: of the module in a plan.
+
+    Raises:
+        OptionError: a style of another class, one that cannot divide such a module, or a placement
+            that is neither `Shard` nor `Replicate`.
+    """
+    for kind, reader in _READERS.items():
+        if isinstance(style, kind):
+            found = reader(style, module, name)
+            for layout in (*found.inputs, *found.named.values(), *found.outputs):
+                if layout is not None and not isinstance(layout, (Shard, Replicate)):
+                    raise OptionError(
+                        f"plan: {style} for {name!r}: found the placement {layout}, expected Shard "
+                        "or Replicate"
+                    )
+            return found
+    names = ", ".join(kind.__name__ for kind in _READERS)
+    raise OptionError(f"plan: found {style!r} for {name!r}, expected one of {names}")
+
+
+def _dimensions(
+    style: ParallelStyle, module: nn.Module, name: str, *, linear: int, embedding: int
+) -> dict[str, int | None]:
+    """The dimension of each parameter of a layer that an axis divides."""
+    if isinstance(module, nn.Embedding):
+        return {"weight": embedding}
+    if not isinstance(module, nn.Linear):
+        raise OptionError(
+            f"plan: {type(style).__name__} for {name!r}: found a module {type(module).__name__}, "
+            "expected nn.Linear or nn.Embedding"
+        )
+    found: dict[str, int | None] = {"weight": linear}
+    if module.bias is not None:
+        # The sum over the axis comes before the bias where columns are divided.
+        found["bias"] = 0 if linear == 0 else None
+    return found
+
+
+def _columns(style: ColwiseParallel, module: nn.Module, name: str) -> Read:
+    parameters = _dimensions(style, module, name, linear=0, embedding=1)
+    return Read(parameters, style.desired_input_layouts, outputs=style.output_layouts)
+
+
+def _rows(style: RowwiseParallel, module: nn.Module, name: str) -> Read:
+    parameters = _dimensions(style, module, name, linear=1, embedding=0)
+    inputs = (Replicate() if isinstance(module, nn.Embedding) else Shard(-1),)
+    return Read(parameters, inputs, outputs=style.output_layouts)
+
+
+def _sequence(style: SequenceParallel, module: nn.Module, name: str) -> Read:
+    parameters = {key: None for key, _ in module.named_parameters()}
+    return Read(parameters, style.sequence_sharding, outputs=style.sequence_sharding)
+
+
+def _input(style: PrepareModuleInput, module: nn.Module, name: str) -> Read:
+    return Read(
+        inputs=style.desired_input_layouts or (), named=style.desired_input_kwarg_layouts or {}
+    )
+
+
+def _output(style: PrepareModuleOutput, module: nn.Module, name: str) -> Read:
+    return Read(outputs=style.desired_output_layouts)
+
+
+def _input_output(style: PrepareModuleInputOutput, module: nn.Module, name: str) -> Read:
+    taken = _input(style.prepare_module_input, module, name)
+    given = _output(style.prepare_module_output, module, name)
+    return Read(inputs=taken.inputs, named=taken.named, outputs=given.outputs)
+
+
+_READERS: dict[type[ParallelStyle], Callable[[Any, nn.Module, str], Read]] = {
+    ColwiseParallel: _columns,
+    RowwiseParallel: _rows,
+    SequenceParallel: _sequence,
+    PrepareModuleInput: _input,
+    PrepareModuleOutput: _output,
+    PrepareModuleInputOutput: _input_output,
+}
+
+
+def constrain_border(module: nn.Module, found: Read, mesh: Mesh, axis: str) -> None:
+    """Have a module constrain its inputs and outputs, in each call."""
+    inputs = tuple(map(_divided, found.inputs))
+    named = {name: _divided(layout) for name, layout in found.named.items()}
+    outputs = tuple(map(_divided, found.outputs))
+
+    def take(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        taken = (
+            *(_constrained(x, mesh, axis, at) for x, at in zip(args, inputs, strict=False)),
+            *args[len(inputs) :],
+        )
+        return taken, {
+            name: _constrained(x, mesh, axis, named.get(name)) for name, x in kwargs.items()
+        }
+
+    def give(_: nn.Module, args: Any, result: Any) -> Any:
+        if isinstance(result, (tuple, list)):
+            given = [
+                _constrained(x, mesh, axis, at) for x, at in zip(result, outputs, strict=False)
+            ]
+            return type(result)([*given, *result[len(outputs) :]])
+        return _constrained(result, mesh, axis, outputs[0])
+
+    if inputs or named:
+        module.register_forward_pre_hook(take, with_kwargs=True)
+    if outputs:
+        module.register_forward_hook(give)
+
+
+_WHOLE = "whole"
+
+
+def _divided(layout: Layout) -> int | str | None:
+    """The dimension that a layout divides, or that it divides none; None where it says nothing."""
+    return None if layout is None else layout.dim if isinstance(layout, Shard) else _WHOLE
+
+
+def _constrained(value: Any, mesh: Mesh, axis: str, at: int | str | None) -> Any:
+    if at is None or not isinstance(value, torch.Tensor):
+        return value
+    spec: list[Any] = [OPEN] * value.dim()
+    if isinstance(at, str):
+        return shard_constraint(value, mesh, spec, replicated=(axis,))
+    spec[at] = (axis, OPEN)
+    return shard_constraint(value, mesh, spec)

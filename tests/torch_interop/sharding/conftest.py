@@ -1,0 +1,26 @@
+"""Four devices of the CPU plugin in a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pjrt_bridge.torch_interop.device import chosen, use
+from pjrt_bridge.torch_interop.sharding import Mesh
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[None]:
+    """torch.device("pjrt") is four devices of the CPU plugin during these tests alone."""
+    chosen._client = None
+    use("cpu", cpu_device_count=4)
+    yield
+    chosen._client = None
+    chosen.chosen.cache_clear()
+
+
+@pytest.fixture
+def mesh(device: None) -> Mesh:
+    """Two by two devices."""
+    return Mesh(dp=2, tp=2)
