@@ -87,7 +87,10 @@ def objection(folder: Path) -> str | None:
     own = {real, *(Path(os.path.realpath(top)) for top in _tops() if top in path.parents)}
     with suppress(OSError):
         for part in (*reversed(real.parents), real):
-            found = _unsafe(part, part.stat(), user, own=part in own)
+            state = part.stat()
+            if not stat.S_ISDIR(state.st_mode):
+                return f"{part} is no folder, {_EXPECTED}{_ADVICE}"
+            found = _unsafe(part, state, user, own=part in own)
             if found is not None:
                 return found
     return None

@@ -196,6 +196,15 @@ def test_off_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, val
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["/dev/null", "file"])
+def test_what_is_no_folder_is_said_to_be_none(root: Path, name: str) -> None:
+    root.mkdir(mode=0o700, parents=True)
+    (root / "file").touch(mode=0o600)
+    found = storage.objection(root / name / "below") or ""
+    assert found.startswith(f"{root / name} is no folder, expected a folder ")
+    assert "chmod" not in found
+
+
 def test_where_the_folders_are_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PJRT_BRIDGE_CACHE")
     monkeypatch.delenv("PJRT_BRIDGE_CALIBRATION", raising=False)

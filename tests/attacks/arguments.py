@@ -80,6 +80,7 @@ TARGETS: dict[str, Callable[[Any], object]] = {
     "put layout": lambda v: client().put(ONES, layout=v),
     "put copy": lambda v: client().put(ONES, copy=v),
     "device": lambda v: client().device(v),
+    "extension": lambda v: client().extension(v),
     "deserialize": lambda v: client().deserialize(v),
     "call": lambda v: add()(v, v),
     "call second": lambda v: add()(ONES, v),

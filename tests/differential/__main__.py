@@ -127,7 +127,8 @@ def _options() -> argparse.Namespace:
         nargs="*",
         default=[],
         metavar="FEATURE",
-        help="run only programs with one of these features, such as mutation.out",
+        help="run only programs with one of these features, such as mutation.out or the pair "
+        "sizes.0+views.slice",
     )
     parser.add_argument(
         "--planted",

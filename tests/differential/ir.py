@@ -8,7 +8,7 @@ statements without knowing what they mean.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,6 +118,11 @@ class Program:
         for statement in (*self.setup, *self.body):
             found.update(statement.features)
         return frozenset(found)
+
+    def has(self, wanted: Iterable[str]) -> bool:
+        """Whether it has one of these features; `"a+b"` is to have both."""
+        used = self.used()
+        return any(used.issuperset(item.split("+")) for item in wanted)
 
     def size(self) -> int:
         """How much there is to read, for the shrinker."""

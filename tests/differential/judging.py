@@ -118,7 +118,8 @@ class Judge:
             self.answer.refused[mode.name] = "uses of results depend on their layout"
             return []
         if mode.eager:
-            if "grown" in program.afterwards or "cond" in self._source:
+            grows = {"grown", "out_of_other_size"} & {*program.afterwards}
+            if grows or "cond" in self._source:
                 self.answer.refused[mode.name] = "larger storages, and Dynamo in a device's context"
                 return []
             self.answer.modes.append(mode.name)

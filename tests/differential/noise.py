@@ -42,6 +42,21 @@ _EXACT = (
 )  # fmt: skip
 
 
+_CANCELLING = tuple(
+    f"aten::{name}"
+    for name in (
+        "native_batch_norm", "native_batch_norm_backward", "native_group_norm",
+        "native_group_norm_backward", "native_layer_norm", "native_layer_norm_backward",
+        "_softmax_backward_data", "_log_softmax_backward_data", "std", "std_mean", "var",
+        "var_mean",
+    )
+)  # fmt: skip
+"""They subtract within, where terms may cancel: what they are given is noisy, too.
+
+So another way to compute them may be as far off as an argument that is rounded in its last place.
+"""
+
+
 _UNORDERED = ("aten::topk", "aten::kthvalue", "aten::median", "aten::nanmedian", "aten::mode")
 """Which of several equal values these take, and so which one has the gradient, is not defined."""
 
@@ -77,6 +92,8 @@ class _Noise(TorchDispatchMode):
         exact = name in _EXACT or func.is_view
         if name in _UNORDERED:
             func = _shifted(func, self._shift)
+        if name in _CANCELLING:
+            args = tuple(map(self._perturbed, args))
         if not exact:
             before = _widened(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -91,6 +108,10 @@ class _Noise(TorchDispatchMode):
                     # Expanded tensors cannot be written into.
                     old.copy_(new)
         return result
+
+    def _perturbed(self, value: Any) -> Any:
+        noisy = self._noisy(value, None)
+        return value if noisy is None else noisy
 
     def _noisy(self, value: Any, wide: Any) -> torch.Tensor | None:
         if not isinstance(value, torch.Tensor) or value.dtype not in _WIDE or not value.numel():

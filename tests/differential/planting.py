@@ -72,7 +72,7 @@ def find(
             if time.monotonic() - started > seconds:
                 break
             index += 1
-            while wanted and not generate(seed, index).used() & {*wanted}:
+            while wanted and not generate(seed, index).has(wanted):
                 index += 1
             ran = runner.one(worker, index)
             count += 1

@@ -208,7 +208,7 @@ class Runner:
 
     def _is_wanted(self, index: int) -> bool:
         wanted = self._settings.wanted
-        return not wanted or bool(generate(self._settings.seed, index).used() & {*wanted})
+        return not wanted or generate(self._settings.seed, index).has(wanted)
 
     def one(self, worker: Worker, index: int) -> Ran:
         """Run one program, and shrink it where it fails."""

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from pjrt_bridge.exported import loaded
+from tests.differential.checking import check
 from tests.differential.comparing import Difference, differences
 from tests.differential.faults import FAULTS, WANTED
 from tests.differential.generating import generate
@@ -26,6 +28,7 @@ from tests.differential.report import Report
 from tests.differential.runner import BLOCK, Ran, Runner, Settings, Worker
 from tests.differential.shrinking import candidates, shrink
 from tests.differential.using import USES
+from tests.differential.values import numbers
 
 # -- slices of the fuzzer --------------------------------------------------------------------------
 
@@ -350,6 +353,17 @@ def test_gradients_are_compared() -> None:
     for how in ("backward", "grad", "twice"):
         assert _kinds(lambda x, w: w * 2, lambda x, w: w * 2, how) == set()
         assert "gradient" in _kinds(lambda x, w: w * 2, lambda x, w: w * 1 + w.detach(), how)
+
+
+def test_what_cancels_within_an_operator_is_rounding() -> None:
+    def f(x0: torch.Tensor) -> torch.Tensor:
+        return nn.functional.layer_norm(x0, (2,))
+
+    def arguments() -> dict[str, Any]:
+        x0 = numbers((2,), torch.float64, 1).requires_grad_()
+        return {"x0": x0}
+
+    check(f, arguments, [()], Mode(), "backward")
 
 
 def test_draws_are_compared() -> None:

@@ -92,6 +92,16 @@ def test_a_copy_rounds(sides: tuple[torch.Tensor, torch.Tensor]) -> None:
     assert torch.equal(compiled(low)(*sides), low(*sides))
 
 
+def test_exponents_round() -> None:
+    """Of a negative number only a power by an integer is a number."""
+    x = torch.tensor([-1.5, -2.25, 3.0]).bfloat16()
+    exponent = torch.tensor([-0.00390625, 0.001953125, 2.5]).bfloat16()
+    run = lambda x, y: x.pow(y - 1)  # noqa: E731
+    expected = run(x, exponent)
+    assert expected.isfinite().all()
+    assert torch.equal(compiled(run)(x, exponent), expected)
+
+
 def test_nothing_between_overflows() -> None:
     x = torch.tensor([60000.0, 3.0]).half()
     run = lambda x: (x * 2) / 4  # noqa: E731

@@ -212,6 +212,11 @@ def test_several_segments_share_no_numbers() -> None:
     assert compiled_graphs()[0].on_device >= 2
 
 
+def test_dropout_hands_on_what_is_empty() -> None:
+    x = torch.ones(0, 3)
+    assert compiled(lambda x: nn.functional.dropout(x, 0.5))(x) is x
+
+
 def test_a_scalar_is_worth_a_launch() -> None:
     def function(x: Tensor) -> Any:
         return torch.rand(()), torch.linalg.eigvalsh(x)

@@ -7,9 +7,10 @@ from typing import Protocol, Self, TypeVar, cast
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.chain import Extension
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import UnsupportedDtype
+from pjrt_bridge.errors import OptionError, UnsupportedDtype
 from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.ownership.handles import Handle
+from pjrt_bridge.wrong_arguments import wrong
 
 
 class AccessorLike(Protocol):
@@ -52,7 +53,10 @@ class Extensible:
 
         Raises:
             ExtensionUnavailable: the plugin does not have it, or not in a version that is known.
+            OptionError: no such class.
         """
+        if not isinstance(accessor, type) or not callable(getattr(accessor, "find", None)):
+            raise OptionError(wrong("extension", accessor, "a class of pjrt_bridge.extensions"))
         found = self._accessors.get(accessor)
         if found is None:
             found = self._accessors[accessor] = accessor.find(self)

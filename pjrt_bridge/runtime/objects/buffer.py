@@ -19,6 +19,7 @@ from pjrt_bridge.runtime.transfers.host import NOWHERE, HostArray, describe
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.runtime.transfers.transfer import transfer
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import wrong
 
 
 class Buffer(BufferCore):
@@ -211,6 +212,8 @@ class Buffer(BufferCore):
         if copy:
             made = self.copy_to(self.device)
             return made.__dlpack__(max_version=max_version, stream=stream)
+        if max_version is not None and not dlpack.is_version(max_version):
+            raise BufferError(wrong("max_version", max_version, "two numbers or None"))
         versioned = max_version is not None and max_version[0] >= 1
         if not host:
             return device_dlpack.export(self, device, stream=stream, versioned=versioned)

@@ -114,6 +114,11 @@ def export(
     return capsule
 
 
+def is_version(value: object) -> bool:
+    """Whether something is a version of DLPack: major and minor number."""
+    return isinstance(value, tuple) and len(value) == 2 and all(type(n) is int for n in value)
+
+
 class Imported:
     """An array that came through DLPack.
 

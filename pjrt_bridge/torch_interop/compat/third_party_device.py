@@ -243,3 +243,10 @@ def without_autocast() -> AbstractContextManager[Any]:
 def backward_pass() -> int:
     """The number of the backward pass of which this thread computes a part; -1 of none."""
     return torch._C._current_graph_task_id()
+
+
+def is_shared(tensor: torch.Tensor) -> bool:
+    """Whether other tensors have the storage of a tensor, too."""
+    storage = tensor.untyped_storage()
+    # The tensor and the Python object count.
+    return int(torch._C._storage_Use_Count(storage._cdata)) > 2

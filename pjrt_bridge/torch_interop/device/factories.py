@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 
+from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.device.chosen import chosen
 from pjrt_bridge.torch_interop.device.current import current_index
+from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import contents_of, empty
 
 
@@ -81,7 +83,11 @@ def resize_as(tensor: torch.Tensor, size: tuple[int, ...], strides: tuple[int, .
 
 
 def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = None) -> torch.Tensor:
-    """`aten.resize_`: other sizes, in place; elements that there were stay where they were."""
+    """`aten.resize_`: other sizes, in place; elements that there were stay where they were.
+
+    Raises:
+        DeviceError: the storage has to grow, and other tensors share it.
+    """
     sizes = tuple(map(int, size))
     if tuple(tensor.shape) == sizes:
         return tensor
@@ -94,6 +100,12 @@ def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = No
     if needed + offset <= old:
         _set(tensor, tensor.untyped_storage(), offset, sizes, strides)
         return tensor
+    if third_party_device.is_shared(tensor):
+        raise DeviceError(
+            f"resize_ from {tuple(tensor.shape)} to {sizes} needs a larger storage, and other "
+            f"tensors share this one: on device {NAME!r} storages do not grow; make a new tensor, "
+            "or clone() this one before"
+        )
     index = tensor.device.index or 0
     made = empty((needed + offset,), tensor.dtype, index)
     kept = contents_of(tensor)

@@ -137,8 +137,13 @@ class CallProgram:
 
     @cached_property
     def recordable(self) -> Recordable | None:
-        """The graph as a part of a larger one; None where it has to run by itself."""
-        return Recordable.of(self.name, self.module) if self.mode == "fused" else None
+        """The graph as a part of a larger one; None where it has to run by itself.
+
+        What PyTorch runs is not recorded, so that it raises in the call what it refuses.
+        """
+        if self.mode != "fused" or not self.compiler.lowers(self.module):
+            return None
+        return Recordable.of(self.name, self.module)
 
     def run(self, given: Sequence[Contents | torch.Tensor], floats: Sequence[float]) -> list[Any]:
         """The outputs: resident tensors, and what is none."""

@@ -46,6 +46,8 @@ def functionalize_rng(
         name = compat.operator_name(node.target)
         if name is None or keep(name):
             continue
+        if name == "aten.native_dropout.default":
+            _hand_on_empty(node)
         made = counterpart(name)
         if made is None or not _can_be_drawn(node, name):
             continue
@@ -128,6 +130,18 @@ def _key(graph: fx.Graph, index: int) -> fx.Node:
 def _first_computation(graph: fx.Graph) -> fx.Node:
     found: fx.Node = next(node for node in graph.nodes if node.op != "placeholder")
     return found
+
+
+def _hand_on_empty(dropout: fx.Node) -> None:
+    """Have dropout give an argument without elements as it is, the tensor itself, as eager does."""
+    given = dropout.args[0]
+    assert isinstance(given, fx.Node)
+    if not any(isinstance(size, int) and not size for size in compat.promise(given).shape):
+        return
+    for user in list(dropout.users):
+        if user.args[1] == 0:
+            user.replace_all_uses_with(given)
+            user.graph.erase_node(user)
 
 
 def _can_be_drawn(node: fx.Node, name: str) -> bool:

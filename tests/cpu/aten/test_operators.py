@@ -16,6 +16,7 @@ KINDS = {
     "int[]": "List[int]",
     "int[1]": "List[int]",
     "SymInt[]": "List[int]",
+    "bool[2]": "List[bool]",
     "bool[3]": "List[bool]",
     "SymInt": "int",
 }

@@ -42,7 +42,7 @@ def slice_start() -> Iterator[None]:
         yield
 
 
-@fault_of("sizes.0")
+@fault_of("sizes.0+reductions.sum")
 def empty_sum() -> Iterator[None]:
     """The sum of nothing is one."""
 

@@ -111,7 +111,7 @@ def wrong_strides() -> Iterator[None]:
         yield
 
 
-@fault
+@fault_of("dtype.float64")
 def narrowed_type() -> Iterator[None]:
     """Results in double precision come in single precision."""
 

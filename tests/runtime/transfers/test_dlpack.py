@@ -125,6 +125,9 @@ def test_what_a_consumer_may_not_ask(buffer: Buffer) -> None:
         buffer.__dlpack__(dl_device=(2, 0))
     with pytest.raises(BufferError, match="no streams"):
         buffer.__dlpack__(stream=1)
+    for version in (3, "1", [1, 0], (1,), {}):
+        with pytest.raises(BufferError, match=r"max_version: found .*, expected two numbers or N"):
+            buffer.__dlpack__(max_version=version)  # type: ignore[arg-type]
     assert name_of(buffer.__dlpack__(dl_device=(1, 0), copy=False)) == b"dltensor"
 
 

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -107,6 +108,20 @@ def test_files_that_cannot_be(built, tmp_path):
     broken.write_text("module {")
     with pytest.raises(ProgramError, match=r"broken\.mlir: StableHLO text: error"):
         Program.from_file(broken)
+    with pytest.raises(ProgramError, match="neither a regular file nor a pipe"):
+        Program.from_file("/dev/zero")
+    os.truncate(broken, 1 << 40)
+    with pytest.raises(ProgramError, match="more than 4294967296 bytes, which no program has"):
+        Program.from_file(broken)
+
+
+def test_a_program_comes_through_a_pipe(built, tmp_path):
+    built.save(tmp_path / "x.mlir")
+    read, write = os.pipe()
+    os.write(write, (tmp_path / "x.mlir").read_bytes())
+    os.close(write)
+    assert same(built, Program.from_file(f"/dev/fd/{read}"))
+    os.close(read)
 
 
 @pytest.mark.parametrize("version", ["0.9.0", "1.0.0", "1.8.0", "current"])

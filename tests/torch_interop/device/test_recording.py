@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from pjrt_bridge.torch_interop.device import eager_graphs, programs, recording
+from pjrt_bridge.torch_interop.device import eager_graphs, merging, programs, recording
 from pjrt_bridge.torch_interop.ledger import EAGER
 
 
@@ -91,17 +92,37 @@ def test_seeds_hold_where_the_operator_is_called() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
-def test_an_operator_that_fails_fails_alone() -> None:
+def test_an_operator_that_pytorch_runs_raises_in_its_call() -> None:
     x = torch.ones(2, 2, device="pjrt")
     good = x + 1
-    # PyTorch computes it.
-    refused = positive(x - 2)
-    follows = refused * 2
+    with pytest.raises(ValueError, match="found a negative number"):
+        positive(x - 2)
+    assert positive(good - 1).tolist() == [[1, 1], [1, 1]]
+    # Refused for its element type.
+    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+        torch.arange(3, device="pjrt").softmax(0)
+    assert (good * 3).tolist() == [[6, 6], [6, 6]]
+    assert (x + good).tolist() == [[3, 3], [3, 3]]
+
+
+def test_an_operator_that_fails_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = merging.compiled
+
+    def failing(recorded: Any, *rest: Any) -> Any:
+        if any("exp" in part.name for part, _ in recorded.operators):
+            raise RuntimeError("no room for exp")
+        return compiled(recorded, *rest)
+
+    monkeypatch.setattr(merging, "compiled", failing)
+    x = torch.ones(2, 2, device="pjrt")
+    good = x + 1
+    lost = x.exp()
+    follows = lost * 2
     other = good * 3
     assert other.tolist() == [[6, 6], [6, 6]]
-    for lost in (refused, follows):
-        with pytest.raises(ValueError, match="found a negative number"):
-            lost.tolist()
+    for value in (lost, follows):
+        with pytest.raises(RuntimeError, match="no room for exp"):
+            value.tolist()
     assert (x + good).tolist() == [[3, 3], [3, 3]]
 
 

@@ -190,6 +190,21 @@ def test_a_result_is_resized() -> None:
     assert x.resize_(2).tolist() == [0, 1]
 
 
+def test_storages_that_are_shared_do_not_grow() -> None:
+    base = torch.arange(6.0).to("pjrt")
+    part = base[2:]
+    torch.neg(base[:1], out=part.resize_(1))
+    assert base.tolist() == [0, 1, 0, 3, 4, 5]
+    for tensor in (part, base):
+        with pytest.raises(
+            DeviceError, match=r"to \(7,\) needs a larger storage, and other tensors"
+        ):
+            tensor.resize_(7)
+    assert base.tolist() == [0, 1, 0, 3, 4, 5]
+    del part, tensor
+    assert base.resize_(7)[:6].tolist() == [0, 1, 0, 3, 4, 5]
+
+
 @pytest.mark.parametrize(
     "index",
     [

@@ -82,8 +82,8 @@ REFUSED: dict[str, tuple[Callable[[], fx.Graph], str, str]] = {
         "a tensor on device meta cannot be shared with the plugin",
     ),
     "operator without a lowering": (
-        lambda: graph_of((aten.linalg_eig.default, X, "x"), x=X),
-        "aten.linalg_eig.default",
+        lambda: graph_of((aten.linalg_ldl_factor_ex.default, X, "x"), x=X),
+        "aten.linalg_ldl_factor_ex.default",
         "no lowering to StableHLO exists for this operator",
     ),
     "result that depends on data": (

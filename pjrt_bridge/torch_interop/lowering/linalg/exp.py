@@ -1,7 +1,8 @@
 """The exponential of matrices.
 
-ATen semantics kept: the exponential of an empty matrix is empty. Half precision is not lowered:
-ATen's intermediate values overflow there although the result would be finite.
+ATen semantics kept: the exponential of an empty matrix is empty. Half precision is computed in
+float32 and rounded once; ATen's intermediate values may overflow there although the result is
+finite.
 
 The Taylor polynomial of `a / 2^s`, whose norm is at most 1, is squared s times. Each matrix of a
 batch has its own s. Degree 12 (float32) or 20 (float64) leaves less than the rounding; products are
@@ -15,7 +16,7 @@ import math
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context
 from pjrt_bridge.torch_interop.lowering.linalg import matrices as la
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 _MOST = 1100
 """Halvings after which every finite float64 is at most 1."""
@@ -24,12 +25,10 @@ _MOST = 1100
 @lowering("aten.linalg_matrix_exp.default")
 def matrix_exp(c: Context, a: Value) -> Value:
     """`sum(a^k / k!)`."""
-    if a.dtype.is_float and a.dtype.bits < 32:
-        raise NotLowerable(f"the exponential of matrices of {a.dtype} overflows in ATen's own way")
     if 0 in a.shape:
         return c.zeros(0)
     b = c.b
-    matrices = la.batched(c, a)
+    matrices = la.batched(c, c.widen(a))
     halvings = _halvings(c, matrices)
     factor = b.power(
         c.full(halvings.shape, 2, la.real_type(matrices.dtype)),

@@ -179,7 +179,13 @@ def multiply(c: Context, x: Operand, other: Operand) -> Value:
     return c.result(c.b.multiply(left, right))
 
 
-@lowering("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
+@lowering(
+    "aten.div.Tensor",
+    "aten.div.Scalar",
+    "aten.div.Tensor_mode",
+    "aten.div.Scalar_mode",
+    "aten.true_divide.Tensor",
+)
 def divide(c: Context, x: Operand, other: Operand, *, rounding_mode: str | None = None) -> Value:
     """True division, or the quotient rounded towards zero ("trunc") or down ("floor").
 

@@ -36,8 +36,11 @@ def power_scalar(c: Context, x: Value, exponent: Scalar) -> Value:
 
 @lowering("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
 def power(c: Context, x: Operand, exponent: Value) -> Value:
-    """Powers; a negative integer power of an integer is 0 unless the base is 1 or -1."""
-    base, raised = c.arithmetic(x, exponent)
+    """Powers; a negative integer power of an integer is 0 unless the base is 1 or -1.
+
+    The exponent is rounded: of a negative base only a power by an integer is a number.
+    """
+    base, raised = c.arithmetic(x, exponent.rounded)
     return c.result(_power(c.b, base, raised))
 
 

@@ -5,15 +5,20 @@ dimension first, from -1 to 1. ATen semantics kept: -1 and 1 are the centers of 
 elements with `align_corners`, else their outer edges; points outside see zeros, the border or a
 reflection; "nearest" rounds half to even and has no gradient for the grid; bicubic (a = -3/4)
 pads each element that it reads, the others the point. A NaN in the grid reads outside.
+
+In half precision the places of points are rounded at every step, as ATen's CPU kernels for images
+do: they decide which elements are read. What is read is added up in float32 and rounded once.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context
 from pjrt_bridge.torch_interop.lowering.math.approximation import (
@@ -107,11 +112,18 @@ class _Axis:
     slope: Value
 
 
-def _axis(b: Builder, grid: Value, size: int, mode: int, padding: int, corners: bool) -> _Axis:
+def _located(
+    b: Builder, grid: Value, size: int, corners: bool, rounded: Callable[[Value], Value]
+) -> Value:
+    """Coordinates in elements, rounded at every step as ATen's kernels for images do."""
+    shifted = rounded(plus(b, grid, 1))
     if corners:
-        at, scale = times(b, plus(b, grid, 1), (size - 1) / 2), (size - 1) / 2
-    else:
-        at, scale = times(b, plus(b, times(b, plus(b, grid, 1), size), -1), 0.5), size / 2
+        return rounded(times(b, shifted, (size - 1) / 2))
+    return rounded(plus(b, rounded(times(b, shifted, size / 2)), -0.5))
+
+
+def _axis(b: Builder, at: Value, size: int, mode: int, padding: int, corners: bool) -> _Axis:
+    scale = (size - 1) / 2 if corners else size / 2
     if mode == _BICUBIC:
         base = b.floor(at)
         weights, slopes = _cubic_weights(b, b.subtract(at, base))
@@ -128,6 +140,15 @@ def _axis(b: Builder, grid: Value, size: int, mode: int, padding: int, corners: 
     fraction, one = b.subtract(at, base), like(b, at, 1)
     left = _Tap(base, minus(b, 1, fraction), b.negate(one))
     return _Axis([left, _Tap(plus(b, base, 1), fraction, one)], size, slope)
+
+
+def _as_narrow(c: Context, dtype: DType, x: Value) -> Value:
+    """Numbers rounded to a narrower type, in their own."""
+    if x.dtype == dtype:
+        return x
+    mantissa = {"float16": 10, "bfloat16": 7}[str(dtype)]
+    # Positions are far from the ends of the range of exponents.
+    return c.b.reduce_precision(x, 8, mantissa)
 
 
 class _Points:
@@ -148,7 +169,8 @@ class _Points:
         for d, size in enumerate(self.spatial):
             column = self.count - 1 - d
             one = c.reshape(part(c, flat, 2, column, column + 1), self.shape)
-            self.axes.append(_axis(c.b, one, size, mode, padding, corners))
+            at = _located(c.b, one, size, corners, partial(_as_narrow, c, grid.dtype))
+            self.axes.append(_axis(c.b, at, size, mode, padding, corners))
 
     def combinations(self) -> list[tuple[_Tap, ...]]:
         """The elements that a point reads, as one tap per dimension."""
@@ -203,11 +225,6 @@ def _read(c: Context, x: Value, index: Value, inside: Value) -> Value:
     return c.b.select(c.b.broadcast_in_dim(inside, shape, (0, 2)), found, c.full(shape, 0, x.dtype))
 
 
-def _refuse_half_precision(x: Value) -> None:
-    if x.dtype.bits < 32:
-        raise NotLowerable(f"ATen rounds positions in {x.dtype} at every step, so cells differ")
-
-
 @lowering("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
 def grid_sampler(
     c: Context,
@@ -218,7 +235,6 @@ def grid_sampler(
     align_corners: bool,
 ) -> Value:
     """(batch, channels, *points)."""
-    _refuse_half_precision(x)
     if c.output.size == 0:
         return c.zeros(0)
     points = _Points(c, x, grid, interpolation_mode, padding_mode, align_corners)
@@ -246,7 +262,6 @@ def grid_sampler_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Value | None, ...]:
     """Gradients of the input, if it is wanted, and of the grid."""
-    _refuse_half_precision(x)
     b = c.b
     points = _Points(c, x, grid, interpolation_mode, padding_mode, align_corners)
     channels = x.shape[1]

@@ -74,7 +74,7 @@ def full(c: Context, like: object, *args: Scalar, **kwargs: object) -> Value:
     return c.full(c.output.shape, value, c.output.dtype)
 
 
-@lowering("aten.scalar_tensor.default")
+@lowering("aten.scalar_tensor.default", "prims.scalar_tensor.default")
 def scalar_tensor(c: Context, value: Scalar, **kwargs: object) -> Value:
     """A 0-d tensor."""
     return c.full((), value, c.output.dtype)

@@ -12,7 +12,7 @@ such a program is kept in the compile cache like any other.
 - `calls` writes a call of one into a program.
 - `library` finds PyTorch's library, compares those words, and registers the custom call.
 - `rules`, `convolution`, `attention`, `products`, `rows` and `tables` decide which uses are calls;
-  others go the portable way.
+  others go the portable way. `as_eager` has those whose results depend on how PyTorch computes.
 - `probe` tries each use in a process of its own. One that ends that process or gives other numbers
   than the operator itself is not used.
 - `findings` says what is known here: `outcomes` ships what was found for known builds, and what is

@@ -19,6 +19,7 @@ Arguments = Callable[[Transpose, Sequence[Any]], Sequence[Any]]
 """The arguments of an operator, of tensors or of a program's parameters."""
 
 FLOATS = (torch.float32, torch.bfloat16)
+HALVES = (torch.float16, torch.bfloat16)
 NUMBERS = (*FLOATS, torch.float64, torch.int32, torch.int64)
 
 
@@ -57,7 +58,7 @@ class TriedUse:
 
         Parts may be summed in another order than the whole.
         """
-        return 2.0**-7 if torch.bfloat16 in {t.dtype for t in self.tensors} else 1e-5
+        return 2.0**-7 if {t.dtype for t in self.tensors} & {*HALVES} else 1e-5
 
 
 def checks() -> Iterator[TriedUse]:
@@ -75,6 +76,21 @@ def checks() -> Iterator[TriedUse]:
     for operator in ("sum.dim_IntList", "amax.default", "amin.default"):
         x = _drawn((370, 250), torch.float32)
         yield TriedUse(f"aten.{operator}", (x,), lambda _, v: (*v, [1]))
+    for dtype in (torch.float32, torch.float64):
+        a = _drawn((3, 7, 7), dtype)
+        for matrices in (a, torch.complex(a, a.mT)):
+            yield TriedUse("aten.linalg_eig.default", (matrices,))
+    for dtype in HALVES:
+        yield TriedUse("aten.linalg_matrix_exp.default", (_drawn((3, 7, 7), dtype),))
+        for count in (2, 3):
+            image, grid = (3, 4, *[9] * count), (3, *[5] * count, count)
+            forward = tuple(_drawn(shape, dtype) for shape in (image, grid))
+            backward = (_drawn((3, 4, *[5] * count), dtype), *forward)
+            name = f"aten.grid_sampler_{count}d"
+            yield TriedUse(f"{name}.default", forward, lambda _, v: (*v, 0, 2, False))
+            yield TriedUse(
+                f"{name}_backward.default", backward, lambda _, v: (*v, 0, 2, False, (True, True))
+            )
 
 
 def _products(dtype: torch.dtype) -> Iterator[TriedUse]:

@@ -24,6 +24,7 @@ _CODES = {
     "int[]": "l",
     "int[1]": "l",
     "SymInt[]": "l",
+    "bool[2]": "m",
     "bool[3]": "m",
 }
 _WRITTEN = "o"
@@ -202,6 +203,26 @@ TOPK = Operator(
 SORT = Operator(
     "aten::sort.values_stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False, "
     "Tensor(a!) values, Tensor(b!) indices) -> (Tensor(a!) values, Tensor(b!) indices)"
+)
+EIG = Operator("aten::linalg_eig(Tensor self) -> (Tensor eigenvalues, Tensor eigenvectors)")
+MATRIX_EXP = Operator("aten::linalg_matrix_exp(Tensor self) -> Tensor")
+GRID_SAMPLER_2D = Operator(
+    "aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, "
+    "bool align_corners) -> Tensor"
+)
+GRID_SAMPLER_3D = Operator(
+    "aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, "
+    "bool align_corners) -> Tensor"
+)
+GRID_SAMPLER_2D_BACKWARD = Operator(
+    "aten::grid_sampler_2d_backward(Tensor grad_output, Tensor input, Tensor grid, "
+    "int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask)"
+    " -> (Tensor, Tensor)"
+)
+GRID_SAMPLER_3D_BACKWARD = Operator(
+    "aten::grid_sampler_3d_backward(Tensor grad_output, Tensor input, Tensor grid, "
+    "int interpolation_mode, int padding_mode, bool align_corners, bool[2] output_mask)"
+    " -> (Tensor, Tensor)"
 )
 
 OPERATORS: tuple[Operator, ...] = tuple(

@@ -81,7 +81,8 @@ def _agree(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], tolerance:
     # Places and other whole numbers are not nearly right.
     if np.issubdtype(wanted.dtype, np.integer):
         return np.array_equal(found, wanted)
-    left, right = found.astype(np.float64), wanted.astype(np.float64)
+    wide = np.complex128 if np.iscomplexobj(wanted) else np.float64
+    left, right = found.astype(wide), wanted.astype(wide)
     limit = tolerance * max(float(np.abs(right).max(initial=0)), 1.0)
     return np.allclose(left, right, rtol=0, atol=limit, equal_nan=True)
 

@@ -8,6 +8,7 @@ from functools import partial
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop.lowering.api import Lowering
 from pjrt_bridge_cpu.aten import (
+    as_eager,
     attention,
     convolution,
     findings,
@@ -21,6 +22,7 @@ from pjrt_bridge_cpu.aten.library import connect
 from pjrt_bridge_cpu.aten.rules import KernelRule, UsableKernels
 
 RULES: Mapping[str, KernelRule] = {
+    **as_eager.RULES,
     **attention.RULES,
     **convolution.RULES,
     **products.RULES,

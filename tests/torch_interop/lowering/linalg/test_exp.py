@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from tests.torch_interop.lowering.harness import check, lower, run_on_cpu
 
 torch.manual_seed(0)
@@ -35,7 +34,8 @@ def test_infinities_end():
     torch.testing.assert_close(found[2], math.e * torch.eye(2))
 
 
-def test_half_precision_is_left_to_aten():
+def test_half_precision_is_computed_in_float32():
     for dtype in (torch.bfloat16, torch.float16):
-        with pytest.raises(NotLowerable, match="overflows in ATen's own way"):
-            lower(NAME, torch.eye(2, dtype=dtype))
+        a = torch.randn(2, 3, 3).to(dtype)
+        (found,) = lower(NAME, a, engine=run_on_cpu)
+        torch.testing.assert_close(found, torch.linalg.matrix_exp(a.float()).to(dtype))

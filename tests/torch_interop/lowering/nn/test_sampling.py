@@ -4,8 +4,7 @@ import math
 import pytest
 import torch
 
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
-from tests.torch_interop.lowering.harness import check, lower, run_on_cpu
+from tests.torch_interop.lowering.harness import check, run_on_cpu
 
 torch.manual_seed(0)
 IMAGE, GRID = torch.randn(2, 3, 5, 7), torch.randn(2, 4, 3, 2) * 1.2
@@ -73,8 +72,14 @@ def test_other_types():
     grid = torch.tensor([[[[-0.5, 0.3], [0.5, 0.75]]]], dtype=torch.float64)
     image = torch.randn(1, 2, 4, 4, dtype=torch.float64)
     check("aten.grid_sampler_2d.default", image, grid, BILINEAR, 0, True)
-    for dtype in (torch.bfloat16, torch.float16):
-        with pytest.raises(NotLowerable, match="rounds positions"):
-            lower(
-                "aten.grid_sampler_2d.default", image.to(dtype), grid.to(dtype), BILINEAR, 0, True
-            )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_reads_the_elements_that_eager_reads(dtype):
+    generator = torch.Generator().manual_seed(0)
+    grid = (torch.rand(1, 5, 6, 2, generator=generator) * 2.2 - 1.1).to(dtype)
+    # Neighbours are alike, so that a place beside the right one is seen and its weight is not.
+    image = (torch.arange(37 * 41) % 128).reshape(1, 1, 37, 41).to(dtype)
+    for corners in (False, True):
+        name, rest = "aten.grid_sampler_2d.default", (NEAREST, 0, corners)
+        check(name, image, grid, *rest, exact=True, engines=[run_on_cpu])

@@ -32,6 +32,11 @@ CASES = [
     ("aten.ones.default", ([2],), {}),
     ("aten.scalar_tensor.default", (2.5,), {"dtype": torch.float16}),
     ("aten.scalar_tensor.default", (7,), {"dtype": torch.int64}),
+    (
+        "prims.scalar_tensor.default",
+        (2.5,),
+        {"dtype": torch.bfloat16, "device": torch.device("cpu")},
+    ),
     ("aten.fill.Scalar", (X, 2), {}),
     ("aten.fill.Tensor", (X, torch.tensor(7)), {}),
     ("aten.arange.default", (5,), {}),
