@@ -15,8 +15,8 @@ from typing import Any
 from pjrt_bridge import dtypes
 from pjrt_bridge.jax_interop import primitive
 from pjrt_bridge.jax_interop.derivatives import is_inexact
-from pjrt_bridge.torch_interop.foreign.structures import flatten, unflatten
 from pjrt_bridge.torch_interop.foreign.modules import ModuleCalls
+from pjrt_bridge.torch_interop.foreign.structures import flatten, unflatten
 from pjrt_bridge.torch_interop.foreign.torch_function import TorchFunction
 from pjrt_bridge.torch_interop.foreign_functions import Spec
 
@@ -62,8 +62,7 @@ def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any
 def _called(function: TorchFunction, arrays: Sequence[Any]) -> Sequence[Any]:
     import jax
 
-    @jax.custom_vjp
-    def run(*given: Any) -> Any:
+    def plain(*given: Any) -> Any:
         return tuple(primitive.bind(function, given))
 
     def forward(*given: Any) -> Any:
@@ -82,6 +81,7 @@ def _called(function: TorchFunction, arrays: Sequence[Any]) -> Sequence[Any]:
         supply = iter(_called(gradients.backward, [*saved, *read]))
         return tuple(next(supply) if chosen else None for chosen in wanted)
 
+    run = jax.custom_vjp(plain)
     run.defvjp(forward, backward)
     found: Sequence[Any] = run(*arrays)
     return found

@@ -21,7 +21,6 @@ from typing import Any
 
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.jax_interop.functions import JaxFunction
-from pjrt_bridge.torch_interop.foreign.structures import LEAF, Structure, flatten, unflatten
 from pjrt_bridge.torch_interop.foreign.arguments import (
     are_plain,
     as_tensors,
@@ -31,6 +30,7 @@ from pjrt_bridge.torch_interop.foreign.arguments import (
     random_key,
 )
 from pjrt_bridge.torch_interop.foreign.operator import at_compile_time, call
+from pjrt_bridge.torch_interop.foreign.structures import LEAF, Structure, flatten, unflatten
 
 
 def torch_op(

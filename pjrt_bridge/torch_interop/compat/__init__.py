@@ -8,7 +8,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
 from pjrt_bridge.torch_interop.compat.autograd import (
-    export_divided,
     Returned,
     boxed,
     decompositions,
@@ -63,6 +62,7 @@ from pjrt_bridge.torch_interop.compat.operators import (
     operator,
     operator_name,
 )
+from pjrt_bridge.torch_interop.compat.pure_functions import export_divided, export_plain
 from pjrt_bridge.torch_interop.compat.values import (
     DATA_DEPENDENT,
     compiled_numbers,
@@ -90,7 +90,6 @@ from pjrt_bridge.torch_interop.compat.values import (
 )
 
 __all__ = [
-    "export_divided",
     "CHECKS",
     "DATA_DEPENDENT",
     "OWN_NAMESPACE",
@@ -110,7 +109,9 @@ __all__ = [
     "division",
     "donate_nothing",
     "evaluate",
+    "export_divided",
     "export_joint",
+    "export_plain",
     "expression",
     "fake_scalar",
     "fakes",

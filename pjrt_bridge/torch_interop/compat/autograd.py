@@ -370,37 +370,3 @@ def saved_inputs(backward: fx.Graph, inputs: frozenset[int]) -> frozenset[int]:
     names = {f"primals_{index + 1}" for index in inputs}
     placeholders = [node for node in backward.nodes if node.op == "placeholder"]
     return frozenset(at for at, node in enumerate(placeholders) if node.target in names)
-
-
-def export_divided(
-    call: Callable[..., Sequence[Any]], arguments: Sequence[Any]
-) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward and the backward graph of a function of tensors.
-
-    Args:
-        call: pure; its results share no memory with its arguments.
-        arguments: fake tensors; those that require gradients get them.
-
-    Returns:
-        A graph that gives the results, and behind them what is saved; one that takes what was saved
-        and the gradients of the results that require them, and gives a gradient or None for each
-        argument.
-    """
-    from torch._functorch.aot_autograd import aot_export_joint_simple
-
-    count = 0
-
-    def counted(*tensors: Any) -> Sequence[Any]:
-        nonlocal count
-        found = call(*tensors)
-        count = len(found)
-        return found
-
-    joint: Any = aot_export_joint_simple(
-        counted, tuple(arguments), trace_joint=True, decompositions=decompositions()
-    )
-    with functorch_config.patch(cse=False):
-        forward, backward = min_cut_rematerialization_partition(
-            joint, list(arguments), num_fwd_outputs=count
-        )
-    return forward, backward

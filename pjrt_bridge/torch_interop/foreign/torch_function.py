@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import fx
@@ -17,7 +17,6 @@ from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.exporting.emission import emitted_row_major, held_by
 from pjrt_bridge.torch_interop.exporting.lowering import not_lowerable
 from pjrt_bridge.torch_interop.foreign_functions import Spec
@@ -26,6 +25,8 @@ from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
 from pjrt_bridge.torch_interop.placement.refusals import refused
 from pjrt_bridge.torch_interop.tensors import torch_dtype
+
+_T = TypeVar("_T")
 
 _CONTEXT = PassContext("exported", refused=refused)
 
@@ -95,11 +96,12 @@ class TorchFunction:
         specs, chosen = tuple(arguments), tuple(wanted)
         return self._once(("derivative", specs, chosen), lambda: self._divided(specs, chosen))
 
-    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def _once(self, key: Any, make: Callable[[], _T]) -> _T:
         with self._lock:
             if key not in self._known:
                 self._known[key] = make()
-            return self._known[key]
+            found: _T = self._known[key]
+        return found
 
     def _graph(self, specs: tuple[Spec, ...]) -> fx.GraphModule:
         return self._once(("graph", specs), lambda: self._traced(specs))
@@ -107,14 +109,11 @@ class TorchFunction:
     def _traced(self, specs: tuple[Spec, ...]) -> fx.GraphModule:
         with compat.real_tensors(), compat.fakes(symbolic=False):
             promises = [_promise(spec) for spec in specs]
+            return compat.export_plain(self._of_their_own, promises)
 
-            def call(*tensors: torch.Tensor) -> list[torch.Tensor]:
-                return list(self._function(*tensors))
-
-            table = compat.decompositions(refused=refused)
-            # Otherwise PyTorch takes recurrent layers whole, which lower in inference alone.
-            with torch.backends.mkldnn.flags(enabled=False):
-                return third_party_device.trace_call(call, promises, table)
+    def _of_their_own(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The results, none of which is an argument."""
+        return tuple(item.clone() for item in self._function(*tensors))
 
     def _divided(self, specs: tuple[Spec, ...], wanted: tuple[bool, ...]) -> Gradients:
         with compat.real_tensors(), compat.fakes(symbolic=False):
@@ -122,14 +121,9 @@ class TorchFunction:
                 _promise(spec).requires_grad_(chosen)
                 for spec, chosen in zip(specs, wanted, strict=True)
             ]
-
-            def call(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-                # Results that are arguments would be refused.
-                return tuple(item.clone() for item in self._function(*tensors))
-
             with torch.enable_grad():
-                reads = tuple(item.requires_grad for item in call(*promises))
-                forward, backward = compat.export_divided(call, promises)
+                reads = tuple(item.requires_grad for item in self._of_their_own(*promises))
+                forward, backward = compat.export_divided(self._of_their_own, promises)
 
         def gradients(*tensors: torch.Tensor) -> list[torch.Tensor]:
             found = backward(*tensors)

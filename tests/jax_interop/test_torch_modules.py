@@ -1,0 +1,196 @@
+"""Modules of torch that JAX calls."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+from pjrt_bridge.errors import NotExportable, OptionError  # noqa: E402
+from pjrt_bridge.jax_interop import from_torch  # noqa: E402
+from tests.plugins import run_python  # noqa: E402
+
+RNG = np.random.default_rng(0)
+
+
+def _mlp() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.GELU(), torch.nn.Linear(6, 4))
+
+
+def _x(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def _expected(module: torch.nn.Module, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    found: np.ndarray[Any, Any] = module(torch.tensor(x)).detach().numpy()
+    return found
+
+
+def _close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_a_call_alone_and_in_a_program() -> None:
+    module, x = _mlp(), _x(3, 8)
+    function, params = from_torch(module)
+    assert set(params) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    _close(function(params, x), _expected(module, x))
+    _close(
+        jax.jit(lambda params, x: 2 * function(params, x * 2))(params, x),
+        2 * _expected(module, 2 * x),
+    )
+
+
+def test_gradients_are_torchs() -> None:
+    module, x = _mlp(), _x(3, 8)
+    function, params = from_torch(module)
+    step = jax.jit(jax.value_and_grad(lambda params: (function(params, x) ** 2).sum()))
+    loss, gradients = step(params)
+    expected = module(torch.tensor(x)).square().sum()
+    expected.backward()
+    _close(loss, expected.item())
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None
+        _close(gradients[name], parameter.grad)
+
+
+def test_gradients_of_gradients() -> None:
+    linear = torch.nn.Linear(3, 1)
+    function, params = from_torch(linear)
+    hessian = jax.jacrev(jax.grad(lambda x: function(params, jnp.sin(x)).sum() ** 2))
+    x = np.float32([0.1, 0.2, 0.3])
+    expected = torch.func.jacrev(torch.func.grad(lambda x: linear(torch.sin(x)).sum() ** 2))(
+        torch.tensor(x)
+    )
+    _close(hessian(x), expected.detach())
+
+
+def test_mapped_over_the_batch() -> None:
+    module = _mlp()
+    function, params = from_torch(module)
+    x = _x(5, 8)
+    _close(jax.vmap(lambda row: function(params, row))(x), _expected(module, x))
+    per_row = jax.vmap(
+        jax.grad(lambda params, row: function(params, row).sum()), in_axes=(None, 0)
+    )(params, x)
+    assert per_row["0.weight"].shape == (5, 6, 8)
+    total = jax.grad(lambda params: function(params, x).sum())(params)
+    _close(per_row["0.weight"].sum(0), total["0.weight"])
+
+
+def test_training_equals_torchs() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    config = GPT2Config(
+        n_layer=1, n_embd=16, n_head=2, vocab_size=20, n_positions=8, use_cache=False
+    )
+    config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
+    model = GPT2LMHeadModel(config)
+    function, params = from_torch(model)
+    tokens = RNG.integers(0, 20, (2, 8))
+    step = jax.jit(
+        jax.value_and_grad(lambda params, ids: function(params, input_ids=ids, labels=ids)["loss"])
+    )
+    params = jax.tree.map(jnp.copy, params)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(10):
+        loss, gradients = step(params, tokens)
+        params = jax.tree.map(lambda value, gradient: value - 0.1 * gradient, params, gradients)
+        optimizer.zero_grad()
+        expected = model(input_ids=torch.tensor(tokens), labels=torch.tensor(tokens)).loss
+        expected.backward()
+        optimizer.step()
+        _close(loss, expected.item(), 1e-4)
+
+
+def test_buffers_that_change_are_results() -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    function, params = from_torch(module, mutable=True)
+    x = _x(2, 3, 6, 6)
+    _, buffers = jax.jit(function)(params, x)
+    found, buffers = function(params, x, buffers=buffers)
+    before = module[1].running_mean.clone()
+    assert torch.equal(before, torch.zeros(4))
+    for _ in range(2):
+        expected = _expected(module, x)
+    _close(found, expected)
+    _close(buffers["1.running_mean"], module[1].running_mean)
+    assert int(buffers["1.num_batches_tracked"]) == 2
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_recurrent_layers(train: bool) -> None:
+    module = torch.nn.LSTM(4, 5, batch_first=True).train(train)
+    function, params = from_torch(module)
+    x = _x(2, 3, 4)
+    found, (hidden, _) = function(params, x)
+    expected, (state, _) = module(torch.tensor(x))
+    _close(found, expected.detach())
+    _close(hidden, state.detach())
+
+
+class _Several(torch.nn.Module):
+    def forward(self, x: Any, dim: int = 0, names: Any = None) -> Any:
+        return {"most": x.argmax(dim), "rest": (x.sum(dim), None, x)}
+
+
+def test_constants_nesting_and_integers() -> None:
+    function, params = from_torch(_Several())
+    assert params == {}
+    x = _x(2, 3)
+    found = jax.jit(lambda x: function({}, x, dim=1, names="rows"))(x)
+    assert found["most"].dtype == np.int32
+    _close(found["rest"][0], x.sum(1))
+    assert found["rest"][1] is None
+    _close(found["rest"][2], x)
+    with jax.enable_x64(True):
+        assert function({}, x)["most"].dtype == np.int64
+
+
+def test_over_a_mesh_of_jax() -> None:
+    run_python(
+        """
+        import os
+        os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+        import jax, numpy as np, torch
+        from jax.sharding import Mesh, PartitionSpec as P
+        from pjrt_bridge.jax_interop import from_torch
+
+        module = torch.nn.Linear(8, 4)
+        function, params = from_torch(module)
+        mesh = Mesh(np.array(jax.devices()), ("d",))
+        x = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+
+        def loss(params):
+            def shard(params, x):
+                return jax.lax.pmean((function(params, x) ** 2).mean(), "d")
+            return jax.shard_map(
+                shard, mesh=mesh, in_specs=(P(), P("d")), out_specs=P(), check_vma=False
+            )(params, x)
+
+        found = jax.jit(jax.grad(loss))(params)
+        module(torch.tensor(x)).square().mean().backward()
+        np.testing.assert_allclose(found["weight"], module.weight.grad, rtol=1e-5, atol=1e-6)
+        """
+    )
+
+
+# -- wrong use -------------------------------------------------------------------------------------
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"found a int, expected a torch\.nn\.Module"):
+        from_torch(3)
+    function, params = from_torch(torch.nn.Dropout(0.5).train())
+    with pytest.raises(NotExportable, match=r"Dropout: it draws random numbers.*\.eval\(\)"):
+        function(params, _x(3))
+    function, params = from_torch(torch.nn.Linear(3, 3))
+    with pytest.raises(RuntimeError, match="same reduction dim"):
+        function(params, _x(2, 4))
+    _close(function(params, np.zeros((1, 3), np.float32)).shape, (1, 3))
