@@ -18,6 +18,7 @@ from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.compiling.repeated_writes import repeated_write
+from pjrt_bridge.torch_interop.foreign import eager
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.refusals import refused
@@ -65,5 +66,10 @@ def pjrt(
     return compiled if holds_tensors else compiler.entrance(compiled)
 
 
+def _forget() -> None:
+    LEDGER.forget()
+    eager.forget()
+
+
 # torch.compiler.reset calls it.
-pjrt.reset = LEDGER.forget  # type: ignore[attr-defined]
+pjrt.reset = _forget  # type: ignore[attr-defined]

@@ -152,7 +152,18 @@ def _partition(
             # AOTAutograd keeps the old value of an input that is written into by a copy. Left to
             # itself the partitioner would copy the input again in backward, when it is too late.
             save_for_backward(node)
-    # Torch's pass over equal calls imports Inductor; `change` has merged them.
+    return divided(joint, inputs, **counts)
+
+
+def divided(joint: fx.GraphModule, inputs: Sequence[Any], **counts: Any) -> Any:
+    """The forward and the backward graph of a joint graph whose equal calls are merged.
+
+    Args:
+        joint: the graph.
+        inputs: its arguments.
+        counts: as the partitioners of torch take them.
+    """
+    # Torch's pass over equal calls imports Inductor.
     # Torch's other partitioner saves what backward reads as it is, transposed weights too, which
     # here would be a copy of each of them in each step.
     with functorch_config.patch(cse=False):

@@ -9,11 +9,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch import config as functorch_config
 from torch._functorch.aot_autograd import aot_export_joint_simple
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from pjrt_bridge.torch_interop.compat.autograd import decompositions
+from pjrt_bridge.torch_interop.compat.autograd import decompositions, divided
 
 
 def export_plain(call: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -> fx.GraphModule:
@@ -51,10 +49,7 @@ def export_divided(
         joint: Any = aot_export_joint_simple(
             counted, tuple(arguments), trace_joint=True, decompositions=decompositions()
         )
-    with functorch_config.patch(cse=False):
-        forward, backward = min_cut_rematerialization_partition(
-            joint, list(arguments), num_fwd_outputs=count
-        )
+    forward, backward = divided(joint, list(arguments), num_fwd_outputs=count)
     return _without_promises(forward), _without_promises(backward)
 
 

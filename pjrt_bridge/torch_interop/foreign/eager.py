@@ -28,6 +28,9 @@ _Compiled = Callable[..., Sequence[torch.Tensor]]
 
 _OPTIONS = BackendOptions(placement="device", fallback="error")
 
+_KEPT = 512
+"""Programs; with one more the oldest is dropped."""
+
 _programs: dict[Hashable, _Compiled] = {}
 _compiling = threading.RLock()
 
@@ -51,6 +54,8 @@ def kernel(op: OpOverload) -> Callable[..., Any]:
                 program = _programs.get(key)
                 if program is None:
                     program = _programs[key] = _compile(op, args, tensors)
+                    if len(_programs) > _KEPT:
+                        del _programs[next(iter(_programs))]
         results = program(*tensors)
         if is_single:
             return results[0]
