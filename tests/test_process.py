@@ -73,7 +73,10 @@ HANDLERS = {
     },
     "omp_pause_resource_all": {"pjrt_bridge/torch_interop/bind/threads.py"},
     "functorch_config": {"pjrt_bridge/torch_interop/compat/autograd.py"},
-    "ctypes.pythonapi.": {"plugins/reference/pjrt_bridge_reference/table.py"},
+    "ctypes.pythonapi.": {
+        "pjrt_bridge/runtime/ownership/exit.py",
+        "plugins/reference/pjrt_bridge_reference/table.py",
+    },
     "threading.Thread(": {
         "pjrt_bridge/mixed/background.py",
         "pjrt_bridge/runtime/compile/interruptible.py",
