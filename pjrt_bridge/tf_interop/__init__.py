@@ -1,5 +1,8 @@
 """TensorFlow on PJRT: functions on plugins, mixed with TensorFlow's own kernels, and export."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 try:
     import tensorflow  # noqa: F401
 except ImportError as error:
@@ -13,4 +16,14 @@ from pjrt_bridge.tf_interop.export import export
 from pjrt_bridge.tf_interop.function import Function, function
 from pjrt_bridge.tf_interop.tensors import as_tensor
 
-__all__ = ["Function", "as_tensor", "explain", "export", "function"]
+if TYPE_CHECKING:
+    from pjrt_bridge.tf_interop.torch_operators import torch_op
+
+__all__ = ["Function", "as_tensor", "explain", "export", "function", "torch_op"]
+
+
+def __getattr__(name: str) -> Any:
+    # It imports torch.
+    if name == "torch_op":
+        return import_module(f"{__name__}.torch_operators").torch_op
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -53,7 +53,8 @@ def findings() -> list[Cache]:
     root = storage.cache_root()
     if root is None or not root.is_dir() or not storage.is_trusted(root):
         return []
-    found = (Cache(path, 0) for path in sorted(root.iterdir()) if path.name != _PROGRAMS)
+    folders = (path for path in sorted(root.iterdir()) if path.is_dir())
+    found = (Cache(path, 0) for path in folders if path.name != _PROGRAMS)
     return [cache for cache in found if not cache.is_empty]
 
 
