@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any, Protocol
+from typing import Any
 
-
-class Function(Protocol):
-    """A function of arrays in order, and of sizes."""
-
-    def __call__(self, arrays: Sequence[Any], sizes: Sequence[Any]) -> Sequence[Any]:
-        """The results."""
-
+from pjrt_bridge.torch_interop.foreign_functions import ArrayFunction
 
 _CHEAP = frozenset(
     [
@@ -69,7 +63,7 @@ def costs_more_than_memory(primitive: Any, *_: Any, **__: Any) -> bool:
 
 
 def vjp(
-    function: Function, wanted: Sequence[bool], arrays: Sequence[Any], sizes: Sequence[Any]
+    function: ArrayFunction, wanted: Sequence[bool], arrays: Sequence[Any], sizes: Sequence[Any]
 ) -> tuple[Sequence[Any], Callable[[Any], Sequence[Any]]]:
     """Results, and what gives the gradients of the wanted arguments for those of the results."""
     import jax

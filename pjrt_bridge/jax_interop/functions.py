@@ -20,7 +20,6 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.jax_interop import compat
 from pjrt_bridge.jax_interop.derivatives import (
-    Function,
     costs_more_than_memory,
     description,
     is_inexact,
@@ -31,7 +30,12 @@ from pjrt_bridge.jax_interop.symbolic_types import results_of, with_symbols
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.foreign_functions import Derivative, ForeignFunction, Spec
+from pjrt_bridge.torch_interop.foreign_functions import (
+    ArrayFunction,
+    Derivative,
+    ForeignFunction,
+    Spec,
+)
 
 _PLATFORMS = {"tpu": "tpu", "cuda": "cuda", "rocm": "rocm", "gpu": "cuda"}
 """Platforms that JAX has rules of its own for; others get StableHLO without calls of libraries."""
@@ -50,7 +54,9 @@ class JaxFunction(ForeignFunction):
         weak: arguments that are Python numbers, which leave the other arguments' types as they are.
     """
 
-    def __init__(self, function: Function, label: str, weak: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, function: ArrayFunction, label: str, weak: frozenset[int] = frozenset()
+    ) -> None:
         super().__init__(label)
         self._function = function
         self._weak = weak
@@ -219,7 +225,7 @@ class _Saving(JaxFunction):
         values = jax.tree.leaves(pull)
         return [*results, *(values[at] for at in plan.fresh)]
 
-    def _kept(self) -> Function:
+    def _kept(self) -> ArrayFunction:
         import jax
 
         function = self._base._function

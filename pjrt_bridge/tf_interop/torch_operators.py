@@ -24,8 +24,13 @@ from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import dtypes
 from pjrt_bridge.tf_interop.export import export
-from pjrt_bridge.torch_interop.foreign.calls import Flat, as_operator
-from pjrt_bridge.torch_interop.foreign_functions import Derivative, ForeignFunction, Spec
+from pjrt_bridge.torch_interop.foreign.calls import as_operator
+from pjrt_bridge.torch_interop.foreign_functions import (
+    ArrayFunction,
+    Derivative,
+    ForeignFunction,
+    Spec,
+)
 
 _KEPT_PROGRAMS = 64
 
@@ -57,20 +62,28 @@ def torch_op(
     """
     if function is None:
         return partial(torch_op, static_argnums=static_argnums, static_argnames=static_argnames)
-    plain = getattr(function, "python_function", function)
-    traced = tf.function(plain) if plain is function else function
-
-    @wraps(plain)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return traced(*args, **kwargs)
-
     return as_operator(
-        call,
+        _converted(getattr(function, "python_function", function)),
         lambda flat, label, _: TensorFlowFunction(flat, label),
         framework="tf",
         static_argnums=static_argnums,
         static_argnames=static_argnames,
     )
+
+
+def _converted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with conditions and loops over tensors as operations, where that is possible."""
+    try:
+        converted = tf.autograph.to_graph(function)
+    except Exception:
+        # It needs source code, which what is typed into an interpreter lacks.
+        return function
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return converted(*args, **kwargs)
+
+    return call
 
 
 class TensorFlowFunction(ForeignFunction):
@@ -81,7 +94,7 @@ class TensorFlowFunction(ForeignFunction):
         label: what users read.
     """
 
-    def __init__(self, function: Flat, label: str) -> None:
+    def __init__(self, function: ArrayFunction, label: str) -> None:
         super().__init__(label)
         self._traced = tf.function(lambda *tensors: tuple(function(tensors, ())), autograph=False)
         self._function = function
@@ -129,8 +142,8 @@ class TensorFlowFunction(ForeignFunction):
     def _gradients_of(self, wanted: tuple[bool, ...]) -> TensorFlowFunction:
         if wanted not in self._gradients:
 
-            def gradients(tensors: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
-                given, read = tensors[: len(wanted)], tensors[len(wanted) :]
+            def gradients(arrays: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
+                given, read = arrays[: len(wanted)], arrays[len(wanted) :]
                 chosen = list(compress(given, wanted))
                 with tf.GradientTape() as tape:
                     tape.watch(chosen)

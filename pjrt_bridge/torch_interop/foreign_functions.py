@@ -13,7 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
@@ -49,6 +49,13 @@ class Spec(NamedTuple):
             UnsupportedDtype: an element type without a PJRT counterpart.
         """
         return Spec(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))
+
+
+class ArrayFunction(Protocol):
+    """A function of arrays of a framework in order, and of sizes, as that framework traces it."""
+
+    def __call__(self, arrays: Sequence[Any], sizes: Sequence[Any]) -> Sequence[Any]:
+        """The results, in order."""
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,9 @@ from pjrt_bridge.torch_interop.foreign.arguments import (
 )
 from pjrt_bridge.torch_interop.foreign.operator import at_compile_time, call
 from pjrt_bridge.torch_interop.foreign.structures import LEAF, Structure, flatten, unflatten
-from pjrt_bridge.torch_interop.foreign_functions import ForeignFunction
+from pjrt_bridge.torch_interop.foreign_functions import ArrayFunction, ForeignFunction
 
-Flat = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
-"""A function of arrays in order, and of sizes, which it does not read."""
-
-Make = Callable[[Flat, str, frozenset[int]], ForeignFunction]
+Make = Callable[[ArrayFunction, str, frozenset[int]], ForeignFunction]
 """Makes a foreign function of one for arrays in order, its label, and which arrays are numbers."""
 
 
