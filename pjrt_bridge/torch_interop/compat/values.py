@@ -160,7 +160,11 @@ def storage_identity(promise: torch.Tensor) -> int | None:
     """Equal for promises that share memory; None where a tensor has no memory of its own kind."""
     if promise.layout is not torch.strided:
         return None
-    return int(promise.untyped_storage()._cdata)
+    try:
+        return int(promise.untyped_storage()._cdata)
+    except NotImplementedError:
+        # Within torch.vmap and its like, where Dynamo keeps tensors of theirs.
+        return None
 
 
 def promise_of_call(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

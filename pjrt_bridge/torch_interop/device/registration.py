@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from typing import Any
 
+import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pjrt_bridge.errors import DeviceError
@@ -66,10 +67,16 @@ def register() -> None:
             kernels.of("aten._copy_from.default", third_party_device.FALL_THROUGH, key)
         kernels.of("aten._pin_memory.default", refusals.pin_memory, "CPU")
         constraint.of_device(copies.constrained)
-        register_optimizer_step_post_hook(lambda *_: compute_all())
+        register_optimizer_step_post_hook(_after_step)
         autocast.register(kernels)
         saving.register()
         modules.register()
+
+
+def _after_step(*_: Any) -> None:
+    # Within a graph nothing is recorded, and Dynamo would trace what follows.
+    if not torch.compiler.is_compiling():
+        compute_all()
 
 
 def _kernels() -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pjrt_bridge.runtime import Client, Device
 from pjrt_bridge.runtime.objects.sharded import devices_of
 from pjrt_bridge.stablehlo.sharding import mesh as grids
@@ -34,6 +36,10 @@ class Mesh:
         self.grid = grids.Mesh.of(axes)
         self.text = ",".join(f"{name}={size}" for name, size in self.grid.axes)
         devices_of(self.client, self.grid)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Mesh:
+        """The same mesh: it never changes, and devices cannot be copied."""
+        return self
 
     @property
     def devices(self) -> tuple[Device, ...]:
