@@ -98,4 +98,6 @@ def test_the_core_names_no_device() -> None:
         if not (name := path.relative_to(PACKAGE).as_posix()).startswith(ELSEWHERE)
         if (naming := [text for text in texts(path) if DEVICES.fullmatch(text.lower())])
     }
+    # Platforms of which JAX has rules of its own, by JAX's names.
+    assert set(found.pop("jax_interop/functions.py")) == {"cuda", "gpu", "rocm", "tpu"}
     assert found == {"extensions/tables.py": ["Gpu_Custom_Call"]}

@@ -24,6 +24,8 @@ Returns the one output, or one entry per output, None where torch's output is No
 
 _LOWERINGS: dict[str, Lowering] = {}
 
+_OWN = f"{__package__}."
+
 _L = TypeVar("_L", bound=Callable[..., Any])
 
 
@@ -74,6 +76,8 @@ def find_lowering(name: str) -> Lowering | None:
 
 
 def names() -> tuple[str, ...]:
-    """Every operator overload that has a lowering, sorted."""
+    """Every operator overload that has a lowering in this package, sorted."""
     _import_families()
-    return tuple(sorted(_LOWERINGS))
+    return tuple(
+        sorted(name for name, found in _LOWERINGS.items() if found.__module__.startswith(_OWN))
+    )
