@@ -10,8 +10,9 @@
 PyTorch users need no more than `torch.compile(model, backend="pjrt")`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pjrt_bridge.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pjrt_bridge import errors, stablehlo
@@ -35,29 +36,22 @@ __all__ = [
     "topology",
 ]
 
-_MODULES = {
-    "Buffer": "runtime",
-    "Client": "runtime",
-    "CompileOptions": "runtime",
-    "Executable": "runtime",
-    "Processes": "registry",
-    "client": "registry",
-    "compile_for": "registry",
-    "live_handles": "runtime",
-    "plugins": "registry",
-    "profile": "profiling",
-    "topology": "registry",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Torch imports a module of this package whenever it is imported, and uses none of these.
-    if name in ("errors", "stablehlo"):
-        return import_module(f"{__name__}.{name}")
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# Torch imports a module of this package whenever it is imported, and uses none of these.
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Buffer": "runtime",
+        "Client": "runtime",
+        "CompileOptions": "runtime",
+        "Executable": "runtime",
+        "Processes": "registry",
+        "client": "registry",
+        "compile_for": "registry",
+        "errors": "errors",
+        "live_handles": "runtime",
+        "plugins": "registry",
+        "profile": "profiling",
+        "stablehlo": "stablehlo",
+        "topology": "registry",
+    },
+)

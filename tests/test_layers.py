@@ -34,6 +34,7 @@ LAYERS = [
         "user_warnings",
         "versions",
         "wrong_arguments",
+        "lazy_names",
         "native_modules",
     },
     {"abi"},

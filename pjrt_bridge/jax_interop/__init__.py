@@ -4,11 +4,11 @@ JAX itself is imported when a function here needs it, and so is torch. What `jax
 read without them.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pjrt_bridge.jax_interop.backends import register
 from pjrt_bridge.jax_interop.programs import from_exported, from_lowered
+from pjrt_bridge.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pjrt_bridge.jax_interop.torch_modules import from_torch
@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["from_exported", "from_lowered", "from_torch", "register", "torch_op"]
 
-_MODULES = {"from_torch": "torch_modules", "torch_op": "torch_operators"}
-"""Names whose modules import torch."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+# They import torch.
+__getattr__, __dir__ = lazy_names(
+    __name__, {"from_torch": "torch_modules", "torch_op": "torch_operators"}
+)

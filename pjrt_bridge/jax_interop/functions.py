@@ -8,11 +8,10 @@ function that saves values for them gives what costs more to compute again than 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -60,7 +59,7 @@ class JaxFunction(ForeignFunction):
         super().__init__(label)
         self._function = function
         self._weak = weak
-        self._programs: OrderedDict[Any, Program] = OrderedDict()
+        self._lowered = lru_cache(_KEPT_PROGRAMS)(self._lower)
         self._related: dict[Any, ForeignFunction] = {}
         self._lock = threading.RLock()
 
@@ -79,14 +78,8 @@ class JaxFunction(ForeignFunction):
         self, arguments: Sequence[TensorType], sizes: Sequence[int], platform: str
     ) -> Program:
         """See `ForeignFunction.program`."""
-        key = (tuple(arguments), tuple(sizes), platform)
         with self._lock:
-            found = self._programs.get(key)
-            if found is None:
-                found = self._programs[key] = self._lowered(arguments, sizes, platform)
-                if len(self._programs) > _KEPT_PROGRAMS:
-                    self._programs.popitem(last=False)
-            return found
+            return self._lowered(tuple(arguments), tuple(sizes), platform)
 
     def saving(self, wanted: Sequence[bool]) -> ForeignFunction:
         """See `ForeignFunction.saving`."""
@@ -155,8 +148,8 @@ class JaxFunction(ForeignFunction):
             for index, spec in enumerate(arguments)
         ]
 
-    def _lowered(
-        self, arguments: Sequence[TensorType], sizes: Sequence[int], platform: str
+    def _lower(
+        self, arguments: tuple[TensorType, ...], sizes: tuple[int, ...], platform: str
     ) -> Program:
         import jax
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from pjrt_bridge import dtypes
 from pjrt_bridge.jax_interop import compat
 from pjrt_bridge.stablehlo import linking
 from pjrt_bridge.torch_interop.foreign.torch_function import TorchFunction
@@ -58,11 +57,11 @@ def _primitive() -> Any:
     def types(*avals: Any, function: TorchFunction) -> list[Any]:
         return [
             jax.core.ShapedArray(spec.shape, spec.dtype.numpy)
-            for spec in function.results(list(map(_spec, avals)))
+            for spec in function.results(list(map(Spec.of_array, avals)))
         ]
 
     def lower(context: Any, *operands: Any, function: TorchFunction) -> Any:
-        program = function.program(list(map(_spec, context.avals_in)))
+        program = function.program(list(map(Spec.of_array, context.avals_in)))
         module = context.module_context.module
         prefix = f"{program.name}.{next(_numbers)}"
         symbol = linking.take_over(module, program.bytecode(), prefix)
@@ -74,7 +73,3 @@ def _primitive() -> Any:
 
     jax.tree_util.register_static(Static)
     return compat.new_primitive("torch_call", types, lower, mapped)
-
-
-def _spec(aval: Any) -> Spec:
-    return Spec(tuple(aval.shape), dtypes.from_numpy(aval.dtype))

@@ -41,15 +41,14 @@ def results_of(
     """Types of results that JAX finds, with sizes as they were given."""
     joined = [*arguments, Spec(tuple(sizes), dtypes.of("int64"))]
     known, values = with_symbols(joined, ())
-    if values:
-        try:
-            found = shapes(known[:-1], known[-1].shape)
-        except Exception:
-            # What JAX cannot decide for every size is decided for the sizes at hand.
-            joined = [item._replace(shape=tuple(map(int, item.shape))) for item in joined]
-            found = shapes(joined[:-1], joined[-1].shape)
-    else:
+    try:
         found = shapes(known[:-1], known[-1].shape)
+    except Exception:
+        if not values:
+            raise
+        # What JAX cannot decide for every size is decided for the sizes at hand.
+        joined = [item._replace(shape=tuple(map(int, item.shape))) for item in joined]
+        found = shapes(joined[:-1], joined[-1].shape)
     return [
         Spec(
             tuple(

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pjrt_bridge import dtypes
 from pjrt_bridge.jax_interop import primitive
 from pjrt_bridge.jax_interop.derivatives import is_inexact
 from pjrt_bridge.torch_interop.foreign.modules import ModuleCalls
@@ -66,7 +65,7 @@ def _called(function: TorchFunction, arrays: Sequence[Any]) -> Sequence[Any]:
         return tuple(primitive.bind(function, given))
 
     def forward(*given: Any) -> Any:
-        specs = tuple(map(_spec, given))
+        specs = tuple(map(Spec.of_array, given))
         wanted = tuple(is_inexact(array.dtype) for array in given)
         gradients = function.derivative(specs, wanted)
         found = _called(gradients.forward, given)
@@ -85,7 +84,3 @@ def _called(function: TorchFunction, arrays: Sequence[Any]) -> Sequence[Any]:
     run.defvjp(forward, backward)
     found: Sequence[Any] = run(*arrays)
     return found
-
-
-def _spec(array: Any) -> Spec:
-    return Spec(tuple(array.shape), dtypes.from_numpy(array.dtype))

@@ -225,17 +225,18 @@ def _batch(spec: ValueSpec, mesh: Mesh, axes: Sequence[str]) -> Sharding:
 
 def in_memory(sharding: Sharding, spec: ValueSpec) -> Sharding | None:
     """The sharding of the array in memory, of that of an array's dimensions."""
-    if spec.once != spec.type or len(sharding.dimensions) != spec.type.rank:
-        return None
-    if spec.order is None:
-        return sharding
-    return Sharding(sharding.mesh, tuple(sharding.dimensions[at] for at in spec.order))
+    return _permuted(sharding, spec, spec.order)
 
 
 def of_dimensions(sharding: Sharding, spec: ValueSpec) -> Sharding | None:
     """The sharding of an array's dimensions, of that of the array in memory."""
+    return _permuted(sharding, spec, spec.inverse)
+
+
+def _permuted(sharding: Sharding, spec: ValueSpec, order: Sequence[int] | None) -> Sharding | None:
+    """The sharding with its dimensions in another order; None where elements repeat in memory."""
     if spec.once != spec.type or len(sharding.dimensions) != spec.type.rank:
         return None
-    if spec.inverse is None:
+    if order is None:
         return sharding
-    return Sharding(sharding.mesh, tuple(sharding.dimensions[at] for at in spec.inverse))
+    return Sharding(sharding.mesh, tuple(sharding.dimensions[at] for at in order))

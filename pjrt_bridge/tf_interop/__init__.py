@@ -1,7 +1,6 @@
 """TensorFlow on PJRT: functions on plugins, mixed with TensorFlow's own kernels, and export."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 try:
     import tensorflow  # noqa: F401
@@ -11,6 +10,7 @@ except ImportError as error:
         "pip install 'pjrt-bridge[tf]'"
     ) from error
 
+from pjrt_bridge.lazy_names import lazy_names
 from pjrt_bridge.tf_interop.explain import explain
 from pjrt_bridge.tf_interop.export import export
 from pjrt_bridge.tf_interop.function import Function, function
@@ -22,8 +22,5 @@ if TYPE_CHECKING:
 __all__ = ["Function", "as_tensor", "explain", "export", "function", "torch_op"]
 
 
-def __getattr__(name: str) -> Any:
-    # It imports torch.
-    if name == "torch_op":
-        return import_module(f"{__name__}.torch_operators").torch_op
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# It imports torch.
+__getattr__, __dir__ = lazy_names(__name__, {"torch_op": "torch_operators"})

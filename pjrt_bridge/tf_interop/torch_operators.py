@@ -10,9 +10,8 @@ model, its StableHLO is a part of the program of the graph.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from itertools import compress
 from typing import Any
 
@@ -98,7 +97,7 @@ class TensorFlowFunction(ForeignFunction):
         super().__init__(label)
         self._traced = tf.function(lambda *tensors: tuple(function(tensors, ())), autograph=False)
         self._function = function
-        self._programs: OrderedDict[Any, Program] = OrderedDict()
+        self._exported = lru_cache(_KEPT_PROGRAMS)(self._export)
         self._gradients: dict[Any, TensorFlowFunction] = {}
 
     def results(self, arguments: Sequence[Spec], sizes: Sequence[Any]) -> Sequence[Spec]:
@@ -113,20 +112,18 @@ class TensorFlowFunction(ForeignFunction):
         self, arguments: Sequence[TensorType], sizes: Sequence[int], platform: str
     ) -> Program:
         """See `ForeignFunction.program`."""
-        key = tuple(arguments)
-        found = self._programs.get(key)
-        if found is None:
-            specs = [_described(Spec(item.shape, item.dtype)) for item in arguments]
-            found = export(self._traced, *specs)
-            count = len(found.signature.parameters)
-            if count != len(arguments):
-                raise ProgramError(
-                    f"{self.label}: found {count - len(arguments)} variables or large constants "
-                    "that the function holds, expected a function of its arguments alone"
-                )
-            self._programs[key] = found
-            if len(self._programs) > _KEPT_PROGRAMS:
-                self._programs.popitem(last=False)
+        return self._exported(tuple(arguments))
+
+    def _export(self, arguments: tuple[TensorType, ...]) -> Program:
+        found = export(
+            self._traced, *(_described(Spec(item.shape, item.dtype)) for item in arguments)
+        )
+        count = len(found.signature.parameters)
+        if count != len(arguments):
+            raise ProgramError(
+                f"{self.label}: found {count - len(arguments)} variables or large constants "
+                "that the function holds, expected a function of its arguments alone"
+            )
         return found
 
     def derivative(self, arguments: Sequence[Spec], wanted: Sequence[bool]) -> Derivative:

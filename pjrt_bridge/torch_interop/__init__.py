@@ -3,8 +3,9 @@
 `device` is torch.device("pjrt"): tensors that live on a plugin's device.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pjrt_bridge.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pjrt_bridge.torch_interop.custom_calls import custom_call
@@ -15,23 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = ["compiled_graphs", "custom_call", "custom_op", "explain", "explain_with", "export"]
 
-_MODULES = {
-    "compiled_graphs": "ledger",
-    "custom_call": "custom_calls",
-    "custom_op": "foreign.custom_op",
-    "explain": "explaining",
-    "explain_with": "explaining",
-    "export": "exporting.api",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Torch imports this package when it is imported itself, to know the device (`device.autoload`).
-    # No module may have one of these names: it would be found in its place once it is imported.
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# Torch imports this package when it is imported itself, to know the device (`device.autoload`).
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "compiled_graphs": "ledger",
+        "custom_call": "custom_calls",
+        "custom_op": "foreign.custom_op",
+        "explain": "explaining",
+        "explain_with": "explaining",
+        "export": "exporting.api",
+    },
+)

@@ -50,6 +50,15 @@ class Spec(NamedTuple):
         """
         return Spec(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))
 
+    @staticmethod
+    def of_array(array: Any) -> Spec:
+        """That of an array of NumPy or JAX, or of what describes one.
+
+        Raises:
+            UnsupportedDtype: an element type without a PJRT counterpart.
+        """
+        return Spec(tuple(array.shape), dtypes.from_numpy(array.dtype))
+
 
 class ArrayFunction(Protocol):
     """A function of arrays of a framework in order, and of sizes, as that framework traces it."""

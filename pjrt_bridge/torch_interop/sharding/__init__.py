@@ -7,8 +7,9 @@ programs.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pjrt_bridge.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from pjrt_bridge.torch_interop.sharding.constraint import OPEN, shard_constraint
@@ -35,26 +36,19 @@ __all__ = [
     "visualize",
 ]
 
-_MODULES = {
-    "OPEN": "constraint",
-    "Mesh": "mesh",
-    "full": "marking",
-    "fully_shard": "modules",
-    "parallelize": "modules",
-    "mark_sharding": "marking",
-    "shard_constraint": "constraint",
-    "sharding_of": "marking",
-    "shards": "marking",
-    "visualize": "drawing",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # The options of the backend are below what marks tensors.
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+# The options of the backend are below what marks tensors.
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "OPEN": "constraint",
+        "Mesh": "mesh",
+        "full": "marking",
+        "fully_shard": "modules",
+        "parallelize": "modules",
+        "mark_sharding": "marking",
+        "shard_constraint": "constraint",
+        "sharding_of": "marking",
+        "shards": "marking",
+        "visualize": "drawing",
+    },
+)
