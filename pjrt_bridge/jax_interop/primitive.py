@@ -64,7 +64,7 @@ def _primitive() -> Any:
         program = function.program(list(map(Spec.of_array, context.avals_in)))
         module = context.module_context.module
         prefix = f"{program.name}.{next(_numbers)}"
-        symbol = linking.take_over(module, program.bytecode(), prefix)
+        symbol, _ = linking.take_over(module, program.bytecode(), prefix)
         return linking.call(module, symbol, operands)
 
     def mapped(arrays: Any, dimensions: Any, *, function: TorchFunction) -> Any:

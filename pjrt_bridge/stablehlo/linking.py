@@ -12,8 +12,8 @@ _OF_MAIN = ("arg_attrs", "res_attrs")
 """What a function says of its parameters and results; of `main` that is the caller's matter."""
 
 
-def take_over(module: Any, source: bytes, prefix: str) -> str:
-    """Copy the functions of a program into a module, as private ones; the symbol of its `main`.
+def take_over(module: Any, source: bytes, prefix: str) -> tuple[str, list[Any]]:
+    """Copy the functions of a program into a module, as private ones.
 
     Donation, layouts and names of its parameters and results are left out: they say how a plugin is
     to call a program.
@@ -22,6 +22,9 @@ def take_over(module: Any, source: bytes, prefix: str) -> str:
         module: where they are put.
         source: the program as MLIR bytecode.
         prefix: that their names get.
+
+    Returns:
+        The symbol of its `main`, and all functions in the module.
 
     Raises:
         ProgramError: it has a mesh, or anything else beside functions.
@@ -43,9 +46,8 @@ def take_over(module: Any, source: bytes, prefix: str) -> str:
         if name in main.operation.attributes:
             del main.operation.attributes[name]
     end = ir.InsertionPoint(module.body)
-    for function in functions:
-        function.clone(ip=end)
-    return str(main.operation.attributes["sym_name"].value)
+    made = [function.clone(ip=end) for function in functions]
+    return str(main.operation.attributes["sym_name"].value), made
 
 
 def call(module: Any, symbol: str, operands: Sequence[Any]) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import OptionError
+from pjrt_bridge.stablehlo.patterns import rewrites
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -189,10 +190,14 @@ def label_of(name: object) -> str:
 
 
 def lowering_for(platform: str) -> Callable[..., Any]:
-    """The lowering of the operator for a platform: it calls the function's program."""
+    """The lowering of the operator for a platform: it calls the function's program.
+
+    What the function wrote as StableHLO is computed by the target's kernels.
+    """
 
     def lower(context: Any, name: str, arguments: Sequence[Any], sizes: Sequence[int] = ()) -> Any:
         types = [argument.type for argument in arguments]
-        return context.b.call(find(name).program(types, sizes, platform), arguments)
+        program = find(name).program(types, sizes, platform)
+        return context.b.call(program, arguments, rewrites(context.kernels))
 
     return lower

@@ -12,8 +12,8 @@ import pjrt_bridge
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
+from pjrt_bridge.stablehlo.kernels import Convolution, Kernels
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering.kernels import Convolution, Kernels
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 
 FORWARD, TURNED, GRADIENT = ("NC", "OI", "NC"), ("NC", "IO", "NC"), ("CN", "IO", "NC")

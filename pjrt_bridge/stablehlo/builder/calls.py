@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import linking
-from pjrt_bridge.stablehlo.builder.emitter import Emitter
+from pjrt_bridge.stablehlo.builder.rewriting import Rewrite, RewriteOps
 from pjrt_bridge.stablehlo.builder.values import Value, check_length
 from pjrt_bridge.stablehlo.program.program import Program
 
 
-class CallOps(Emitter):
+class CallOps(RewriteOps):
     """Calls of programs."""
 
     def __init__(self, name: str, *, excess_precision: bool = False) -> None:
         super().__init__(name, excess_precision=excess_precision)
         self._called: dict[bytes, str] = {}
 
-    def call(self, program: Program, operands: Sequence[Value]) -> tuple[Value, ...]:
+    def call(
+        self,
+        program: Program,
+        operands: Sequence[Value],
+        rewrites: Mapping[str, Rewrite] | None = None,
+    ) -> tuple[Value, ...]:
         """The results of a program for these operands.
 
         Its functions become private functions of this program, once for all calls of it; compilers
         inline them. What it says of donation and layouts does not count.
+
+        Args:
+            program: for one device.
+            operands: a value for each of its parameters.
+            rewrites: by operation (`"stablehlo.dot_general"`) what takes its place in the program's
+                functions; the same for all calls of a program.
 
         Raises:
             ProgramError: another number of operands or other types than its parameters have, a
@@ -44,18 +55,22 @@ class CallOps(Emitter):
                     f"call {program.name!r}: result {index}: found dimensions {result.dynamic} of "
                     "bounded size, expected sizes that are known"
                 )
-        callee = self._ir.FlatSymbolRefAttr.get(self._symbol(program), self._context)
+        callee = self._ir.FlatSymbolRefAttr.get(
+            self._symbol(program, rewrites or {}), self._context
+        )
         types = [result.type for result in signature.results]
         return self._emit("func.call", operands, {"callee": callee}, types)
 
-    def _symbol(self, program: Program) -> str:
+    def _symbol(self, program: Program, rewrites: Mapping[str, Rewrite]) -> str:
         source = program.bytecode()
         found = self._called.get(source)
         if found is None:
             prefix = f"{program.name}.{len(self._called)}"
-            found = linking.take_over(self._module, source, prefix)
+            found, functions = linking.take_over(self._module, source, prefix)
             self._called[source] = found
             self._used_chlo = self._used_chlo or b"chlo" in source
+            if rewrites:
+                self._rewrite(functions, rewrites)
         return found
 
     def _drop_uncalled(self) -> None:

@@ -59,6 +59,8 @@ class Emitter:
         # By the number of a handle, which the value's origin keeps, and the permutation.
         self._transposed: dict[tuple[int, tuple[int, ...]], Value] = {}
         self._scopes: tuple[object, ...] = ()
+        # A scope, and the operations that were created in it.
+        self._created: tuple[object, list[Any]] = (None, [])
         self._ip: Any = None
         self._used_chlo = False
         self._finished = False
@@ -160,9 +162,11 @@ class Emitter:
             found = ", ".join(str(operand.type) for operand in operands)
             raise ProgramError(f"{op}: {bindings.explain(error)} (operands: {found})") from None
         made = operation.results
+        scope = self._scopes[-1]
+        if scope is self._created[0]:
+            self._created[1].append(operation)
         if results is None:
             results = [self._tensor_type(op, handle.type) for handle in made]
-        scope = self._scopes[-1]
         known = _is_known(op, operands)
         return tuple(
             Value(result, handle, scope, known=known)

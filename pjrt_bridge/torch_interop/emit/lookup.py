@@ -8,12 +8,12 @@ from typing import Any
 
 from pjrt_bridge import registry, user_warnings
 from pjrt_bridge.runtime import Client
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.torch_interop.custom_calls import lowering_of
 from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
 from pjrt_bridge.torch_interop.foreign_functions import OPERATOR, lowering_for
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 
 
 def lookup(client: Client, kernels: Kernels | None = None) -> Lookup:
@@ -37,8 +37,9 @@ def lookup(client: Client, kernels: Kernels | None = None) -> Lookup:
         if found is not None:
             return found
         if name == OPERATOR:
-            return lowering_for(client.platform_name)
-        found = own.get(name) or portable.find_lowering(name)
+            found = lowering_for(client.platform_name)
+        else:
+            found = own.get(name) or portable.find_lowering(name)
         if found is None or type(kernels) is Kernels:
             return found
         return partial(_using, kernels, found)

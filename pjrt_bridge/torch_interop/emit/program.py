@@ -17,6 +17,7 @@ from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.materialization import should_materialize
@@ -27,7 +28,6 @@ from pjrt_bridge.torch_interop.emit.node_lowering import (
     tensor_types,
 )
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 from pjrt_bridge.torch_interop.nodes import COPY_INTO_INPUT, source_frame
 from pjrt_bridge.torch_interop.tensors import argument_spec, result_spec
 

@@ -24,8 +24,8 @@ name. `Kernels` emits the products, convolutions and reductions of all portable 
 The other modules of this package may change with any version.
 """
 
+from pjrt_bridge.stablehlo.kernels import Convolution, Kernels, Reduction, convert
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, normalize_dim
-from pjrt_bridge.torch_interop.lowering.kernels import Convolution, Kernels, Reduction, convert
 from pjrt_bridge.torch_interop.lowering.registry import (
     Lowering,
     NoLowering,

@@ -17,8 +17,8 @@ import torch
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels, Reduction
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 
 Scalar = bool | int | float | complex

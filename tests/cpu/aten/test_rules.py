@@ -10,11 +10,11 @@ import pytest
 import pjrt_bridge
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder
+from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
 from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels
 from pjrt_bridge.torch_interop.lowering.registry import NoLowering
 from pjrt_bridge_cpu import pjrt_bridge_lowerings
 from pjrt_bridge_cpu.aten import library, rules

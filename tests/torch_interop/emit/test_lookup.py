@@ -8,11 +8,11 @@ from pjrt_bridge import registry
 from pjrt_bridge.errors import BridgeWarning
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.emit.lookup import lookup
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.lowering.context import FLOAT32, Context
-from pjrt_bridge.torch_interop.lowering.kernels import Kernels, Reduction
 
 
 class Doubling(Kernels):

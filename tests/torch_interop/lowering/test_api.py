@@ -56,7 +56,7 @@ def test_plugin_packages_import_published_names(folder: str) -> None:
         ("from pjrt_bridge.torch_interop.lowering.context import Context", 1),
         ("if TYPE_CHECKING:\n    from pjrt_bridge.torch_interop.lowering.registry import find", 1),
         ("def f():\n    from pjrt_bridge.torch_interop import compat", 1),
-        ("import pjrt_bridge.torch_interop.lowering.kernels", 1),
+        ("import pjrt_bridge.torch_interop.lowering.registry", 1),
         ("from pjrt_bridge.stablehlo.builder.builder import Builder, Value", 2),
     ],
 )

@@ -1,0 +1,98 @@
+"""Operations of programs that are called, rewritten for a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pjrt_bridge.stablehlo.builder.emitter import Emitter
+from pjrt_bridge.stablehlo.builder.values import Origin, Value
+from pjrt_bridge.stablehlo.types import TensorType
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation that was written before, as patterns see it.
+
+    Attributes:
+        name: such as `stablehlo.dot_general`.
+        operands: values that can be used where the operation stands.
+        results: types of its results.
+        handle: the operation of MLIR, for its attributes and regions.
+    """
+
+    name: str
+    operands: tuple[Value, ...]
+    results: tuple[TensorType, ...]
+    handle: Any = field(repr=False)
+
+
+Rewrite = Callable[[Any, Operation], "Sequence[Value] | None"]
+"""Emits what takes the place of an operation into a builder; None leaves it as it is."""
+
+
+class RewriteOps(Emitter):
+    """Rewrites of operations."""
+
+    def _rewrite(self, functions: Sequence[Any], rewrites: Mapping[str, Rewrite]) -> None:
+        """Rewrite the operations of functions, by name.
+
+        What computes the same by the operation itself, in other shapes, is no better: then the
+        operation stays.
+        """
+        for function in functions:
+            for handle in self._named(function, rewrites):
+                self._replace(handle, rewrites[handle.name])
+
+    def _named(self, function: Any, names: Mapping[str, Rewrite]) -> list[Any]:
+        ir, found = self._ir, []
+
+        def visit(operation: Any) -> Any:
+            if operation.name in names:
+                found.append(operation)
+                # What is in its regions goes with it.
+                return ir.WalkResult.SKIP
+            return ir.WalkResult.ADVANCE
+
+        function.walk(visit, ir.WalkOrder.PRE_ORDER)
+        return found
+
+    def _replace(self, handle: Any, rewrite: Rewrite) -> None:
+        saved = self._ip, self._scopes, self._transposed, self._created, self._loc
+        scope = object()
+        created: list[Any] = []
+        self._ip, self._scopes = self._ir.InsertionPoint(handle), (scope,)
+        self._transposed, self._created, self._loc = {}, (scope, created), handle.location
+        try:
+            operands = tuple(self._value_of(item, scope) for item in handle.operands)
+            results = tuple(self._tensor_type(handle.name, item.type) for item in handle.results)
+            found = rewrite(self, Operation(handle.name, operands, results, handle))
+            handles = [self._handle(handle.name, i, item) for i, item in enumerate(found or ())]
+        finally:
+            self._ip, self._scopes, self._transposed, self._created, self._loc = saved
+        if all(made.name in (handle.name, *_PLAIN) for made in created):
+            for made in reversed(created):
+                made.erase()
+            return
+        for old, new in zip(handle.results, handles, strict=True):
+            old.replace_all_uses_with(new)
+        handle.erase()
+
+    def _value_of(self, handle: Any, scope: object, depth: int = 2) -> Value:
+        """A value that was written before, with what it has the elements of."""
+        type = self._tensor_type("operand", handle.type)
+        owner = getattr(handle.owner, "operation", handle.owner)
+        name = getattr(owner, "name", "")
+        if not depth or name not in ("stablehlo.transpose", "stablehlo.reshape"):
+            return Value(type, handle, scope)
+        (source,) = owner.operands
+        permutation = None
+        if name == "stablehlo.transpose":
+            permutation = tuple(int(dim) for dim in owner.attributes["permutation"])
+        origin = Origin(self._value_of(source, scope, depth - 1), permutation)
+        return Value(type, handle, scope, origin=origin)
+
+
+_PLAIN = tuple(f"stablehlo.{name}" for name in ("constant", "convert", "reshape", "transpose"))
+"""Operations that a kernel may need around an operation, and that compute nothing."""

@@ -1,0 +1,127 @@
+"""Patterns: operations of programs that others wrote, computed by a target's kernels.
+
+Lowerings ask for kernels themselves. What JAX, TensorFlow or a user wrote in StableHLO is found
+here: `Builder.call(program, operands, rewrites(kernels))`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.rewriting import Operation, Rewrite
+from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
+
+_REDUCTIONS: Mapping[str, Reduction] = {
+    "stablehlo.add": "sum",
+    "stablehlo.multiply": "prod",
+    "stablehlo.maximum": "max",
+    "stablehlo.minimum": "min",
+}
+
+
+def rewrites(kernels: Kernels) -> dict[str, Rewrite]:
+    """By operation what the kernels of a target have for it; empty for the portable ones."""
+    if type(kernels) is Kernels:
+        return {}
+    return {
+        "stablehlo.dot_general": partial(_product, kernels),
+        "stablehlo.reduce": partial(_reduction, kernels),
+    }
+
+
+def _product(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
+    """`dot_general`, as a product of matrices in batches."""
+    x, y = operation.operands
+    (result,) = operation.results
+    if x.dtype != y.dtype or "algorithm" in operation.handle.attributes:
+        return None
+    numbers = bindings.load().stablehlo.DotDimensionNumbers(
+        operation.handle.attributes["dot_dimension_numbers"]
+    )
+    x_batch, x_sum = numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions
+    y_batch, y_sum = numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions
+    left = _matrices(b, x, x_batch, _others(x, x_batch, x_sum), x_sum)
+    right = _matrices(b, y, y_batch, y_sum, _others(y, y_batch, y_sum))
+    accumulator = _accumulator(result.dtype)
+    found = kernels.product(b, left, right, accumulator=accumulator, dtype=result.dtype)
+    return [_reshaped(b, found, result.shape)]
+
+
+def _matrices(
+    b: Builder, x: Value, batch: Sequence[int], rows: Sequence[int], columns: Sequence[int]
+) -> Value:
+    """A side as matrices in batches, of these dimensions each.
+
+    Dimensions are joined before they are transposed where they lie together, so that the kernel
+    sees a transposition.
+    """
+    groups = [*((dim,) for dim in batch), tuple(rows), tuple(columns)]
+    sizes = [math.prod(x.shape[dim] for dim in group) for group in groups]
+    # A side without rows or columns has one of each, wherever that stands.
+    order = sorted(range(len(groups)), key=lambda at: min(groups[at], default=x.rank))
+    if [dim for at in order for dim in groups[at]] != list(range(x.rank)):
+        x = b.transpose(x, [dim for group in groups for dim in group])
+        order = sorted(order)
+    joined = _reshaped(b, x, [sizes[at] for at in order])
+    if order == sorted(order):
+        return joined
+    return b.transpose(joined, [order.index(at) for at in range(len(order))])
+
+
+def _reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+    return x if x.shape == tuple(shape) else b.reshape(x, tuple(shape))
+
+
+def _others(x: Value, *taken: Sequence[int]) -> tuple[int, ...]:
+    known = {dim for dims in taken for dim in dims}
+    return tuple(dim for dim in range(x.rank) if dim not in known)
+
+
+def _accumulator(dtype: DType) -> DType:
+    """The type that sums are computed in: half precision is rounded once."""
+    return dtypes.of("float32") if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def _reduction(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
+    """`reduce` of one array, from the value that changes nothing."""
+    if len(operation.operands) != 2:
+        return None
+    x, _ = operation.operands
+    reduction = _operation_of(operation.handle.regions[0].blocks[0])
+    if reduction is None or not _changes_nothing(operation.handle.operands[1], reduction, x.dtype):
+        return None
+    dims = tuple(int(dim) for dim in operation.handle.attributes["dimensions"])
+    return [kernels.reduce(b, reduction, x, dims)]
+
+
+def _operation_of(body: Any) -> Reduction | None:
+    """What a body computes, where that is one operation of its arguments."""
+    steps = list(body.operations)
+    if len(steps) != 2:
+        return None
+    step, end = (view.operation for view in steps)
+    arguments = list(body.arguments)
+    if len(step.operands) != 2 or not all(item in arguments for item in step.operands):
+        return None
+    if step.operands[0] == step.operands[1] or list(end.operands) != list(step.results):
+        return None
+    return _REDUCTIONS.get(step.name)
+
+
+def _changes_nothing(handle: Any, reduction: Reduction, dtype: DType) -> bool:
+    """Whether a value is the constant that a reduction may begin with."""
+    owner = getattr(handle.owner, "operation", handle.owner)
+    if getattr(owner, "name", "") != "stablehlo.constant" or not dtype.is_float:
+        return False
+    elements = owner.attributes["value"]
+    if not elements.is_splat:
+        return False
+    neutral = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
+    return bool(elements.get_splat_value().value == neutral[reduction])
