@@ -9,8 +9,10 @@ from pjrt_bridge.stablehlo import linking
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.values import Value, check_length
 from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.wrong_arguments import checked_methods
 
 
+@checked_methods
 class CallOps(Emitter):
     """Calls of programs."""
 
