@@ -202,6 +202,10 @@ class PluginConflict(PjrtBridgeError, ValueError):
     """Two discovered plugins claim one name, or one specification contradicts itself."""
 
 
+class ArgumentError(PjrtBridgeError, TypeError):
+    """An argument of a function is of a wrong kind; the object that was asked is as it was."""
+
+
 class OptionError(PjrtBridgeError, ValueError):
     """An option has an unknown name, a wrong type or an impossible value."""
 

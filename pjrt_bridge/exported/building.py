@@ -21,9 +21,10 @@ from pjrt_bridge.exported.model import ExportedModel
 from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.exported.tree import Tree
 from pjrt_bridge.stablehlo.program.program import Program
-from pjrt_bridge.wrong_arguments import wrong
+from pjrt_bridge.wrong_arguments import checked, wrong
 
 
+@checked
 def of_program(
     program: Program,
     *,

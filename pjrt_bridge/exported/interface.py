@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import SignatureMismatch
 from pjrt_bridge.exported.tree import Tree
+from pjrt_bridge.wrong_arguments import checked_methods
 
 Dimension = int | str
 """A size, or the text of a symbolic one: `"batch"`, `"2*s0"`."""
@@ -53,6 +54,7 @@ class Argument:
     tree: Tree
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Interface:
     """How a model is called.

@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.errors import DataError, PjrtBridgeError, SignatureMismatch, UnsupportedDtype
+from pjrt_bridge.errors import (
+    DataError,
+    OptionError,
+    PjrtBridgeError,
+    SignatureMismatch,
+    UnsupportedDtype,
+)
 from pjrt_bridge.exported import checks
 from pjrt_bridge.exported.files import Array
 from pjrt_bridge.exported.interface import Interface, Slot, TensorLeaf, Weight
@@ -17,10 +23,12 @@ from pjrt_bridge.exported.running import Runnable, compiled
 from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions
 from pjrt_bridge.runtime.transfers.host import overwrite
+from pjrt_bridge.wrong_arguments import checked_methods, wrong
 
 _KEY_BITS = 64
 
 
+@checked_methods
 class LoadedModel:
     """An exported model on one client.
 
@@ -63,6 +71,8 @@ class LoadedModel:
         self._layouts = _layouts(specializations[0])
         self._compiled: dict[int, Runnable] = {}
         self._state: dict[str, Buffer] = {}
+        if seed is not None and seed < 0:
+            raise OptionError(wrong("seed", seed, "a number from 0 up"))
         self._draws = np.random.default_rng(secrets.randbits(_KEY_BITS) if seed is None else seed)
 
     def compile(self) -> None:
@@ -163,7 +173,14 @@ class LoadedModel:
         return tuple(self._weights)
 
     def weight(self, name: str) -> Buffer:
-        """A weight as it is now, on the device; a later call may consume it."""
+        """A weight as it is now, on the device; a later call may consume it.
+
+        Raises:
+            DataError: the model has none of this name.
+        """
+        if name not in self._weights:
+            known = ", ".join(self._weights) or "none"
+            raise DataError(f"model {self.name!r} has no weight {name!r}; it has {known}")
         tensor = self._weights[name].tensor
         found = self._state.get(tensor)
         if found is None:

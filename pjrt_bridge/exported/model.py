@@ -37,9 +37,10 @@ from pjrt_bridge.exported.stored import PREFIX, store
 from pjrt_bridge.report.report import Report
 from pjrt_bridge.runtime import Client, Compiled, CompileOptions
 from pjrt_bridge.stablehlo.program.program import Program
-from pjrt_bridge.wrong_arguments import wrong
+from pjrt_bridge.wrong_arguments import checked_methods, wrong
 
 
+@checked_methods
 @dataclass(frozen=True, repr=False)
 class ExportedModel:
     """A model as StableHLO, apart from the framework that it was written in.
@@ -222,6 +223,8 @@ class ExportedModel:
             Manifest(_versions(), self.exporter, found, fields, format).write(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error.strerror}") from error
+        except ValueError as error:
+            raise DataError(f"{path}: found {str(path)!r}, expected a path: {error}") from error
 
     @classmethod
     def load(cls, folder: str | Path, *, trusted: bool = False) -> ExportedModel:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pjrt_bridge.errors import SavedModelError, SignatureMismatch
+from pjrt_bridge.errors import DataError, SavedModelError, SignatureMismatch
+from pjrt_bridge.wrong_arguments import checked_methods
 
 LEVELS = 100
 """Containers within containers that are read."""
@@ -19,6 +20,7 @@ LEVELS = 100
 Kind = Literal["leaf", "none", "list", "tuple", "dict"]
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Tree:
     """One container, or one leaf of it.
@@ -74,8 +76,14 @@ class Tree:
         return found
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
-        """The value that has these leaves."""
+        """The value that has these leaves.
+
+        Raises:
+            DataError: there are fewer.
+        """
         if self.kind == "leaf":
+            if self.leaf >= len(leaves):
+                raise DataError(f"found {len(leaves)} leaves, expected {self.leaf + 1} or more")
             return leaves[self.leaf]
         if self.kind == "none":
             return None

@@ -13,12 +13,14 @@ from pjrt_bridge.abi.chain import Extension
 from pjrt_bridge.abi.extension_structs import ExtensionTable
 from pjrt_bridge.abi.memory import MemoryMap
 from pjrt_bridge.errors import DataError, ExtensionUnavailable
+from pjrt_bridge.wrong_arguments import checked_methods, require_name
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client, Topology
     from pjrt_bridge.runtime.objects.accessors import Extensible
 
 
+@checked_methods
 class Accessor:
     """The functions of one extension of a plugin, over one of its clients or topologies.
 
@@ -103,7 +105,11 @@ class Accessor:
         """
 
     def offers(self, function: str) -> bool:
-        """Whether the plugin has a function: its struct reaches so far, and the slot is filled."""
+        """Whether the plugin has a function: its struct reaches so far, and the slot is filled.
+
+        Raises:
+            ArgumentError: the extension has no function of this name.
+        """
         return self._missing(function) is None
 
     def offered(self) -> tuple[str, ...]:
@@ -126,6 +132,8 @@ class Accessor:
 
     def pointer(self, field: str) -> int | None:
         """What a pointer of the extension's struct holds, e.g. a function or a table of them."""
+        fields = [known.name for known in self.TABLE.struct.fields]
+        require_name(field, fields, f"field of the extension {self.TABLE.name}")
         return self.link.pointer(self.TABLE.struct.offset(field))
 
     def _resolve(self, function: str) -> PluginFunction:
@@ -142,6 +150,7 @@ class Accessor:
         return entry
 
     def _missing(self, function: str) -> ExtensionUnavailable | None:
+        require_name(function, self.TABLE.functions, f"function of the extension {self.TABLE.name}")
         found, needed = self.link.struct_size, self.TABLE.size_needed(function)
         pointer = self.pointer(function)
         if found < needed:

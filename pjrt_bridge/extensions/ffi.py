@@ -34,6 +34,7 @@ from pjrt_bridge.extensions.base import Accessor
 from pjrt_bridge.runtime.ownership.callbacks import calling_back
 from pjrt_bridge.stablehlo import Builder, Program
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import checked_methods
 
 _HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _C_FUNCTION: Any = _HANDLER.__base__
@@ -65,6 +66,7 @@ _registered: dict[tuple[int, str, str], Registered] = {}
 _kept: list[Registered] = []
 
 
+@checked_methods
 class FFI(Accessor):
     """Custom calls, as pjrt_c_api_ffi_extension.h 3 and xla/ffi/api/c_api.h have them."""
 

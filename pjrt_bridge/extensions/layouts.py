@@ -16,8 +16,10 @@ from pjrt_bridge.errors import DataError
 from pjrt_bridge.extensions.base import Accessor
 from pjrt_bridge.runtime import Buffer, Compiled, CompiledExecutable, Layout, Topology
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import checked_methods
 
 
+@checked_methods
 class Layouts(Accessor):
     """Layouts of types, buffers and programs (pjrt_c_api_layouts_extension.h, versions 1 to 4).
 

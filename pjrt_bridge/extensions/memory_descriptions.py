@@ -9,6 +9,7 @@ from pjrt_bridge.abi.extension_structs import ExtensionTable, by_name
 from pjrt_bridge.abi.values import read_pointers, text
 from pjrt_bridge.extensions.base import Accessor
 from pjrt_bridge.runtime import DeviceDescription
+from pjrt_bridge.wrong_arguments import checked_methods
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class MemoryDescription:
     default: bool
 
 
+@checked_methods
 class MemoryDescriptions(Accessor):
     """Memory spaces by description (pjrt_c_api_memory_descriptions_extension.h 1)."""
 

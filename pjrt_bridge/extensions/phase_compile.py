@@ -15,8 +15,10 @@ from pjrt_bridge.abi.extension_structs import ExtensionTable, by_name
 from pjrt_bridge.abi.values import int64s, pointers, read_int64s, read_pointers
 from pjrt_bridge.extensions.base import Accessor
 from pjrt_bridge.runtime import CompileOptions, Topology
+from pjrt_bridge.wrong_arguments import checked_methods
 
 
+@checked_methods
 class PhaseCompile(Accessor):
     """Compilation in phases (pjrt_c_api_phase_compile_extension.h 1, experimental)."""
 

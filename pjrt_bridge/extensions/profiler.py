@@ -16,6 +16,7 @@ from pjrt_bridge.abi.extension_structs import PROFILER_API, by_name
 from pjrt_bridge.errors import ExtensionUnavailable, PjrtError
 from pjrt_bridge.extensions.base import Accessor
 from pjrt_bridge.runtime.ownership.process import plugins_are_there
+from pjrt_bridge.wrong_arguments import checked_methods, require_name
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client
@@ -24,6 +25,7 @@ _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _LARGEST_PROFILE = 1 << 34
 
 
+@checked_methods
 class Profiler(Accessor):
     """The plugin's profiler: a session of it is a `with` block.
 
@@ -67,6 +69,7 @@ class Profiler(Accessor):
         return args
 
     def _call(self, function: str, **values: Any) -> tuple[Any, int | None]:
+        require_name(function, PROFILER_API.functions, "function of the profiler")
         struct, needed = PROFILER_API.functions[function], PROFILER_API.size_needed(function)
         pointer = None
         if self._api and self._size >= needed:

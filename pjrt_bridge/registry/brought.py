@@ -19,6 +19,7 @@ from pjrt_bridge.registry.hookspecs import Lowering
 from pjrt_bridge.registry.spec import TopologySpec
 from pjrt_bridge.runtime import platforms
 from pjrt_bridge.runtime.platforms import PlatformSpec
+from pjrt_bridge.wrong_arguments import checked
 
 if TYPE_CHECKING:
     from pjrt_bridge.extensions import Accessor
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
+@checked
 def lowerings(client: Client) -> dict[str, Lowering]:
     """What installed packages bring for programs of a client's plugin, by operator name.
 
@@ -46,6 +48,7 @@ def lowerings(client: Client) -> dict[str, Lowering]:
     return _merged(brought, "lowering of")
 
 
+@checked
 def kernels(client: Client) -> object | None:
     """What an installed package brings for a client's programs to be computed with; see the hook.
 
@@ -62,6 +65,7 @@ def kernels(client: Client) -> object | None:
     return _merged(brought, "set of kernels for").get(name)
 
 
+@checked
 def slower(plugin: PluginCore) -> dict[str, int]:
     """What packages say of operators that the host computes faster than a plugin; see the hook.
 

@@ -23,7 +23,7 @@ from pjrt_bridge.registry.opening import open_plugin
 from pjrt_bridge.registry.sources import BRIDGE_VARIABLE
 from pjrt_bridge.registry.spec import PluginSpec, checked_options, parse_reference
 from pjrt_bridge.runtime.dispatch import native
-from pjrt_bridge.wrong_arguments import wrong
+from pjrt_bridge.wrong_arguments import checked, wrong
 
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client, Plugin
@@ -185,6 +185,7 @@ def client(
     return made
 
 
+@checked
 def check_client(info: PluginInfo, options: Mapping[str, NamedValue]) -> None:
     """Refuse a plugin whose client, made by somebody else in this process, would end it.
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from pjrt_bridge.errors import PluginNotFound
 from pjrt_bridge.registry import catalogue
 from pjrt_bridge.registry.spec import short_name
+from pjrt_bridge.wrong_arguments import checked
 
 _GROUPS = ("xla_plugins", "jax_plugins")
 _SYSTEMS = {".so": "Linux", ".dylib": "macOS", ".dll": "Windows"}
@@ -43,6 +44,7 @@ class WheelLibrary:
     reason: str | None = None
 
 
+@checked
 def wheel_library(distribution: str, filename: str) -> Path:
     """Path of a file that an installed distribution brought, from its metadata alone.
 
@@ -55,7 +57,7 @@ def wheel_library(distribution: str, filename: str) -> Path:
     """
     try:
         found = metadata.distribution(distribution)
-    except metadata.PackageNotFoundError:
+    except (metadata.PackageNotFoundError, ValueError):
         raise PluginNotFound(
             f"the wheel {distribution!r} is not installed: pip install {distribution}"
         ) from None

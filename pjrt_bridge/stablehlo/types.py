@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError, UnsupportedDtype
+from pjrt_bridge.wrong_arguments import checked_methods, require
 
 Donation = Literal["kept", "may", "must"]
 
@@ -22,6 +23,7 @@ _RANK = 1000
 """Dimensions of a tensor whose description is read."""
 
 
+@checked_methods
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """A statically shaped tensor type (StableHLO spec, "Types").
@@ -31,6 +33,7 @@ class TensorType:
         dtype: element type.
 
     Raises:
+        ArgumentError: something else than a tuple and an element type.
         ProgramError: a negative dimension.
     """
 
@@ -38,6 +41,11 @@ class TensorType:
     dtype: DType
 
     def __post_init__(self) -> None:
+        shape: Any = self.shape
+        dtype: Any = self.dtype
+        if not (isinstance(shape, tuple) and isinstance(dtype, DType)):
+            require(shape, tuple, "TensorType: shape")
+            require(dtype, DType, "TensorType: dtype")
         if self.shape and min(self.shape) < 0:
             raise ProgramError(f"tensor type: dimensions must be >= 0, found shape {self.shape}")
 
@@ -75,6 +83,7 @@ class TensorType:
         return f"{self.dtype.stablehlo}[{','.join(map(str, self.shape))}]"
 
 
+@checked_methods
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter of `@main`.
@@ -112,6 +121,7 @@ class Parameter:
             object.__setattr__(self, "shard_shape", self.type.shape)
 
 
+@checked_methods
 @dataclass(frozen=True, slots=True)
 class Result:
     """One result of `@main`.
@@ -137,6 +147,7 @@ class Result:
             object.__setattr__(self, "shard_shape", self.type.shape)
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Signature:
     """Parameters and results of a program's `@main`, in order."""

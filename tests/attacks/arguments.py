@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,12 @@ import pjrt_bridge
 from pjrt_bridge import compile_for, exported, registry
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.exported import ExportedModel
-from pjrt_bridge.runtime import Buffer, CompileOptions, Executable
-from pjrt_bridge.stablehlo import Builder, Program, TensorType
+from pjrt_bridge.runtime import CompileOptions
+from pjrt_bridge.stablehlo import Program
 from tests import programs
 from tests.attacks.programs import client
 from tests.attacks.registry import subject
-from tests.exported.models import scaled
-
-ONES = np.ones(64, np.float32)
+from tests.attacks.samples import ONES, add, buffer, model, shown
 
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 1 << 70, 1.5, float("nan"), "", "x", "\ud800", "a\0b", b"", b"\xff",
@@ -31,30 +28,6 @@ ODD: tuple[Any, ...] = (
     np.zeros((2, 3), "datetime64[s]"), np.zeros(2, [("a", "i4")]), np.ones(64, ">f4"),
     np.ones((64, 2), np.float32)[:, 0], Path("nowhere"), Ellipsis,
 )  # fmt: skip
-
-
-@cache
-def add() -> Executable:
-    """Two arguments of 64 numbers."""
-    return client().compile(programs.ADD)
-
-
-@cache
-def buffer() -> Buffer:
-    """64 numbers."""
-    return client().put(ONES)
-
-
-@cache
-def model() -> ExportedModel:
-    """A small one."""
-    return scaled()
-
-
-def _builder() -> Builder:
-    from pjrt_bridge import dtypes
-
-    return Builder([TensorType((4,), dtypes.of("float32"))], name="x")
 
 
 TARGETS: dict[str, Callable[[Any], object]] = {
@@ -135,7 +108,6 @@ def wrong_arguments(number: int) -> None:
     except PjrtBridgeError:
         raise
     except Exception as error:
-        shown = "?"
-        with suppress(Exception):
-            shown = f"{value!r:.60}"
-        raise AssertionError(f"{name} of {shown}: {type(error).__name__}: {error}") from error
+        raise AssertionError(
+            f"{name} of {shown(value)}: {type(error).__name__}: {error}"
+        ) from error

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 
 from pjrt_bridge.errors import PjrtBridgeError
-from tests.attacks import arguments, commands, compilers, files, programs  # noqa: F401
+from tests.attacks import arguments, commands, compilers, files, programs, public  # noqa: F401
 from tests.attacks.registry import SUBJECTS
 from tests.sweeping.worker import Verdict
 

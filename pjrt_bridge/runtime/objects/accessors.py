@@ -10,7 +10,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import OptionError, UnsupportedDtype
 from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.ownership.handles import Handle
-from pjrt_bridge.wrong_arguments import wrong
+from pjrt_bridge.wrong_arguments import checked_methods, wrong
 
 
 class AccessorLike(Protocol):
@@ -24,6 +24,7 @@ class AccessorLike(Protocol):
 AccessorT = TypeVar("AccessorT", bound=AccessorLike)
 
 
+@checked_methods
 class Extensible:
     """What lives on a plugin and can be asked for its extensions.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from pjrt_bridge import timeline
-from pjrt_bridge.errors import Closed, DataError
+from pjrt_bridge.abi.memory import MemoryMap
+from pjrt_bridge.errors import ArgumentError, Closed, DataError
 from pjrt_bridge.runtime.objects.buffer_core import BufferCore
 from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device, Memory
@@ -19,7 +21,7 @@ from pjrt_bridge.runtime.transfers.host import NOWHERE, HostArray, describe
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.runtime.transfers.transfer import transfer
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.wrong_arguments import wrong
+from pjrt_bridge.wrong_arguments import checked, require, wrong
 
 
 class Buffer(BufferCore):
@@ -33,6 +35,7 @@ class Buffer(BufferCore):
     __slots__ = ()
 
     @classmethod
+    @checked
     def of_host(
         cls,
         client: ClientCore,
@@ -49,7 +52,14 @@ class Buffer(BufferCore):
 
         With `shape` the elements of `host` are in the order of `layout`, and this is the shape of
         the buffer.
+
+        Raises:
+            ArgumentError: an argument of a wrong kind.
         """
+        require(host, HostArray, "Buffer.of_host: host")
+        require(client, ClientCore, "Buffer.of_host: client")
+        require(device, Device, "Buffer.of_host: device")
+        require(memory, (Memory, NoneType), "Buffer.of_host: memory")
         type = TensorType(host.shape if shape is None else shape, host.dtype)
         order = None if layout is None else client.custom_layout(layout.minor_to_major)
         made = BufferHandle(client.handle)
@@ -71,14 +81,28 @@ class Buffer(BufferCore):
             raise
 
     @classmethod
+    @checked
     def of_pointer(
         cls, client: ClientCore, pointer: int | None, type: TensorType, device: Device
     ) -> Buffer:
         """The bridge's object over a PJRT_Buffer, which it takes over.
 
+        Whether what lies at the address is a buffer of this client cannot be seen.
+
         Raises:
+            ArgumentError: an argument of a wrong kind, or no address; nothing was taken over.
             PluginIncompatible: a NULL.
         """
+        require(client, ClientCore, "Buffer.of_pointer: client")
+        if pointer is not None:
+            require(pointer, int, "Buffer.of_pointer: pointer")
+            memory = MemoryMap.now()
+            if pointer and memory is not None and not memory.allows(pointer, 8, "r"):
+                raise ArgumentError(
+                    wrong("Buffer.of_pointer: pointer", pointer, "the address of a PJRT_Buffer")
+                )
+        require(type, TensorType, "Buffer.of_pointer: type")
+        require(device, Device, "Buffer.of_pointer: device")
         with BufferHandle(client.handle) as made:
             made.own(pointer)
             return cls(client, made, type, device)
@@ -128,6 +152,7 @@ class Buffer(BufferCore):
             raw = self.read_raw(tuple(shape[dim] for dim in order))
         return np.ascontiguousarray(raw.transpose(np.argsort(order)))
 
+    @checked
     def read_raw(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """The elements in the order in which the plugin gives them, as an array of some shape.
 

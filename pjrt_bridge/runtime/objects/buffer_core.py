@@ -17,6 +17,7 @@ from pjrt_bridge.runtime.ownership.buffers import BufferHandle
 from pjrt_bridge.runtime.ownership.handles import Finalizer, release_soon
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import require
 
 
 class BufferState(Enum):
@@ -63,6 +64,8 @@ class BufferCore:
         custom_layout: tuple[int, ...] | None = None,
         dynamic: bool = False,
     ) -> None:
+        require(handle, BufferHandle, "Buffer: handle")
+        require(type, TensorType, "Buffer: type")
         self.client = client
         self.type = type
         self.device = device
@@ -156,7 +159,12 @@ class BufferCore:
         )
 
     def mark_donated(self, to: str) -> None:
-        """Record that an execution consumed the buffer."""
+        """Record that an execution consumed the buffer; `to` is what errors call it.
+
+        Raises:
+            ArgumentError: `to` is no text; the buffer stays as it was.
+        """
+        require(to, str, "Buffer.mark_donated: to")
         self._donated_to = to
         self.handle.release()
 

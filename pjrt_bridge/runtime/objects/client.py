@@ -23,8 +23,10 @@ from pjrt_bridge.runtime.transfers.host import HostArray
 from pjrt_bridge.runtime.transfers.layout import Layout, LayoutHandling
 from pjrt_bridge.runtime.transfers.trials import shares_host_memory
 from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.wrong_arguments import checked_methods, require
 
 
+@checked_methods
 class Client(ClientCore):
     """The devices of one plugin.
 
@@ -95,8 +97,13 @@ class Client(ClientCore):
         """`put` for memory that is described already: shared where possible, else copied.
 
         With `writable` a program to which the buffer is donated writes its result there.
+
+        Raises:
+            ArgumentError: `host` or `writable` is of another kind.
+            DataError: a device of another client.
         """
-        return putting.put_host(self, host, device, writable=writable)
+        require(writable, bool, "Client.put_host: writable")
+        return putting.put_host(self, host, self.place(device, None), writable=writable)
 
     def compile(
         self, program: Program | str | bytes, *, options: CompileOptions | None = None

@@ -18,9 +18,10 @@ from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
 from pjrt_bridge.runtime.platforms import PlatformSpec
 from pjrt_bridge.runtime.transfers.layout import Layout, LayoutHandling
-from pjrt_bridge.wrong_arguments import wrong
+from pjrt_bridge.wrong_arguments import checked_methods, wrong
 
 
+@checked_methods
 class ClientCore(Extensible, ABC):
     """The devices of one plugin, as buffers and executables know them.
 

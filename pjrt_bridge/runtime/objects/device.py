@@ -12,8 +12,10 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.values import NamedValue, decode_named_values, free, read_pointers, text
 from pjrt_bridge.errors import PjrtError, PluginIncompatible
 from pjrt_bridge.runtime.ownership.handles import Handle
+from pjrt_bridge.wrong_arguments import checked_methods
 
 
+@checked_methods
 class Memory:
     """A memory space that buffers can live in.
 
@@ -36,6 +38,7 @@ class Memory:
         return f"<Memory {self.id} {self.kind!r}>"
 
 
+@checked_methods
 class DeviceDescription:
     """What a plugin knows of a device, whether it is there or not.
 
@@ -85,6 +88,7 @@ def memory_limit(devices: Sequence[DeviceDescription]) -> int | None:
     return min(told) if told and len(told) == len(limits) else None
 
 
+@checked_methods
 class Device(DeviceDescription):
     """A device that programs can run on.
 

@@ -7,7 +7,9 @@ from collections.abc import Generator
 from typing import Any, Self
 
 from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
+from pjrt_bridge.runtime.ownership.kinds import require_kind
 from pjrt_bridge.runtime.ownership.waiting import await_event, keep_event
+from pjrt_bridge.wrong_arguments import require
 
 
 class Event:
@@ -21,6 +23,7 @@ class Event:
     """
 
     def __init__(self, handle: Handle) -> None:
+        require_kind(handle, ("Event",), "Event: handle")
         self._handle = handle
 
     @classmethod
@@ -33,9 +36,12 @@ class Event:
             **values: as for `Api.call`.
 
         Raises:
+            ArgumentError: an argument of a wrong kind.
             PjrtError: the plugin refused.
             PluginIncompatible: it returned NULL.
         """
+        require(parent, Handle, "Event.make: parent")
+        require(function, str, "Event.make: function")
         with Handle(parent.api, "Event", parent) as handle:
             handle.make(function, **values)
             return cls(handle)

@@ -35,11 +35,13 @@ from pjrt_bridge.runtime.ownership.handles import (
     Handle,
     release_soon,
 )
+from pjrt_bridge.runtime.ownership.kinds import require_kind
 from pjrt_bridge.runtime.transfers.putting import put
 from pjrt_bridge.stablehlo.types import Signature
-from pjrt_bridge.wrong_arguments import wrong
+from pjrt_bridge.wrong_arguments import checked_methods, require, wrong
 
 
+@checked_methods
 class Executable(Compiled):
     """A program that was compiled and loaded for devices of a client.
 
@@ -61,6 +63,9 @@ class Executable(Compiled):
         name: str,
         portable: bool,
     ) -> None:
+        require(client, ClientCore, "Executable: client")
+        require(signature, Signature, "Executable: signature")
+        require_kind(handle, ("LoadedExecutable",), "Executable: handle")
         api = client.api
         super().__init__(api, signature, name, portable=portable)
         self.client = client

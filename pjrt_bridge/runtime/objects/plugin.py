@@ -19,6 +19,7 @@ from pjrt_bridge.runtime.objects.library import open_library
 from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.objects.topology import Topology
 from pjrt_bridge.runtime.platforms import OptionType
+from pjrt_bridge.wrong_arguments import checked_methods
 
 _lock = threading.Lock()
 _loaded: dict[Path, Plugin] = {}
@@ -33,6 +34,7 @@ def _start_again_in_child() -> None:
 os.register_at_fork(after_in_child=_start_again_in_child)
 
 
+@checked_methods
 class Plugin(PluginCore):
     """A PJRT plugin that is loaded and initialized.
 

@@ -10,8 +10,10 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.values import NamedValue, decode_named_values
 from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime.platforms import OptionType
+from pjrt_bridge.wrong_arguments import checked_methods
 
 
+@checked_methods
 class PluginCore:
     """A PJRT plugin that is loaded and initialized, as clients and topologies know it.
 

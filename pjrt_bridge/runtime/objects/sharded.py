@@ -21,6 +21,7 @@ from pjrt_bridge.stablehlo.sharding.mesh import Mesh
 from pjrt_bridge.stablehlo.sharding.propagation import ShardedProgram
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import checked_methods
 
 
 def devices_of(client: Client, mesh: Mesh) -> tuple[Device, ...]:
@@ -37,6 +38,7 @@ def devices_of(client: Client, mesh: Mesh) -> tuple[Device, ...]:
     return client.devices[: mesh.size]
 
 
+@checked_methods
 class ShardedBuffer:
     """An immutable array with a buffer on each device of a mesh.
 
@@ -187,6 +189,7 @@ class Ends:
             event.close()
 
 
+@checked_methods
 class ShardedExecutable:
     """A program that is compiled for the devices of a mesh.
 

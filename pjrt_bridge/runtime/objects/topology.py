@@ -26,13 +26,16 @@ from pjrt_bridge.runtime.objects.create_options import check_topology_options
 from pjrt_bridge.runtime.objects.device import DeviceDescription, memory_limit
 from pjrt_bridge.runtime.objects.plugin_core import PluginCore
 from pjrt_bridge.runtime.ownership.handles import Finalizer, Handle, release_soon
+from pjrt_bridge.runtime.ownership.kinds import require_kind
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Signature
+from pjrt_bridge.wrong_arguments import checked_methods, require
 
 _OWN = "TopologyDescription"
 """Kind of the handle of a topology that no client owns."""
 
 
+@checked_methods
 class Topology(Extensible):
     """The devices of a system, described and not used.
 
@@ -48,6 +51,8 @@ class Topology(Extensible):
     """
 
     def __init__(self, plugin: PluginCore, name: str, handle: Handle, pointer: int) -> None:
+        require(plugin, PluginCore, "Topology: plugin")
+        require_kind(handle, (_OWN, "Client"), "Topology: handle")
         super().__init__(plugin)
         self.name = name
         self.handle = handle
@@ -211,6 +216,9 @@ class CompiledExecutable(Compiled):
     def __init__(
         self, topology: Topology, handle: Handle, signature: Signature, name: str, *, portable: bool
     ) -> None:
+        require(topology, Topology, "CompiledExecutable: topology")
+        require(signature, Signature, "CompiledExecutable: signature")
+        require_kind(handle, ("Executable",), "CompiledExecutable: handle")
         super().__init__(topology.api, signature, name, portable=portable)
         self.topology = topology
         self._handle = handle

@@ -11,6 +11,7 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import int64s, read_int64s
 from pjrt_bridge.errors import DataError, PluginIncompatible, Unimplemented
+from pjrt_bridge.wrong_arguments import checked_methods
 
 _TEXT = re.compile(r"\{([\d,\s]*)(?::((?:[A-Z]\([^()]*\)|\([^()]*\)|[A-Z])*))?\}")
 _TILES = re.compile(r"T((?:\([^()]*\))+)")
@@ -25,6 +26,7 @@ class LayoutHandling(Enum):
     NONE = "no program can read an argument in another layout than the default"
 
 
+@checked_methods
 class Layout:
     """How a buffer's elements lie in device memory.
 

@@ -25,10 +25,12 @@ from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import SYMBOL
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.stablehlo.types import Parameter, TensorType
+from pjrt_bridge.wrong_arguments import checked_methods
 
 __all__ = ["Builder", "Value"]
 
 
+@checked_methods
 class Builder(StructuredOps, CallOps, ChloOps, ShapeOps, NumericalOps):
     """Emits a StableHLO module with one public function `main`.
 

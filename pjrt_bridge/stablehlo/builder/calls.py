@@ -9,8 +9,10 @@ from pjrt_bridge.stablehlo import linking
 from pjrt_bridge.stablehlo.builder.rewriting import Rewrite, RewriteOps
 from pjrt_bridge.stablehlo.builder.values import Value, check_length
 from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.wrong_arguments import checked_methods
 
 
+@checked_methods
 class CallOps(RewriteOps):
     """Calls of programs."""
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.values import Value
+from pjrt_bridge.wrong_arguments import checked_methods
 
 
+@checked_methods
 class ChloOps(Emitter):
     """Unary elementwise functions of CHLO."""
 

@@ -20,10 +20,12 @@ from pjrt_bridge.stablehlo.builder import constants
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.values import Value
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import checked_methods
 
 Direction = Literal["EQ", "NE", "LT", "LE", "GT", "GE"]
 
 
+@checked_methods
 class ElementwiseOps(Emitter):
     """Constants, conversions, unary, binary and ternary elementwise operations."""
 

@@ -24,6 +24,7 @@ from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder import constants
 from pjrt_bridge.stablehlo.builder.values import Body, Region, Value, as_tuple
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import wrong
 
 _READING_FROM_OUTSIDE = frozenset(f"stablehlo.{name}" for name in ("case", "if", "while"))
 """Operations whose regions use values that are not among their operands."""
@@ -68,7 +69,10 @@ class Emitter:
     # -- attributes and types ---------------------------------------------------------------
 
     def _str(self, text: str) -> Any:
-        return self._ir.StringAttr.get(text, self._context)
+        try:
+            return self._ir.StringAttr.get(text, self._context)
+        except TypeError:
+            raise ProgramError(wrong("text of a program", text, "text that UTF-8 has")) from None
 
     def _int(self, value: int) -> Any:
         return self._ir.IntegerAttr.get(self._i64, int(value))

@@ -15,10 +15,12 @@ from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.structured import Padding, window_count
 from pjrt_bridge.stablehlo.builder.values import Value, check_dims, check_length
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import checked_methods
 
 Precision = Literal["DEFAULT", "HIGH", "HIGHEST"]
 
 
+@checked_methods
 class NumericalOps(Emitter):
     """Operations that plugins usually hand to tuned kernels."""
 

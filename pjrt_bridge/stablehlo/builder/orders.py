@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from pjrt_bridge.stablehlo.builder.values import Value
+from pjrt_bridge.wrong_arguments import checked
 
 _MAX_VISITED = 64
 """Operations that are visited; beyond these the order is taken for row-major."""
@@ -26,16 +27,19 @@ Order = tuple[int, ...]
 """Dimensions from the outermost in memory to the innermost."""
 
 
+@checked
 def inverse_order(order: Sequence[int]) -> Order:
     """The permutation that undoes another one."""
     return tuple(sorted(range(len(order)), key=order.__getitem__))
 
 
+@checked
 def memory_order(value: Value) -> Order:
     """The order that a compiler is expected to choose for a value; row-major where nothing says."""
     return _order(value._handle, {})
 
 
+@checked
 def is_in_memory(value: Value) -> bool:
     """Whether a value is an argument or a call's result, and not what loops compute as they go."""
     operation = _operation(value._handle)

@@ -18,8 +18,10 @@ from pjrt_bridge.stablehlo.builder.values import (
     scalars,
 )
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import checked_methods
 
 
+@checked_methods
 class ShapeOps(Emitter):
     """Reshapes, slices, padding, gather and scatter."""
 
@@ -58,10 +60,12 @@ class ShapeOps(Emitter):
         strides: Sequence[int] | None = None,
     ) -> Value:
         """Elements `start[i]:limit[i]:strides[i]` per dimension (strides default to 1)."""
+        steps = [1] * x.rank if strides is None else strides
+        self._check_lengths("stablehlo.slice", x.rank, start=start, limit=limit, strides=steps)
         attributes = {
             "start_indices": self._dims(start),
             "limit_indices": self._dims(limit),
-            "strides": self._dims([1] * x.rank if strides is None else strides),
+            "strides": self._dims(steps),
         }
         return self._emit_one("stablehlo.slice", (x,), attributes)
 
@@ -82,12 +86,20 @@ class ShapeOps(Emitter):
             high: elements after, per dimension; negative numbers take elements away.
             interior: elements between two neighbours, per dimension, >= 0.
         """
+        between = [0] * x.rank if interior is None else interior
+        self._check_lengths("stablehlo.pad", x.rank, low=low, high=high, interior=between)
         attributes = {
             "edge_padding_low": self._dims(low),
             "edge_padding_high": self._dims(high),
-            "interior_padding": self._dims([0] * x.rank if interior is None else interior),
+            "interior_padding": self._dims(between),
         }
         return self._emit_one("stablehlo.pad", (x, value), attributes)
+
+    @staticmethod
+    def _check_lengths(op: str, rank: int, **counts: Sequence[int]) -> None:
+        # MLIR reads as many numbers as there are dimensions, whether they are there or not.
+        for name, items in counts.items():
+            check_length(op, name, items, rank)
 
     def concatenate(self, xs: Sequence[Value], dim: int) -> Value:
         """The operands one after the other along a dimension."""

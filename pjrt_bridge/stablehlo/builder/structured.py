@@ -25,10 +25,12 @@ from pjrt_bridge.stablehlo.builder.values import (
     scalars,
 )
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import checked_methods
 
 Padding = Sequence[tuple[int, int]]
 
 
+@checked_methods
 class StructuredOps(ElementwiseOps):
     """Reductions, windows, sort, loops and branches."""
 

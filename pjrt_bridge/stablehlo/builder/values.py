@@ -9,6 +9,7 @@ from typing import Any
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.wrong_arguments import wrong
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,8 +87,18 @@ def paired(types: Sequence[TensorType], body: PairBody) -> Region:
 
 
 def as_tuple(values: Value | Sequence[Value]) -> tuple[Value, ...]:
-    """What a body returned, as a tuple."""
-    return (values,) if isinstance(values, Value) else tuple(values)
+    """What a body returned, as a tuple.
+
+    Raises:
+        ProgramError: it is no value and no sequence.
+    """
+    if isinstance(values, Value):
+        return (values,)
+    if not isinstance(values, (tuple, list)):
+        raise ProgramError(
+            wrong("what the body of an operation returned", values, "a Value or a sequence of them")
+        )
+    return tuple(values)
 
 
 def scalars(values: Sequence[Value]) -> list[TensorType]:

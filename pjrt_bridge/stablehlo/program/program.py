@@ -22,7 +22,7 @@ from pjrt_bridge.stablehlo.program import gate
 from pjrt_bridge.stablehlo.program.bytecode import MAGIC, PRODUCER, is_artifact
 from pjrt_bridge.stablehlo.program.signature import read_signature
 from pjrt_bridge.stablehlo.types import Signature
-from pjrt_bridge.wrong_arguments import wrong
+from pjrt_bridge.wrong_arguments import checked_methods, require, wrong
 
 LARGEST_FILE = 1 << 32
 """Bytes of a file with a program; more are not read."""
@@ -30,6 +30,7 @@ LARGEST_FILE = 1 << 32
 _SUFFIXES = frozenset({".mlir", ".mlirbc", ".stablehlo", ".vhlo"})
 
 
+@checked_methods
 class Program:
     """A StableHLO module with a public function `main`.
 
@@ -49,8 +50,10 @@ class Program:
         """A program from a verified MLIR module of the bindings; the module can be dropped.
 
         Raises:
+            ArgumentError: it is no MLIR module.
             ProgramError: no public function `main`.
         """
+        require(module, bindings.load().ir.Module, "Program.from_module: module")
         main = modules.find_main(module)
         # Programs that cannot be compiled as they are (dynamic parameters, ...) can still be
         # read, converted and saved: the error is raised where the signature is asked for.

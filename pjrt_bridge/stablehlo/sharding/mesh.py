@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.wrong_arguments import checked_methods
 
 _AXIS = re.compile(r'"([^"]+)"=(\d+)')
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -16,6 +17,7 @@ SYMBOL = "mesh"
 """Name of the mesh in programs that the bridge annotates."""
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Mesh:
     """Devices in a grid; partition `p` of a program runs at position `p`, the last axis fastest.

@@ -16,6 +16,7 @@ from pjrt_bridge.stablehlo import bindings, modules
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import SYMBOL, Mesh, axes_in
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding, is_open, symbol_in
+from pjrt_bridge.wrong_arguments import checked
 
 _KEY = "sdy.sharding"
 _PROPAGATION = "sdy-propagation-pipeline"
@@ -39,6 +40,7 @@ class ShardedProgram:
     results: tuple[Sharding, ...]
 
 
+@checked
 def shard(
     program: Program,
     mesh: Mesh,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo.sharding.hlo import divided
 from pjrt_bridge.stablehlo.sharding.mesh import SYMBOL, Mesh, axes_in
+from pjrt_bridge.wrong_arguments import checked_methods
 
 _SHARDING = re.compile(
     r"#sdy\.sharding<(?:@([\w.$-]+|\"[^\"]+\")|mesh<(.*?)>),\s*\[(.*?)\]", re.DOTALL
@@ -46,6 +47,7 @@ class Axis:
         return f'"{self.name}"' if whole else f'"{self.name}":({self.before}){self.size}'
 
 
+@checked_methods
 @dataclass(frozen=True)
 class Sharding:
     """How an array is divided over a mesh; along the axes that divide nothing it is replicated.
@@ -183,7 +185,12 @@ class Sharding:
         return tuple(found)
 
     def as_far_as_it_divides(self, shape: Sequence[int]) -> Sharding:
-        """The same without the axes of dimensions that do not divide into equal parts."""
+        """The same without the axes of dimensions that do not divide into equal parts.
+
+        Raises:
+            ProgramError: a shape of another rank.
+        """
+        divided(shape, self.tiles, str(self))
         return Sharding(
             self.mesh,
             tuple(

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pjrt_bridge.errors import BufferUnavailable, DataError, PluginIncompatible
-from pjrt_bridge.runtime import Buffer, BufferState, Client, Layout
+from pjrt_bridge.errors import ArgumentError, BufferUnavailable, DataError, PluginIncompatible
+from pjrt_bridge.runtime import Buffer, BufferState, Client, Event, Executable, Layout
 from tests import programs
 from tests.conftest import Census
 from tests.runtime.arrays import aligned, misaligned
@@ -165,3 +165,38 @@ def test_copies_to_impossible_places(client: Client, pair: Client) -> None:
 def test_a_wrapped_null_is_refused(no_leaks: Census, client: Client) -> None:
     with pytest.raises(PluginIncompatible, match="returned no Buffer"):
         Buffer.of_pointer(client, None, client.put(BASE).type, client.devices[0])
+
+
+@pytest.mark.parametrize("pointer", ["x", 1.5, True, 1, -8, 1 << 70, b"12345678"])
+def test_what_is_no_address_is_not_taken_over(
+    no_leaks: Census, client: Client, pointer: Any
+) -> None:
+    """It would be destroyed later, in a call that has nothing to do with it."""
+    with client.put(np.ones(3)) as buffer:
+        with pytest.raises(ArgumentError, match=r"pointer: found .*expected"):
+            Buffer.of_pointer(client, pointer, buffer.type, buffer.device)
+        with pytest.raises(ArgumentError, match=r"device: found .*expected a Device"):
+            Buffer.of_pointer(client, None, buffer.type, pointer)
+        assert np.array_equal(buffer, np.ones(3))
+
+
+@pytest.mark.parametrize("name", [None, 1, b"x", object()])
+def test_a_buffer_is_not_marked_by_what_is_no_text(client: Client, name: Any) -> None:
+    buffer = client.put(np.ones(3))
+    with pytest.raises(ArgumentError, match="to: found"):
+        buffer.mark_donated(name)
+    assert buffer.state is BufferState.LIVE
+    assert np.array_equal(buffer, np.ones(3))
+
+
+def test_a_handle_of_something_else_is_refused(client: Client) -> None:
+    """Plugins end the process on objects of another kind."""
+    executable = client.compile(programs.ADD)
+    with client.put(np.ones(3)) as buffer:
+        for make in (
+            lambda: Executable(client, buffer.handle, executable.signature, "x", False),
+            lambda: Event(buffer.handle),
+            lambda: Buffer(client, client.handle, buffer.type, buffer.device),
+        ):
+            with pytest.raises(ArgumentError, match="handle: found"):
+                make()

@@ -1,9 +1,14 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
+from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.stablehlo import Builder, TensorType, Value
 from tests.stablehlo.helpers import program, run, tensor
 
+F32 = dtypes.of("float32")
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
 
@@ -188,3 +193,23 @@ def test_the_same_transposition_is_made_once_where_it_can_be_seen():
         return once
 
     np.testing.assert_array_equal(run(body, X), X.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("low", lambda b, x: b.pad(x, b.full((), 0, F32), [], [0])),
+        ("high", lambda b, x: b.pad(x, b.full((), 0, F32), [0], [])),
+        ("interior", lambda b, x: b.pad(x, b.full((), 0, F32), [0], [0], [0, 0])),
+        ("start", lambda b, x: b.slice(x, [], [1])),
+        ("limit", lambda b, x: b.slice(x, [0], [])),
+        ("strides", lambda b, x: b.slice(x, [0], [1], [])),
+    ],
+)
+def test_numbers_for_another_rank_are_refused(
+    name: str, call: Callable[[Builder, Value], Value]
+) -> None:
+    """MLIR reads behind arrays that are too short."""
+    builder = Builder([TensorType((4,), F32)])
+    with pytest.raises(ProgramError, match=f"{name} needs 1 entries"):
+        call(builder, builder.parameters[0])
