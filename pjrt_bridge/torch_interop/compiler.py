@@ -75,6 +75,7 @@ class Compiler:
             ProgramError: a constraint of a dimension that does not divide over its mesh.
         """
         check_sizes(graph.graph)
+        compat.drop_traced_tokens(graph.graph)
         if kind == "backward":
             number_gradients(graph.graph)
             static = compat.saved_inputs(graph.graph, self._static)

@@ -42,6 +42,7 @@ from pjrt_bridge.torch_interop.compat.flex import flex_attention_operators, is_f
 from pjrt_bridge.torch_interop.compat.graphs import (
     bound_arguments,
     boxed_module,
+    drop_traced_tokens,
     flat_call,
     flat_tree,
     graph_attribute,
@@ -108,6 +109,7 @@ __all__ = [
     "decompositions",
     "division",
     "donate_nothing",
+    "drop_traced_tokens",
     "evaluate",
     "export_divided",
     "export_joint",

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 
@@ -33,6 +34,28 @@ def graph_attribute(graph: Any, target: str) -> Any:
     for name in target.split("."):
         value = getattr(value, name)
     return value
+
+
+def drop_traced_tokens(graph: fx.Graph) -> None:
+    """Make None of results that are tensors of the tracing itself.
+
+    Torch (2.13) traces the body of a `map` or `scan` once more to know its results. Where it has
+    an effect, such as a check of linear algebra, the token of that tracing becomes a constant of
+    the graph, which returns it; nothing reads it.
+    """
+    (output,) = graph.find_nodes(op="output")
+
+    def kept(item: fx.Node) -> fx.Node | None:
+        if item.op != "get_attr":
+            return item
+        assert isinstance(item.target, str)
+        value = graph_attribute(graph.owning_module, item.target)
+        return None if isinstance(value, FakeTensor) else item
+
+    held = set(output.all_input_nodes)
+    output.args = fx.map_arg(output.args, kept)
+    for node in held - set(output.all_input_nodes):
+        graph.erase_node(node)
 
 
 def substitute(arguments: Any, values: Mapping[fx.Node, Any]) -> Any:

@@ -165,6 +165,22 @@ def test_an_operator_within_that_does_not_lower_is_named() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["map", "scan", "while_loop"])
+def test_a_check_of_linear_algebra_within(kind: str) -> None:
+    # Torch makes the token of its own tracing a constant of the graph.
+    def step(y: torch.Tensor) -> torch.Tensor:
+        return operators.squared(torch.linalg.inv(y).contiguous())
+
+    def function(xs: torch.Tensor) -> Any:
+        if kind == "map":
+            return torch_map(step, xs)
+        if kind == "scan":
+            return scan(lambda carry, y: ((carry + 1).clone(), step(y)), xs[0], xs)[1]
+        return while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, step(y)), (xs.new_zeros(()), xs))
+
+    assert len(reasons(function, torch.eye(3).repeat(2, 1, 1) * 2)) == 1
+
+
 def test_an_operator_within_that_the_user_wants_on_the_host() -> None:
     found = reasons(
         lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).exp(),

@@ -1,6 +1,6 @@
 """Padding: sizes of calls are padded, so that one compilation serves many.
 
-Arguments are padded with zeros and results are cropped, for the sizes that `paddable` finds; other
+Arguments are padded with zeros and results are cropped, for the sizes that `analysis` finds; other
 sizes stay those of the call.
 """
 
@@ -17,9 +17,10 @@ from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.mixed.padded_sizes import PaddedSizes
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.lift_scalars import tensor_of
+from pjrt_bridge.torch_interop.passes.padding.analysis import find
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Size, Sizes, Symbol
 from pjrt_bridge.torch_interop.passes.padding.layouts import Layout
-from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED, find
+from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED
 from pjrt_bridge.torch_interop.passes.padding.work import estimate
 
 AUTOMATIC: Literal["auto"] = "auto"

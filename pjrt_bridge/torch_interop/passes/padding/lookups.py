@@ -165,6 +165,33 @@ def _same_rows(use: Use, one: Dims, other: Dims, besides: int) -> None:
         use.unified(one[at], other[at])
 
 
+def bucketed(use: Use) -> Dims:
+    """Positions at which numbers would stand in rows that are in order."""
+    numbers = use["self"]
+    rows = use["boundaries"] if "boundaries" in use.arguments else use["sorted_sequence"]
+    if use["sorter"] is not None and (use.dims(rows) or use.dims(use["sorter"])):
+        raise MixesRows("it looks up rows of the dimension")
+    last = use.rank(rows) - 1
+    sizes = use.shape(rows)
+    if last in use.dims(rows):
+        use.needs_prefix(use.dims(rows)[last], "it gives positions in the dimension")
+        use.fill(rows, float("inf"), [last])
+        dtype = use.result.dtype
+
+        def emit(e: Emission) -> Any:
+            return e.call("aten.minimum.default", e.copy(use.node), e.actual(sizes[last], dtype))
+
+        use.emit = emit
+    if last > 0:
+        own = {at: extent for at, extent in use.dims(rows).items() if at != last}
+        others = {at: extent for at, extent in use.dims(numbers).items() if at != last}
+        if own.keys() != others.keys():
+            raise MixesRows("it combines the dimension with one of another size")
+        for at, extent in own.items():
+            use.unified(extent, others[at])
+    return use.dims(numbers)
+
+
 def scattered(use: Use) -> Dims:
     """Elements written or added in each row at positions."""
     found, sizes, index = use.dims("self"), use.shape("self"), use.dims("index")
@@ -172,7 +199,7 @@ def scattered(use: Use) -> Dims:
     adds = "scatter_add" in str(use.node.target) or use["reduce"] == "sum"
     adds = adds and use["include_self"] is not False
     if dim in index and not adds:
-        raise MixesRows("it writes at positions in the padding")
+        return _scattered_apart(use, dim)
     if dim in found:
         # Positions are never negative here.
         use.needs_prefix(found[dim], "it writes at positions of the dimension")
@@ -183,6 +210,31 @@ def scattered(use: Use) -> Dims:
         _same_rows(use, index, use.dims(source), besides=-1)
         if dim in index:
             use.fill(source, 0, [dim])
+    return found
+
+
+def _scattered_apart(use: Use, dim: int) -> Dims:
+    """Elements written at positions; those in padding go to a row behind all, which is dropped."""
+    found, sizes, index = use.dims("self"), use.shape("self"), use.dims("index")
+    rank = len(sizes)
+    if dim in found:
+        use.needs_prefix(found[dim], "it writes at positions of the dimension")
+    _same_rows(use, found, index, dim)
+    if isinstance(use["src"], fx.Node):
+        _same_rows(use, index, use.dims(use["src"]), besides=-1)
+    others = {at: extent for at, extent in index.items() if at != dim}
+    use.fill("index", 0, others)
+
+    def emit(e: Emission) -> Any:
+        border = [0] * (2 * (rank - 1 - dim)) + [0, 1]
+        longer = e.call("aten.constant_pad_nd.default", e[use["self"]], border, 0)
+        row = e.call("aten.full.default", [], e.size(sizes[dim]), dtype=torch.int64)
+        kept = e.mask({dim: index[dim]}, rank)
+        at = e.call("aten.where.self", kept, e[use["index"]], row)
+        made = e.repeat(use.node, self=longer, index=at)
+        return e.call("aten.slice.Tensor", made, dim, 0, e.size(sizes[dim]))
+
+    use.emit = emit
     return found
 
 

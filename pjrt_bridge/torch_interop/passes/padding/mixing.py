@@ -231,6 +231,49 @@ def largest(use: Use) -> Dims:
     return left
 
 
+def of_rank(use: Use) -> Dims:
+    """The element of a rank, and its position: of the so many least, or the median.
+
+    Among equals any may be chosen. NaN is the largest of all for a rank, and every median of it.
+    """
+    found, inside, left = _reduced_dims(use)
+    if not inside:
+        return left
+    (dim,) = inside
+    use.needs_prefix(found[dim], "it gives positions in the dimension")
+    use.needs_elements(product(found[dim]))
+    _fill_behind(use, inside, descending=False)
+    operand, size = compat.promise(use["self"]), use.shape("self")[dim]
+    is_median = "median" in str(use.node.target)
+
+    def emit(e: Emission) -> Any:
+        values, indices = _sorted(e, use, descending=False)
+        if is_median:
+            last = e.call("aten.sub.Tensor", e.actual(size), 1)
+            at = e.call("aten.div.Tensor_mode", last, 2, rounding_mode="floor")
+            if operand.dtype.is_floating_point:
+                # Elements of the call that are NaN lie before the padding.
+                number = e.call("aten.logical_not.default", e.call("aten.isnan.default", values))
+                number = e.call("aten.sum.dim_IntList", number, [dim], True)
+                several = e.call("aten.lt.Tensor", number, e.actual(size))
+                at = e.call("aten.where.self", several, number, at)
+            else:
+                at = _row(e, use, dim, at)
+        else:
+            at = _row(e, use, dim, e.count(use.number(use["k"]) - 1, torch.int64))
+        made = [e.call("aten.gather.default", item, dim, at) for item in (values, indices)]
+        return made if use["keepdim"] else [e.call("aten.squeeze.dim", x, dim) for x in made]
+
+    use.emit = emit
+    return left
+
+
+def _row(e: Emission, use: Use, dim: int, at: fx.Node) -> fx.Node:
+    """A position in a dimension, for each row of the others."""
+    sizes = [1 if other == dim else size for other, size in enumerate(use.shape("self"))]
+    return e.call("aten.expand.default", at, [e.size(size) for size in sizes])
+
+
 def _fill_behind(use: Use, dims: set[int], descending: bool) -> None:
     """Have padding be what is sorted behind everything."""
     floating = compat.promise(use["self"]).dtype.is_floating_point

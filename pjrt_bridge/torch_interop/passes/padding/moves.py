@@ -258,6 +258,18 @@ def repeated(use: Use) -> Dims:
     return found
 
 
+def unfolded(use: Use) -> Dims:
+    """Windows along a dimension, whose elements are a new last dimension."""
+    found, result = use.dims("self"), use.shape(use.result)
+    (dim,) = use.named("dimension", use.rank("self"))
+    if dim not in found:
+        return found
+    use.needs_prefix(found[dim], "it works along the dimension")
+    if any(use.is_padded(use.number(use[name])) for name in ("size", "step")):
+        raise MixesRows("it uses the size as a number")
+    return {**dropped_one(found, dim), **_sized(use, dim, result[dim])}
+
+
 def bordered(use: Use) -> Dims:
     """Padded by the operator itself."""
     found, pad = use.dims("self"), [use.number(item) for item in use["pad"]]

@@ -45,6 +45,25 @@ def largest_backward(use: Use) -> Dims:
     return found
 
 
+def positions_backward(use: Use) -> Dims:
+    """The gradient of the largest elements of windows that positions tell."""
+    found, width = use.dims("self"), use.shape("self")[-1]
+    inside = _images(use, "self")
+    pooled = use.dims("grad_output")
+    if pooled != use.dims("indices"):
+        raise MixesRows("it combines the dimension with one of another size")
+    use.fill("grad_output", 0)
+    use.fill("indices", 0)
+    if use.rank("self") - 1 in inside:
+
+        def emit(e: Emission) -> Any:
+            indices = _in_width(e, e[use["indices"]], e.actual(width), e.size(width))
+            return e.repeat(use.node, indices=indices)
+
+        use.emit = emit
+    return found
+
+
 def mean(use: Use) -> Dims:
     """The mean of each window."""
     _divided_alike(use)

@@ -232,15 +232,32 @@ def layer_norm_backward(use: Use) -> list[Dims]:
 
 def fixed_batch_norm(use: Use) -> list[Dims]:
     """Batch norm with statistics that are given."""
-    found = use.dims("input")
-    if 1 in found:
-        raise MixesRows("it has a weight for each row of the dimension")
-    return [found, *[{}] * (len(use.results) - 1)]
+    found, *others = _normalized(use, "input", ("weight", "bias", "running_mean", "running_var"))
+    # Statistics that are given are not given back: torch promises empty results.
+    return [found, *[{}] * len(others)]
+
+
+def _normalized(use: Use, name: str, vectors: tuple[str, ...]) -> list[Dims]:
+    """The padded dimensions of a tensor, and of vectors with an element for each channel.
+
+    Raises:
+        MixesRows: channels are padded, and a vector is not padded as they are.
+    """
+    found = use.dims(name)
+    channels = {0: found[1]} if 1 in found else {}
+    for vector in vectors:
+        if use[vector] is None:
+            continue
+        if use.dims(vector).keys() != channels.keys():
+            raise MixesRows("it has a weight for each row of the dimension")
+        if channels:
+            use.unified(channels[0], use.dims(vector)[0])
+    return [found, *[channels] * (len(use.results) - 1)]
 
 
 def batch_norm(use: Use) -> list[Dims]:
     """Batch norm with the statistics of the batch."""
-    found = fixed_batch_norm(use)
+    found = _normalized(use, "input", ("weight", "bias", "running_mean", "running_var"))
     if not use["training"] or not found[0]:
         return found
     use.emit = lambda e: _batch_norm(e, use, found[0])
@@ -288,13 +305,16 @@ def _batch_norm(e: Emission, use: Use, dims: Dims) -> list[Any]:
 
 def batch_norm_backward(use: Use) -> list[Dims]:
     """Gradients of batch norm with the statistics of the batch."""
-    found = use.dims("input")
-    if not use["train"] or 1 in found or found.keys() != use.dims("grad_out").keys():
+    found, *channels = _normalized(use, "input", ("weight", "save_mean", "save_invstd"))
+    if not use["train"] or found.keys() != use.dims("grad_out").keys():
         raise MixesRows("it works along the dimension")
     for dim, extent in found.items():
         use.unified(extent, use.dims("grad_out")[dim])
     use.emit = lambda e: _batch_norm_backward(e, use, found)
-    return [found if use["output_mask"][0] else {}, {}, {}]
+    return [
+        one if wanted else {}
+        for one, wanted in zip((found, *channels), use["output_mask"], strict=True)
+    ]
 
 
 def _batch_norm_backward(e: Emission, use: Use, dims: Dims) -> list[Any]:

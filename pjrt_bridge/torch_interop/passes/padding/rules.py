@@ -12,6 +12,7 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.lift_scalars import use_of
 from pjrt_bridge.torch_interop.passes.padding import (
+    adaptive,
     draws,
     groups,
     lookups,
@@ -61,6 +62,9 @@ def _lift_numbers(use: Use) -> None:
     ]
     if not lifted:
         return
+    if (compat.operator_name(use.node.target) or "").startswith("aten.clamp"):
+        use.emit = lambda e: _clamped(e, use)
+        return
     number = lifted[0]
     found, modulo = use_of(use.node, number), compat.operator_name(use.node.target) in _MODULO
     if len(lifted) > 1 or (not modulo and (found is None or found.overload is None)):
@@ -77,6 +81,18 @@ def _lift_numbers(use: Use) -> None:
         return e.call(name, *args, **e.mapped(use.node.kwargs))
 
     use.emit = emit
+
+
+def _clamped(e: Emission, use: Use) -> fx.Node:
+    dtype = use.result.dtype
+
+    def limit(number: Any) -> fx.Node | None:
+        if number is None or use.is_padded(number):
+            return None if number is None else e.actual(number, dtype)
+        return e.call("aten.full.default", [], number, dtype=dtype)
+
+    limits = [limit(use.number(use[name])) for name in ("min", "max")]
+    return e.call("aten.clamp.Tensor", e[use["self"]], *limits)
 
 
 def _divided(use: Use) -> Dims:
@@ -171,17 +187,17 @@ def _counted(use: Use) -> Dims:
     found, (size,) = use.promised(use.result), use.shape(use.result)
     start, end, step = (use.number(use[name]) for name in ("start", "end", "step"))
     start, step = (0 if start is None else start), (1 if step is None else step)
-    if use.is_padded(step) or any(isinstance(value, float) for value in (start, end, step)):
-        raise MixesRows("it counts in steps of a size, or of a fraction")
+    if any(isinstance(value, float) for value in (start, end, step)):
+        raise MixesRows("it counts in steps of a fraction")
     dtype = use.result.dtype
     if found and dtype not in (torch.int32, torch.int64, torch.float32, torch.float64):
         raise MixesRows("it may count further than the element type can in the padding")
-    if found or use.is_padded(start):
+    if found or use.is_padded(start) or use.is_padded(step):
 
         def emit(e: Emission) -> Any:
             made = e.call("aten.arange.default", e.size(size), dtype=torch.int64)
             if step != 1:
-                made = e.call("aten.mul.Scalar", made, step)
+                made = e.call("aten.mul.Tensor", made, e.actual(step))
             if start != 0:
                 made = e.call("aten.add.Tensor", made, e.actual(start))
             return e.call("aten._to_copy.default", made, dtype=dtype)
@@ -204,11 +220,13 @@ def _table() -> dict[str, Rule]:
     put(Rule(_divided), "aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.floor_divide")
     put(Rule(_divided), "aten.remainder.Tensor", "aten.remainder.Scalar_Tensor")
     put(Rule(_checked), "aten.mvlgamma.default")
-    put(Rule(_along("dimension")), "unfold")
+    put(Rule(moves.unfolded), "unfold")
     put(Rule(_before(1)), "avg_pool1d", "reflection_pad1d", "replication_pad1d")
     put(Rule(_before(2)), *_IMAGES)
     put(Rule(_before(3)), *_VOLUMES)
-    put(Rule(_reduced), "median", "nanmedian", "mode", "kthvalue", "aminmax")
+    put(Rule(_reduced), "nanmedian", "mode", "aminmax")
+    put(Rule(mixing.of_rank), "aten.kthvalue.default", "aten.median.dim")
+    put(Rule(lookups.bucketed), "aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 
     put(Rule(mixing.filled(0)), "sum", "nansum", "count_nonzero", "any")
     put(Rule(mixing.filled(1)), "prod", "all")
@@ -276,6 +294,12 @@ def _table() -> dict[str, Rule]:
     put(Rule(pools.largest_backward), "max_pool2d_with_indices_backward")
     put(Rule(pools.mean), "avg_pool2d")
     put(Rule(pools.mean_backward), "avg_pool2d_backward")
+    # An image that is pooled to a size of its own keeps that dimension.
+    for count in (2, 3):
+        put(Rule(adaptive.mean(count), ("output_size",)), f"_adaptive_avg_pool{count}d")
+        put(Rule(adaptive.mean_backward(count)), f"_adaptive_avg_pool{count}d_backward")
+    put(Rule(adaptive.largest, ("output_size",)), "adaptive_max_pool2d")
+    put(Rule(pools.positions_backward), "adaptive_max_pool2d_backward")
 
     put(Rule(lookups.embedded), "embedding")
     put(Rule(lookups.embedded_backward), "embedding_dense_backward")
@@ -304,11 +328,10 @@ _ELEMENTWISE = (
     *("copy", "full_like", "zeros_like", "ones_like", "empty_like"),
 )
 _IMAGES = (
-    *("_adaptive_avg_pool2d", "adaptive_max_pool2d"),
     *("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("reflection_pad2d", "replication_pad2d"),
 )
-_VOLUMES = ("max_pool3d_with_indices", "avg_pool3d", "_adaptive_avg_pool3d", "upsample_nearest3d")
+_VOLUMES = ("max_pool3d_with_indices", "avg_pool3d", "upsample_nearest3d")
 _COPIES = (
     *("alias", "detach", "aten.clone.default", "_to_copy", "lift_fresh_copy"),
     *("prims.convert_element_type", "_conj", "_conj_physical"),

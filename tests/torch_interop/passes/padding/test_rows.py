@@ -235,6 +235,13 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, w: F.batch_norm(x, w[:, 0], w[:, 0].exp()),
         (torch.randn(2, 4, N), torch.rand(4, 1)),
     ),
+    "batch norm of channels": (
+        lambda x, w: (
+            F.batch_norm(x.t()[None].contiguous(), w[:, 0], w[:, 0].exp(), w[:, 1]),
+            F.batch_norm(x.t()[None].contiguous(), None, None, w[:, 0], w[:, 1], training=True),
+        ),
+        (torch.randn(4, N), torch.rand(N, 2)),
+    ),
     "index into it": (lambda i, x: (x[i - 3], x[i - 3, 1], x[:, 0][i - 4]), (WORDS % 4, X)),
     "index of the row before": (lambda x: x[torch.arange(x.shape[0]) - 1], (X,)),
     "index of own rows": (lambda x: x[torch.arange(x.shape[0])], (X,)),
@@ -313,6 +320,77 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             F.avg_pool2d(x, 2, count_include_pad=False),
         ),
         (torch.randn(2, 3, N, N),),
+    ),
+    "adaptive pooling": (
+        lambda x: (
+            F.adaptive_avg_pool2d(x, 3),
+            F.adaptive_avg_pool2d(x.half(), (None, 2)),
+            F.adaptive_avg_pool2d(x, 7),
+            F.adaptive_max_pool2d(x, (2, 3), return_indices=True),
+        ),
+        (torch.randn(2, 3, N, N),),
+    ),
+    "adaptive pooling of series and volumes": (
+        lambda x: (
+            F.adaptive_avg_pool1d(x[:, 0], 2),
+            F.adaptive_max_pool1d(x[:, 0], 2),
+            F.adaptive_avg_pool3d(x[:, :, :, None], (3, 1, 2)),
+        ),
+        (torch.randn(2, 3, 4, N),),
+    ),
+    "adaptive pooling of equals": (
+        lambda x: F.adaptive_max_pool2d(x.round(), 2, return_indices=True),
+        (torch.randn(2, 3, N, N),),
+    ),
+    "limits by the size": (
+        lambda x, i: (
+            x.clamp(0, x.shape[0] - 1),
+            x.clamp(-x.shape[0], 2.5),
+            i.clamp(max=x.shape[0] - 3),
+            i.clamp_min(x.shape[0] - 4),
+            i.clamp_max(x.shape[0] - 4),
+        ),
+        (X, COLUMNS),
+    ),
+    "windows": (lambda x: (x.unfold(0, 3, 1), x.t().unfold(1, 2, 2).mean(-1)), (X,)),
+    "ranks": (
+        lambda x: (x.kthvalue(2, 0), x.kthvalue(4, 0, True), x.median(0), x[:, 1].median(0)),
+        (X,),
+    ),
+    "ranks of integers": (lambda i: i.median(0, True).values, (COLUMNS,)),
+    "medians with NaN": (
+        lambda x: (x.median(0).values, x.median(1).values, x.kthvalue(5, 0).values),
+        (X.masked_fill(X > 1, nan),),
+    ),
+    "positions in order": (
+        lambda x, t: (
+            torch.bucketize(x, t[0].sort().values),
+            torch.searchsorted(x[:, 0].sort().values, t, right=True, out_int32=True),
+            torch.searchsorted(x[:, 0].sort().values, torch.tensor([inf, -inf]), right=True),
+            torch.searchsorted(x.sort(1).values, x),
+        ),
+        (X, TABLE),
+    ),
+    "written at positions": (
+        lambda i, x, t: (
+            t.scatter(0, i[:, None].expand(-1, 3), x[:, :3] * 0),
+            t.scatter(0, i[:, None], 3.0),
+            *(
+                t.scatter_reduce(0, i[:, None].expand(-1, 3), x[:, :3], how, include_self=kept)
+                for how in ("sum", "prod", "mean", "amax", "amin")
+                for kept in (True, False)
+            ),
+            torch.zeros_like(x).scatter_reduce(0, (i[:, None] % 4).expand(-1, 4), x, "amax"),
+        ),
+        (WORDS, X, TABLE),
+    ),
+    "instance norm": (
+        lambda x, w: (F.instance_norm(x), F.instance_norm(x[:4].transpose(0, 1), None, None, w)),
+        (torch.randn(N, 4, 6), torch.rand(4)),
+    ),
+    "counted in steps of the size": (
+        lambda x: torch.arange(0, 3 * x.shape[0], x.shape[0]) * 2,
+        (X,),
     ),
     "pooling of a series": (
         lambda x: (F.avg_pool1d(x, 2), F.max_pool2d(x[:, :, None], (1, 3), (1, 2))),
@@ -415,7 +493,7 @@ def test_gradients_of_pooling() -> None:
 
 MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
     "argmax of what is inside": (lambda x: x.t().argmax(), (X,), "it counts positions through"),
-    "median": (lambda x: x.median(0), (X,), "it reduces over the dimension in a way that is not"),
+    "mode": (lambda x: x.mode(0), (X,), "it reduces over the dimension in a way that is not"),
     "a sum with what is merged otherwise": (
         lambda x: x.reshape(-1) + x.t().reshape(-1),
         (X,),
@@ -425,11 +503,6 @@ MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         lambda x: x.t().reshape(-1).sort(),
         (X,),
         "it sorts the dimension, which is merged with what is before it",
-    ),
-    "batch_norm": (
-        lambda x, w: F.batch_norm(x.t()[None], w[:, 0], w[:, 0].exp()),
-        (torch.randn(4, N), torch.rand(N, 1)),
-        "it has a weight for each row of the dimension",
     ),
     "reshape to another place": (
         lambda x: x.reshape(4, -1),
@@ -457,11 +530,6 @@ MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         lambda i, t: torch.index_put(t, (i,), torch.tensor(1.0), accumulate=True),
         (WORDS, TABLE),
         "it writes one element at positions in the padding",
-    ),
-    "scattered without what was there": (
-        lambda i, x, w: w.scatter_reduce(0, i % 4, x[:, :2], "sum", include_self=False),
-        (COLUMNS, X, W),
-        "it writes at positions in the padding",
     ),
     "a triangle of what is merged": (
         lambda x: x.permute(1, 0, 2).reshape(-1, 6).tril(),

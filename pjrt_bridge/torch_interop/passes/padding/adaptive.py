@@ -1,0 +1,159 @@
+"""Adaptive pooling along padded dimensions: windows that divide the sizes of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size
+from pjrt_bridge.torch_interop.passes.padding.rows import Use
+
+
+def mean(count: int) -> Callable[[Use], Dims]:
+    """The mean of each window.
+
+    Args:
+        count: of the last dimensions, in which windows lie.
+    """
+
+    def dims(use: Use) -> Dims:
+        inside, left = _pooled(use, count, use.shape(use.result))
+        use.fill("self", 0, inside)
+        if inside:
+            use.emit = lambda e: _weighted(e, use, e[use["self"]], inside, forward=True)
+        return left
+
+    return dims
+
+
+def mean_backward(count: int) -> Callable[[Use], Dims]:
+    """Its gradient; see `mean`."""
+
+    def dims(use: Use) -> Dims:
+        inside, left = _pooled(use, count, use.shape("grad_output"))
+        if left != use.dims("grad_output"):
+            raise MixesRows("it combines the dimension with one of another size")
+        if inside:
+            use.emit = lambda e: _weighted(e, use, e[use["grad_output"]], inside, forward=False)
+        return use.dims("self")
+
+    return dims
+
+
+def largest(use: Use) -> list[Dims]:
+    """The largest element of each window of an image, and its position in the image."""
+    inside, left = _pooled(use, 2, use.shape(use.results[0]))
+    use.fill("self", -float("inf"), inside)
+    if inside:
+        use.emit = lambda e: _largest(e, use)
+    return [left, left]
+
+
+def _pooled(use: Use, count: int, pooled: list[Size]) -> tuple[dict[int, Size], Dims]:
+    """The dimensions that are pooled, with the numbers of windows, and padded dimensions after it.
+
+    None are pooled here where none of them is padded: the operator itself does it.
+
+    Raises:
+        MixesRows: the number of windows changes, and is not that of elements.
+    """
+    found, sizes = use.dims("self"), use.shape("self")
+    pooled_dims = {
+        dim: pooled[dim]
+        for dim in range(len(sizes) - count, len(sizes))
+        if not compat.is_same_size(pooled[dim], sizes[dim])
+    }
+    for dim in found.keys() & pooled_dims.keys():
+        if use.is_padded(pooled[dim]):
+            raise MixesRows("it pools to a number of places that changes")
+        use.needs_prefix(found[dim], "it works along the dimension")
+        use.needs_elements(sizes[dim])
+    left = {dim: extent for dim, extent in found.items() if dim not in pooled_dims}
+    return pooled_dims if found.keys() & pooled_dims.keys() else {}, left
+
+
+def _windows(
+    e: Emission, use: Use, dim: int, windows: Size, dtype: torch.dtype | None
+) -> tuple[fx.Node, fx.Node]:
+    """Which elements of a dimension are in which window, and how many each has.
+
+    Window `i` of `m` over `n` elements goes from `floor(i n / m)` to `ceil((i + 1) n / m)`.
+
+    Returns:
+        bools by window and element; numbers by window in a column, of a type.
+    """
+    size = use.shape("self")[dim]
+    index = e.call("aten.arange.default", e.size(windows), dtype=torch.int64)
+    scaled = e.call("aten.mul.Tensor", index, e.actual(size))
+    first = e.call("aten.div.Tensor_mode", scaled, e.size(windows), rounding_mode="floor")
+    # The ceiling of a quotient is a floor of what is larger by the divisor less one.
+    end = e.call(
+        "aten.add.Tensor", e.call("aten.add.Tensor", scaled, e.actual(size)), e.size(windows - 1)
+    )
+    end = e.call("aten.div.Tensor_mode", end, e.size(windows), rounding_mode="floor")
+    first, end = (e.along(item, 0, 2) for item in (first, end))
+    position = e.along(e.call("aten.arange.default", e.size(size), dtype=torch.int64), 1, 2)
+    within = e.call(
+        "aten.logical_and.default",
+        e.call("aten.ge.Tensor", position, first),
+        e.call("aten.lt.Tensor", position, end),
+    )
+    count = e.call("aten.sub.Tensor", end, first)
+    return within, count if dtype is None else e.call("aten._to_copy.default", count, dtype=dtype)
+
+
+def _weighted(
+    e: Emission, use: Use, made: fx.Node, inside: dict[int, Size], *, forward: bool
+) -> fx.Node:
+    """Sums along dimensions with the weights of windows, or, backward, over the windows."""
+    result = use.result
+    rank = result.dim()
+    dtype = torch.float32 if result.dtype in (torch.float16, torch.bfloat16) else result.dtype
+    made = e.call("aten._to_copy.default", made, dtype=dtype)
+    for dim, windows in inside.items():
+        within, count = _windows(e, use, dim, windows, dtype)
+        weights = e.call(
+            "aten.div.Tensor", e.call("aten._to_copy.default", within, dtype=dtype), count
+        )
+        # Windows are a dimension of their own, before that of elements.
+        for _ in range(dim):
+            weights = e.call("aten.unsqueeze.default", weights, 0)
+        for _ in range(rank - dim - 1):
+            weights = e.call("aten.unsqueeze.default", weights, -1)
+        spread = e.call("aten.unsqueeze.default", made, dim if forward else dim + 1)
+        spread = e.call("aten.mul.Tensor", spread, weights)
+        made = e.call("aten.sum.dim_IntList", spread, [dim + 1 if forward else dim])
+    return e.call("aten._to_copy.default", made, dtype=result.dtype)
+
+
+def _largest(e: Emission, use: Use) -> list[Any]:
+    """Along the width, then along the height: the first of equals, as in row-major order."""
+    rank, sizes = use.rank("self"), use.shape("self")
+    height, width = rank - 2, rank - 1
+    pooled = use.shape(use.results[0])
+    values, columns = _largest_along(e, use, e[use["self"]], width, pooled[width])
+    values, rows = _largest_along(e, use, values, height, pooled[height])
+    columns = e.call("aten.gather.default", columns, height, rows)
+    indices = e.call("aten.mul.Tensor", rows, e.actual(sizes[width]))
+    return [values, e.call("aten.add.Tensor", indices, columns)]
+
+
+def _largest_along(
+    e: Emission, use: Use, made: fx.Node, dim: int, windows: Size
+) -> tuple[fx.Node, fx.Node]:
+    rank, dtype = use.rank("self"), use.results[0].dtype
+    within, _ = _windows(e, use, dim, windows, None)
+    for _ in range(dim):
+        within = e.call("aten.unsqueeze.default", within, 0)
+    for _ in range(rank - dim - 1):
+        within = e.call("aten.unsqueeze.default", within, -1)
+    least = e.call("aten.full.default", [], -float("inf"), dtype=dtype)
+    spread = e.call("aten.unsqueeze.default", made, dim)
+    spread = e.call("aten.where.self", within, spread, least)
+    both = e.call("aten.max.dim", spread, dim + 1)
+    return e.item(both, 0), e.item(both, 1)

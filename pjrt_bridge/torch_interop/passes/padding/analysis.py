@@ -1,0 +1,52 @@
+"""Which symbols of a graph can be padded, and its padded form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Symbol
+from pjrt_bridge.torch_interop.passes.padding.paddable import Paddable
+from pjrt_bridge.torch_interop.passes.padding.promises import symbolic_sizes
+from pjrt_bridge.torch_interop.passes.padding.walk import Walk
+
+
+def find(module: fx.GraphModule, hints: Mapping[str, Dims] | None = None) -> Paddable:
+    """The padded form of a functional graph.
+
+    Args:
+        module: the graph; left as it is.
+        hints: the padded dimensions of arguments, by name, where they are known: a tensor that the
+            forward graph saves may be merged of several.
+    """
+    places = _places(module.graph)
+    # Sizes of ragged dimensions are names, with which nothing can be calculated.
+    ragged = any(map(_is_ragged, module.graph.find_nodes(op="placeholder")))
+    refused: dict[Symbol, str] = dict.fromkeys(places, "") if ragged else {}
+    known = dict(hints or {})
+    while True:
+        walk = Walk(module, places, refused, known)
+        before = len(refused)
+        made = walk.run()
+        if walk.better:
+            known |= {name: {**known.get(name, {}), **dims} for name, dims in walk.better.items()}
+        elif len(refused) == before:
+            return made
+
+
+def _is_ragged(node: fx.Node) -> bool:
+    promise = compat.promise(node)
+    sizes = promise.shape if isinstance(promise, torch.Tensor) else (promise,)
+    return any(map(compat.is_ragged, sizes))
+
+
+def _places(graph: fx.Graph) -> dict[Symbol, list[tuple[int, int | None]]]:
+    places: dict[Symbol, list[tuple[int, int | None]]] = {}
+    for position, node in enumerate(graph.find_nodes(op="placeholder")):
+        for dim, size in symbolic_sizes(compat.promise(node)):
+            if getattr(size, "is_symbol", False):
+                places.setdefault(size, []).append((position, dim))
+    return places

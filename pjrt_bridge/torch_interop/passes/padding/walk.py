@@ -1,0 +1,335 @@
+"""One walk through a symbolic graph, which makes its padded form."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.report.fallback_reason import FallbackReason
+from pjrt_bridge.torch_interop import compat, nodes
+from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    Dims,
+    Extent,
+    MergedOtherwise,
+    MixesRows,
+    Size,
+    Symbol,
+    depends,
+    extent_of,
+    product,
+)
+from pjrt_bridge.torch_interop.passes.padding.layouts import Layout
+from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED, Paddable
+from pjrt_bridge.torch_interop.passes.padding.promises import (
+    free_symbols,
+    number_of,
+    symbolic_sizes,
+)
+from pjrt_bridge.torch_interop.passes.padding.rows import NO_ROWS, Rows, Use, apply_rule
+from pjrt_bridge.torch_interop.passes.padding.rules import rule_of
+
+
+class Walk:
+    """Makes the padded form of a graph; finds symbols to refuse, and better hints.
+
+    Args:
+        module: the graph; left as it is.
+        places: of symbols; see `Paddable`.
+        refused: symbols that are not padded, with the reasons; more are added.
+        hints: the padded dimensions of results whose rows are the same, by name.
+
+    Attributes:
+        better: hints that this walk found to be missing.
+    """
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        places: Mapping[Symbol, Sequence[tuple[int, int | None]]],
+        refused: dict[Symbol, str],
+        hints: Mapping[str, Dims],
+    ) -> None:
+        self._module = module
+        self._places = places
+        self._refused = refused
+        self._hints = hints
+        self._symbols = frozenset(symbol for symbol in places if symbol not in refused)
+        self._graph = fx.Graph()
+        self._emission = Emission(self._graph, self._symbols)
+        self._known: dict[fx.Node, Rows] = {}
+        self._several: dict[fx.Node, list[Rows]] = {}
+        self._checks: list[fx.Node] = []
+        self._equal: list[tuple[Size, Size]] = []
+        self._positive: list[Size] = []
+        self._placeholders: list[fx.Node] = []
+        self._alike: list[fx.Node] = []
+        self._are_sizes: set[Symbol] = set()
+        self._unknown: set[fx.Node] = set()
+        self.better: dict[str, dict[int, Extent]] = {}
+
+    def run(self) -> Paddable:
+        """The padded form; it counts only where nothing new was refused and no hint was missing."""
+        outputs: Sequence[Any] = ()
+        for node in self._module.graph.nodes:
+            for dim, size in symbolic_sizes(compat.promise(node)):
+                if dim is not None:
+                    self._are_sizes |= free_symbols(size)
+                    if self._symbols:
+                        falling = compat.falling_symbols(size)
+                        self._refuse(falling, "a size falls as it grows", node)
+            if node.op == "output":
+                outputs = node.args[0]
+                results = self._judge_results(outputs)
+                self._graph.output(self._emission.mapped(tuple(outputs)))
+            else:
+                self._visit(node)
+        unknown = {
+            symbol
+            for size, _ in self._emission.given
+            for symbol in free_symbols(size)
+            if symbol not in self._places
+        }
+        if unknown:
+            self._refuse(self._symbols, "a size depends on one that arguments do not have", node)
+        numbers = {
+            position: number
+            for position, node in enumerate(self._placeholders)
+            if depends(number := number_of(node), self._symbols)
+        }
+        return Paddable(
+            module=fx.GraphModule(self._module, _without_unused_numbers(self._graph)),
+            checks=tuple(self._checks),
+            symbols=tuple(symbol for symbol in self._places if symbol in self._symbols),
+            places=self._places,
+            arguments=self._layouts(),
+            numbers=numbers,
+            given=tuple(self._emission.given),
+            results=results,
+            equal=tuple(self._equal),
+            positive=tuple(dict.fromkeys(self._positive)),
+            refusals={
+                item: why for item, why in self._refused.items() if why and item in self._are_sizes
+            },
+            extents={node.name: rows.dims for node, rows in self._known.items() if rows.dims},
+        )
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def _visit(self, node: fx.Node) -> None:
+        emission = self._emission
+        emission.begin(node)
+        if node.op == "placeholder":
+            self._placeholders.append(node)
+            emission.placeholder(node)
+            self._judge_placeholder(node)
+        elif nodes.is_check(node) and self._padded(node):
+            # Evaluated with the sizes of the call.
+            self._checks.append(node)
+            if not self._met(node) <= set(self._places):
+                self._refuse(self._met(node), "it is checked with a number that is not one", node)
+        elif node.target is operator.getitem:
+            self._take(node)
+        elif node.op == "call_function" and not nodes.is_size_computation(node):
+            self._judge(node)
+        else:
+            emission.set(node, emission.copy(node))
+
+    def _judge_placeholder(self, node: fx.Node) -> None:
+        promise = compat.promise(node)
+        if not isinstance(promise, torch.Tensor):
+            return
+        hint = self._hints.get(node.name, {})
+        dims = {}
+        for dim, size in symbolic_sizes(promise):
+            assert dim is not None
+            if depends(size, self._symbols):
+                known = hint.get(dim, ())
+                same = known and compat.is_same_size(product(known), size)
+                dims[dim] = known if same else extent_of(size)
+        self._known[node] = Rows(dims, 0)
+        if dims and Layout.of(node, dims, dense=True) is None:
+            self._refuse(self._symbols_of(dims), "the bridge cannot lay out the tensor", node)
+
+    def _take(self, node: fx.Node) -> None:
+        source, index = node.args
+        assert isinstance(source, fx.Node)
+        assert isinstance(index, int)
+        if source in self._several:
+            self._known[node] = self._several[source][index]
+        made = self._emission[source]
+        self._emission.set(
+            node, made[index] if isinstance(made, list) else self._emission.copy(node)
+        )
+
+    def _judge(self, node: fx.Node) -> None:
+        emission = self._emission
+        if not self._padded(node):
+            emission.set(node, emission.copy(node))
+            return
+        if self._met(node) & self._refused.keys() & self._symbols or any(
+            item in self._unknown for item in node.all_input_nodes
+        ):
+            # Judged by the next walk, without the symbols that this one refuses.
+            self._unknown.add(node)
+            emission.set(node, emission.copy(node))
+            return
+        if is_mutation(node):
+            self._refuse(self._met(node), "it is written into", node)
+            emission.set(node, emission.copy(node))
+            return
+        use = Use(node, self._symbols, self._known, self._hints.get(node.name))
+        try:
+            results = apply_rule(use, rule_of(node.target))
+            made = self._emit(node, use)
+        except MixesRows as mixing:
+            if not (isinstance(mixing, MergedOtherwise) and self._suggest(*mixing.extents)):
+                self._refuse(self._culprits(node), str(mixing), node)
+        except Exception as error:
+            # An error in a rule must only prevent padding, not fail the model.
+            reason = f"its rule failed: {type(error).__name__}: {error}"
+            self._refuse(self._met(node), reason, node)
+        else:
+            emission.set(node, made)
+            self._several[node] = results
+            if use.alike:
+                self._alike.append(node)
+            if not isinstance(compat.promise(node), (tuple, list)):
+                self._known[node] = results[0]
+            self._equal += use.equal
+            self._positive += use.positive
+            return
+        # The walk goes on to find what else there is to refuse; what it makes is not used.
+        self._unknown.add(node)
+        emission.set(node, emission.copy(node))
+
+    def _suggest(self, one: Extent, other: Extent) -> bool:
+        """Find what may be merged of several dimensions, as what it meets is."""
+        found = False
+        for whole, parts in ((one, other), (other, one)):
+            if len(whole) > 1 or not compat.is_same_size(product(parts), product(whole)):
+                continue
+            for node in (*self._placeholders, *self._alike):
+                for dim, extent in self._known.get(node, NO_ROWS).dims.items():
+                    if extent == whole and dim not in self._hints.get(node.name, {}):
+                        self.better.setdefault(node.name, {})[dim] = parts
+                        found = True
+        return found
+
+    def _culprits(self, node: fx.Node) -> set[Symbol]:
+        """The symbols that alone could not be padded because of a node; all where each could."""
+        met = self._met(node) & self._symbols
+        found = set()
+        for symbol in met if len(met) > 1 else ():
+            known = {
+                item: Rows({dim: one for dim, one in rows.dims.items() if _depends_on(one, symbol)})
+                for item in node.all_input_nodes
+                if (rows := self._known.get(item)) is not None
+            }
+            try:
+                apply_rule(Use(node, frozenset([symbol]), known), rule_of(node.target))
+            except Exception:
+                found.add(symbol)
+        return found or met
+
+    def _emit(self, node: fx.Node, use: Use) -> Any:
+        emission = self._emission
+        for item, (number, dims) in use.fills.items():
+            rows, promise = self._known[item], compat.promise(item)
+            made = emission.filled(
+                emission[item],
+                {dim: rows.dims[dim] for dim in dims},
+                promise.dim(),
+                number,
+                promise.dtype,
+            )
+            emission.change(item, made)
+        made = emission.copy(node) if use.emit is None else use.emit(emission)
+        if isinstance(made, fx.Node) and isinstance(compat.promise(node), torch.Tensor):
+            made.meta[PROMISED] = use.shape(node)
+        return made
+
+    def _padded(self, node: fx.Node) -> bool:
+        """Whether a node reads or makes padded tensors, or numbers that depend on padded sizes."""
+        if any(self._known.get(item, NO_ROWS).dims for item in node.all_input_nodes):
+            return True
+        promises = [compat.promise(item) for item in (node, *node.all_input_nodes)]
+        return any(
+            depends(size, self._symbols)
+            for promise in promises
+            for _, size in symbolic_sizes(promise)
+        )
+
+    def _met(self, node: fx.Node) -> set[Symbol]:
+        """Symbols in what a node takes and makes."""
+        promises = [compat.promise(item) for item in (node, *node.all_input_nodes)]
+        found = {
+            symbol
+            for promise in promises
+            for _, size in symbolic_sizes(promise)
+            for symbol in free_symbols(size)
+        }
+        for item in node.all_input_nodes:
+            found |= self._symbols_of(self._known.get(item, NO_ROWS).dims)
+        return found
+
+    def _symbols_of(self, dims: Dims) -> set[Symbol]:
+        return {
+            symbol for extent in dims.values() for size in extent for symbol in free_symbols(size)
+        }
+
+    def _refuse(self, symbols: Iterable[Symbol], reason: str, node: fx.Node) -> None:
+        name = compat.label(node.target) if node.op == "call_function" else ""
+        why = str(FallbackReason(name, reason, "refused", source_line(node)))
+        for symbol in symbols:
+            if symbol in self._symbols:
+                self._refused.setdefault(symbol, why)
+
+    # -- arguments and results ---------------------------------------------------------------------
+
+    def _layouts(self) -> dict[int, Layout]:
+        found = {}
+        for position, node in enumerate(self._placeholders):
+            dims = self._known.get(node, NO_ROWS).dims
+            layout = Layout.of(node, dims, dense=True) if dims else None
+            if layout is not None:
+                found[position] = layout
+        return found
+
+    def _judge_results(self, outputs: Sequence[Any]) -> dict[int, Layout | Size | int]:
+        found: dict[int, Layout | Size | int] = {}
+        for index, node in enumerate(outputs):
+            if not isinstance(node, fx.Node):
+                continue
+            dims = self._known.get(node, NO_ROWS).dims
+            if depends(number := number_of(node), self._symbols):
+                found[index] = number
+            elif node.op == "placeholder":
+                if dims:
+                    found[index] = self._placeholders.index(node)
+            elif dims:
+                layout = Layout.of(node, dims)
+                if layout is None:
+                    reason = "the bridge cannot lay out the tensor"
+                    self._refuse(self._symbols_of(dims), reason, node)
+                    continue
+                found[index] = layout
+        return found
+
+
+def _depends_on(extent: Extent, symbol: Symbol) -> bool:
+    """Whether a factor depends on a symbol."""
+    return any(depends(factor, (symbol,)) for factor in extent)
+
+
+def _without_unused_numbers(graph: fx.Graph) -> fx.Graph:
+    """A graph without calculations whose results nothing reads."""
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and not node.users and nodes.is_size_computation(node):
+            graph.erase_node(node)
+    return graph
