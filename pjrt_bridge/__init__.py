@@ -49,14 +49,30 @@ _MODULES = {
     "topology": "registry",
 }
 
+_APART = {"jax_interop": "jax", "tf_interop": "tf"}
+"""Packages of other distributions, and the extras that bring these."""
+
 
 def __getattr__(name: str) -> Any:
     # Torch imports a module of this package whenever it is imported, and uses none of these.
     if name in ("errors", "stablehlo"):
         return import_module(f"{__name__}.{name}")
+    if name in _APART:
+        return _apart(f"{__name__}.{name}", _APART[name])
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def _apart(module: str, extra: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise ImportError(
+            f"{module} is not installed; run: pip install 'pjrt-bridge[{extra}]'", name=module
+        ) from None
 
 
 def __dir__() -> list[str]:
