@@ -141,3 +141,24 @@ def test_packages_of_other_distributions(folder: Path) -> None:
         "error: unknown: not StableHLO (text, bytecode, portable artifact); whether jax.export "
         "wrote it cannot be seen: pip install pjrt-bridge-jax\n"
     )
+
+
+def test_a_device_that_never_ends_is_no_program(folder: Path) -> None:
+    """It was read until memory was gone."""
+    for arguments in (
+        ("run", "/dev/zero"),
+        ("compile", "/dev/zero"),
+        ("compile", "add.mlir", "--topology", "x", "--target-config", "/dev/zero"),
+    ):
+        status, text = run(*arguments, without_torch=False)
+        assert status == 1
+        assert "it is neither a regular file nor a pipe" in text
+        assert len(text.splitlines()) == 1
+
+
+def test_what_else_could_have_been_meant(folder: Path) -> None:
+    status, text = run("explain", "plain.py:g", without_torch=False)
+    assert (status, text) == (1, "error: plain.py:g: plain.py has no 'g'; it has f\n")
+    status, text = run("inspect", "oneapi")
+    assert status == 1
+    assert "Install its package (pip install 'pjrt-bridge[oneapi]'), or point" in text
