@@ -31,6 +31,7 @@ LAYERS = [
         "child_processes",
         "environment",
         "storage",
+        "bounded_files",
         "user_warnings",
         "versions",
         "wrong_arguments",

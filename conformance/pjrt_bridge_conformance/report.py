@@ -13,9 +13,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pjrt_bridge import bounded_files
 from pjrt_bridge.errors import OptionError
 
 FORMAT = 1
+_LARGEST = 1 << 28
 """Version of the file format."""
 
 
@@ -122,9 +124,9 @@ class Report:
             OptionError: the file cannot be read, or holds something else.
         """
         try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise OptionError(f"{path}: cannot be read: {error}") from error
+            text = bounded_files.read(path, _LARGEST).decode()
+        except (OSError, ValueError) as error:
+            raise OptionError(f"{path}: cannot be read: {bounded_files.reason(error)}") from error
         return Report.from_json(text, where=str(path))
 
 

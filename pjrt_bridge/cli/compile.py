@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from pjrt_bridge import registry
+from pjrt_bridge import bounded_files, registry
 from pjrt_bridge.cli.accounts import Accountant, rows, table, target_rows
 from pjrt_bridge.cli.console import facts, out, parse_options, print_json
 from pjrt_bridge.cli.opening import (
@@ -23,6 +23,9 @@ from pjrt_bridge.cli.opening import (
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.report.wording import byte_size
+
+_LARGEST_CONFIG = 1 << 20
+"""Bytes of a description of a GPU."""
 
 if TYPE_CHECKING:
     from pjrt_bridge.exported import ExportedModel
@@ -104,7 +107,7 @@ def compile(
     """
     options = parse_options(option or ())
     if target_config is not None:
-        options["target_config"] = target_config.read_text(encoding="utf-8")
+        options["target_config"] = _text(target_config)
 
     @cache
     def target() -> Client | Topology:
@@ -196,3 +199,11 @@ def _program(path: Path, model: ExportedModel) -> Program:
             f"are: {known_sizes(model)}"
         )
     return model.program
+
+
+def _text(path: Path) -> str:
+    try:
+        return bounded_files.read(path, _LARGEST_CONFIG).decode()
+    except (OSError, ValueError) as error:
+        reason = bounded_files.reason(error)
+        raise OptionError(f"--target-config {path}: cannot be read: {reason}") from error

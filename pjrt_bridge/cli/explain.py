@@ -149,6 +149,17 @@ def _in_tensorflow(
     return tf_interop.explain(function, *map(example_input, inputs))
 
 
+def _callables(module: Any) -> str:
+    """What else could have been meant, as the end of a sentence."""
+    own = getattr(module, "__name__", None)
+    names = [
+        name
+        for name, value in getattr(module, "__dict__", {}).items()
+        if callable(value) and name[0] != "_" and getattr(value, "__module__", None) == own
+    ]
+    return f"; it has {', '.join(names[:10])}" if names else ""
+
+
 def _load(target: str) -> Callable[..., Any]:
     where, colon, name = target.rpartition(":")
     if not colon or not where or not name:
@@ -156,7 +167,7 @@ def _load(target: str) -> Callable[..., Any]:
     found: Any = _module(where)
     for part in name.split("."):
         if not hasattr(found, part):
-            raise OptionError(f"{target}: {where} has no {name!r}")
+            raise OptionError(f"{target}: {where} has no {name!r}{_callables(found)}")
         found = getattr(found, part)
     if inspect.isclass(found):
         found = found()

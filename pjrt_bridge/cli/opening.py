@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_bridge.cli.frameworks import need_tensorflow
+from pjrt_bridge import bounded_files
+from pjrt_bridge.cli.frameworks import need_jax_artifacts, need_tensorflow
 from pjrt_bridge.errors import (
     NotExportable,
     OptionError,
@@ -65,11 +66,13 @@ def open_model(path: Path, choice: Choice) -> ExportedModel:
     from pjrt_bridge.runtime.compile.serialized import MAGIC as EXECUTABLE
     from pjrt_bridge.stablehlo import Program
     from pjrt_bridge.stablehlo.program.bytecode import MAGIC
+    from pjrt_bridge.stablehlo.program.program import LARGEST_FILE
 
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ProgramError(f"program: cannot read {str(path)!r}: {error.strerror}") from error
+        content = bounded_files.read(path, LARGEST_FILE)
+    except (OSError, ValueError, MemoryError) as error:
+        reason = bounded_files.reason(error)
+        raise ProgramError(f"program: cannot read {str(path)!r}: {reason}") from error
     if content.startswith(EXECUTABLE):
         raise ProgramError(
             f"{path}: found one compiled program, which `Client.deserialize` loads; give the model "
@@ -77,7 +80,10 @@ def open_model(path: Path, choice: Choice) -> ExportedModel:
         )
     if content.startswith(MAGIC) or _is_text(content):
         check_offered(path, "one program", choice)
-        return of_program(Program.from_file(path), exporter="file")
+        try:
+            return of_program(Program.parse(content), exporter="file")
+        except ProgramError as error:
+            raise ProgramError(f"{path}: {error}") from error
     return _open_artifact(path, content, choice)
 
 
@@ -133,6 +139,7 @@ def _export_saved_model(path: Path, choice: Choice) -> ExportedModel:
 
 
 def _open_artifact(path: Path, content: bytes, choice: Choice) -> ExportedModel:
+    need_jax_artifacts(path)
     from pjrt_bridge.jax_interop import from_exported
     from pjrt_bridge.jax_interop.artifact import read
 

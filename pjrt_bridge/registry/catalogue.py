@@ -11,6 +11,16 @@ from collections.abc import Mapping
 INSTALL_DEFAULT = "for the CPU: pip install pjrt-bridge-cpu"
 """What to install where there is no plugin at all."""
 
+INSTALL_BY_NAME: Mapping[str, str] = {
+    "cpu": "pip install 'pjrt-bridge[cpu]'",
+    "cuda": "pip install 'pjrt-bridge[cuda12]' or 'pjrt-bridge[cuda13]'",
+    "oneapi": "pip install 'pjrt-bridge[oneapi]'",
+    "reference": "pip install 'pjrt-bridge[reference]'",
+    "rocm": "pip install 'pjrt-bridge[rocm]'",
+    "tpu": "pip install 'pjrt-bridge[tpu]'",
+}
+"""What to install for a plugin that somebody names."""
+
 INSTALL_FOR_TOPOLOGY = "pjrt-bridge-tpu (v5e:2x2, ...) or pjrt-bridge-cuda (h100, ...)"
 """Packages that know topologies by name."""
 

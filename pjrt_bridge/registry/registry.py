@@ -10,7 +10,7 @@ from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import OptionError, PluginConflict, PluginNotFound
 from pjrt_bridge.registry import processes as spanning
 from pjrt_bridge.registry import trial
-from pjrt_bridge.registry.catalogue import INSTALL_DEFAULT
+from pjrt_bridge.registry.catalogue import INSTALL_BY_NAME, INSTALL_DEFAULT
 from pjrt_bridge.registry.discovery import (
     PluginInfo,
     discover,
@@ -108,14 +108,22 @@ def _named(name: str, asked_by: str = "") -> PluginInfo:
             f"uninstall one, or give the library: {BRIDGE_VARIABLE}={name}:/path/to/library.so"
         )
     state = "is unavailable" if candidates else "was not found"
-    raise PluginNotFound(f"plugin {name!r}{asked_by} {state}{_listing(plugins())}")
+    brings = None if candidates else INSTALL_BY_NAME.get(name)
+    raise PluginNotFound(f"plugin {name!r}{asked_by} {state}{_listing(plugins(), brings)}")
 
 
-def _listing(found: Sequence[PluginInfo]) -> str:
+def _listing(found: Sequence[PluginInfo], brings: str | None = None) -> str:
+    """What there is, and what to do.
+
+    Args:
+        found: the plugins that there are.
+        brings: how to install the one that is wanted; None: nobody knows.
+    """
     lines = [f"\n  {info}" for info in found] or ["\n  nothing was found"]
+    package = f"its package ({brings})" if brings else f"a plugin package ({INSTALL_DEFAULT})"
     return (
         f":{''.join(lines)}\n"
-        f"Install a plugin package ({INSTALL_DEFAULT}), or point "
+        f"Install {package}, or point "
         f"{BRIDGE_VARIABLE} at a library that exports GetPjrtApi."
     )
 

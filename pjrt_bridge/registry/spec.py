@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from pjrt_bridge import bounded_files
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import OptionError, PluginConflict, PluginLoadError
 from pjrt_bridge.runtime.platforms import OptionType, check_option_types
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _LIBRARY_SUFFIXES = (".so", ".dylib", ".json")
+_LARGEST_CONFIG = 1 << 20
 _FILLERS = frozenset({"xla", "pjrt", "plugin", "c", "api"})
 
 
@@ -273,8 +275,8 @@ def spec_from_path(
 def _read_json(path: str, *, source: str) -> tuple[str, dict[str, NamedValue]]:
     where = f"{source}: {path}"
     try:
-        config = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        config = json.loads(bounded_files.read(Path(path).expanduser(), _LARGEST_CONFIG))
+    except (OSError, ValueError, RecursionError) as error:
         raise OptionError(f"{where}: cannot be read as JSON: {error}") from error
     library = config.get("library_path") if isinstance(config, dict) else None
     if not isinstance(library, str):

@@ -18,6 +18,7 @@ from tests.exported.models import by_size, scaled
 _PATHS = (
     "add.mlir", "model", "sizes", "empty", "text", "x.npy", "add.exe", "nowhere", "", "/", ".",
     "a\nb", "ünïcode", "-", "--", "x" * 5000, "/dev/null", "/proc/self/mem", "nowhere/below",
+    "/dev/zero",
 )  # fmt: skip
 _INPUTS = (
     "x.npy", "y.npy", "objects.npy", "f32[4]", "f32[", "x=y.npy", "=", "", "add.mlir", "arg0=x.npy",
@@ -33,7 +34,7 @@ _OPTIONS = (
     ("--output-dir", ("out", "add.mlir", "/proc/out")),
     ("--output", ("out.exe", "empty", "/proc/out", "nowhere/out")),
     ("--topology", ("reference:2", "nope", "", "v5e:2x2", "reference:-1", "reference:99999999")),
-    ("--target-config", ("nowhere", "add.mlir", "/")),
+    ("--target-config", ("nowhere", "add.mlir", "/", "/dev/zero")),
 )
 _COMMANDS = (*("run",) * 4, *("compile",) * 2, "inspect", "explain", "cache", "plugins", "nope")
 _TARGETS = ("x.py:f", "nowhere.py:f", "json:nope", "json", ":", "broken.py:f", "a.b.c:d", "")

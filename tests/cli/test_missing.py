@@ -102,3 +102,63 @@ def test_what_compile_wrote_is_no_program(folder: Path) -> None:
         "error: add.exe: found one compiled program, which `Client.deserialize` loads; give the "
         "model or program that it was compiled from\n"
     )
+
+
+APART = """
+import sys
+
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("pjrt_bridge.jax_interop", "pjrt_bridge.tf_interop"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refusing())
+for name, extra in (("jax_interop", "jax"), ("tf_interop", "tf")):
+    try:
+        exec(f"from pjrt_bridge import {name}")
+    except ImportError as error:
+        assert str(error) == (
+            f"pjrt_bridge.{name} is not installed; run: pip install 'pjrt-bridge[{extra}]'"
+        ), error
+    else:
+        raise AssertionError(name)
+from pjrt_bridge.cli import main
+main.main()
+"""
+
+
+def test_packages_of_other_distributions(folder: Path) -> None:
+    (folder / "unknown").write_bytes(b"\x08\xff\xfe\x00 neither this nor that")
+    done = subprocess.run(
+        [sys.executable, "-c", APART, "run", "unknown"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: unknown: not StableHLO (text, bytecode, portable artifact); whether jax.export "
+        "wrote it cannot be seen: pip install pjrt-bridge-jax\n"
+    )
+
+
+def test_a_device_that_never_ends_is_no_program(folder: Path) -> None:
+    """It was read until memory was gone."""
+    for arguments in (
+        ("run", "/dev/zero"),
+        ("compile", "/dev/zero"),
+        ("compile", "add.mlir", "--topology", "x", "--target-config", "/dev/zero"),
+    ):
+        status, text = run(*arguments, without_torch=False)
+        assert status == 1
+        assert "it is neither a regular file nor a pipe" in text
+        assert len(text.splitlines()) == 1
+
+
+def test_what_else_could_have_been_meant(folder: Path) -> None:
+    status, text = run("explain", "plain.py:g", without_torch=False)
+    assert (status, text) == (1, "error: plain.py:g: plain.py has no 'g'; it has f\n")
+    status, text = run("inspect", "oneapi")
+    assert status == 1
+    assert "Install its package (pip install 'pjrt-bridge[oneapi]'), or point" in text

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal
 
+from pjrt_bridge import bounded_files
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings, modules
@@ -145,9 +145,9 @@ class Program:
         if not isinstance(path, (str, os.PathLike)):
             raise ProgramError(wrong("program", path, "the path of a file"))
         try:
-            content = _content(Path(path))
+            content = bounded_files.read(Path(path), LARGEST_FILE)
         except (OSError, ValueError, MemoryError) as error:
-            reason = getattr(error, "strerror", None) or str(error) or "it does not fit in memory"
+            reason = bounded_files.reason(error)
             raise ProgramError(f"program: cannot read {str(path)!r}: {reason}") from error
         try:
             return cls.parse(content)
@@ -330,24 +330,6 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program({self.name!r}, {len(self._bytecode)} bytes)"
-
-
-def _content(path: Path) -> bytes:
-    """What a file or pipe holds; devices may never end.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: neither a file nor a pipe, or too large.
-    """
-    with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
-            raise ValueError("it is neither a regular file nor a pipe")
-        # What a sparse file or a pipe says of its size need not fit in memory.
-        content = b"" if found.st_size > LARGEST_FILE else file.read(LARGEST_FILE + 1)
-    if max(found.st_size, len(content)) > LARGEST_FILE:
-        raise ValueError(f"it has more than {LARGEST_FILE} bytes, which no program has")
-    return content
 
 
 def _is_path(content: object) -> bool:
