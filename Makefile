@@ -75,12 +75,10 @@ docs: $(READY)
 	$(BIN)/python -m pip install --quiet -e ".[docs]"
 	$(BIN)/python -m mkdocs build --quiet --strict
 
-# Source archives of all distributions, and the wheels that are built from these, in dist. The sources
-# of `frameworks` are in the archive of pjrt-bridge.
+# Source archives of all distributions, and the wheels that are built from these, in dist.
 wheels: $(READY)
 	rm -rf dist
 	for project in . conformance plugins/*/; do $(BIN)/python -m build --outdir dist $$project || exit 1; done
-	for project in frameworks/*/; do $(BIN)/python -m build --wheel --outdir dist $$project || exit 1; done
 
 # An environment of its own, with the version that fits the jaxlib here.
 .venv-jax/bin/python: $(READY)

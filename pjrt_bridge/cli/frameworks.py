@@ -36,24 +36,6 @@ def need_tensorflow(whose: object) -> None:
     # It would tell of its own build on standard error otherwise; it reads this when it is imported.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     try:
-        from pjrt_bridge import tf_interop  # noqa: F401
+        import pjrt_bridge.tf_interop  # noqa: F401
     except ImportError as error:
         raise OptionError(f"{whose}: {error}") from error
-
-
-def need_jax_artifacts(whose: object) -> None:
-    """Import `pjrt_bridge.jax_interop`, which reads what `jax.export` wrote, without JAX.
-
-    Args:
-        whose: what needs it, for the message.
-
-    Raises:
-        OptionError: it is not installed; the text says what to install.
-    """
-    try:
-        from pjrt_bridge import jax_interop  # noqa: F401
-    except ImportError as error:
-        raise OptionError(
-            f"{whose}: not StableHLO (text, bytecode, portable artifact); whether jax.export wrote "
-            "it cannot be seen: pip install pjrt-bridge-jax"
-        ) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_bridge import bounded_files
-from pjrt_bridge.cli.frameworks import need_jax_artifacts, need_tensorflow
+from pjrt_bridge.cli.frameworks import need_tensorflow
 from pjrt_bridge.errors import (
     NotExportable,
     OptionError,
@@ -139,7 +139,6 @@ def _export_saved_model(path: Path, choice: Choice) -> ExportedModel:
 
 
 def _open_artifact(path: Path, content: bytes, choice: Choice) -> ExportedModel:
-    need_jax_artifacts(path)
     from pjrt_bridge.jax_interop import from_exported
     from pjrt_bridge.jax_interop.artifact import read
 

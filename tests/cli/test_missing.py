@@ -102,47 +102,6 @@ def test_what_compile_wrote_is_no_program(folder: Path) -> None:
         "error: add.exe: found one compiled program, which `Client.deserialize` loads; give the "
         "model or program that it was compiled from\n"
     )
-
-
-APART = """
-import sys
-
-class Refusing:
-    def find_spec(self, name, path=None, target=None):
-        if name in ("pjrt_bridge.jax_interop", "pjrt_bridge.tf_interop"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Refusing())
-for name, extra in (("jax_interop", "jax"), ("tf_interop", "tf")):
-    try:
-        exec(f"from pjrt_bridge import {name}")
-    except ImportError as error:
-        assert str(error) == (
-            f"pjrt_bridge.{name} is not installed; run: pip install 'pjrt-bridge[{extra}]'"
-        ), error
-    else:
-        raise AssertionError(name)
-from pjrt_bridge.cli import main
-main.main()
-"""
-
-
-def test_packages_of_other_distributions(folder: Path) -> None:
-    (folder / "unknown").write_bytes(b"\x08\xff\xfe\x00 neither this nor that")
-    done = subprocess.run(
-        [sys.executable, "-c", APART, "run", "unknown"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    assert done.returncode == 1
-    assert done.stderr == (
-        "error: unknown: not StableHLO (text, bytecode, portable artifact); whether jax.export "
-        "wrote it cannot be seen: pip install pjrt-bridge-jax\n"
-    )
-
-
 def test_a_device_that_never_ends_is_no_program(folder: Path) -> None:
     """It was read until memory was gone."""
     for arguments in (

@@ -12,19 +12,6 @@ PROJECTS = {
     "pjrt_bridge_conformance": ROOT / "conformance",
     **{f"pjrt_bridge_{path.name}": path for path in sorted((ROOT / "plugins").iterdir())},
 }
-FRAMEWORKS = {
-    "pjrt_bridge_jax": ROOT / "frameworks" / "jax",
-    "pjrt_bridge_tf": ROOT / "frameworks" / "tensorflow",
-}
-"""Those whose sources are in `pjrt_bridge`: the archive of that has them."""
-
-PACKAGES = {
-    **{name: path / name for name, path in PROJECTS.items()},
-    "pjrt_bridge_jax": ROOT / "pjrt_bridge" / "jax_interop",
-    "pjrt_bridge_tf": ROOT / "pjrt_bridge" / "tf_interop",
-}
-"""The folder of modules of each distribution."""
-
 """Folder of each distribution, by the name in its files' names."""
 
 

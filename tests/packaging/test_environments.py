@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.building import FRAMEWORKS, PROJECTS, ROOT, build, sources
+from tests.packaging.building import PROJECTS, ROOT, build, sources
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -25,7 +25,7 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkout = sources(tmp_path_factory.mktemp("checkout"))
     target = tmp_path_factory.mktemp("dist")
-    for project in (*PROJECTS.values(), *FRAMEWORKS.values()):
+    for project in PROJECTS.values():
         build(checkout / project.relative_to(ROOT), target, "--wheel")
     return target
 
