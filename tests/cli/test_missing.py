@@ -102,6 +102,8 @@ def test_what_compile_wrote_is_no_program(folder: Path) -> None:
         "error: add.exe: found one compiled program, which `Client.deserialize` loads; give the "
         "model or program that it was compiled from\n"
     )
+
+
 def test_a_device_that_never_ends_is_no_program(folder: Path) -> None:
     """It was read until memory was gone."""
     for arguments in (
