@@ -2,8 +2,9 @@
 
 What is emitted runs twice: in StableHLO's reference interpreter and on the CPU plugin, which share
 no code. `make test` has the plugin, which takes most of the time, compile every operator once and
-of the other programs one in four; the interpreter, and `make test-full`, have all. The oracle is eager torch; the promise of shapes and types that a lowering is given comes
-from fake tensors, as it does in a compiled graph.
+of the other programs one in four; the interpreter, and `make test-full`, have all. The oracle is
+eager torch; the promise of shapes and types that a lowering is given comes from fake tensors, as it
+does in a compiled graph.
 """
 
 from __future__ import annotations
