@@ -24,6 +24,10 @@ demo: $(READY)
 # Hundreds of processes import the bridge: its bytecode is kept, whatever the environment says.
 test test-full: export PYTHONDONTWRITEBYTECODE =
 
+# Most of the time goes into compiling programs. Those that an earlier run has compiled are loaded:
+# their keys hold all that their compilation depends on. `make test-full` compiles all of them.
+test: export TEST_PROGRAMS = $(CURDIR)/build/test-programs
+
 test: $(READY)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pjrt_bridge import storage
+
 ATEN = "PJRT_BRIDGE_ATEN"
 CACHE = "PJRT_BRIDGE_CACHE"
 CALIBRATION = "PJRT_BRIDGE_CALIBRATION"
@@ -53,6 +55,27 @@ def isolate(folder: Path, *, keep: tuple[str, ...] = ()) -> None:
     # Where nothing is shipped for a processor, kernels are tried before the first program, so that
     # all programs of a process are compiled alike.
     os.environ[BACKGROUND] = "off"
+
+
+def keep_programs(folder: Path, kept: Path) -> bool:
+    """Have compiled programs of a folder that was isolated kept in another one, for later runs.
+
+    Their keys hold all that their compilation depends on. Nothing else is kept.
+
+    Args:
+        folder: that `isolate` was given.
+        kept: is made; other users must not be able to write there.
+
+    Returns:
+        Whether they are kept: not where the bridge would not use the folder.
+    """
+    kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if storage.objection(kept) is not None:
+        return False
+    programs = folder / "cache" / "executables"
+    programs.parent.mkdir(mode=0o700)
+    programs.symlink_to(kept.absolute(), target_is_directory=True)
+    return True
 
 
 @contextmanager

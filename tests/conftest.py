@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 from pjrt_bridge.runtime import Client, Plugin, live_handles
-from tests import configuration
+from tests import configuration, extent
 from tests.plugins import cpu_plugin
 
 # The process that starts xdist's workers makes the folder, and they use it together.
@@ -28,12 +28,19 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
     # What starts programs is chosen for a whole run: see `require_dispatcher`.
     configuration.isolate(_FOLDER, keep=("PJRT_BRIDGE_DISPATCH",))
+    if "TEST_PROGRAMS" in os.environ:
+        configuration.keep_programs(_FOLDER, Path(os.environ["TEST_PROGRAMS"]))
     # Plugins that are given by their path are tried in the tests of that alone.
     os.environ["PJRT_BRIDGE_TRIAL"] = "off"
 
 # Machines are shared: how long an example takes says nothing of the code.
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Modules of tests ask for the extent when they are imported."""
+    extent.decide(config)
 
 
 def pytest_collectstart() -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pjrt_bridge.runtime.compile.cache import Cache
+from pjrt_bridge.runtime.compile.compile_cache import _PROGRAMS as PROGRAMS
 from tests import configuration
 from tests.opinfo.sweep import Sweep
 from tests.sweeping.command import Sweeping, main
@@ -70,6 +72,24 @@ def test_this_run_is_isolated() -> None:
     folder = Path(os.environ[configuration.CACHE]).parent
     assert folder.name.startswith("pjrt_bridge-tests-")
     assert not list((folder / "calibration").glob("*"))
+
+
+def test_programs_are_kept_for_later_runs_and_nothing_else(tmp_path: Path) -> None:
+    run, later = tmp_path / "run", tmp_path / "later"
+    for folder in (run, later):
+        folder.mkdir(mode=0o700)
+        assert configuration.keep_programs(folder, tmp_path / "kept")
+    Cache(run / "cache" / PROGRAMS, 1000).put("key", b"compiled")
+    Cache(run / "cache" / "found", 1000).put("key", b"found out")
+    assert Cache(later / "cache" / PROGRAMS, 1000).get("key") == b"compiled"
+    assert Cache(later / "cache" / "found", 1000).get("key") is None
+
+
+def test_programs_are_not_kept_where_others_can_write(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept").chmod(0o777)
+    assert not configuration.keep_programs(tmp_path, tmp_path / "kept")
+    assert not (tmp_path / "cache").exists()
 
 
 TELLING = """

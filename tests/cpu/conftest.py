@@ -9,13 +9,16 @@ import torch
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge_cpu.aten import rules
 from pjrt_bridge_cpu.aten.calls import KernelCall
+from tests.dynamo import skip_guard_timing
+
+skip_guard_timing()
 
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
     """Nothing compiled before or after, and the same random numbers every time."""
     torch.compiler.reset()
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     yield
     torch.compiler.reset()
 

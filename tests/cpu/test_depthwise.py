@@ -15,6 +15,7 @@ from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 from pjrt_bridge.stablehlo.kernels import Convolution, Kernels
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
+from tests.extent import examples
 
 FORWARD, TURNED, GRADIENT = ("NC", "OI", "NC"), ("NC", "IO", "NC"), ("CN", "IO", "NC")
 
@@ -71,7 +72,7 @@ def convolutions(draw):
     return kernel, sizes, given
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(convolutions(), st.integers(1, 2), st.integers(2, 3), st.integers(1, 2), st.booleans())
 def test_a_sum_is_the_convolution(drawn, batch, channels, each, input_first):
     kernel, sizes, given = drawn

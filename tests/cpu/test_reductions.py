@@ -15,6 +15,7 @@ from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import pjrt_bridge_kernels
 from pjrt_bridge_cpu.reductions import BlockedReductions
+from tests.extent import examples
 
 REDUCTIONS = {
     "sum": np.sum,
@@ -49,7 +50,7 @@ def reductions(draw):
     return shape, tuple(sorted(dims)), draw(st.integers(0, 2**32 - 1))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(reductions(), st.sampled_from(sorted(REDUCTIONS)))
 def test_folding_integers_is_the_same_in_any_order(drawn, reduction):
     shape, dims, seed = drawn

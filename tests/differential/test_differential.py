@@ -35,8 +35,8 @@ from tests.differential.values import numbers
 SEED = 18
 """Of what `make test` runs; other seeds are for the command line."""
 
-SLICE = 8
-"""Programs of a test."""
+SLICE = 4
+"""Programs of a test; the slow tests run hundreds."""
 
 
 def _run(seed: int, first: int, count: int) -> list[str]:

@@ -7,12 +7,11 @@ import sys
 import traceback
 import warnings
 
-import torch
-
 from tests.differential.faults import plant
 from tests.differential.generating import generate
 from tests.differential.judging import judge
 from tests.differential.messages import Answer, Request, plain, unpacked
+from tests.dynamo import skip_guard_timing
 from tests.sweeping.worker import answers
 
 
@@ -33,8 +32,7 @@ def main() -> None:
     """Answer until standard input ends."""
     stream = answers()
     warnings.simplefilter("ignore")
-    # A measurement that Dynamo logs, which takes a tenth of the time of a small program.
-    torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
+    skip_guard_timing()
     for line in sys.stdin:
         values = json.loads(line)
         values["only"], values["ignored"] = tuple(values["only"]), tuple(values["ignored"])

@@ -10,6 +10,10 @@ import pytest
 import torch
 import transformers
 
+from tests.dynamo import skip_guard_timing
+
+skip_guard_timing()
+
 # They say on standard error what their defaults are.
 transformers.logging.set_verbosity_error()
 
@@ -17,7 +21,7 @@ transformers.logging.set_verbosity_error()
 @pytest.fixture(autouse=True)
 def _same_numbers() -> None:
     """Random numbers do not depend on which tests a worker ran before."""
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import torch
 
+from tests.dynamo import skip_guard_timing
 from tests.models.case import Case
 from tests.models.running import all_cases, run_case
 from tests.sweeping import worker
@@ -25,6 +26,7 @@ def main() -> None:
     stream = worker.answers()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    skip_guard_timing()
     # Recurrent networks are left out of graphs by default, for any backend.
     torch._dynamo.config.allow_rnn = True
     worker.serve(stream, Case, all_cases(), run_case)

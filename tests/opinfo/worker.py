@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import torch
 
+from tests.dynamo import skip_guard_timing
 from tests.opinfo import cases
 from tests.opinfo.case import Case
 from tests.opinfo.running import run_case, run_wide_case
@@ -25,8 +26,7 @@ def main() -> None:
     stream = worker.answers()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    # A measurement that Dynamo logs; it flushes the caches, a tenth of the time of a small case.
-    torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
+    skip_guard_timing()
     cases.prepare()
     entries = cases.entries()
     if sys.argv[1:2] == ["wide"]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pjrt_bridge_cpu.aten.calls import KernelCall
 from pjrt_bridge_cpu.aten.convolution import channels_last
 from tests.cpu.aten.comparing import compare
+from tests.extent import examples
 
 pytestmark = pytest.mark.usefixtures("always", "fresh")
 
@@ -209,7 +210,7 @@ def test_channels_are_last_where_pytorch_knows_that() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_drawn_convolutions(data: st.DataObject) -> None:
     few = st.integers(1, 3)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pjrt_bridge_cpu.aten import attention, convolution, products, rows
 from pjrt_bridge_cpu.aten.calls import KernelCall
 from tests.cpu.aten.comparing import compare
+from tests.extent import examples
 
 pytestmark = pytest.mark.usefixtures("always", "fresh")
 
@@ -156,7 +157,7 @@ def test_small_and_narrow_ones_are_no_calls(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(1, 3), max_size=3),
     *[st.integers(1, 40)] * 3,

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cpu.aten.comparing import assert_close, compare
+from tests.extent import examples
 
 pytestmark = pytest.mark.usefixtures("always", "fresh")
 
@@ -174,7 +175,7 @@ def test_in_a_row_no_part_begins_within(written: Counter[str]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=4),
     st.permutations(range(4)),

@@ -29,12 +29,12 @@ SORT = '''  %{n} = "stablehlo.sort"(%{m}) <{{dimension = 0 : i64}}> ({{
   }}) : (tensor<{size}xf32>) -> tensor<{size}xf32>
   %r{n} = stablehlo.slice %{n} [1:{size}] : (tensor<{size}xf32>) -> tensor<{less}xf32>
 '''
-COUNT = 600
-lines = ["func.func @main(%r0: tensor<1000xf32>) -> tensor<400xf32> {"]
+COUNT = 300
+lines = ["func.func @main(%r0: tensor<1000xf32>) -> tensor<700xf32> {"]
 for n in range(1, COUNT + 1):
     size = 1001 - n
     lines.append(SORT.format(n=n, m=f"r{n - 1}", size=size, less=size - 1))
-lines.append(f"  return %r{COUNT} : tensor<400xf32>")
+lines.append(f"  return %r{COUNT} : tensor<700xf32>")
 lines.append("}")
 text = chr(10).join(lines)
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from pjrt_bridge.torch_interop.device import eager_graphs, merging, programs, recording
 from pjrt_bridge.torch_interop.ledger import EAGER
+from tests.extent import examples
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +186,7 @@ STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=8))
 def test_any_chain_is_as_on_the_host(names: list[str]) -> None:
     def run(x: torch.Tensor) -> list[torch.Tensor]:

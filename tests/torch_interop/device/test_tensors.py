@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import pjrt_bridge
 from pjrt_bridge.errors import DeviceError
+from tests.extent import examples
 
 DTYPES = [
     torch.float32,
@@ -142,7 +143,7 @@ STEPS: dict[str, Any] = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(sorted(STEPS)), max_size=5), st.data())
 def test_views_are_torch_s(names: list[str], data: st.DataObject) -> None:
     base = torch.arange(24.0).view(2, 3, 4)
@@ -153,7 +154,7 @@ def test_views_are_torch_s(names: list[str], data: st.DataObject) -> None:
     assert torch.equal((here * 2 + 1).cpu(), there * 2 + 1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(sorted(set(STEPS) - {"windows", "expand"})), max_size=5))
 def test_what_is_written_through_a_view_is_in_all_others(names: list[str]) -> None:
     there = torch.arange(24.0).view(2, 3, 4)

@@ -69,7 +69,14 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+SLOW = ("Adagrad",)
+"""What has programs that the others have, too: five optimizers are always run."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in OPTIMIZERS],
+)
 def test_eager_training(name: str) -> None:
     there = Net()
     here = copy.deepcopy(there).to("pjrt")

@@ -11,7 +11,7 @@ from tests.torch_interop.mixed import operators
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
     torch.compiler.reset()
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     operators.order.clear()
     yield
     torch.compiler.reset()

@@ -6,8 +6,9 @@ from tests.torch_interop.lowering.harness import check, lower, run_on_cpu
 torch.manual_seed(0)
 TYPES = [torch.float32, torch.complex128]
 SHAPES = [(5, 5), (2, 3, 4, 4), (3, 6, 4), (3, 4, 6), (0, 3, 3), (2, 0, 4), (2, 4, 0), (1, 1)]
-WIDE = [(2, 70, 100), (2, 130, 70)]
-"""More than a panel of columns."""
+MODES = ["reduced", "complete", "r"]
+WIDE = {(2, 70, 100): "reduced", (2, 130, 70): "complete"}
+"""More than a panel of columns, each with the mode of `make test`."""
 
 # The interpreter ends the process at triangular systems with leading dimensions.
 CPU = {"engines": [run_on_cpu]}
@@ -19,8 +20,19 @@ def test_reflectors(dtype, shape):
     check("aten.geqrf.default", torch.randn(shape, dtype=dtype), **CPU)
 
 
-@pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
-@pytest.mark.parametrize("shape", [*SHAPES, *WIDE], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "mode"),
+    [
+        pytest.param(
+            shape,
+            mode,
+            id=f"{shape}-{mode}",
+            marks=[] if WIDE.get(shape, mode) == mode else [pytest.mark.slow],
+        )
+        for shape in (*SHAPES, *WIDE)
+        for mode in MODES
+    ],
+)
 def test_qr(shape, mode):
     check("aten.linalg_qr.default", torch.randn(shape, dtype=torch.float64), mode, **CPU)
 

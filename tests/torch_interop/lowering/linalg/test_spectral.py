@@ -14,13 +14,13 @@ EIGH, SVD = "aten._linalg_eigh.default", "aten._linalg_svd.default"
 
 
 def longest_slow(option: bool) -> list[Any]:
-    """Every type with an option and without; complex numbers with `option` take longest."""
+    """Each type and each choice once in `make test`; complex numbers with `option` take longest."""
     return [
         pytest.param(
             dtype,
             chosen,
             id=f"{chosen}-{dtype}",
-            marks=[pytest.mark.slow] if dtype.is_complex and chosen == option else [],
+            marks=[pytest.mark.slow] if dtype.is_complex == (chosen == option) else [],
         )
         for dtype in TYPES
         for chosen in (False, True)
@@ -125,7 +125,8 @@ def test_singular_vectors(dtype, full):
         assert_singular(a, *found)
 
 
-@pytest.mark.parametrize("full", [False, True])
+# Of a full rank those that are not full are found always.
+@pytest.mark.parametrize("full", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_singular_vectors_of_few_dimensions(full):
     a = torch.randn(6, 2, dtype=torch.float64) @ torch.randn(2, 4, dtype=torch.float64)
     for matrix in (a, a.mT, torch.zeros(4, 4, dtype=torch.float64)):

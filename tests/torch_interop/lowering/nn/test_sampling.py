@@ -13,19 +13,24 @@ BILINEAR, NEAREST, BICUBIC = range(3)
 PADDINGS = range(3)
 
 
-@pytest.mark.parametrize(
-    ("corners", "mode"),
-    [
-        (False, BILINEAR),
-        (False, NEAREST),
-        (False, BICUBIC),
-        (True, BILINEAR),
-        (True, NEAREST),
+def is_always_run(mode, padding, corners):
+    """Each mode meets each padding with one rule of corners; of the longest two are run."""
+    if mode == BICUBIC:
         # Sixteen neighbours, four seconds.
-        pytest.param(True, BICUBIC, marks=pytest.mark.slow),
-    ],
+        return (padding, corners) in ((0, True), (2, False))
+    return corners == bool((mode + padding) % 2)
+
+
+def parameters_of(modes):
+    return [
+        pytest.param(*one, marks=[] if is_always_run(*one) else [pytest.mark.slow])
+        for one in itertools.product(modes, PADDINGS, (False, True))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "padding", "corners"), parameters_of((BILINEAR, NEAREST, BICUBIC))
 )
-@pytest.mark.parametrize("padding", PADDINGS)
 def test_images_and_gradients(mode, padding, corners):
     parameters = (mode, padding, corners)
     check("aten.grid_sampler_2d.default", IMAGE, GRID, *parameters)
@@ -35,9 +40,7 @@ def test_images_and_gradients(mode, padding, corners):
     check(name, grad, IMAGE, GRID, *parameters, [False, True])
 
 
-@pytest.mark.parametrize("mode", [BILINEAR, NEAREST])
-@pytest.mark.parametrize("padding", PADDINGS)
-@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize(("mode", "padding", "corners"), parameters_of((BILINEAR, NEAREST)))
 def test_volumes_and_gradients(mode, padding, corners):
     parameters = (mode, padding, corners)
     engines = (run_on_cpu,)  # The interpreter takes seconds for these.

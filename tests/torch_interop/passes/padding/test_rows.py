@@ -15,6 +15,7 @@ from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
 from pjrt_bridge.torch_interop.passes.padding.rows import Rows, Rule, Use, apply_rule
 from pjrt_bridge.torch_interop.randomness.operators import NAMESPACE
+from tests.extent import examples
 from tests.torch_interop.helpers import assert_same
 from tests.torch_interop.passes.padding.rows import (
     SIZE,
@@ -600,7 +601,7 @@ def test_a_rule_that_torch_contradicts_is_not_believed() -> None:
             apply_rule(use, Rule(lambda _, dims=dims: dims))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=5))
 def test_padding_changes_nothing_in_random_graphs(steps: list[str]) -> None:
     function = chain(steps)
