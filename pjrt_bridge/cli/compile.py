@@ -205,5 +205,4 @@ def _text(path: Path) -> str:
     try:
         return bounded_files.read(path, _LARGEST_CONFIG).decode()
     except (OSError, ValueError) as error:
-        reason = bounded_files.reason(error)
-        raise OptionError(f"--target-config {path}: cannot be read: {reason}") from error
+        raise OptionError(f"--target-config {path}: {bounded_files.reason(error)}") from error
