@@ -35,6 +35,7 @@ LAYERS = [
         "versions",
         "wrong_arguments",
         "native_modules",
+        "named_functions",
     },
     {"abi"},
     {"stablehlo"},
