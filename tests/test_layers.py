@@ -37,6 +37,7 @@ LAYERS = [
         "wrong_arguments",
         "lazy_names",
         "native_modules",
+        "named_functions",
     },
     {"abi"},
     {"stablehlo"},

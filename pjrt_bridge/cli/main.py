@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pjrt_bridge.cli import cache, calibrate, compile, conformance, explain, plugins, run
+from pjrt_bridge.cli import bench, cache, calibrate, compile, conformance, explain, plugins, run
 from pjrt_bridge.cli.console import fail
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.versions import version
@@ -24,6 +24,7 @@ app.command()(plugins.inspect)
 app.command()(run.run)
 app.command()(compile.compile)
 app.command()(explain.explain)
+app.command()(bench.bench)
 app.command()(calibrate.calibrate)
 app.command()(cache.cache)
 app.command()(conformance.conformance)
@@ -49,9 +50,9 @@ def _main(
 
     **plugins** lists what is installed, **inspect** shows one of them, **run** runs a model or a
     StableHLO program, **compile** compiles one for devices that need not be there, **explain**
-    tells what of a PyTorch function a plugin runs, and why not the rest, **calibrate** measures
-    what PyTorch computes faster, **cache** shows the compiled programs on disk, **conformance**
-    checks a plugin.
+    tells what of a PyTorch function a plugin runs, and why not the rest, **bench** measures it
+    beside eager PyTorch and Inductor, **calibrate** measures what PyTorch computes faster,
+    **cache** shows the compiled programs on disk, **conformance** checks a plugin.
 
     The variable PJRT_BRIDGE_PLUGIN chooses the plugin: a name, a library's path or name:path.
     """

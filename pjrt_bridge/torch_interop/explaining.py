@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -57,29 +57,38 @@ def explain_with(
     compiled = function
     if plain is None:
         compiled = torch.compile(function, backend="pjrt", options=dict(options))
-    known = frozenset(LEDGER.graphs)
-    breaks = compat.graph_breaks()
 
-    outside: Counter[str] = Counter()
-
-    def call(*, observed: bool = False) -> float:
+    def call(around: AbstractContextManager[None]) -> float:
         with _undone(function, args, kwargs):
             started = time.perf_counter()
-            with compat.outside_of_graphs(outside) if observed else nullcontext():
+            with around:
                 results = compiled(*args, **kwargs)
             _backward(results)
             return time.perf_counter() - started
 
-    first = call()
+    return report_on(_name(plain or function), call)
+
+
+def report_on(program: str, call: Callable[[AbstractContextManager[None]], float]) -> Report:
+    """The report on what calls of compiled functions, or of what calls these, do.
+
+    Args:
+        program: its name.
+        call: makes one call within a context; gives the seconds that it took.
+    """
+    known = frozenset(LEDGER.graphs)
+    breaks = compat.graph_breaks()
+    outside: Counter[str] = Counter()
+    first = call(nullcontext())
     with watching() as watch:
-        call()
-    again = call()
+        call(nullcontext())
+    again = call(nullcontext())
     # By itself: a profiler takes time. Calls that are watched take no fast path past its marks.
     with watching():
-        call(observed=True)
+        call(compat.outside_of_graphs(outside))
     graphs = _graphs(watch, known)
     return Report(
-        program=_name(plain or function),
+        program=program,
         graphs=tuple(graphs),
         breaks=_breaks(watch, breaks),
         first_seconds=first if any(record not in known for record in watch.calls) else None,

@@ -58,6 +58,11 @@ def graph_breaks() -> Mapping[str, int]:
     return Counter({_in_one_line(text): count for text, count in counters["graph_break"].items()})
 
 
+def graphs_made() -> int:
+    """How many graphs torch gave to backends, since its last reset."""
+    return int(counters["stats"]["unique_graphs"])
+
+
 def division(graph: fx.GraphModule) -> str | None:
     """The user's line at which Dynamo ended a graph, and why; None where its function ends there.
 

@@ -221,6 +221,7 @@ def _table() -> dict[str, Rule]:
     put(Rule(_divided), "aten.remainder.Tensor", "aten.remainder.Scalar_Tensor")
     put(Rule(_checked), "aten.mvlgamma.default")
     put(Rule(moves.unfolded), "unfold")
+    put(Rule(_along("dim")), "_fft_r2c", "_fft_c2c", "_fft_c2r")
     put(Rule(_before(1)), "avg_pool1d", "reflection_pad1d", "replication_pad1d")
     put(Rule(_before(2)), *_IMAGES)
     put(Rule(_before(3)), *_VOLUMES)

@@ -54,6 +54,7 @@ APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sort": (lambda x: x.sort(1), (X,)),
     "topk": (lambda x: x.topk(2, dim=-1), (X,)),
     "flip and roll": (lambda x: x.flip(1).roll(1, 1), (X,)),
+    "fft": (lambda x: (torch.fft.rfft(x).abs(), torch.fft.fft(x, dim=1).real), (X,)),
     "sums": (lambda x: (x.sum((1, 2)), x.mean(-1, keepdim=True)), (CUBE,)),
     "extrema": (lambda x: (x.amax(1), x.max(2), x.argmin(1, keepdim=True)), (CUBE,)),
     "moments": (lambda x: (x.var(2), x.std(1), *torch.var_mean(x, 2)), (CUBE,)),
