@@ -114,7 +114,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--modes", nargs="*", default=[], choices=NAMES, help="modes to choose from (all)"
     )
-    parser.add_argument("--modes-each", type=int, default=2, help="modes of a program (2)")
+    parser.add_argument("--modes-each", type=int, default=1, help="modes of a program (1)")
     parser.add_argument("--shrink", type=float, default=20, help="seconds for a failure (20)")
     parser.add_argument(
         "--alike", type=int, default=2, help="failures of one kind and mode that are shrunk (2)"

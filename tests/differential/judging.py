@@ -76,7 +76,13 @@ class Judge:
     @property
     def _wants_checks(self) -> bool:
         """Whether it may raise only where indices and divisors are checked, which is an option."""
-        return not self._program.used().isdisjoint(("errors.data_out_of_range", "errors.division"))
+        if not self._program.used().isdisjoint(("errors.data_out_of_range", "errors.division")):
+            return True
+        # Indices that a program computed, such as a view of floats as integers.
+        return any(
+            isinstance(call.error, IndexError) and "out of bounds" in str(call.error)
+            for call in self.expected
+        )
 
     def run(self, mode: Mode) -> list[Difference]:
         """What is wrong in a mode; it is noted in the answer."""

@@ -14,9 +14,13 @@ from torch.utils import _pytree as pytree
 
 from tests.differential import using, values
 from tests.differential.ir import Program
+from tests.differential.reading import copied, equal, saved, share
 
 _MARKED = 10
 """So many tensors of a call are written into at most, to see who shares memory."""
+
+_MARKED_ON_DEVICE = 2
+"""As `_MARKED`, on torch's device `pjrt`, where each write may be a program to compile."""
 
 _counter = itertools.count()
 
@@ -48,8 +52,8 @@ class Seen:
     value: torch.Tensor
 
     @staticmethod
-    def of(tensor: torch.Tensor) -> Seen:
-        """What is seen of a tensor now."""
+    def of(tensor: torch.Tensor, value: torch.Tensor | None = None) -> Seen:
+        """What is seen of a tensor now, whose value may be known."""
         return Seen(
             tensor.dtype,
             tuple(tensor.shape),
@@ -60,7 +64,7 @@ class Seen:
             # On torch's device `pjrt` a tensor that is resized gets another storage.
             tensor.device.type != "cpu" or tensor.untyped_storage().resizable(),
             tensor.untyped_storage().nbytes() != tensor.numel() * tensor.itemsize,
-            copied(tensor),
+            copied(tensor) if value is None else value,
         )
 
 
@@ -267,13 +271,13 @@ class _Open:
     def look_later(self, others: Sequence[_Open]) -> None:
         """Find results that a later call, or the gradients, changed, or may change."""
         for name, leaf in _tensors(self._leaves).items():
-            if not _equal(self._values[name], copied(leaf)):
+            if not equal(self._values[name], copied(leaf)):
                 self.seen.later.add(name)
             if not leaf.numel():
                 continue
             for other in others:
                 for later in _tensors(other._leaves).values():
-                    if later.numel() and _share(leaf, later):
+                    if later.numel() and share(leaf, later):
                         self.seen.later.add(name)
 
     def look(self, random: bool) -> None:
@@ -281,17 +285,22 @@ class _Open:
         seen = self.seen
         tensors = {**_tensors(self._leaves), **self._held}
         everything = {**self._made, **tensors}
+        marked = _MARKED
+        if any(item.device.type != "cpu" for item in everything.values()):
+            marked = _MARKED_ON_DEVICE
         for one, other in itertools.combinations(everything, 2):
             if one in self._made and other in self._made:
                 continue
             left, right = everything[one], everything[other]
             if left is right:
                 seen.same.add((one, other))
-            if left.numel() and right.numel() and _share(left, right):
+            if left.numel() and right.numel() and share(left, right):
                 seen.shared[one, other] = right.data_ptr() - left.data_ptr()
-        for name in list(tensors)[:_MARKED]:
+        # Those first that share memory with another one.
+        sharing = {name for pair in seen.shared for name in pair}
+        for name in sorted(tensors, key=lambda name: name not in sharing)[:marked]:
             seen.writes[name] = _written(everything, name)
-        for name in list(self._made)[: _MARKED if tensors else 0]:
+        for name in list(self._made)[: marked if tensors else 0]:
             found = _written(everything, name)
             if isinstance(found, frozenset):
                 seen.writes[name] = frozenset(found & tensors.keys())
@@ -310,7 +319,7 @@ class _Open:
         for leaf, value in kept.values():
             # What reads freed memory would show these.
             torch.full((max(leaf.numel(), 1),), 77, dtype=leaf.dtype)
-            if not _equal(copied(leaf), value):
+            if not equal(copied(leaf), value):
                 self.seen.later.add("outlived")
 
 
@@ -325,39 +334,11 @@ def _tensors(leaves: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def _seen(leaf: Any) -> Any:
-    return Seen.of(leaf) if isinstance(leaf, torch.Tensor) else leaf
-
-
-def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """The values of a tensor, in memory of their own."""
-    with torch.no_grad():
-        return (
-            tensor.detach()
-            .resolve_conj()
-            .resolve_neg()
-            .clone(memory_format=torch.contiguous_format)
-            .cpu()
-        )
-
-
-def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
-    left, right = one.untyped_storage(), other.untyped_storage()
-    start, end = left.data_ptr(), left.data_ptr() + left.nbytes()
-    return start < right.data_ptr() + right.nbytes() and right.data_ptr() < end
-
-
-def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors hold the same bits."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if one.numel() == 0:
-        return True
-    return (
-        one.contiguous()
-        .view(-1)
-        .view(torch.uint8)
-        .equal(other.contiguous().view(-1).view(torch.uint8))
-    )
+    """A result as the user reads it."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    # On a device that is a program of its own.
+    return Seen.of(leaf, None if leaf.device.type == "cpu" else copied(leaf.detach().cpu()))
 
 
 def _written(everything: Mapping[str, torch.Tensor], name: str) -> frozenset[str] | str:
@@ -366,8 +347,7 @@ def _written(everything: Mapping[str, torch.Tensor], name: str) -> frozenset[str
     if target.numel() == 0:
         return frozenset()
     before = {key: copied(item) for key, item in everything.items()}
-    memory = _bytes(target)
-    saved = memory.clone()
+    restore = saved(target)
     try:
         with torch.no_grad():
             if target.dtype is torch.bool:
@@ -379,13 +359,7 @@ def _written(everything: Mapping[str, torch.Tensor], name: str) -> frozenset[str
     changed = frozenset(
         key
         for key, item in everything.items()
-        if key != name and not _equal(copied(item), before[key])
+        if key != name and not equal(copied(item), before[key])
     )
-    memory.copy_(saved)
+    restore()
     return changed
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """All memory of a tensor."""
-    storage = tensor.untyped_storage()
-    return torch.empty(0, dtype=torch.uint8).set_(storage, 0, (storage.nbytes(),), (1,))

@@ -11,6 +11,16 @@ import torch
 
 from pjrt_bridge.torch_interop.device import chosen, programs, use
 
+_kept = ""
+"""How the programs of operators run that are kept for further programs of the fuzzer."""
+
+
+def forget() -> None:
+    """Drop the programs of operators: what they were made by is about to change."""
+    global _kept
+    programs.forget()
+    _kept = ""
+
 
 @contextmanager
 def on_device(eager: str) -> Iterator[None]:
@@ -19,9 +29,12 @@ def on_device(eager: str) -> Iterator[None]:
     Args:
         eager: a value of PJRT_BRIDGE_EAGER.
     """
+    global _kept
     use("cpu")
-    # A program of an operator keeps the way in which it was made to run.
-    programs.forget()
+    if eager != _kept:
+        # A program of an operator keeps the way in which it was made to run.
+        forget()
+        _kept = eager
     with mock.patch.dict(os.environ, {chosen.EAGER_VARIABLE: eager}), torch.device("pjrt"):
         yield
     chosen._client = None

@@ -20,7 +20,7 @@ from tests.differential.printing import as_test
 from tests.differential.shrinking import shrink
 from tests.sweeping.worker import Watchdog
 
-BLOCK = 100
+BLOCK = 200
 """Programs of one worker process; then it is replaced, since compilers' caches grow."""
 
 LIMIT = 90.0

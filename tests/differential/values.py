@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import ParamSpec
 
 import torch
 
+_Parameters = ParamSpec("_Parameters")
 
+
+def _made_on_host(
+    function: Callable[_Parameters, torch.Tensor],
+) -> Callable[_Parameters, torch.Tensor]:
+    """Compute on the host, whatever the default device is, and put the result there."""
+
+    @wraps(function)
+    def made(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> torch.Tensor:
+        device = torch.get_default_device()
+        if device.type == "cpu":
+            return function(*args, **kwargs)
+        with torch.device("cpu"):
+            found = function(*args, **kwargs)
+        return found.to(device)
+
+    return made
+
+
+@_made_on_host
 def numbers(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
     """Small multiples of 1/4, or small integers: sums and products of some of them are exact.
 
@@ -35,12 +57,14 @@ def numbers(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor
     return found.reshape(tuple(shape))
 
 
+@_made_on_host
 def fine(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
     """Numbers of 12 bits, which half precision rounds."""
     small = numbers(shape, torch.int64, seed + 1).double() / 512
     return (numbers(shape, torch.float64, seed) + small).to(dtype)
 
 
+@_made_on_host
 def special(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor:
     """Numbers among which are NaN, infinities and a negative zero."""
     found = numbers(shape, dtype, seed)
@@ -50,11 +74,13 @@ def special(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor
     return found
 
 
+@_made_on_host
 def positions(shape: Sequence[int], limit: int, seed: int) -> torch.Tensor:
     """Indices below a limit, as int64."""
     return numbers(shape, torch.int64, seed) % max(limit, 1)
 
 
+@_made_on_host
 def order(count: int, seed: int) -> torch.Tensor:
     """All numbers below a count, in another order."""
     return torch.argsort(numbers((count,), torch.int64, seed), stable=True)

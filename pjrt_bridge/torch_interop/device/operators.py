@@ -23,6 +23,8 @@ def _call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
     replaced = _REPLACED.get(op.__name__)
     if replaced is not None:
         op, args = replaced(op, args)
+    if op.__name__ in _TAKING_BITS and any(map(_has_bits, tensors_in((*args, *kwargs.values())))):
+        return _call_on_values(op, args, kwargs)
     if op.__name__ in _WRITING_REPEATED and repeats_elements(args[0]):
         return write_repeated(op, args, kwargs)
     asked = Call(op, args, kwargs)
@@ -43,7 +45,7 @@ def _call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
         return call(op, *args, **kwargs)
     if program is None:
         return run_on_host(op, args, kwargs, asked.index, family.reason)
-    if program.has_run and program.shortcut is not None:
+    if program.has_run and program.shortcut is not None and not _is_read_by_bits(asked):
         call.learn((asked_op, *given), kwargs, program.shortcut)
     outputs = program.run(asked.given, asked.floats)
     form = form_of(op)
@@ -63,6 +65,37 @@ Raises:
     DeviceError: tensors on several devices.
     Exception: what the operator raises for such arguments.
 """
+
+
+def _has_bits(tensor: torch.Tensor) -> bool:
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def _call_on_values(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Call an operator on tensors whose memory holds their values."""
+    plain: dict[int, torch.Tensor] = {}
+
+    def resolved(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or not _has_bits(value):
+            return value
+        if id(value) not in plain:
+            plain[id(value)] = value.resolve_conj().resolve_neg()
+        return plain[id(value)]
+
+    found = call(
+        op, *map(resolved, args), **{name: resolved(value) for name, value in kwargs.items()}
+    )
+    for tensor in _written(op, args, kwargs):
+        if id(tensor) in plain:
+            found = tensor.copy_(plain[id(tensor)])
+    return found
+
+
+def _is_read_by_bits(asked: Call) -> bool:
+    """Whether such a call may come with conj and neg bits, which the compiled module ignores."""
+    return asked.op.__name__ in _TAKING_BITS and any(
+        item.dtype.is_complex or asked.op.__name__.startswith("linalg") for item in asked.given
+    )
 
 
 def _laid_out(where: Any, outputs: Sequence[Any]) -> Any:
@@ -116,3 +149,14 @@ _WRITING_REPEATED = frozenset(
     )
 )
 """Operators that PyTorch lets write into a tensor that repeats elements, which it deprecates."""
+
+_TAKING_BITS = frozenset(
+    f"{name}.{overload}"
+    for name in (
+        *("addmm", "addmm_", "baddbmm", "baddbmm_", "bmm", "dot", "mm", "vdot"),
+        "linalg_solve_triangular",
+    )
+    for overload in ("default", "out")
+)
+"""Operators that torch hands conjugated and negated tensors as they lie in memory: its own kernels
+look at the bits (ATen/ConjugateFallback.cpp, ATen/native/NegateFallback.cpp)."""

@@ -325,6 +325,43 @@ def test_errors_are_those_of_the_operator() -> None:
     assert (here + 1).sum().item() == 12
 
 
+PRODUCTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "mm": lambda x, y: x @ y,
+    "mm.out": lambda x, y: torch.mm(x, y, out=torch.zeros_like(x)),
+    "mm.out conjugated": lambda x, y: torch.mm(x, y, out=torch.zeros_like(x).conj()),
+    "addmm": lambda x, y: torch.addmm(x, y, x, beta=2j),
+    "addmm_": lambda x, y: torch.clone(x).conj().addmm_(x, y),
+    "bmm": lambda x, y: torch.bmm(x[None], y[None]),
+    "baddbmm": lambda x, y: torch.baddbmm(x[None], y[None], x[None]),
+    "dot": lambda x, y: torch.dot(x[0], y[0]),
+    "vdot": lambda x, y: torch.vdot(x[0], y[0]),
+    "mv": lambda x, y: torch.mv(x, y[0]),
+    "solve_triangular": lambda x, y: torch.linalg.solve_triangular(x, y, upper=True),
+    "solve_triangular negated": lambda x, y: torch.linalg.solve_triangular(
+        x.imag, y.imag, upper=False
+    ),
+    "svdvals": lambda x, y: torch.linalg.svdvals(x @ y),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_conjugated_and_negated_tensors(name: str) -> None:
+    # Plain ones between, which have the same shapes and types; four times, until C leads them.
+    call = PRODUCTS[name]
+    x = torch.tensor([[1 + 2j, 3 - 1j], [0.5j, 2 - 4j]], dtype=torch.complex128)
+    for count in range(8):
+        y = x + count
+        pairs = [(x, y), (x.conj(), y)] if count % 2 else [(x, y.conj()), (x.conj(), y.conj())]
+        for one, other in pairs:
+            lying = [item.resolve_conj().to("pjrt") for item in (x, y)]
+            given = [
+                item.conj() if wanted.is_conj() else item
+                for item, wanted in zip(lying, (one, other), strict=True)
+            ]
+            found, expected = call(*given), call(one, other)
+            torch.testing.assert_close(found.cpu(), expected.resolve_conj())
+
+
 def test_writes_into_conjugated_and_negated_tensors() -> None:
     def run(z: torch.Tensor) -> list[torch.Tensor]:
         conjugated, negated = z.clone().conj(), z.clone().conj().imag
