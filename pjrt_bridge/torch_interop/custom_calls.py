@@ -32,6 +32,7 @@ from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop import compat, schemas
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.registry import Lowering, NotLowerable
+from pjrt_bridge.wrong_arguments import checked
 
 Kernel = Callable[..., None] | int
 """What `extensions.FFI.register` takes."""
@@ -57,6 +58,7 @@ _numbers = itertools.count()
 _lock = threading.Lock()
 
 
+@checked
 def custom_call(operator: Any, kernel: Kernel | None = None) -> None:
     """Lower an operator to a custom call, in every graph that is compiled from now on.
 

@@ -17,8 +17,10 @@ from pjrt_bridge.report.data import GraphReport
 from pjrt_bridge.report.report import Report
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.ledger import LEDGER
+from pjrt_bridge.wrong_arguments import checked
 
 
+@checked
 def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
     """Compile a function, call it, and report what ran where, why, and what it cost.
 
@@ -40,6 +42,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
     return explain_with({}, function, *args, **kwargs)
 
 
+@checked
 def explain_with(
     options: Mapping[str, Any], function: Callable[..., Any], /, *args: Any, **kwargs: Any
 ) -> Report:

@@ -10,11 +10,13 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.device import chosen, transfer
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import is_resident, resident_tensor
+from pjrt_bridge.wrong_arguments import require
 
 
 def buffer_of(tensor: torch.Tensor) -> Buffer:
     """The buffer of a resident tensor; see `device.buffer_of`."""
     if not is_resident(tensor):
+        require(tensor, torch.Tensor, "buffer_of: tensor")
         raise DeviceError(
             f"found a tensor of shape {tuple(tensor.shape)} on {tensor.device}, expected one on "
             f"device {NAME!r}; Client.put makes a buffer of a host tensor"
@@ -32,6 +34,7 @@ def buffer_of(tensor: torch.Tensor) -> Buffer:
 
 def tensor_of(buffer: Buffer) -> torch.Tensor:
     """A resident tensor over a buffer; see `device.tensor_of`."""
+    require(buffer, Buffer, "tensor_of: buffer")
     client = chosen.client()
     if buffer.client is not client:
         raise DeviceError(

@@ -28,10 +28,12 @@ from pjrt_bridge.torch_interop.exporting.emission import array_of
 from pjrt_bridge.torch_interop.exporting.lowering import lift_random_keys, lower
 from pjrt_bridge.torch_interop.exporting.symbols import Symbols
 from pjrt_bridge.torch_interop.exporting.training import capture_step
+from pjrt_bridge.wrong_arguments import checked
 
 Loss = Callable[[Any], torch.Tensor]
 
 
+@checked
 def export(
     model: nn.Module | ExportedProgram,
     args: Sequence[Any] = (),

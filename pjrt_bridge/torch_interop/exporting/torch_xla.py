@@ -15,8 +15,10 @@ from torch.export import ExportedProgram
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import ExportedModel
 from pjrt_bridge.exported.torch_xla_bundle import read_bundle
+from pjrt_bridge.wrong_arguments import checked
 
 
+@checked
 def export(
     program: ExportedProgram, names: Sequence[str], *, name: str, target: str | None
 ) -> ExportedModel:

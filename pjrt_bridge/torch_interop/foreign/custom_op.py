@@ -30,6 +30,7 @@ from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.schemas import bind
 from pjrt_bridge.torch_interop.tensors import torch_dtype
+from pjrt_bridge.wrong_arguments import checked
 
 Write = Callable[..., Value | Sequence[Value]]
 """Takes a Builder, a value for each tensor, and what else the schema has by its name."""
@@ -38,6 +39,7 @@ Gradients = Callable[[Sequence[Any], Sequence[torch.Tensor], Sequence[torch.Tens
 """Takes arguments, results and gradients of results; gives the gradients of tensor arguments."""
 
 
+@checked
 def custom_op(
     name: str,
     program: Program | str | bytes | Write,

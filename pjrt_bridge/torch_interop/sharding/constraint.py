@@ -21,6 +21,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.registry import Lowering, find_lowering, lowering
 from pjrt_bridge.torch_interop.sharding.mesh import Mesh
+from pjrt_bridge.wrong_arguments import require
 
 OPEN = "?"
 """Entry of a spec, or last of its axes: the partitioner may divide the dimension further."""
@@ -102,10 +103,14 @@ def shard_constraint(
         The same elements.
 
     Raises:
+        ArgumentError: no tensor, or no sequence.
         ProgramError: an unknown axis, one that is used twice, more entries than dimensions, or a
             dimension that does not divide. Where its size is known in calls alone, it is whole
             instead.
     """
+    if not torch.compiler.is_compiling():
+        require(tensor, torch.Tensor, "shard_constraint: tensor")
+        require(spec, (tuple, list), "shard_constraint: spec")
     entries = [
         "" if item is None else item if isinstance(item, str) else "+".join(item) for item in spec
     ]

@@ -24,10 +24,12 @@ from pjrt_bridge.torch_interop.device.storage import (
 )
 from pjrt_bridge.torch_interop.sharding.mesh import Mesh
 from pjrt_bridge.torch_interop.tensors import adopt
+from pjrt_bridge.wrong_arguments import checked
 
 swap: Any = torch.utils.swap_tensors
 
 
+@checked
 def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec) -> torch.Tensor:
     """Divide a tensor over a mesh.
 

@@ -16,12 +16,14 @@ from pjrt_bridge.torch_interop.device.storage import is_resident
 from pjrt_bridge.torch_interop.sharding.marking import mark_sharding, sharding_of
 from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES, Mesh
 from pjrt_bridge.torch_interop.sharding.styles import Read, constrain_border, read
+from pjrt_bridge.wrong_arguments import checked
 
 Plan = ParallelStyle | Mapping[str, ParallelStyle]
 """A style for a module itself, or for those below it by their names, as torch's
 `parallelize_module` takes them: `"layers.*.up"`."""
 
 
+@checked
 def parallelize(
     module: nn.Module, mesh: Mesh, plan: Plan | None = None, *, axis: str | None = None
 ) -> nn.Module:
@@ -70,6 +72,7 @@ def parallelize(
     return module
 
 
+@checked
 def fully_shard(module: nn.Module, mesh: Mesh, *, axis: str | None = None) -> nn.Module:
     """Divide each parameter of a model over an axis as well, and with it what optimizers keep.
 
