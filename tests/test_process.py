@@ -64,7 +64,7 @@ HANDLERS = {
     "signal.signal": set(),
     "signal.pthread_kill": {"pjrt_bridge/jax_interop/tables.py"},
     "sys.setdlopenflags": set(),
-    "sys.path.insert": {"pjrt_bridge/cli/explain.py"},
+    "sys.path.insert": {"pjrt_bridge/named_functions.py"},
     "os.environ.setdefault": {
         "pjrt_bridge/cli/conformance.py",
         "pjrt_bridge/cli/frameworks.py",

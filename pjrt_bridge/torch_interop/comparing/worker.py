@@ -115,11 +115,12 @@ def _own_output() -> TextIO:
 def main() -> None:
     """Serve until the input ends."""
     answers = _own_output()
-    warnings.simplefilter("ignore")
-    worker = Worker()
-    for line in sys.stdin:
-        answers.write(json.dumps(worker.answer(json.loads(line))) + "\n")
-        answers.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        worker = Worker()
+        for line in sys.stdin:
+            answers.write(json.dumps(worker.answer(json.loads(line))) + "\n")
+            answers.flush()
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def test_a_wrapped_null_is_refused(no_leaks: Census, client: Client) -> None:
         Buffer.of_pointer(client, None, client.put(BASE).type, client.devices[0])
 
 
-@pytest.mark.parametrize("pointer", ["x", 1.5, True, 1, -8, 1 << 70, b"12345678"])
+@pytest.mark.parametrize("pointer", ["x", 1.5, True, -8, 1 << 70, b"12345678"])
 def test_what_is_no_address_is_not_taken_over(
     no_leaks: Census, client: Client, pointer: Any
 ) -> None:
