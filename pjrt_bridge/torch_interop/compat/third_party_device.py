@@ -153,20 +153,23 @@ def kernel_of(name: str) -> Callable[..., Any]:
     return partial(op.redispatch, _ON_HOST)
 
 
-def structured_operators() -> Iterator[OpOverload]:
-    """The operators that torch would compute by `empty` and their overload `out`.
+def composed_operators() -> Iterator[OpOverload]:
+    """The operators that torch would compute by others, though the host has a kernel for each.
 
-    A fallback for all operators does not get them, unless it is registered for each of them.
+    Most would be `empty` and the overload `out`; layer norm a batch norm, whose result lies
+    otherwise. A fallback for all operators does not get them, unless it is registered for each.
     """
     known = set(torch._C._dispatch_get_all_op_names())
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
     for schema in torch._C._jit_get_all_schemas():
         if not schema.name.startswith("aten::") or schema.is_mutable:
             continue
         if any(argument.alias_info for argument in schema.arguments):
             continue
         full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-        if full in known and torch._C._dispatch_has_kernel_for_dispatch_key(
-            full, "CompositeExplicitAutogradNonFunctional"
+        if full in known and (
+            has(full, "CompositeExplicitAutogradNonFunctional")
+            or (has(full, "CompositeExplicitAutograd") and has(full, "CPU"))
         ):
             packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::"))
             yield getattr(packet, schema.overload_name or "default")

@@ -59,7 +59,7 @@ def register() -> None:
         own = _kernels()
         for name, kernel in own.items():
             kernels.of(name, kernel)
-        for op in third_party_device.structured_operators():
+        for op in third_party_device.composed_operators():
             if str(op) not in own:
                 kernels.of(str(op), partial(call, op))
         for key in ("Conjugate", "Negative"):

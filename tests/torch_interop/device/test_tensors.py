@@ -454,3 +454,27 @@ def test_numbers_of_tensors(dtype: torch.dtype, value: float) -> None:
     assert type(here.item()) is type(there.item())
     assert here.expand(3)[1].item() == there.item()
     assert (here[None] == here)[0].item() is True
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "group_norm", "addr", "stack"], ids=str)
+def test_what_the_host_has_a_kernel_for_is_not_composed(name: str) -> None:
+    """Torch composes these on other devices, of operators whose results may lie otherwise."""
+    calls: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "layer_norm": lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+        "group_norm": lambda x: torch.nn.functional.group_norm(x[None], 2)[0],
+        "addr": lambda x: torch.addr(x, x[:, 0], x[0]),
+        "stack": lambda x: torch.stack([x, x + 1], 1),
+    }
+    there = torch.randn(6, 4).t()
+    here = there.to("pjrt")
+    for x in (there, here):
+        x.requires_grad_()
+    found, expected = (calls[name](x) for x in (here, there))
+    assert found.stride() == expected.stride()
+    torch.testing.assert_close(found.cpu(), expected)
+    for y in (found, expected):
+        y.square().sum().backward()
+    assert here.grad is not None
+    assert there.grad is not None
+    assert here.grad.stride() == there.grad.stride()
+    torch.testing.assert_close(here.grad.cpu(), there.grad)
