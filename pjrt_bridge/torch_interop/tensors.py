@@ -12,6 +12,7 @@ import ctypes
 from functools import cache, lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 
 from pjrt_bridge import dtypes
@@ -62,6 +63,19 @@ def row_major_spec(promise: torch.Tensor) -> ValueSpec:
         UnsupportedDtype: torch's element type has no PJRT counterpart.
     """
     return ValueSpec.row_major(type_of(promise))
+
+
+def array_over(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """A tensor of the host as an array over its memory where that is row-major, else over a copy.
+
+    `Tensor.numpy` would forbid torch to resize the memory from then on.
+
+    Raises:
+        UnsupportedDtype: torch's element type has no PJRT counterpart.
+    """
+    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    elements = np.from_dlpack(dense.reshape(-1).view(torch.uint8))
+    return elements.view(dtypes.from_torch(dense.dtype).numpy).reshape(tuple(dense.shape))
 
 
 def in_memory(tensor: torch.Tensor, spec: ValueSpec) -> torch.Tensor:

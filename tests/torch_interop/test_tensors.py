@@ -20,7 +20,7 @@ from pjrt_bridge.runtime.transfers import putting
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import backend
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
-from pjrt_bridge.torch_interop.tensors import argument_spec, result_spec
+from pjrt_bridge.torch_interop.tensors import argument_spec, array_over, result_spec
 from tests.torch_interop.helpers import TRAINING, assert_compiled, assert_same, compiled, twins
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -247,3 +247,34 @@ def test_results_outlive_their_client(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.compiler.reset()
     gc.collect()
     assert_same(found, torch.exp(x))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(0, 3),
+        torch.tensor(1.5, dtype=torch.bfloat16),
+        torch.ones(3, 2).t(),
+        torch.ones(3, dtype=torch.float8_e4m3fn),
+        torch.tensor([1 + 2j]).conj(),
+        torch.nn.Parameter(torch.ones(2)),
+        torch.tensor([True, False]),
+    ],
+    ids=lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}",
+)
+def test_an_array_over_a_tensor_leaves_its_memory_resizable(tensor: torch.Tensor) -> None:
+    """`Tensor.numpy` forbids it: dropout on the host, and export, did so to tensors of users."""
+    array = array_over(tensor)
+    assert array.shape == tuple(tensor.shape)
+    assert array.astype(complex).tolist() == tensor.detach().to(torch.complex128).tolist()
+    assert tensor.untyped_storage().resizable()
+
+
+def test_dropout_on_the_host_leaves_what_it_is_given_resizable() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        number = torch.tensor(0.5)
+        return number, torch.dropout(number, 0.5, True), torch.dropout(x, 0.5, True)
+
+    x = torch.ones(4)
+    on_the_host = torch.compile(function, backend="pjrt", options={"min_segment": 9})
+    assert [one.untyped_storage().resizable() for one in (x, *on_the_host(x))] == [True] * 4

@@ -24,10 +24,10 @@ from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting import torch_xla
 from pjrt_bridge.torch_interop.exporting.capture import Captured, capture
-from pjrt_bridge.torch_interop.exporting.emission import array_of
 from pjrt_bridge.torch_interop.exporting.lowering import lift_random_keys, lower
 from pjrt_bridge.torch_interop.exporting.symbols import Symbols
 from pjrt_bridge.torch_interop.exporting.training import capture_step
+from pjrt_bridge.torch_interop.tensors import array_over
 from pjrt_bridge.wrong_arguments import checked
 
 Loss = Callable[[Any], torch.Tensor]
@@ -227,7 +227,7 @@ def _weights(captured: Captured) -> tuple[dict[str, Weight], dict[str, Any]]:
         place = (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
         owner = owners.setdefault(place, source.name) if value.numel() else source.name
         if owner == source.name:
-            tensors[owner] = array_of(value)
+            tensors[owner] = array_over(value)
         dtype = dtypes.from_torch(value.dtype)
         weights[source.name] = Weight(source.kind, dtype, tuple(value.shape), owner)  # type: ignore[arg-type]
     return weights, tensors

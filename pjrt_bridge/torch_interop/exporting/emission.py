@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import fx
 
-from pjrt_bridge import dtypes
 from pjrt_bridge.exported import Slot, SplitProgram
 from pjrt_bridge.mixed.adapter import Argument, Computed
 from pjrt_bridge.stablehlo.program.program import Program
@@ -18,7 +16,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.exporting.capture import COPY, Captured
 from pjrt_bridge.torch_interop.lowering import registry as portable
-from pjrt_bridge.torch_interop.tensors import in_memory, row_major_spec
+from pjrt_bridge.torch_interop.tensors import array_over, in_memory, row_major_spec
 
 INLINED = 1024
 """Bytes up to which a constant of the model's code becomes part of the program."""
@@ -71,7 +69,7 @@ class ArgumentSlots:
         }
         placeholders = module.graph.find_nodes(op="placeholder")
         self.constants = {
-            position: array_of(source.value)
+            position: array_over(source.value)
             for position, source in enumerate(captured.sources)
             if source.kind == "constant"
             and source.value.nbytes <= INLINED
@@ -135,16 +133,8 @@ def emitted_row_major(
 def held_by(emitted: Emitted, name: str) -> dict[str, np.ndarray[Any, Any]]:
     """The tensors that a program takes after its arguments, by generated names."""
     return {
-        f"{name}_{index}": array_of(in_memory(tensor, spec))
+        f"{name}_{index}": array_over(in_memory(tensor, spec))
         for index, (tensor, spec) in enumerate(
             zip(emitted.captured, emitted.captured_specs, strict=True)
         )
     }
-
-
-def array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """A tensor as an array over its memory where that is row-major, else over a copy."""
-    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    host = dtypes.from_torch(dense.dtype).numpy
-    flat = dense.reshape(-1).view(torch.uint8).numpy()
-    return flat.view(host).reshape(tuple(dense.shape))

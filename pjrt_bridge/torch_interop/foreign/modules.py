@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.torch_interop.exporting.emission import array_of
 from pjrt_bridge.torch_interop.foreign.structures import Structure, flatten, unflatten
 from pjrt_bridge.torch_interop.foreign.torch_function import TorchFunction
+from pjrt_bridge.torch_interop.tensors import array_over
 
 
 class ModuleCalls:
@@ -36,11 +36,11 @@ class ModuleCalls:
 
     def parameters(self) -> dict[str, np.ndarray[Any, Any]]:
         """The parameters by name, over their memory where they are row-major."""
-        return {name: array_of(tensor) for name, tensor in self._module.named_parameters()}
+        return {name: array_over(tensor) for name, tensor in self._module.named_parameters()}
 
     def buffers(self) -> dict[str, np.ndarray[Any, Any]]:
         """The buffers by name."""
-        return {name: array_of(tensor) for name, tensor in self._module.named_buffers()}
+        return {name: array_over(tensor) for name, tensor in self._module.named_buffers()}
 
     def function(
         self, structure: Structure, constants: tuple[Any, ...], *, wide: bool

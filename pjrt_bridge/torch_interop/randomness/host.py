@@ -21,6 +21,7 @@ from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.random import threefry
 from pjrt_bridge.torch_interop.randomness.arrays import ArrayBuilder, array_of, value_of
+from pjrt_bridge.torch_interop.tensors import array_over
 
 _BLOCK = 1 << 16
 """Elements that are drawn at once: a few arrays of them fit into a cache."""
@@ -112,12 +113,8 @@ def _key(key: torch.Tensor) -> Value:
 
 
 def _flat(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The elements, row-major; NumPy's own types lack bfloat16."""
-    dtype = dtypes.from_torch(tensor.dtype)
-    dense = tensor.detach().contiguous().view(-1)
-    if dense.dtype is torch.bfloat16:
-        return dense.view(torch.int16).numpy().view(dtype.numpy)
-    return dense.numpy()
+    """The elements, row-major."""
+    return array_over(tensor).reshape(-1)
 
 
 def _in_form(found: torch.Tensor, promised: torch.Tensor) -> torch.Tensor:
