@@ -70,7 +70,9 @@ def test_programs_grow_with_the_logarithm_of_the_range(
     steps = math.log(most, 1.09) if name == "square" else math.log(most, 1.19)
     assert len(set(policy.made)) <= FREELY + steps**dims
     if dims == 1:
-        assert len(set(policy.made)) <= FREELY + 4 + math.log2(most)
+        # Of quadratic work a program of twice the size does all that another may serve.
+        extra = 8 if name == "square" else 4
+        assert len(set(policy.made)) <= FREELY + extra + math.log2(most)
 
 
 def test_the_first_sizes_stay() -> None:
