@@ -12,7 +12,7 @@ def test_the_backend_is_listed() -> None:
 
 def test_a_program_that_never_imports_the_bridge() -> None:
     device = "pjrt_bridge.torch_interop.device"
-    light = {"pjrt_bridge", "pjrt_bridge.torch_interop", device}
+    light = {"pjrt_bridge", "pjrt_bridge.lazy_names", "pjrt_bridge.torch_interop", device}
     light |= {f"{device}.autoload", f"{device}.naming"}
     program = (
         "import sys, torch\n"
