@@ -58,7 +58,13 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
 @pytest.fixture
 def pjrt_device() -> Iterator[None]:
     """torch.device("pjrt") is two devices of the CPU plugin."""
+    # A test that lets the device be chosen by its first tensor leaves that choice.
+    _forget_choice()
     use("cpu", cpu_device_count=2)
     yield
+    _forget_choice()
+
+
+def _forget_choice() -> None:
     chosen._client = None
     chosen.chosen.cache_clear()

@@ -13,7 +13,9 @@ from pjrt_bridge.torch_interop.sharding import Mesh
 @pytest.fixture(autouse=True)
 def device() -> Iterator[None]:
     """torch.device("pjrt") is four devices of the CPU plugin during these tests alone."""
+    # A test that lets the device be chosen by its first tensor leaves that choice.
     chosen._client = None
+    chosen.chosen.cache_clear()
     use("cpu", cpu_device_count=4)
     yield
     chosen._client = None
