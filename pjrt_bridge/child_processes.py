@@ -4,16 +4,19 @@
 came from elsewhere must not run a `select.py` in that folder, so these processes find modules
 where this one does, and nowhere else.
 
-How such a process ended is put into words here, too.
+`serve` is what a process that answers requests does. How a process ended is put into words here, too.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -28,6 +31,23 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
         more: further variables.
     """
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(more or {})}
+
+
+def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Answer requests from standard input on standard output, one JSON object a line, to its end.
+
+    What else is written to standard output goes to standard error, and warnings are not shown.
+
+    Args:
+        answer: what a request leads to.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for line in sys.stdin:
+            answers.write(json.dumps(answer(json.loads(line))) + "\n")
+            answers.flush()
 
 
 def ended(status: int) -> str:

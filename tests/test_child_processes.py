@@ -86,3 +86,30 @@ def test_how_a_process_ended() -> None:
     assert child_processes.ended(3) == "ended the process with status 3"
     assert child_processes.ended(-6) == "crashed (SIGABRT)"
     assert child_processes.ended(-99) == "crashed (signal 99)"
+
+
+SERVED = """
+import warnings
+from pjrt_bridge.child_processes import serve
+
+
+def answer(request):
+    print("what libraries print")
+    warnings.warn("not shown")
+    return {"twice": 2 * request["number"]}
+
+
+serve(answer)
+"""
+
+
+def test_answers_are_all_that_is_on_standard_output() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SERVED],
+        input='{"number": 1}\n{"number": 2}\n',
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == '{"twice": 2}\n{"twice": 4}\n'
+    assert done.stderr == "what libraries print\n" * 2

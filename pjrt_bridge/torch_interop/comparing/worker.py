@@ -15,16 +15,13 @@ An answer may be {"failed": REASON} instead. The end of its input ends it.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
+from pjrt_bridge import child_processes
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.comparing.case import case_of
 from pjrt_bridge.torch_interop.comparing.ways import Way
@@ -105,23 +102,5 @@ def difference(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float("inf") if gap != gap else gap / max(largest, 1e-30)
 
 
-def _own_output() -> TextIO:
-    """Standard output for answers alone."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    return answers
-
-
-def main() -> None:
-    """Serve until the input ends."""
-    answers = _own_output()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        worker = Worker()
-        for line in sys.stdin:
-            answers.write(json.dumps(worker.answer(json.loads(line))) + "\n")
-            answers.flush()
-
-
 if __name__ == "__main__":
-    main()
+    child_processes.serve(Worker().answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from typing import Any
 
@@ -35,13 +36,7 @@ def largest_backward(use: Use) -> Dims:
     _pooled(use, "self", use["grad_output"])
     use.fill("grad_output", 0, inside)
     use.fill("indices", 0, inside)
-    if use.rank("self") - 1 in inside:
-
-        def emit(e: Emission) -> Any:
-            indices = _in_width(e, e[use["indices"]], e.actual(width), e.size(width))
-            return e.repeat(use.node, indices=indices)
-
-        use.emit = emit
+    _move_positions(use, width, inside)
     return found
 
 
@@ -54,6 +49,12 @@ def positions_backward(use: Use) -> Dims:
         raise MixesRows("it combines the dimension with one of another size")
     use.fill("grad_output", 0)
     use.fill("indices", 0)
+    _move_positions(use, width, inside)
+    return found
+
+
+def _move_positions(use: Use, width: Size, inside: Iterable[int]) -> None:
+    """Positions in an image count its rows by the width, which grows with the padding."""
     if use.rank("self") - 1 in inside:
 
         def emit(e: Emission) -> Any:
@@ -61,7 +62,6 @@ def positions_backward(use: Use) -> Dims:
             return e.repeat(use.node, indices=indices)
 
         use.emit = emit
-    return found
 
 
 def mean(use: Use) -> Dims:
