@@ -4,7 +4,8 @@
 came from elsewhere must not run a `select.py` in that folder, so these processes find modules
 where this one does, and nowhere else.
 
-`serve` is what a process that answers requests does. How a process ended is put into words here, too.
+`serve` is what a process that answers requests does. How a process ended is put into words here,
+too.
 """
 
 from __future__ import annotations
