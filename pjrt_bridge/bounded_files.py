@@ -6,6 +6,9 @@ import os
 import stat
 from pathlib import Path
 
+CONFIGURATION = 1 << 20
+"""Bytes that a file of settings or of a description of hardware may have."""
+
 
 def read(path: Path, limit: int) -> bytes:
     """What a file or pipe holds.

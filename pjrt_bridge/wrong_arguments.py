@@ -113,11 +113,12 @@ def _first_wrong(
 ) -> str | None:
     """A sentence about the first argument that is not what its annotation says."""
     try:
-        bound = inspect.signature(function).bind(*args, **kwargs)
+        signature = inspect.signature(function)
+        bound = signature.bind(*args, **kwargs)
     except TypeError:
         # Python's own text names arguments that are missing, or too many.
         return None
-    parameters = inspect.signature(function).parameters
+    parameters = signature.parameters
     for name, value in bound.arguments.items():
         parameter = parameters[name]
         values: Collection[Any] = (value,)

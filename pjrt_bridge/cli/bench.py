@@ -10,6 +10,7 @@ from rich.console import Console
 
 from pjrt_bridge.cli.console import out
 from pjrt_bridge.cli.frameworks import need_torch
+from pjrt_bridge.cli.plugins import PluginName
 from pjrt_bridge.cli.turns import EAGER, OURS, compare
 from pjrt_bridge.errors import OptionError
 
@@ -34,10 +35,7 @@ def bench(
             help="An argument, in order: f32[8,64], i64[4,128]<1000 (random numbers), FILE.npy.",
         ),
     ] = None,
-    plugin: Annotated[
-        str | None,
-        typer.Option("--plugin", "-p", help="A plugin's name, a library, or name:library."),
-    ] = None,
+    plugin: PluginName = None,
     train: Annotated[
         bool, typer.Option("--train", help="Compute gradients of what a call gives, too.")
     ] = False,

@@ -24,9 +24,6 @@ from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.report.wording import byte_size
 
-_LARGEST_CONFIG = 1 << 20
-"""Bytes of a description of a GPU."""
-
 if TYPE_CHECKING:
     from pjrt_bridge.exported import ExportedModel
     from pjrt_bridge.runtime import Client, Topology
@@ -203,6 +200,6 @@ def _program(path: Path, model: ExportedModel) -> Program:
 
 def _text(path: Path) -> str:
     try:
-        return bounded_files.read(path, _LARGEST_CONFIG).decode()
+        return bounded_files.read(path, bounded_files.CONFIGURATION).decode()
     except (OSError, ValueError) as error:
         raise OptionError(f"--target-config {path}: {bounded_files.reason(error)}") from error

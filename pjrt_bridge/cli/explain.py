@@ -14,6 +14,7 @@ from rich.console import Console
 from pjrt_bridge import named_functions
 from pjrt_bridge.cli.console import out
 from pjrt_bridge.cli.frameworks import need_tensorflow, need_torch
+from pjrt_bridge.cli.plugins import PluginName
 from pjrt_bridge.errors import HostFallbackWarning, OptionError
 from pjrt_bridge.report.data import Framework
 from pjrt_bridge.report.report import Report
@@ -37,10 +38,7 @@ def explain(
             "str[ant,bee] for TensorFlow.",
         ),
     ] = None,
-    plugin: Annotated[
-        str | None,
-        typer.Option("--plugin", "-p", help="A plugin's name, a library, or name:library."),
-    ] = None,
+    plugin: PluginName = None,
     host_op: Annotated[
         list[str] | None,
         typer.Option("--host-op", metavar="OPERATOR", help="Keep an operator on the host."),

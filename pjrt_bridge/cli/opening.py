@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_bridge import bounded_files
 from pjrt_bridge.cli.frameworks import need_tensorflow
 from pjrt_bridge.errors import (
     NotExportable,
@@ -66,13 +65,9 @@ def open_model(path: Path, choice: Choice) -> ExportedModel:
     from pjrt_bridge.runtime.compile.serialized import MAGIC as EXECUTABLE
     from pjrt_bridge.stablehlo import Program
     from pjrt_bridge.stablehlo.program.bytecode import MAGIC
-    from pjrt_bridge.stablehlo.program.program import LARGEST_FILE
+    from pjrt_bridge.stablehlo.program.program import read_file
 
-    try:
-        content = bounded_files.read(path, LARGEST_FILE)
-    except (OSError, ValueError, MemoryError) as error:
-        reason = bounded_files.reason(error)
-        raise ProgramError(f"program: cannot read {str(path)!r}: {reason}") from error
+    content = read_file(path)
     if content.startswith(EXECUTABLE):
         raise ProgramError(
             f"{path}: found one compiled program, which `Client.deserialize` loads; give the model "

@@ -29,6 +29,10 @@ from pjrt_bridge.runtime.dispatch import native
 if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client, Plugin
 
+PluginName = Annotated[
+    str | None,
+    typer.Option("--plugin", "-p", help="A plugin's name, a library, or name:library."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ClientOptions = Annotated[
     list[str] | None,

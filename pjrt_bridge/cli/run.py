@@ -22,7 +22,7 @@ from pjrt_bridge.cli.opening import (
     kind_of,
     open_model,
 )
-from pjrt_bridge.cli.plugins import ClientOptions
+from pjrt_bridge.cli.plugins import ClientOptions, PluginName
 from pjrt_bridge.cli.runnable import (
     ExportedRunnable,
     Runnable,
@@ -47,10 +47,7 @@ def run(
             metavar="DIR|FILE",
         ),
     ],
-    plugin: Annotated[
-        str | None,
-        typer.Option("--plugin", "-p", help="A plugin's name, a library, or name:library."),
-    ] = None,
+    plugin: PluginName = None,
     input: Annotated[
         list[str] | None,
         typer.Option(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -169,17 +169,10 @@ def _rounds(
                 found[way].first_tokens.append(sample["first_token"])
 
 
-class _noting:  # noqa: N801
+@contextmanager
+def _noting(samples: _Samples) -> Iterator[None]:
     """Keeps what fails in the block."""
-
-    def __init__(self, samples: _Samples) -> None:
-        self._samples = samples
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> bool:
-        if isinstance(error, _Failed):
-            self._samples.failed = str(error)
-            return True
-        return False
+    try:
+        yield
+    except _Failed as error:
+        samples.failed = str(error)

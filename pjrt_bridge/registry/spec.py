@@ -21,7 +21,6 @@ from pjrt_bridge.runtime.platforms import OptionType, check_option_types
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _LIBRARY_SUFFIXES = (".so", ".dylib", ".json")
-_LARGEST_CONFIG = 1 << 20
 _FILLERS = frozenset({"xla", "pjrt", "plugin", "c", "api"})
 
 
@@ -275,7 +274,9 @@ def spec_from_path(
 def _read_json(path: str, *, source: str) -> tuple[str, dict[str, NamedValue]]:
     where = f"{source}: {path}"
     try:
-        config = json.loads(bounded_files.read(Path(path).expanduser(), _LARGEST_CONFIG))
+        config = json.loads(
+            bounded_files.read(Path(path).expanduser(), bounded_files.CONFIGURATION)
+        )
     except (OSError, ValueError, RecursionError) as error:
         raise OptionError(f"{where}: cannot be read as JSON: {error}") from error
     library = config.get("library_path") if isinstance(config, dict) else None

@@ -30,6 +30,19 @@ LARGEST_FILE = 1 << 32
 _SUFFIXES = frozenset({".mlir", ".mlirbc", ".stablehlo", ".vhlo"})
 
 
+def read_file(path: Path) -> bytes:
+    """What a file of a program holds.
+
+    Raises:
+        ProgramError: it cannot be read, or is larger than programs are.
+    """
+    try:
+        return bounded_files.read(path, LARGEST_FILE)
+    except (OSError, ValueError, MemoryError) as error:
+        reason = bounded_files.reason(error)
+        raise ProgramError(f"program: cannot read {str(path)!r}: {reason}") from error
+
+
 @checked_methods
 class Program:
     """A StableHLO module with a public function `main`.
@@ -144,11 +157,7 @@ class Program:
         """
         if not isinstance(path, (str, os.PathLike)):
             raise ProgramError(wrong("program", path, "the path of a file"))
-        try:
-            content = bounded_files.read(Path(path), LARGEST_FILE)
-        except (OSError, ValueError, MemoryError) as error:
-            reason = bounded_files.reason(error)
-            raise ProgramError(f"program: cannot read {str(path)!r}: {reason}") from error
+        content = read_file(Path(path))
         try:
             return cls.parse(content)
         except ProgramError as error:
