@@ -107,6 +107,18 @@ def _windows(
     return within, count if dtype is None else e.call("aten._to_copy.default", count, dtype=dtype)
 
 
+def _among(e: Emission, made: fx.Node, dim: int, rank: int) -> fx.Node:
+    """What is known by window and element, for a tensor of a rank that has a dimension of windows.
+
+    That of windows is `dim`, and that of elements follows it.
+    """
+    for _ in range(dim):
+        made = e.call("aten.unsqueeze.default", made, 0)
+    for _ in range(rank - dim - 1):
+        made = e.call("aten.unsqueeze.default", made, -1)
+    return made
+
+
 def _weighted(
     e: Emission, use: Use, made: fx.Node, inside: dict[int, Size], *, forward: bool
 ) -> fx.Node:
@@ -120,11 +132,7 @@ def _weighted(
         weights = e.call(
             "aten.div.Tensor", e.call("aten._to_copy.default", within, dtype=dtype), count
         )
-        # Windows are a dimension of their own, before that of elements.
-        for _ in range(dim):
-            weights = e.call("aten.unsqueeze.default", weights, 0)
-        for _ in range(rank - dim - 1):
-            weights = e.call("aten.unsqueeze.default", weights, -1)
+        weights = _among(e, weights, dim, rank)
         spread = e.call("aten.unsqueeze.default", made, dim if forward else dim + 1)
         spread = e.call("aten.mul.Tensor", spread, weights)
         made = e.call("aten.sum.dim_IntList", spread, [dim + 1 if forward else dim])
@@ -148,10 +156,7 @@ def _largest_along(
 ) -> tuple[fx.Node, fx.Node]:
     rank, dtype = use.rank("self"), use.results[0].dtype
     within, _ = _windows(e, use, dim, windows, None)
-    for _ in range(dim):
-        within = e.call("aten.unsqueeze.default", within, 0)
-    for _ in range(rank - dim - 1):
-        within = e.call("aten.unsqueeze.default", within, -1)
+    within = _among(e, within, dim, rank)
     least = e.call("aten.full.default", [], -float("inf"), dtype=dtype)
     spread = e.call("aten.unsqueeze.default", made, dim)
     spread = e.call("aten.where.self", within, spread, least)
