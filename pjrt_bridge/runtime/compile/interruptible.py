@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextvars import Context, copy_context
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import TypeVar, cast
 
 from pjrt_bridge.runtime.ownership.process import process
 
 _T = TypeVar("_T")
+
+# What a function gave, or what it raised. A Future is no place for it: an exception that comes
+# while a thread takes its lock leaves the lock taken, and the other thread waits for ever with what
+# it compiled. This queue is one step of C.
+_Outcome = SimpleQueue[tuple[object, BaseException | None]]
 
 
 def interruptible(function: Callable[[], _T]) -> _T:
@@ -30,10 +35,10 @@ def interruptible(function: Callable[[], _T]) -> _T:
     ending = process.closer is not None
     if ending or threading.current_thread() is not threading.main_thread():
         return function()
-    future: Future[_T] = Future()
+    outcome: _Outcome = SimpleQueue()
     work = threading.Thread(
         target=_work,
-        args=(copy_context(), function, future),
+        args=(copy_context(), function, outcome),
         name="pjrt_bridge compilation",
         daemon=True,
     )
@@ -42,17 +47,20 @@ def interruptible(function: Callable[[], _T]) -> _T:
     except RuntimeError:
         # No thread can be started any more when the interpreter ends.
         return function()
+    found, error = outcome.get()
     try:
-        return future.result()
+        if error is not None:
+            raise error
+        return cast(_T, found)
     finally:
-        # An exception's traceback holds this frame, and would hold itself through it.
-        del future
+        # The exception's traceback holds this frame, and would hold itself through it.
+        del error
 
 
-def _work(context: Context, function: Callable[[], _T], future: Future[_T]) -> None:
+def _work(context: Context, function: Callable[[], _T], outcome: _Outcome) -> None:
     try:
         found = context.run(function)
     except BaseException as error:
-        future.set_exception(error)
+        outcome.put((None, error))
     else:
-        future.set_result(found)
+        outcome.put((found, None))

@@ -83,6 +83,7 @@ WORLD = """
 import gc
 import time
 import numpy as np
+from pjrt_bridge.runtime.compile.interruptible import interruptible
 from pjrt_bridge.runtime.ownership.handles import roots
 from tests import programs
 from tests.faults.world import World
@@ -150,6 +151,7 @@ print(number > 20)
         ("add.execute([buffer, buffer])", 1),
         ("donor.execute([client.put(ones, copy=True), buffer])", 1),
         ("add.submit([buffer, buffer])[1].wait()", 1),
+        ("interruptible(lambda: client.put(ones, copy=True))", 1),
         ("client.compile(programs.ADD)", 17),
         ("client.deserialize(blob).close()", 5),
     ],
