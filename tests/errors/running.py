@@ -19,7 +19,8 @@ from tests.errors.exceptions import EXCEPTIONS
 from tests.opinfo import cases
 from tests.opinfo.cases import Sample
 from tests.opinfo.exact import is_as_near, widened
-from tests.opinfo.running import SPECTRAL, Backend, Filled, decomposed, differ_in_ties
+from tests.opinfo.running import Backend, Filled, decomposed
+from tests.opinfo.ties import SPECTRAL, differ_in_ties
 from tests.sweeping.comparing import Numbers, Ran, differences
 from tests.sweeping.placed import line_of, name_of
 from tests.sweeping.worker import Verdict

@@ -94,6 +94,12 @@ class World:
         """64 numbers that a plugin can use in place."""
         return aligned(np.arange(64, dtype=np.float32))
 
+    @property
+    def lost(self) -> bool:
+        """Whether the devices of the pair may wait for each other for good."""
+        pair: Client | None = self.__dict__.get("pair")
+        return pair is not None and pair.lost is not None
+
     def alive(self) -> tuple[dict[str, int], Counter[str]]:
         """Plugin objects by the bridge's count and by the table's, once all work has ended."""
         gc.collect()

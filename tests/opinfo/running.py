@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,18 +16,10 @@ from tests.opinfo import cases
 from tests.opinfo.case import Case
 from tests.opinfo.cases import Sample
 from tests.opinfo.exact import is_as_near, widened
+from tests.opinfo.ties import SPECTRAL, differ_in_ties, in_phase
 from tests.sweeping.comparing import Numbers, Ran, differences
 from tests.sweeping.placed import line_of, name_of, placement, take
 from tests.sweeping.worker import Verdict
-
-SPECTRAL = (
-    "linalg.eigh",
-    "linalg.svd",
-    "pca_lowrank",
-    "svd",
-    "svd_lowrank",
-)
-"""Entries that give vectors of which only the direction is determined, not the sign or phase."""
 
 Backend = str | Callable[..., Any]
 
@@ -191,7 +182,7 @@ class _Run:
         if all(differ_in_ties(run, expected, sample) for run in found):
             return " ~ties"
         if self._case.entry in SPECTRAL and not any(
-            diff for run in found for diff in self._compare(_in_phase(run, expected), expected)
+            diff for run in found for diff in self._compare(in_phase(run, expected), expected)
         ):
             return " ~phases"
         flag = self._undetermined(sample, expected)
@@ -339,59 +330,6 @@ class Filled(TorchDispatchMode):
         if "empty" in func.name() and result.layout is torch.strided and not result.is_quantized:
             result.fill_(self._number)
         return result
-
-
-def _in_phase(found: Ran, expected: Ran) -> Ran:
-    """Results whose columns, or rows, are multiplied by the phase that brings them nearest."""
-    ours, structure = pytree.tree_flatten(found.results)
-    theirs = pytree.tree_leaves(expected.results)
-    pairs = zip(ours, theirs, strict=True)
-    turned = [_turned(one, other) if _is_matrix(one, other) else one for one, other in pairs]
-    return Ran(pytree.tree_unflatten(turned, structure), found.gradients, found.arguments)
-
-
-def _is_matrix(one: Any, other: Any) -> bool:
-    return (
-        isinstance(one, torch.Tensor)
-        and isinstance(other, torch.Tensor)
-        and one.shape == other.shape
-        and one.dim() > 1
-        and (one.is_floating_point() or one.is_complex())
-    )
-
-
-def _turned(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    candidates = [one]
-    for dim in (-2, -1):
-        overlap = (one.detach().conj() * other.detach()).sum(dim, keepdim=True)
-        candidates.append(one * torch.sgn(overlap))
-    return min(candidates, key=lambda item: float((item.detach() - other.detach()).abs().sum()))
-
-
-def differ_in_ties(found: Ran, expected: Ran, sample: Sample) -> bool:
-    """Whether an operator that gives positions, chose other equal elements."""
-    source = sample.args[0]
-    if not isinstance(source, torch.Tensor) or sample.kwargs.get("stable"):
-        return False
-    *values, ours = pytree.tree_leaves(found.results)
-    *wanted, theirs = pytree.tree_leaves(expected.results)
-    if len(values) > 1 or ours.dtype is not torch.int64 or not ours.numel():
-        return False
-    if not all(torch.equal(*pair) for pair in zip(values, wanted, strict=True)):
-        return False
-    return any(_same_elements(source, dim, ours, theirs) for dim in range(source.dim()))
-
-
-def _same_elements(
-    source: torch.Tensor, dim: int, ours: torch.Tensor, theirs: torch.Tensor
-) -> bool:
-    if ours.dim() == source.dim() - 1:
-        ours, theirs = ours.unsqueeze(dim), theirs.unsqueeze(dim)
-    if ours.dim() != source.dim() or int(ours.min()) < 0 or int(ours.max()) >= source.shape[dim]:
-        return False
-    with suppress(RuntimeError):
-        return torch.equal(source.gather(dim, ours), source.gather(dim, theirs))
-    return False
 
 
 def _gradients(samples: list[Sample], results: list[Any]) -> list[torch.Tensor]:

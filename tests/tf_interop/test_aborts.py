@@ -13,7 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TRIGGERS = [
     node.name
-    for node in ast.parse((Path(__file__).parent / "triggers.py").read_text()).body
+    for module in sorted((Path(__file__).parent / "triggers").glob("*.py"))
+    for node in ast.parse(module.read_text()).body
     if isinstance(node, ast.FunctionDef)
     if any(isinstance(one, ast.Name) and one.id == "trigger" for one in node.decorator_list)
 ]

@@ -1,0 +1,228 @@
+"""Views on the device: sizes, strides, shared memory, what is written through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pjrt_bridge.errors import DeviceError
+from tests.extent import examples
+from tests.torch_interop.device.alike import assert_alike
+
+STEPS: dict[str, Any] = {
+    "transpose": lambda x: x.transpose(0, -1) if x.dim() else x,
+    "first": lambda x: x[0] if x.dim() and x.shape[0] else x,
+    "rest": lambda x: x[1:] if x.dim() else x,
+    "every second": lambda x: x[..., ::2] if x.dim() else x,
+    "flat": lambda x: x.reshape(-1),
+    "new": lambda x: x.unsqueeze(0),
+    "windows": lambda x: x.unfold(0, 2, 1) if x.dim() and x.shape[0] > 1 else x,
+    "diagonal": lambda x: x.diagonal(0, 0, -1) if x.dim() > 1 else x,
+    "expand": lambda x: x.expand(2, *x.shape),
+}
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(st.sampled_from(sorted(STEPS)), max_size=5), st.data())
+def test_views_are_torch_s(names: list[str], data: st.DataObject) -> None:
+    base = torch.arange(24.0).view(2, 3, 4)
+    there, here = base, base.to("pjrt")
+    for name in names:
+        there, here = STEPS[name](there), STEPS[name](here)
+    assert_alike(here, there)
+    assert torch.equal((here * 2 + 1).cpu(), there * 2 + 1)
+
+
+@settings(max_examples=examples(60))
+@given(st.lists(st.sampled_from(sorted(set(STEPS) - {"windows", "expand"})), max_size=5))
+def test_what_is_written_through_a_view_is_in_all_others(names: list[str]) -> None:
+    there = torch.arange(24.0).view(2, 3, 4)
+    here = there.to("pjrt")
+    other_there, other_here = there[:, 1], here[:, 1]
+    views = there, here
+    for name in names:
+        views = STEPS[name](views[0]), STEPS[name](views[1])
+    for view in views:
+        view.mul_(2).add_(0.5)
+        view.copy_(view.clone() - 3)
+    assert torch.equal(here.cpu(), there)
+    assert torch.equal(other_here.cpu(), other_there)
+    assert here._version == there._version
+
+
+def test_arguments_that_share_memory() -> None:
+    there = torch.arange(6.0)
+    here = there.to("pjrt")
+    for x in (there, here):
+        x[1:].add_(x[:-1].clone())
+        x[0].copy_(x[3])
+        torch.add(x[:3], x[3:], out=x[:3])
+    assert torch.equal(here.cpu(), there)
+
+
+def test_a_result_is_resized() -> None:
+    x = torch.arange(4.0).to("pjrt")
+    out = torch.empty(0, device="pjrt")
+    assert torch.mul(x, 2, out=out) is out
+    assert out.tolist() == [0, 2, 4, 6]
+    x.resize_(2, 3)
+    assert x.flatten()[:4].tolist() == [0, 1, 2, 3]
+    assert x.resize_(2).tolist() == [0, 1]
+
+
+def test_storages_that_are_shared_do_not_grow() -> None:
+    base = torch.arange(6.0).to("pjrt")
+    part = base[2:]
+    torch.neg(base[:1], out=part.resize_(1))
+    assert base.tolist() == [0, 1, 0, 3, 4, 5]
+    for tensor in (part, base):
+        with pytest.raises(
+            DeviceError, match=r"to \(7,\) needs a larger storage, and other tensors"
+        ):
+            tensor.resize_(7)
+    assert base.tolist() == [0, 1, 0, 3, 4, 5]
+    del part, tensor
+    assert base.resize_(7)[:6].tolist() == [0, 1, 0, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda x: x[1, 2],
+        lambda x: x[..., -1],
+        lambda x: x[x > 5],
+        lambda x: x[[1, 0]],
+        lambda x: x[torch.tensor([1, 0], device=x.device)],
+        lambda x: x[torch.tensor([1, 0])],
+        lambda x: x[:, torch.tensor([2, 0, 0], device=x.device)],
+        lambda x: x.index_select(1, torch.tensor([0, 2], device=x.device)),
+        lambda x: torch.where(x > 4, x, -x),
+        lambda x: x.masked_fill(x > 4, 0.0),
+        lambda x: x.nonzero(),
+    ],
+)
+def test_indexing(index: Any) -> None:
+    there = torch.arange(12.0).view(3, 4)
+    assert torch.equal(index(there.to("pjrt")).cpu(), index(there))
+
+
+def test_indexed_writes() -> None:
+    there = torch.zeros(3, 4)
+    here = there.to("pjrt")
+    for x in (there, here):
+        x[1] = 5
+        x[:, 2] = torch.arange(3.0).to(x.device)
+        x[x > 4] = -1
+        x[torch.tensor([0, 2], device=x.device)] += 2
+        x.index_add_(0, torch.tensor([0], device=x.device), torch.ones(1, 4, device=x.device))
+        x.scatter_(1, torch.zeros(3, 1, dtype=torch.long, device=x.device), 9.0)
+    assert torch.equal(here.cpu(), there)
+
+
+def test_other_types_over_the_same_memory() -> None:
+    there = torch.randn(2, 4)
+    here = there.to("pjrt")
+    for kind in (torch.int32, torch.int16, torch.uint8, torch.complex64, torch.float64):
+        assert_alike(here.view(kind), there.view(kind))
+    here.view(torch.int32).bitwise_and_(0x7FFFFFFF)
+    assert torch.equal(here.cpu(), there.abs())
+    z = torch.randn(3, dtype=torch.complex64)
+    assert_alike(torch.view_as_real(z.to("pjrt")), torch.view_as_real(z))
+    assert torch.equal(z.to("pjrt").conj().cpu(), z.conj().resolve_conj())
+    assert torch.equal((z.to("pjrt").conj() * 2).cpu(), z.conj() * 2)
+    assert torch.equal(z.to("pjrt").conj().imag.cpu(), z.conj().imag)
+
+
+PRODUCTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "mm": lambda x, y: x @ y,
+    "mm.out": lambda x, y: torch.mm(x, y, out=torch.zeros_like(x)),
+    "mm.out conjugated": lambda x, y: torch.mm(x, y, out=torch.zeros_like(x).conj()),
+    "addmm": lambda x, y: torch.addmm(x, y, x, beta=2j),
+    "addmm_": lambda x, y: torch.clone(x).conj().addmm_(x, y),
+    "bmm": lambda x, y: torch.bmm(x[None], y[None]),
+    "baddbmm": lambda x, y: torch.baddbmm(x[None], y[None], x[None]),
+    "dot": lambda x, y: torch.dot(x[0], y[0]),
+    "vdot": lambda x, y: torch.vdot(x[0], y[0]),
+    "mv": lambda x, y: torch.mv(x, y[0]),
+    "solve_triangular": lambda x, y: torch.linalg.solve_triangular(x, y, upper=True),
+    "solve_triangular negated": lambda x, y: torch.linalg.solve_triangular(
+        x.imag, y.imag, upper=False
+    ),
+    "svdvals": lambda x, y: torch.linalg.svdvals(x @ y),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_conjugated_and_negated_tensors(name: str) -> None:
+    # Plain ones between, which have the same shapes and types; four times, until C leads them.
+    call = PRODUCTS[name]
+    x = torch.tensor([[1 + 2j, 3 - 1j], [0.5j, 2 - 4j]], dtype=torch.complex128)
+    for count in range(8):
+        y = x + count
+        pairs = [(x, y), (x.conj(), y)] if count % 2 else [(x, y.conj()), (x.conj(), y.conj())]
+        for one, other in pairs:
+            lying = [item.resolve_conj().to("pjrt") for item in (x, y)]
+            given = [
+                item.conj() if wanted.is_conj() else item
+                for item, wanted in zip(lying, (one, other), strict=True)
+            ]
+            found, expected = call(*given), call(one, other)
+            torch.testing.assert_close(found.cpu(), expected.resolve_conj())
+
+
+def test_writes_into_conjugated_and_negated_tensors() -> None:
+    def run(z: torch.Tensor) -> list[torch.Tensor]:
+        conjugated, negated = z.clone().conj(), z.clone().conj().imag
+        conjugated[1:].mul_(2j)
+        copied = z.clone().conj().copy_(z)
+        physical = z.clone().conj().conj_physical_()
+        negated.add_(1)
+        written = z.clone().conj().imag.copy_(z.real)
+        return [conjugated, negated, copied, physical, written]
+
+    z = torch.tensor([1 + 2j, 3 + 4j, 5 - 6j])
+    for found, expected in zip(run(z.to("pjrt")), run(z), strict=True):
+        assert (found.is_conj(), found.is_neg()) == (expected.is_conj(), expected.is_neg())
+        torch.testing.assert_close(found.cpu(), expected.resolve_conj().resolve_neg())
+
+
+def test_tensors_that_overlap_themselves() -> None:
+    x = torch.arange(3.0, device="pjrt").expand(2, 3)
+    assert x.fill_(3).tolist() == [[3, 3, 3]] * 2
+    assert x.zero_().tolist() == [[0, 0, 0]] * 2
+    for write in (lambda: x.add_(1), lambda: x.copy_(torch.ones(2, 3)), lambda: x.normal_()):
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+            write()
+    assert x.tolist() == [[0, 0, 0]] * 2
+
+
+@pytest.mark.filterwarnings("ignore:Use of")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, at: x.index_put_((at,), x.new_full((), 9)),
+        lambda x, at: x.index_put_((at,), x.new_full((), 9), accumulate=True),
+        lambda x, at: x.masked_fill_(x > 1, 5),
+        lambda x, at: x.index_fill_(0, at, 4),
+        lambda x, at: x.fill_diagonal_(3),
+    ],
+)
+def test_some_operators_write_into_tensors_that_overlap_themselves(
+    write: Callable[..., Any],
+) -> None:
+    found, expected = torch.arange(6.0, device="pjrt")[2:5], torch.arange(6.0)[2:5]
+    write(found.expand(2, 3), torch.tensor([1], device="pjrt"))
+    write(expected.expand(2, 3), torch.tensor([1]))
+    assert found.tolist() == expected.tolist()
+
+
+def test_one_storage_as_two_types_in_one_call() -> None:
+    x = torch.arange(4, dtype=torch.bfloat16).to("pjrt")
+    bits = x.view(torch.int16)
+    assert (bits + x).tolist() == (bits.cpu() + x.cpu()).tolist()
+    assert torch.where(bits > 0, x, bits).tolist() == [0, 1, 2, 3]
