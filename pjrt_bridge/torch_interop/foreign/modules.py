@@ -42,6 +42,11 @@ class ModuleCalls:
         """The buffers by name."""
         return {name: array_over(tensor) for name, tensor in self._module.named_buffers()}
 
+    def trained(self) -> frozenset[str]:
+        """The names of the parameters that require gradients."""
+        found = self._module.named_parameters()
+        return frozenset(name for name, parameter in found if parameter.requires_grad)
+
     def function(
         self, structure: Structure, constants: tuple[Any, ...], *, wide: bool
     ) -> ModuleCall:
@@ -81,15 +86,20 @@ class ModuleCall:
         return self._returned
 
     def _run(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        supply = iter(tensors)
+        # The module may write into its arguments; nobody else sees that.
+        supply = (self._widened(tensor).clone() for tensor in tensors)
         leaves = [next(supply) if item is None else item for item in self._constants]
-        parameters, buffers, args, kwargs = unflatten(self._structure, leaves)
-        changed = {name: tensor.clone() for name, tensor in buffers.items()}
+        parameters, changed, args, kwargs = unflatten(self._structure, leaves)
         call: Callable[..., Any] = torch.func.functional_call
         result = call(self._module, {**parameters, **changed}, args, kwargs)
         found: list[Any] = []
         self._returned = flatten((result, changed), found)
         return [self._narrowed(item) for item in found]
+
+    def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
+        """An argument in a type that torch has positions and classes in."""
+        narrow = tensor.dtype is torch.int32 and not self._wide
+        return tensor.to(torch.int64) if narrow else tensor
 
     def _narrowed(self, item: Any) -> torch.Tensor:
         if not isinstance(item, (torch.Tensor, bool, int, float, complex)):
