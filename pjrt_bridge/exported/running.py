@@ -13,6 +13,7 @@ from pjrt_bridge.mixed.execution import CallRecord, Runner
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import Segment
 from pjrt_bridge.mixed.program import MixedProgram
+from pjrt_bridge.registry import targets
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, PluginCore
 from pjrt_bridge.stablehlo.bindings import parse_version
 from pjrt_bridge.stablehlo.program.program import Program
@@ -52,7 +53,10 @@ def compiled(
 
 def _executable(program: Program, client: Client, options: CompileOptions | None) -> Executable:
     if not isinstance(program, CompiledProgram):
-        return client.compile(readable(program, client.plugin), options=options)
+        read = readable(program, client.plugin)
+        if options is None or options.num_devices == 1:
+            read = targets.for_client(read, client)
+        return client.compile(read, options=options)
     if options is not None:
         raise OptionError(
             f"program {program.name!r} was compiled ahead of time, for {program.made_for}: "

@@ -100,17 +100,17 @@ def pjrt_bridge_lowerings(plugin: Plugin, client: Client) -> Mapping[str, Loweri
 
 @hookspec
 def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> object | None:
-    """Bring the kernels with which lowerings emit products, convolutions and reductions.
+    """Bring the kernels for products, convolutions and reductions.
 
-    The class is the frontend's, which the registry does not know; the frontend checks it.
+    Lowerings emit with them; programs of exported models and TensorFlow's functions are rewritten
+    for them before they are compiled.
 
     Args:
         plugin: the loaded plugin that a program is compiled for.
         client: the client, as for `pjrt_bridge_lowerings`.
 
     Returns:
-        For PyTorch an instance of `pjrt_bridge.torch_interop.lowering.api.Kernels`; None for the
-        portable ones.
+        An instance of `pjrt_bridge.stablehlo.kernels.Kernels`; None for the portable ones.
     """
 
 

@@ -1,12 +1,14 @@
 """Patterns: operations of programs that others wrote, computed by a target's kernels.
 
-Lowerings ask for kernels themselves. What JAX, TensorFlow or a user wrote in StableHLO is found
-here: `Builder.call(program, operands, rewrites(kernels))`.
+Lowerings ask for kernels themselves. What JAX, TensorFlow, an exported model or a user wrote in
+StableHLO is found here: in a program that is called, `Builder.call(program, operands,
+rewrites(kernels))`, or in a whole one, `for_target(program, kernels)`.
 """
 
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +18,8 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation, Rewrite
-from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
+from pjrt_bridge.stablehlo.kernels import Convolution, Kernels, Reduction
+from pjrt_bridge.stablehlo.program.program import Program
 
 _REDUCTIONS: Mapping[str, Reduction] = {
     "stablehlo.add": "sum",
@@ -26,11 +29,23 @@ _REDUCTIONS: Mapping[str, Reduction] = {
 }
 
 
+def for_target(program: Program, kernels: Kernels) -> Program:
+    """A program as the kernels of a target compute it.
+
+    One that is divided over devices stays as it is: kernels are for the arrays of one device.
+    """
+    found = rewrites(kernels)
+    if not found or program.may_be_sharded:
+        return program
+    return Builder.rewritten(program, found)
+
+
 def rewrites(kernels: Kernels) -> dict[str, Rewrite]:
     """By operation what the kernels of a target have for it; empty for the portable ones."""
     if type(kernels) is Kernels:
         return {}
     return {
+        "stablehlo.convolution": partial(_convolution, kernels),
         "stablehlo.dot_general": partial(_product, kernels),
         "stablehlo.reduce": partial(_reduction, kernels),
     }
@@ -52,6 +67,61 @@ def _product(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Val
     accumulator = _accumulator(result.dtype)
     found = kernels.product(b, left, right, accumulator=accumulator, dtype=result.dtype)
     return [_reshaped(b, found, result.shape)]
+
+
+def _convolution(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
+    """`convolution` whose window is not reversed."""
+    x, weight = operation.operands
+    (result,) = operation.results
+    attributes = operation.handle.attributes
+    if x.dtype != weight.dtype or any(_integers(attributes, "window_reversal", ())):
+        return None
+    numbers = bindings.load().stablehlo.ConvDimensionNumbers(attributes["dimension_numbers"])
+    ones = [1] * (x.rank - 2)
+    padding = _integers(attributes, "padding", [0] * 2 * len(ones))
+    how = Convolution(
+        window_strides=_integers(attributes, "window_strides", ones),
+        padding=list(zip(padding[::2], padding[1::2], strict=True)),
+        lhs_dilation=_integers(attributes, "lhs_dilation", ones),
+        rhs_dilation=_integers(attributes, "rhs_dilation", ones),
+        dimension_numbers=(
+            _letters(
+                x.rank,
+                N=numbers.input_batch_dimension,
+                C=numbers.input_feature_dimension,
+                spatial=numbers.input_spatial_dimensions,
+            ),
+            _letters(
+                x.rank,
+                O=numbers.kernel_output_feature_dimension,
+                I=numbers.kernel_input_feature_dimension,
+                spatial=numbers.kernel_spatial_dimensions,
+            ),
+            _letters(
+                x.rank,
+                N=numbers.output_batch_dimension,
+                C=numbers.output_feature_dimension,
+                spatial=numbers.output_spatial_dimensions,
+            ),
+        ),
+        feature_group_count=int(attributes["feature_group_count"]),
+        batch_group_count=int(attributes["batch_group_count"]),
+    )
+    accumulator = _accumulator(result.dtype)
+    found = kernels.convolution(b, x, weight, how, accumulator=accumulator, dtype=result.dtype)
+    return [found]
+
+
+def _integers(attributes: Any, name: str, default: Sequence[int]) -> Sequence[int]:
+    """An optional attribute; of more than one dimension in the order of its elements."""
+    return [int(item) for item in attributes[name]] if name in attributes else default
+
+
+def _letters(rank: int, *, spatial: Sequence[int], **named: int) -> str:
+    """The letters of dimensions: of those with a name, and `a`, `b` and so on for the others."""
+    at = {dim: name for name, dim in named.items()}
+    at |= {int(dim): string.ascii_lowercase[index] for index, dim in enumerate(spatial)}
+    return "".join(at[dim] for dim in range(rank))
 
 
 def _matrices(

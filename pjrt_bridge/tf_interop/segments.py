@@ -18,6 +18,7 @@ from pjrt_bridge.mixed.launchers import launcher_of
 from pjrt_bridge.mixed.records import SegmentRecord
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.mixed.variants import EAGER, VariantCache
+from pjrt_bridge.registry import targets
 from pjrt_bridge.runtime import Client, CompileOptions, Executable
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
@@ -218,7 +219,8 @@ class SizedSegment:
             function = traced(self._captured, part, constants)
             inputs = [at for at, value in enumerate(part.inputs) if value not in constants]
             emitted = emit(function, [types[at] for at in inputs], len(part.outputs))
-        executable = self._client.compile(emitted.program, options=CompileOptions())
+        program = targets.for_client(emitted.program, self._client)
+        executable = self._client.compile(program, options=CompileOptions())
         takes = [part.places[at] for at in inputs]
         bindings = bindings_of(executable, emitted, len(part.outputs), takes)
         made = DeviceSegment(

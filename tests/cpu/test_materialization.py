@@ -11,10 +11,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import pjrt_bridge
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import Unimplemented
+from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.compat import decompositions
-from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
+from pjrt_bridge.torch_interop.emit.lookup import lookup
 from pjrt_bridge.torch_interop.emit.program import emit
 from pjrt_bridge_cpu.materialization import MaterializedValues
 

@@ -125,7 +125,7 @@ import copy, warnings
 import torch
 from pjrt_bridge import registry
 from pjrt_bridge.torch_interop import explain_with
-from pjrt_bridge.torch_interop.emit.lookup import kernels_of
+from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge_mychip.kernels import MychipKernels
 
 nn = torch.nn

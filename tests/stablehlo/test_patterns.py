@@ -14,8 +14,8 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
-from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
-from pjrt_bridge.stablehlo.patterns import rewrites
+from pjrt_bridge.stablehlo.kernels import Convolution, Kernels, Reduction
+from pjrt_bridge.stablehlo.patterns import for_target, rewrites
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from tests.stablehlo.helpers import program
@@ -90,6 +90,111 @@ def test_any_product_becomes_one_of_matrices(case: Any) -> None:
     ((x, y),) = kernels.products
     assert x.shape[-1] == y.shape[-2]
     assert x.rank == y.rank == 2 + len(x.shape[:-2])
+
+
+class Negated(Kernels):
+    """Convolutions of what is negated twice."""
+
+    def convolution(
+        self, b: Builder, x: Value, weight: Value, how: Convolution, **types: Any
+    ) -> Value:
+        return super().convolution(b, b.negate(b.negate(x)), weight, how, **types)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[Program, list[np.ndarray[Any, Any]]]:
+    """A `convolution` with attributes of each kind, and dimensions in any order."""
+    count = draw(st.integers(1, 2))
+    small = st.integers(1, 2)
+    groups, batches = draw(st.sampled_from([(1, 1), (2, 1), (1, 2)]))
+    letters = "ab"[:count]
+    sizes = {"N": batches * draw(small), "C": groups * draw(small), "I": 0, "O": 2}
+    sizes["I"] = sizes["C"] // groups
+    # The interpreter computes no result whose features come before its batches.
+    result = st.permutations("NC" + letters).filter(lambda one: one.index("N") < one.index("C"))
+    orders = [st.permutations("NC" + letters), st.permutations("OI" + letters), result]
+    x, weight, y = ("".join(draw(order)) for order in orders)
+    # The builder's sequences are in the order of the input's letters.
+    windows = {letter: draw(small) for letter in letters}
+    lengths = {letter: draw(st.integers(3, 5)) for letter in letters}
+    of = {name: [draw(small) for _ in letters] for name in ("window_strides", "lhs_dilation")}
+    padding = [(draw(st.integers(-1, 2)), draw(st.integers(0, 2))) for _ in letters]
+
+    def body(b: Builder, left: Value, right: Value) -> Value:
+        return b.convolution(
+            left,
+            right,
+            padding=padding,
+            rhs_dilation=draw(st.lists(small, min_size=count, max_size=count)),
+            feature_group_count=groups,
+            batch_group_count=batches,
+            dimension_numbers=(x, weight, y),
+            **of,
+        )
+
+    random = np.random.default_rng(draw(st.integers(0, 99)))
+    shapes = (
+        [(sizes | lengths)[letter] for letter in x],
+        [(sizes | windows)[letter] for letter in weight],
+    )
+    arrays = [random.integers(-4, 5, shape).astype(np.float32) for shape in shapes]
+    return program(body, *(TensorType(item.shape, F32) for item in arrays)), arrays
+
+
+@settings(max_examples=60, deadline=None)
+@given(convolutions())
+def test_any_convolution_keeps_its_attributes(case: Any) -> None:
+    source, arrays = case
+    found = rewritten(source, Negated())
+    assert "stablehlo.negate" in found.text
+    np.testing.assert_array_equal(evaluate(found, *arrays)[0], evaluate(source, *arrays)[0])
+
+
+def test_a_reversed_window_is_no_pattern() -> None:
+    def body(b: Builder, x: Value, weight: Value) -> Value:
+        return b.convolution(
+            x,
+            weight,
+            window_strides=[1],
+            padding=[(0, 0)],
+            window_reversal=[True],
+            dimension_numbers=("NCa", "OIa", "NCa"),
+        )
+
+    source = program(body, TensorType((1, 1, 5), F32), TensorType((1, 1, 2), F32))
+    assert for_target(source, Negated()) is source
+
+
+WHOLE = """
+module @kept {
+  func.func @main(
+    %x: tensor<3x4xf32> {tf.aliasing_output = 1 : i32},
+    %y: tensor<4x3xf32> {jax.buffer_donor = true, mhlo.layout_mode = "{0,1}"}
+  ) -> (tensor<3x3xf32>, tensor<3x4xf32> {mhlo.layout_mode = "{1,0}"}) {
+    %r = stablehlo.dot_general %x, %y, contracting_dims = [1] x [0]
+      : (tensor<3x4xf32>, tensor<4x3xf32>) -> tensor<3x3xf32>
+    return %r, %x : tensor<3x3xf32>, tensor<3x4xf32>
+  }
+}
+"""
+
+
+def test_a_whole_program_keeps_what_it_says_of_its_parameters_and_results() -> None:
+    source, kernels = Program.from_text(WHOLE), Sums()
+    found = for_target(source, kernels)
+    assert len(kernels.products) == 1
+    assert "dot_general" not in found.text
+    assert found.name == "kept"
+    assert found.signature == source.signature
+    assert source.text == Program.from_text(WHOLE).text
+    assert for_target(source, Kernels()) is source
+
+
+def test_a_program_that_is_divided_over_devices_stays_as_it_is() -> None:
+    text = WHOLE.replace("func.func", 'sdy.mesh @mesh = <["x"=2]>\n  func.func', 1)
+    source, kernels = Program.from_text(text), Sums()
+    assert for_target(source, kernels) is source
+    assert not kernels.products
 
 
 def test_gradients_of_weights_are_products_with_a_transposed_side() -> None:

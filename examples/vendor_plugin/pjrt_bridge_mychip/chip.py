@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from numpy.typing import NDArray
@@ -51,7 +52,7 @@ def _products(b: Builder, x: Value, y: Value, x_dim: int, y_dim: int) -> Value:
     )
 
 
-KERNELS = {
+KERNELS: dict[str, Callable[..., Value | tuple[Value, Value]]] = {
     "mychip.attention": attention,
     "mychip.causal_attention": causal_attention,
     "mychip.gelu_tanh": gelu_tanh,

@@ -9,7 +9,7 @@ The op methods are in the modules beside this one; this one has parameters, dona
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from pjrt_bridge.stablehlo import bindings, modules
 from pjrt_bridge.stablehlo.builder.calls import CallOps
 from pjrt_bridge.stablehlo.builder.chlo import ChloOps
 from pjrt_bridge.stablehlo.builder.numerical import NumericalOps
+from pjrt_bridge.stablehlo.builder.rewriting import Rewrite
 from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
 from pjrt_bridge.stablehlo.builder.structured import StructuredOps
 from pjrt_bridge.stablehlo.builder.values import Value
@@ -63,6 +64,28 @@ class Builder(StructuredOps, CallOps, ChloOps, ShapeOps, NumericalOps):
         self._main, block = self._function(types, "main", ip=top)
         self.parameters: tuple[Value, ...] = self._enter(block, types, ())
         self._outermost = self._scopes
+
+    @classmethod
+    def rewritten(cls, program: Program, rewrites: Mapping[str, Rewrite]) -> Program:
+        """A program with operations rewritten; the same one where none is.
+
+        What the program says of its parameters and results stays.
+
+        Args:
+            program: is not changed.
+            rewrites: by operation (`"stablehlo.dot_general"`) what takes its place.
+
+        Raises:
+            ProgramError: what was emitted does not verify.
+        """
+        builder = cls(name=program.name)
+        source = program.bytecode()
+        builder._module = module = builder._ir.Module.parse(source, builder._context)
+        builder._used_chlo = b"chlo" in source
+        functions = [view.operation for view in module.body.operations]
+        if not builder._rewrite(functions, rewrites):
+            return program
+        return builder._finished_program()
 
     def donate(self, parameter: int, output: int | None = None) -> None:
         """Let the plugin reuse a parameter's memory.
@@ -141,10 +164,13 @@ class Builder(StructuredOps, CallOps, ChloOps, ShapeOps, NumericalOps):
         # An array of empty dictionaries is another program than none, by its bytecode.
         if any(len(attributes) for attributes in attached):
             self._main.attributes["arg_attrs"] = ir.ArrayAttr.get(attached, self._context)
+        return self._finished_program()
+
+    def _finished_program(self) -> Program:
         self._finished = True
         try:
             self._module.operation.verify()
-        except ir.MLIRError as error:
+        except self._ir.MLIRError as error:
             raise ProgramError(f"finish: {bindings.explain(error)}") from None
         self._drop_uncalled()
         if self._used_chlo:

@@ -35,15 +35,17 @@ Rewrite = Callable[[Any, Operation], "Sequence[Value] | None"]
 class RewriteOps(Emitter):
     """Rewrites of operations."""
 
-    def _rewrite(self, functions: Sequence[Any], rewrites: Mapping[str, Rewrite]) -> None:
-        """Rewrite the operations of functions, by name.
+    def _rewrite(self, functions: Sequence[Any], rewrites: Mapping[str, Rewrite]) -> int:
+        """Rewrite the operations of functions, by name; how many were.
 
         What computes the same by the operation itself, in other shapes, is no better: then the
         operation stays.
         """
-        for function in functions:
-            for handle in self._named(function, rewrites):
-                self._replace(handle, rewrites[handle.name])
+        return sum(
+            self._replace(handle, rewrites[handle.name])
+            for function in functions
+            for handle in self._named(function, rewrites)
+        )
 
     def _named(self, function: Any, names: Mapping[str, Rewrite]) -> list[Any]:
         ir, found = self._ir, []
@@ -58,7 +60,7 @@ class RewriteOps(Emitter):
         function.walk(visit, ir.WalkOrder.PRE_ORDER)
         return found
 
-    def _replace(self, handle: Any, rewrite: Rewrite) -> None:
+    def _replace(self, handle: Any, rewrite: Rewrite) -> bool:
         saved = self._ip, self._scopes, self._transposed, self._created, self._loc
         scope = object()
         created: list[Any] = []
@@ -74,10 +76,11 @@ class RewriteOps(Emitter):
         if all(made.name in (handle.name, *_PLAIN) for made in created):
             for made in reversed(created):
                 made.erase()
-            return
+            return False
         for old, new in zip(handle.results, handles, strict=True):
             old.replace_all_uses_with(new)
         handle.erase()
+        return True
 
     def _value_of(self, handle: Any, scope: object, depth: int = 2) -> Value:
         """A value that was written before, with what it has the elements of."""

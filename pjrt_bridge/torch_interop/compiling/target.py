@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.mixed.records import Ledger
+from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.runtime import Client, Device
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER, TorchAdapter
 from pjrt_bridge.torch_interop.device.border import RESIDENT
 from pjrt_bridge.torch_interop.device.chosen import chosen
 from pjrt_bridge.torch_interop.device.naming import NAME
-from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
+from pjrt_bridge.torch_interop.emit.lookup import lookup
 from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.calibration import slower_operators

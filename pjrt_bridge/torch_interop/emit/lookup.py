@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from pjrt_bridge import registry, user_warnings
+from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.torch_interop.custom_calls import lowering_of
@@ -61,19 +62,3 @@ def _using(
     kernels: Kernels, lowering: portable.Lowering, c: Context, *args: Any, **kwargs: Any
 ) -> Any:
     return lowering(c.with_kernels(kernels), *args, **kwargs)
-
-
-def kernels_of(client: Client) -> Kernels:
-    """The kernels that a package brings for the plugin, else the portable ones.
-
-    Warns with a `BridgeWarning` of an object that is no `Kernels`, and does not use it.
-    """
-    found = registry.kernels(client)
-    if found is None:
-        return Kernels()
-    if isinstance(found, Kernels):
-        return found
-    name = client.plugin.name
-    text = f"kernels for plugin {name!r} are not used: found {found!r}, expected a Kernels"
-    user_warnings.warn(text)
-    return Kernels()

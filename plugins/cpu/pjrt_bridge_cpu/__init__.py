@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from pjrt_bridge.registry import PlatformSpec, PluginSpec, hookimpl
@@ -80,8 +81,13 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     """Products and reductions as they are fast here."""
     if not _is_own(plugin):
         return None
+    if "torch" not in sys.modules:
+        # Programs of other frameworks do not wait for its import.
+        from pjrt_bridge_cpu.kernels import XlaKernels
+
+        return XlaKernels()
+    from pjrt_bridge_cpu.aten.kernels import kernels
     from pjrt_bridge_cpu.aten.uses import use_of
-    from pjrt_bridge_cpu.kernels import kernels
     from pjrt_bridge_cpu.memory import keep_freed
 
     keep_freed()

@@ -15,7 +15,7 @@ import numpy as np
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, Value
-from pjrt_bridge.torch_interop.lowering.api import Convolution, Kernels, convert
+from pjrt_bridge.stablehlo.kernels import Convolution, Kernels, convert
 
 _MOST = 64
 """Elements of a kernel; the loop has code for each."""

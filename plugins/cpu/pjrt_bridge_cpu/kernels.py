@@ -1,38 +1,11 @@
-"""Kernels for programs of XLA's CPU plugin, where the portable ones are slow."""
+"""Kernels in StableHLO for programs of XLA's CPU plugin, where the portable ones are slow."""
 
 from __future__ import annotations
 
-from pjrt_bridge.torch_interop.lowering.api import Kernels
-from pjrt_bridge_cpu.aten.products import AtenProducts
-from pjrt_bridge_cpu.aten.reductions import AtenReductions
-from pjrt_bridge_cpu.aten.rules import UsableKernels
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.reductions import BlockedReductions
 
 
 class XlaKernels(DepthwiseSums, BlockedReductions, MaterializedValues):
-    """Kernels in StableHLO.
-
-    Depthwise convolutions as sums, reductions by columns, materialized values.
-    """
-
-
-class CpuKernels(AtenProducts, AtenReductions, XlaKernels):
-    """`XlaKernels`, with products, and reductions of values in memory, by PyTorch's kernels.
-
-    Args:
-        use: emits the calls.
-    """
-
-    def __init__(self, use: UsableKernels) -> None:
-        self.use = use
-
-
-def kernels(use: UsableKernels | None) -> Kernels:
-    """Kernels for programs of the plugin.
-
-    Args:
-        use: writes calls of PyTorch's kernels; None where there are none.
-    """
-    return XlaKernels() if use is None else CpuKernels(use)
+    """Depthwise convolutions as sums, reductions by columns, materialized values."""

@@ -8,7 +8,7 @@ BERT grew with the square of its layers.
 from __future__ import annotations
 
 from pjrt_bridge.stablehlo import Builder, Value, inverse_order, memory_order
-from pjrt_bridge.torch_interop.lowering.api import Kernels
+from pjrt_bridge.stablehlo.kernels import Kernels
 
 
 class MaterializedValues(Kernels):

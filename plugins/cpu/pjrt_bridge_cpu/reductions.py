@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from pjrt_bridge.stablehlo import Builder, Value
-from pjrt_bridge.torch_interop.lowering.api import Kernels, Reduction
+from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
 
 _COLUMNS = ((128, 32), (64, 16), (16, 8))
 """From which length of a row on how many columns are used, of elements of at most 32 bits."""

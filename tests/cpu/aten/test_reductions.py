@@ -11,8 +11,8 @@ import torch
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten.calls import TARGET
+from pjrt_bridge_cpu.aten.kernels import CpuKernels
 from pjrt_bridge_cpu.aten.rules import FLOAT32, UsableKernels
-from pjrt_bridge_cpu.kernels import CpuKernels
 from tests.cpu.aten.comparing import compare
 
 pytestmark = pytest.mark.usefixtures("always", "fresh")

@@ -9,18 +9,20 @@ import pytest
 
 import pjrt_bridge
 from pjrt_bridge import dtypes
+from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop.emit.lookup import kernels_of, lookup
+from pjrt_bridge.torch_interop.emit.lookup import lookup
 from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.registry import NoLowering
 from pjrt_bridge_cpu import pjrt_bridge_lowerings
 from pjrt_bridge_cpu.aten import library, rules
+from pjrt_bridge_cpu.aten.kernels import CpuKernels
 from pjrt_bridge_cpu.aten.operators import MM
 from pjrt_bridge_cpu.aten.rules import UsableKernels, grain, lowerings, use_name
-from pjrt_bridge_cpu.kernels import CpuKernels, XlaKernels
+from pjrt_bridge_cpu.kernels import XlaKernels
 
 FLOAT32 = dtypes.of("float32")
 

@@ -6,6 +6,7 @@ import pytest
 
 from pjrt_bridge import registry
 from pjrt_bridge.errors import BridgeWarning
+from pjrt_bridge.registry import brought
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
@@ -26,7 +27,7 @@ class Doubling(Kernels):
 @pytest.fixture(autouse=True)
 def _brought(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "lowerings", lambda client: {"aten.amax.default": biggest})
-    monkeypatch.setattr(registry, "kernels", lambda client: Doubling())
+    monkeypatch.setattr(brought, "kernels", lambda client: Doubling())
 
 
 def biggest(c: Context, x: Value, *args: Any) -> Value:
@@ -53,14 +54,14 @@ def test_a_brought_lowering_is_asked_first_and_has_the_kernels_too(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert doublings(client, "aten.amax.default", [0]) == 1
-    monkeypatch.setattr(registry, "kernels", lambda client: None)
+    monkeypatch.setattr(brought, "kernels", lambda client: None)
     assert lookup(client)("aten.amax.default") is biggest
 
 
 def test_without_kernels_the_portable_lowering_is_given_as_it_is(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "kernels", lambda client: None)
+    monkeypatch.setattr(brought, "kernels", lambda client: None)
     name = "aten.amin.default"
     assert lookup(client)(name) is portable.find_lowering(name)
 
@@ -68,7 +69,7 @@ def test_without_kernels_the_portable_lowering_is_given_as_it_is(
 def test_what_is_no_kernels_is_named_and_not_used(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "kernels", lambda client: 7)
+    monkeypatch.setattr(brought, "kernels", lambda client: 7)
     with pytest.warns(BridgeWarning, match="are not used: found 7, expected a Kernels"):
         found = lookup(client)
     assert found("aten.amin.default") is portable.find_lowering("aten.amin.default")

@@ -22,9 +22,9 @@ from pjrt_bridge.stablehlo import Builder, Program, TensorType
 from pjrt_bridge.torch_interop.lowering.api import Context, find_lowering
 from pjrt_bridge_cpu.aten import library as torch_library
 from pjrt_bridge_cpu.aten.checks import TriedUse, checks
+from pjrt_bridge_cpu.aten.kernels import kernels
 from pjrt_bridge_cpu.aten.rules import UsableKernels
 from pjrt_bridge_cpu.aten.uses import lowerings
-from pjrt_bridge_cpu.kernels import kernels
 
 
 class UseTrial:
