@@ -96,8 +96,8 @@ class Executable:
         for value in values:
             if value.sharding is not None:
                 raise unimplemented(
-                    f"the sharding {value.sharding!r} of {value.type}: this plugin divides programs "
-                    "by Shardy alone; use_shardy_partitioner, with shardings of the dialect sdy"
+                    f"the sharding {value.sharding!r} of {value.type}: this plugin divides "
+                    "programs by Shardy alone (use_shardy_partitioner)"
                 )
 
     def _check_work(self) -> None:
