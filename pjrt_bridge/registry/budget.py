@@ -154,7 +154,7 @@ def budget(
         return Budget(
             program.mesh,
             name,
-            f"an estimate of the bridge: {reason}",
+            f"an estimate of the bridge ({reason})",
             None,
             _memory(program, cost),
             limit,
@@ -187,15 +187,15 @@ def _devices(
 ) -> tuple[Topology | None, str]:
     """The devices, or why there is no account of them."""
     if isinstance(topology, Topology):
-        return topology, "asked for"
+        return topology, "as asked for"
     if topology is None:
         return None, "no topology is given"
     try:
-        return describe(topology, plugin), "asked for"
+        return describe(topology, plugin), "as asked for"
     except PluginNotFound as error:
         if not only_estimate:
             raise
-        return None, f"asked for, and {_line(error)}"
+        return None, f"as asked for; {_line(error)}"
     except Unimplemented as error:
         return None, _line(error)
 

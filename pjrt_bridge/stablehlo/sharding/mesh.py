@@ -71,6 +71,26 @@ class Mesh:
             position, found[name] = divmod(position, size)
         return found
 
+    @property
+    def listed(self) -> str:
+        """Names and sizes of the axes: `dp=2,tp=2`."""
+        return ",".join(f"{name}={size}" for name, size in self.axes)
+
+    @staticmethod
+    def read(text: str) -> Mesh:
+        """A mesh from what `listed` gives.
+
+        Raises:
+            ProgramError: another notation, or a mesh that cannot be.
+        """
+        sizes: list[tuple[str, int]] = []
+        for item in text.split(","):
+            name, equals, size = item.partition("=")
+            if not equals or not size.strip().isdecimal():
+                raise ProgramError(f"mesh: found {text!r}, expected axes such as dp=2,tp=4")
+            sizes.append((name.strip(), int(size)))
+        return Mesh(tuple(sizes))
+
     def __str__(self) -> str:
         return "Mesh(" + ", ".join(f"{name}={size}" for name, size in self.axes) + ")"
 

@@ -186,6 +186,8 @@ GPUS = {
     "h100": Gpu("NVIDIA H100 80GB HBM3", HOPPER, 132, 1.98, 81_559, 3_352, 50, 989, 450),
     "h200": Gpu("NVIDIA H200", HOPPER, 132, 1.98, 143_771, 4_800, 50, 989, 450),
     "b200": Gpu("NVIDIA B200", BLACKWELL, 148, 1.965, 183_359, 8_000, 126, 2_250, 900),
-    "rtx5090": Gpu("NVIDIA GeForce RTX 5090", BLACKWELL_120, 170, 2.407, 32_607, 1_792, 96, 209, 64),
+    "rtx5090": Gpu(
+        "NVIDIA GeForce RTX 5090", BLACKWELL_120, 170, 2.407, 32_607, 1_792, 96, 209, 64
+    ),
 }
 """GPUs by the name that a topology is asked for with."""

@@ -42,8 +42,8 @@ _FIGURES = {
     "v5p": DeviceFigures(459 * _TERA, 2_765 * _GB, 600 * _GB, 95 * _GB),
     "v6e": DeviceFigures(918 * _TERA, 1_640 * _GB, 448 * _GB, 32 * _GB),
 }
-"""Of one chip, by Google's documentation ("TPU architecture"): peak in bfloat16, HBM's bandwidth, all
-links between chips, HBM."""
+"""Of one chip, by Google's documentation ("TPU architecture"): peak in bfloat16, bandwidth of its
+memory, all its links to other chips, memory."""
 
 # libtpu asks the metadata service of Google's cloud for these, for minutes where there is none.
 _NO_TPU = {
