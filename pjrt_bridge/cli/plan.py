@@ -104,9 +104,10 @@ def plan(
         print_json({"name": traced.name, "parameters": count, "topology": topology, "meshes": rows})
         return
     console = out()
-    console.print(Text(f"{traced.name}, {traced.parameters / 1e9:.3g} billion parameters", "bold"))
     # Folded cells would be harder to read than lines that the terminal wraps.
-    console.print(_table(meshes, found), width=max(console.width, 120))
+    console.width = max(console.width, 120)
+    console.print(Text(f"{traced.name}, {traced.parameters / 1e9:.3g} billion parameters", "bold"))
+    console.print(_table(meshes, found))
     budgets = [one for one in found if not isinstance(one, str)]
     for source in dict.fromkeys(one.source for one in budgets):
         console.print(f"  by {source}", markup=False)

@@ -293,7 +293,7 @@ def _flops(operation: Any, sizes: _Sizes) -> int:
         numbers = bindings.load().stablehlo.ConvDimensionNumbers(
             operation.attributes["dimension_numbers"]
         )
-        features = sizes.shape(kernel)[numbers.kernel_output_feature_dimension]
+        features: int = sizes.shape(kernel)[numbers.kernel_output_feature_dimension]
         return 2 * size * sizes.elements(kernel) // max(features, 1)
     if name in _BY_OPERANDS:
         return sum(map(sizes.elements, operation.operands))
