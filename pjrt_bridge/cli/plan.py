@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pjrt_bridge import named_functions
 from pjrt_bridge.cli.console import columns, note, out, print_json
 from pjrt_bridge.cli.frameworks import need_torch
 from pjrt_bridge.cli.plugins import AsJson
@@ -91,7 +90,9 @@ def plan(
     need_torch("plan")
     progress = Console(stderr=True)
     with progress.status(f"tracing {model}"):
-        traced = _traced(model, input or (), axis, optimizer, training=training)
+        from pjrt_bridge.torch_interop.planning.named import traced_model
+
+        traced = traced_model(model, input or (), axis, optimizer, training=training)
     found: list[Budget | str] = []
     for one in meshes:
         with progress.status(f"planning {one}"):
@@ -115,65 +116,6 @@ def plan(
     for one, problem in zip(meshes, found, strict=True):
         if isinstance(problem, str):
             note(f"{one}: {problem}")
-
-
-def _traced(
-    model: str, inputs: Sequence[str], axis: str, optimizer: str | None, *, training: bool
-) -> TracedModel:
-    """The model of the user, traced.
-
-    Raises:
-        OptionError: what was named makes no model, or there is no such optimizer.
-        DataError: an input that is none.
-    """
-    import torch
-    from torch import nn
-
-    from pjrt_bridge.torch_interop.example_inputs import example_promise
-    from pjrt_bridge.torch_interop.planning import trace
-
-    with torch.device("meta"):
-        made: Any = named_functions.load(model)
-        if not isinstance(made, nn.Module):
-            made = made()
-    styles = None
-    if isinstance(made, tuple) and len(made) == 2:
-        made, styles = made
-    if not isinstance(made, nn.Module):
-        raise OptionError(
-            f"{model}: found a {type(made).__name__}, expected a module, or a module and its plan"
-        )
-    args, kwargs = [], {}
-    for text in inputs:
-        name, equals, rest = text.partition("=")
-        if equals and name.isidentifier():
-            kwargs[name] = example_promise(rest)
-        else:
-            args.append(example_promise(text))
-    chosen = None if optimizer is None else _optimizer(optimizer)(made.parameters())
-    return trace(
-        made,
-        args,
-        kwargs,
-        plan=styles,
-        axis=axis,
-        training=training or optimizer is not None,
-        optimizer=chosen,
-    )
-
-
-def _optimizer(name: str) -> Any:
-    from torch import optim
-
-    known = {
-        key.lower(): value
-        for key, value in vars(optim).items()
-        if isinstance(value, type) and issubclass(value, optim.Optimizer)
-    }
-    if name.lower() not in known:
-        names = sorted(value.__name__ for value in known.values())
-        raise OptionError(f"--optimizer: found {name!r}, expected one of {', '.join(names)}")
-    return known[name.lower()]
 
 
 def _budget(
