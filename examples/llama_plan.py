@@ -2,7 +2,7 @@
 
     pjrt-bridge plan examples/llama_plan.py:llama_7b --optimizer AdamW --estimate \
         --input input_ids=i64[16,2048] --input labels=i64[16,2048] \
-        --topology v5e:4x4 --mesh fsdp=16 --mesh fsdp=4,tp=4 --mesh tp=16
+        --topology v5p:2x2x4 --mesh fsdp=16 --mesh fsdp=4,tp=4 --mesh tp=16
 
 Needs the package transformers; nothing is downloaded, and no weights are made.
 """

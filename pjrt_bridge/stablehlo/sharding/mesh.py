@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.wrong_arguments import checked_methods
@@ -24,12 +24,14 @@ class Mesh:
 
     Attributes:
         axes: name and size of each axis, in order.
+        listed: the same as text: `dp=2,tp=2`.
 
     Raises:
         ProgramError: a name twice or one that is no identifier, a size below 1.
     """
 
     axes: tuple[tuple[str, int], ...]
+    listed: str = field(init=False, repr=False, compare=False)
 
     @staticmethod
     def of(sizes: Mapping[str, int]) -> Mesh:
@@ -47,6 +49,9 @@ class Mesh:
                 raise ProgramError(
                     f"mesh: axis {name!r}: found size {size!r}, expected an integer from 1 up"
                 )
+        # Dynamo would not make it of sizes, which are other ones in another call.
+        listed = ",".join(f"{name}={size}" for name, size in self.axes)
+        object.__setattr__(self, "listed", listed)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -70,11 +75,6 @@ class Mesh:
         for name, size in reversed(self.axes):
             position, found[name] = divmod(position, size)
         return found
-
-    @property
-    def listed(self) -> str:
-        """Names and sizes of the axes: `dp=2,tp=2`."""
-        return ",".join(f"{name}={size}" for name, size in self.axes)
 
     @staticmethod
     def read(text: str) -> Mesh:
