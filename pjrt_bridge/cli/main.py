@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from pjrt_bridge.cli import bench, cache, calibrate, compile, conformance, explain, plugins, run
+from pjrt_bridge.cli import (
+    bench,
+    cache,
+    calibrate,
+    compile,
+    conformance,
+    explain,
+    plan,
+    plugins,
+    run,
+)
 from pjrt_bridge.cli.console import fail
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.versions import version
@@ -23,6 +33,7 @@ app.command()(plugins.plugins)
 app.command()(plugins.inspect)
 app.command()(run.run)
 app.command()(compile.compile)
+app.command()(plan.plan)
 app.command()(explain.explain)
 app.command()(bench.bench)
 app.command()(calibrate.calibrate)
@@ -49,7 +60,8 @@ def _main(
     """Run programs on any PJRT plugin.
 
     **plugins** lists what is installed, **inspect** shows one of them, **run** runs a model or a
-    StableHLO program, **compile** compiles one for devices that need not be there, **explain**
+    StableHLO program, **compile** compiles one for devices that need not be there, **plan** tells
+    over which meshes of such devices a PyTorch model fits, and what bounds it there, **explain**
     tells what of a PyTorch function a plugin runs, and why not the rest, **bench** measures it
     beside eager PyTorch and Inductor, **calibrate** measures what PyTorch computes faster,
     **cache** shows the compiled programs on disk, **conformance** checks a plugin.

@@ -210,16 +210,7 @@ class MeshLauncher:
 
 
 def _batch(spec: ValueSpec, mesh: Mesh, axes: Sequence[str]) -> Sharding:
-    """The first dimension over all axes that divide it."""
-    rank, sizes = spec.type.rank, mesh.sizes
-    used: list[str] = []
-    parts = 1
-    for axis in axes:
-        if rank and axis in sizes and spec.type.shape[0] % (sizes[axis] * parts) == 0:
-            used.append(axis)
-            parts *= sizes[axis]
-    whole = Sharding.of(mesh, (tuple(used),) if used else (), rank)
-    found = in_memory(whole, spec)
+    found = in_memory(Sharding.of_batch(mesh, axes, spec.type.shape), spec)
     return Sharding.replicated(mesh, spec.memory.rank) if found is None else found
 
 

@@ -7,21 +7,25 @@ devices that are not there. Vendors write a `PluginSpec` behind a
 
 from pjrt_bridge.registry.ahead import compile_for, topology
 from pjrt_bridge.registry.brought import accessors, kernels, lowerings, platform_specs, slower
+from pjrt_bridge.registry.budget import Budget, budget
 from pjrt_bridge.registry.discovery import PluginInfo, plugins, refresh
 from pjrt_bridge.registry.hookspecs import hookimpl
 from pjrt_bridge.registry.registry import check_client, client, load, select
-from pjrt_bridge.registry.spec import PluginSpec, TopologySpec
+from pjrt_bridge.registry.spec import DeviceFigures, PluginSpec, TopologySpec
 from pjrt_bridge.registry.wheels import wheel_library
 from pjrt_bridge.runtime.keyvalue import Processes
 from pjrt_bridge.runtime.platforms import PlatformSpec
 
 __all__ = [
+    "Budget",
+    "DeviceFigures",
     "PlatformSpec",
     "PluginInfo",
     "PluginSpec",
     "Processes",
     "TopologySpec",
     "accessors",
+    "budget",
     "check_client",
     "client",
     "compile_for",

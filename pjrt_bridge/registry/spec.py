@@ -120,6 +120,32 @@ class PluginSpec:
 
 
 @dataclass(frozen=True)
+class DeviceFigures:
+    """What a maker states of one device: upper limits, which programs do not reach.
+
+    Attributes:
+        flops: arithmetic operations a second, of the units for products in half precision.
+        bandwidth: bytes a second between the device and its memory.
+        links: bytes a second that the device gets from others, over all its links.
+        memory: bytes of its memory.
+
+    Raises:
+        OptionError: a figure that is no positive number.
+    """
+
+    flops: float
+    bandwidth: float
+    links: float
+    memory: int
+
+    def __post_init__(self) -> None:
+        for name in ("flops", "bandwidth", "links", "memory"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+                raise OptionError(f"figures of a device, {name}: found {value!r}, expected above 0")
+
+
+@dataclass(frozen=True)
 class TopologySpec:
     """What a plugin's topology function takes for devices that people call by a short name.
 
@@ -127,11 +153,13 @@ class TopologySpec:
         plugin: name of the plugin.
         name: the plugin's own name of the topology.
         options: create options of the topology, as the plugin defines them.
+        figures: of each of its devices; None where the package does not know them.
     """
 
     plugin: str
     name: str
     options: Mapping[str, NamedValue] = field(default_factory=dict, hash=False)
+    figures: DeviceFigures | None = None
 
 
 def checked_options(options: Mapping[str, object], *, where: str) -> dict[str, NamedValue]:

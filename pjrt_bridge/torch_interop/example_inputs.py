@@ -23,11 +23,28 @@ def example_input(text: str) -> torch.Tensor:
     return example_inputs.read(text, _drawn, torch.from_numpy)
 
 
-def _drawn(numbers: Numbers) -> torch.Tensor:
+def example_promise(text: str) -> torch.Tensor:
+    """The same without values, on the device `meta`.
+
+    Raises:
+        DataError: see `example_input`.
+    """
+    return example_inputs.read(
+        text,
+        lambda numbers: torch.empty(numbers.shape, dtype=_dtype(numbers), device="meta"),
+        lambda array: torch.from_numpy(array).to("meta"),
+    )
+
+
+def _dtype(numbers: Numbers) -> torch.dtype:
     try:
-        dtype = torch_dtype(dtypes.from_stablehlo(numbers.element))
+        return torch_dtype(dtypes.from_stablehlo(numbers.element))
     except (UnsupportedDtype, AssertionError) as error:
         raise UnsupportedDtype(f"torch has no element type {numbers.element!r}") from error
+
+
+def _drawn(numbers: Numbers) -> torch.Tensor:
+    dtype = _dtype(numbers)
     if dtype.is_floating_point or dtype.is_complex:
         wide = torch.complex64 if dtype.is_complex else torch.float32
         return torch.randn(numbers.shape, dtype=wide).to(dtype)

@@ -80,6 +80,9 @@ def refused(plugin: Plugin, name: str, **values: Any) -> bool:
         return len(error.message) > 10 or pytest.fail(repr(error.message))
     if name == "TopologyDescription_Serialize":
         free(found.serialized_topology_deleter, found.serialized_topology)
+    if name == "Client_CreateBuffersForAsyncHostToDevice":
+        manager = found.transfer_manager
+        plugin.api.call("AsyncHostToDeviceTransferManager_Destroy", transfer_manager=manager)
     return False
 
 

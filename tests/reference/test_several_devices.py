@@ -51,19 +51,58 @@ def test_devices_must_not_wait_long_for_each_other(pair: Client) -> None:
       return %0, %1 : tensor<128x128xf32>, tensor<ui32>
     }
     """
-    with pytest.raises(Unimplemented, match="program of 4194305 operations on elements"):
+    with pytest.raises(Unimplemented, match="program of 4194304 operations on elements"):
         pair.compile(source, options=CompileOptions(num_replicas=2))
     pair.compile(source)
 
 
-def test_what_needs_a_partitioner_is_refused(pair: Client) -> None:
-    gspmd = '{mhlo.sharding = "{devices=[2]<=[2]}"}'
-    shardy = '{sdy.sharding = #sdy.sharding<@m, [{"x"}]>}'
-    for mesh, attributes in (("", gspmd), ('sdy.mesh @m = <["x"=2]>', shardy)):
-        main = "func.func @main(%a: tensor<4xf32> ATTRIBUTES) -> tensor<4xf32>"
-        source = f"{mesh} {main.replace('ATTRIBUTES', attributes)} {{ return %a : tensor<4xf32> }}"
-        with pytest.raises(Unimplemented, match="no partitioner"):
-            pair.compile(source, options=CompileOptions(num_partitions=2))
+def test_other_shardings_than_those_of_shardy_are_refused(pair: Client) -> None:
+    source = """
+    func.func @main(%a: tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) -> tensor<4xf32> {
+      return %a : tensor<4xf32>
+    }
+    """
+    with pytest.raises(Unimplemented, match="by Shardy alone"):
+        pair.compile(source, options=CompileOptions(num_partitions=2))
+
+
+_PRODUCT = """
+sdy.mesh @m = <["x"=2]>
+func.func @main(
+    %a: tensor<4x6xf32> {sdy.sharding = #sdy.sharding<@m, [{}, {"x"}]>},
+    %b: tensor<6x4xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>})
+    -> (tensor<4x4xf32> {sdy.sharding = #sdy.sharding<@m, [{"x"}, {}]>}) {
+  %0 = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    : (tensor<4x6xf32>, tensor<6x4xf32>) -> tensor<4x4xf32>
+  return %0 : tensor<4x4xf32>
+}
+"""
+
+
+def test_shardy_divides_programs(pair: Client) -> None:
+    """Each device has half of the sum, and gets half of the rows of the whole."""
+    chosen = CompileOptions(num_partitions=2, use_shardy_partitioner=True)
+    if interpretable.threads() < 2:
+        with pytest.raises(Unimplemented, match="connects 2 processes"):
+            pair.compile(_PRODUCT, options=chosen)
+        return
+    program = pair.compile(_PRODUCT, options=chosen)
+    assert program.memory_stats().arguments == 2 * 4 * (4 * 3)
+    assert program.memory_stats().outputs == 4 * (2 * 4)
+    a = np.arange(24, dtype=np.float32).reshape(4, 6)
+    b = np.arange(24, dtype=np.float32).reshape(6, 4) - 7
+    rows = [
+        [pair.put(np.ascontiguousarray(a[:, part]), d), pair.put(b[part], d)]
+        for part, d in zip((slice(3), slice(3, 6)), pair.devices, strict=True)
+    ]
+    (top,), (bottom,) = program.execute_sharded(rows)
+    np.testing.assert_array_equal(np.concatenate([top, bottom]), a @ b)
+
+
+def test_a_mesh_of_another_size_is_refused(pair: Client) -> None:
+    source = _PRODUCT.replace('"x"=2', '"x"=4').replace("6x", "8x").replace("x6", "x8")
+    with pytest.raises(InvalidArgument, match="has 4 devices, the program 2 partitions"):
+        pair.compile(source, options=CompileOptions(num_partitions=2, use_shardy_partitioner=True))
 
 
 def test_devices_are_chosen(pair: Client) -> None:

@@ -7,10 +7,12 @@ read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pjrt_bridge import wire
+from pjrt_bridge.errors import ProgramError
+from pjrt_bridge.stablehlo import cost
 
 _OPERATIONS = frozenset(
     (
@@ -56,11 +58,16 @@ def collectives_in(code: bytes, format: str) -> tuple[Collective, ...]:
 
     Args:
         code: what the plugin gave.
-        format: of it; of others than `hlo` and `hlo_with_config` nothing is known.
+        format: of it; of others than `hlo`, `hlo_with_config` and `mlir` nothing is known.
 
     Raises:
-        ValueError: no such message.
+        ValueError: no such message, or no module of MLIR.
     """
+    if format == "mlir":
+        try:
+            return _sorted(cost.communicated(code))
+        except ProgramError as error:
+            raise ValueError(str(error)) from None
     if format == "hlo_with_config":
         code = next(_messages(code, 1), b"")
     elif format != "hlo":
@@ -77,6 +84,10 @@ def collectives_in(code: bytes, format: str) -> tuple[Collective, ...]:
             name = operation.removesuffix(_START)
             if name in _OPERATIONS:
                 found.setdefault(name, []).append(_given(operation, shape))
+    return _sorted(found)
+
+
+def _sorted(found: Mapping[str, Sequence[int]]) -> tuple[Collective, ...]:
     made = [Collective(name, len(sizes), sum(sizes)) for name, sizes in found.items()]
     return tuple(sorted(made, key=lambda one: (-one.nbytes, one.operation)))
 

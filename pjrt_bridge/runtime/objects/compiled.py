@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import NamedValue, free
-from pjrt_bridge.errors import PluginIncompatible
+from pjrt_bridge.errors import PjrtError, PluginIncompatible
 from pjrt_bridge.runtime.compile.serialized import Header, pack
 from pjrt_bridge.runtime.objects import description
+from pjrt_bridge.runtime.objects.collectives import Collective, collectives_in
 from pjrt_bridge.runtime.objects.description import MemoryStats
 from pjrt_bridge.stablehlo.types import Signature
 
@@ -106,6 +107,18 @@ class Compiled(ABC):
             self.api.call("Executable_OptimizedProgram", executable=pointer, program=found)
             format = ctypes.string_at(found.format, found.format_size).decode()
         return memory.raw, format
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """The collective operations of the program, also those that a partitioner added.
+
+        Empty where the plugin does not tell.
+
+        Raises:
+            Closed: the program was closed.
+        """
+        with suppress(PjrtError, ValueError):
+            return collectives_in(*self.optimized())
+        return ()
 
     def cost(self) -> dict[str, NamedValue]:
         """The compiler's estimate of one execution: flops, bytes accessed, ... by its own names.

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import DataError, OptionError, PjrtError, SignatureMismatch
+from pjrt_bridge.errors import DataError, OptionError, SignatureMismatch
 from pjrt_bridge.runtime.compile.options import CompileOptions
 from pjrt_bridge.runtime.objects.buffer import Buffer
 from pjrt_bridge.runtime.objects.client import Client
-from pjrt_bridge.runtime.objects.collectives import Collective, collectives_in
 from pjrt_bridge.runtime.objects.device import Device
 from pjrt_bridge.runtime.objects.event import Event
 from pjrt_bridge.runtime.transfers.host import HostArray, describe
@@ -246,22 +244,6 @@ class ShardedExecutable:
         """
         made, events = self.executable.submit_sharded(self._rows(arguments))
         return self._results(made), Ends(events)
-
-    def collectives(self) -> tuple[Collective, ...]:
-        """The collective operations of the program, which the partitioner added.
-
-        Empty where the plugin does not tell.
-
-        Raises:
-            Closed: the program was closed.
-        """
-        try:
-            code, format = self.executable.optimized()
-        except PjrtError:
-            return ()
-        with suppress(ValueError):
-            return collectives_in(code, format)
-        return ()
 
     def _rows(self, arguments: Sequence[ShardedBuffer]) -> list[list[Buffer]]:
         """For each device the arguments there."""

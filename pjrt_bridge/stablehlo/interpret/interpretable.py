@@ -33,12 +33,13 @@ _KNOWN = frozenset(_OPERATIONS.split())
 _KNOWN_IN_PARALLEL = _KNOWN | frozenset(_COLLECTIVES.split())
 
 
-def check(operations: Iterable[Any], *, processes: int | None = None) -> None:
+def check(operations: Iterable[Any], *, processes: int | None = None, here: bool = True) -> None:
     """Refuse what ends the process in the interpreter, or what it computes wrongly.
 
     Args:
         operations: of a module, bodies included.
         processes: how many run the module in parallel; None where it runs alone.
+        here: on this machine, which needs a thread for each process.
 
     Raises:
         ProgramError: the first operation that is not known, or has a known defect.
@@ -52,7 +53,7 @@ def check(operations: Iterable[Any], *, processes: int | None = None) -> None:
             raise ProgramError(f"interpreter: {_named(operation)} is not known to it")
         defect = _DEFECTS[op](operation) if op in _DEFECTS else None
         if defect is None and processes is not None:
-            defect = _group_defect(operation, processes)
+            defect = _group_defect(operation, processes, here=here)
         if defect is not None:
             types = ", ".join(str(operand.type) for operand in operation.operands)
             raise ProgramError(f"interpreter: {operation.name} {defect}; found {types}")
@@ -75,12 +76,12 @@ def _named(operation: Any) -> str:
     return f"{operation.name}{f' @{attributes[target].value}' if target in attributes else ''}"
 
 
-def _group_defect(operation: Any, processes: int) -> str | None:
+def _group_defect(operation: Any, processes: int, *, here: bool) -> str | None:
     """Why processes would wait for others until the interpreter ends the whole process."""
     op = operation.name.removeprefix("stablehlo.")
     if op not in _COLLECTIVES.split() or op in ("partition_id", "replica_id"):
         return None
-    if processes > threads():
+    if here and processes > threads():
         return f"connects {processes} processes, the interpreter has {threads()} threads"
     if not _runs_once(operation):
         return "is not in main itself: if it runs more than once, the interpreter mixes up its data"

@@ -64,19 +64,20 @@ def evaluate_parallel(
     return _evaluate(program, arrays, parallel=True)
 
 
-def check(program: Program, *, processes: int | None = None) -> None:
+def check(program: Program, *, processes: int | None = None, here: bool = True) -> None:
     """Refuse what the interpreter cannot run, without running it.
 
     Args:
         program: with static shapes.
         processes: as many as `evaluate_parallel` will start; None for `evaluate`.
+        here: on this machine, which needs a thread for each process.
 
     Raises:
         ProgramError: it names the operation, or the type in the signature.
     """
     _ = program.signature
     module = _module(program)
-    interpretable.check(modules.operations(module), processes=processes)
+    interpretable.check(modules.operations(module), processes=processes, here=here)
 
 
 def has_collectives(program: Program) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.wrong_arguments import checked_methods
@@ -24,12 +24,14 @@ class Mesh:
 
     Attributes:
         axes: name and size of each axis, in order.
+        listed: the same as text: `dp=2,tp=2`.
 
     Raises:
         ProgramError: a name twice or one that is no identifier, a size below 1.
     """
 
     axes: tuple[tuple[str, int], ...]
+    listed: str = field(init=False, repr=False, compare=False)
 
     @staticmethod
     def of(sizes: Mapping[str, int]) -> Mesh:
@@ -47,6 +49,9 @@ class Mesh:
                 raise ProgramError(
                     f"mesh: axis {name!r}: found size {size!r}, expected an integer from 1 up"
                 )
+        # Dynamo would not make it of sizes, which are other ones in another call.
+        listed = ",".join(f"{name}={size}" for name, size in self.axes)
+        object.__setattr__(self, "listed", listed)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -70,6 +75,21 @@ class Mesh:
         for name, size in reversed(self.axes):
             position, found[name] = divmod(position, size)
         return found
+
+    @staticmethod
+    def read(text: str) -> Mesh:
+        """A mesh from what `listed` gives.
+
+        Raises:
+            ProgramError: another notation, or a mesh that cannot be.
+        """
+        sizes: list[tuple[str, int]] = []
+        for item in text.split(","):
+            name, equals, size = item.partition("=")
+            if not equals or not size.strip().isdecimal():
+                raise ProgramError(f"mesh: found {text!r}, expected axes such as dp=2,tp=4")
+            sizes.append((name.strip(), int(size)))
+        return Mesh(tuple(sizes))
 
     def __str__(self) -> str:
         return "Mesh(" + ", ".join(f"{name}={size}" for name, size in self.axes) + ")"

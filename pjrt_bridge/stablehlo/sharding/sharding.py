@@ -105,6 +105,17 @@ class Sharding:
         return Sharding(mesh, ((),) * rank)
 
     @staticmethod
+    def of_batch(mesh: Mesh, axes: Sequence[str], shape: Sequence[int]) -> Sharding:
+        """The sharding of a batch: its first dimension over all of some axes that divide it."""
+        used: list[str] = []
+        parts = 1
+        for axis in axes:
+            if shape and axis in mesh.sizes and shape[0] % (mesh.sizes[axis] * parts) == 0:
+                used.append(axis)
+                parts *= mesh.sizes[axis]
+        return Sharding.of(mesh, (tuple(used),) if used else (), len(shape))
+
+    @staticmethod
     def parse(text: str, meshes: Mapping[str, Mesh]) -> Sharding:
         """A sharding from its text; that a dimension is open is passed over.
 

@@ -35,7 +35,7 @@ def note_executable(segment: SegmentRecord, executable: ShardedExecutable, secon
 
     def exchanging() -> tuple[Exchange, ...]:
         found = last()
-        known = () if found is None else found.collectives()
+        known = () if found is None else found.executable.collectives()
         return tuple(Exchange(one.operation, one.count, one.nbytes) for one in known)
 
     segment.exchanging = exchanging

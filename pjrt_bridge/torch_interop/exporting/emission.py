@@ -13,6 +13,7 @@ from pjrt_bridge.exported import Slot, SplitProgram
 from pjrt_bridge.mixed.adapter import Argument, Computed
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.exporting.capture import COPY, Captured
 from pjrt_bridge.torch_interop.lowering import registry as portable
@@ -116,12 +117,13 @@ def emitted_row_major(
     constants: Mapping[int, np.ndarray[Any, Any]],
     *,
     in_place: bool,
+    lookup: Lookup = portable.find_lowering,
 ) -> Emitted:
     """A program whose parameters and results are row-major."""
     count = len(module.graph.find_nodes(op="placeholder"))
     return emit(
         module,
-        portable.find_lowering,
+        lookup,
         name=name,
         in_place=in_place,
         argument_specs=dict.fromkeys(range(count), row_major_spec),

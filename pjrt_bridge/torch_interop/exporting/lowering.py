@@ -22,7 +22,8 @@ from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
 from pjrt_bridge.torch_interop.placement.refusals import refused
 
-_CONTEXT = PassContext("exported", refused=refused)
+CONTEXT = PassContext("exported", refused=refused)
+"""What passes are told of exported models."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Lowered:
 
 def lift_random_keys(module: fx.GraphModule) -> tuple[fx.GraphModule, int]:
     """The graph with keys as last placeholders for what it draws, and how many there are."""
-    found = rewrite(module, _CONTEXT, "unsized")
+    found = rewrite(module, CONTEXT, "unsized")
     return found.module, sum(step.count for step in found.steps if isinstance(step, DrawnKeys))
 
 
@@ -61,7 +62,7 @@ def lower(
     Raises:
         NotExportable: operators that do not lower; the text lists all of them.
     """
-    rewritten = rewrite(module, _CONTEXT, "sized")
+    rewritten = rewrite(module, CONTEXT, "sized")
     module, assertions = rewritten.module, assertions_of(rewritten.steps)
     argument_slots = ArgumentSlots(captured, module, keys)
     reasons = Placement(portable.find_lowering).fallback_reasons(module.graph)

@@ -51,8 +51,7 @@ class Constraint:
         Raises:
             ProgramError: see `shard_constraint`.
         """
-        sizes = [item.partition("=") for item in mesh.split(",")]
-        grid = grids.Mesh.of({name: int(size) for name, _, size in sizes})
+        grid = grids.Mesh.read(mesh)
         entries = [entry.split("+") if entry else [] for entry in spec]
         stated = [[name for name in names if name != OPEN] for names in entries]
         sharding = Sharding.of(grid, stated, rank)
@@ -85,7 +84,7 @@ class Constraint:
 
 
 def shard_constraint(
-    tensor: torch.Tensor, mesh: Mesh, spec: Spec, *, replicated: Sequence[str] = ()
+    tensor: torch.Tensor, mesh: Mesh | grids.Mesh, spec: Spec, *, replicated: Sequence[str] = ()
 ) -> torch.Tensor:
     """Say within a model how a value is divided over a mesh, and its gradient.
 
@@ -94,7 +93,7 @@ def shard_constraint(
 
     Args:
         tensor: any.
-        mesh: the devices.
+        mesh: the devices; a mesh of programs (`pjrt_bridge.stablehlo.Mesh`) where there are none.
         spec: as for `mark_sharding`; `OPEN`, alone or as the last axis of an entry, leaves a
             dimension to the partitioner.
         replicated: axes that do not divide it, whatever is open.
@@ -114,10 +113,11 @@ def shard_constraint(
     entries = [
         "" if item is None else item if isinstance(item, str) else "+".join(item) for item in spec
     ]
+    listed = (mesh if isinstance(mesh, grids.Mesh) else mesh.grid).listed
     if torch.compiler.is_compiling() or tensor.device.type != "cpu":
-        made: torch.Tensor = _constrain(tensor, mesh.text, entries, list(replicated))
+        made: torch.Tensor = _constrain(tensor, listed, entries, list(replicated))
         return made
-    found = Constraint.parse(tensor.dim(), mesh.text, entries, replicated)
+    found = Constraint.parse(tensor.dim(), listed, entries, replicated)
     found.sharding.shard_shape(tensor.shape)
     return tensor
 
@@ -136,6 +136,25 @@ def constrained_mesh(graph: fx.Graph) -> grids.Mesh | None:
         names = ", ".join(f"{mesh} ({node.name})" for mesh, node in found.items())
         raise ProgramError(f"constraints of one graph name several meshes, expected one: {names}")
     return next(iter(found), None)
+
+
+def move_constraints(graph: fx.Graph, mesh: grids.Mesh) -> None:
+    """Make the constraints of a graph ones over another mesh, in place.
+
+    Axes that it does not have divide nothing.
+
+    Args:
+        graph: whose constraints may name any mesh.
+        mesh: has some of its axes, of any size.
+    """
+    for node in graph.find_nodes(op="call_function", target=_constrain):
+        asked: Any = node.args
+        tensor, _, spec, replicated = asked
+        kept = [
+            "+".join(name for name in entry.split("+") if name == OPEN or name in mesh.sizes)
+            for entry in spec
+        ]
+        node.args = (tensor, mesh.listed, kept, [name for name in replicated if name in mesh.sizes])
 
 
 def check_sizes(graph: fx.Graph) -> None:

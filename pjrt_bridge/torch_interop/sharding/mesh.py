@@ -23,7 +23,6 @@ class Mesh:
     Attributes:
         client: see above.
         grid: the axes, as programs know them.
-        text: names and sizes of the axes: `"dp=2,tp=2"`.
 
     Raises:
         OptionError: the client has fewer devices.
@@ -34,7 +33,6 @@ class Mesh:
     def __init__(self, *, client: Client | None = None, **axes: int) -> None:
         self.client = chosen.client() if client is None else chosen.use_client(client)
         self.grid = grids.Mesh.of(axes)
-        self.text = ",".join(f"{name}={size}" for name, size in self.grid.axes)
         devices_of(self.client, self.grid)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Mesh:

@@ -25,6 +25,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from pjrt_bridge.errors import OptionError
+from pjrt_bridge.stablehlo.sharding import mesh as grids
 from pjrt_bridge.torch_interop.sharding.constraint import OPEN, shard_constraint
 from pjrt_bridge.torch_interop.sharding.mesh import Mesh
 
@@ -135,7 +136,7 @@ _READERS: dict[type[ParallelStyle], Callable[[Any, nn.Module, str], Read]] = {
 }
 
 
-def constrain_border(module: nn.Module, found: Read, mesh: Mesh, axis: str) -> None:
+def constrain_border(module: nn.Module, found: Read, mesh: Mesh | grids.Mesh, axis: str) -> None:
     """Have a module constrain its inputs and outputs, in each call."""
     inputs = tuple(map(_divided, found.inputs))
     named = {name: _divided(layout) for name, layout in found.named.items()}
@@ -172,7 +173,7 @@ def _divided(layout: Layout) -> int | str | None:
     return None if layout is None else layout.dim if isinstance(layout, Shard) else _WHOLE
 
 
-def _constrained(value: Any, mesh: Mesh, axis: str, at: int | str | None) -> Any:
+def _constrained(value: Any, mesh: Mesh | grids.Mesh, axis: str, at: int | str | None) -> Any:
     if at is None or not isinstance(value, torch.Tensor):
         return value
     spec: list[Any] = [OPEN] * value.dim()

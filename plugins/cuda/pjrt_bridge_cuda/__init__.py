@@ -104,4 +104,5 @@ def pjrt_bridge_topology(
         )
     count = int(found[2] or 1)
     shape = f"1x1x{count}"
-    return TopologySpec("cuda", target, {"target_config": gpu.target_config(), "topology": shape})
+    options = {"target_config": gpu.target_config(), "topology": shape}
+    return TopologySpec("cuda", target, options, gpu.figures())

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from pjrt_bridge.errors import OptionError
+from pjrt_bridge.registry import DeviceFigures
 
 MIB = 1 << 20
 KIB = 1 << 10
@@ -105,6 +106,8 @@ class Gpu:
         memory_mib: device memory.
         bandwidth_gb: of the device memory, 10^9 bytes a second.
         l2_mib: second-level cache.
+        tera: 10^12 operations a second of its units for products, half precision, dense.
+        links_gb: 10^9 bytes a second that it gets from other GPUs of the machine.
     """
 
     model: str
@@ -114,6 +117,18 @@ class Gpu:
     memory_mib: int
     bandwidth_gb: int
     l2_mib: int
+    tera: float
+    links_gb: int
+
+    def figures(self) -> DeviceFigures:
+        """What bounds programs on it."""
+        giga = 10**9
+        return DeviceFigures(
+            self.tera * 10**12,
+            self.bandwidth_gb * giga,
+            self.links_gb * giga,
+            self.memory_mib * MIB,
+        )
 
     def target_config(self) -> str:
         """The description, for the create option `target_config` of a topology."""
@@ -156,21 +171,23 @@ class Gpu:
 
 
 GPUS = {
-    "v100": Gpu("Tesla V100-SXM2-16GB", VOLTA, 80, 1.53, 16_384, 900, 6),
-    "v100-32gb": Gpu("Tesla V100-SXM2-32GB", VOLTA, 80, 1.53, 32_768, 900, 6),
-    "t4": Gpu("Tesla T4", TURING, 40, 1.59, 15_360, 320, 4),
-    "a100-40gb": Gpu("NVIDIA A100-SXM4-40GB", AMPERE, 108, 1.41, 40_960, 1_555, 40),
-    "a100": Gpu("NVIDIA A100-SXM4-80GB", AMPERE, 108, 1.41, 81_920, 2_039, 40),
-    "a10": Gpu("NVIDIA A10", AMPERE_86, 72, 1.695, 23_028, 600, 6),
-    "a6000": Gpu("NVIDIA RTX A6000", AMPERE_86, 84, 1.8, 49_140, 768, 6),
-    "rtx3090": Gpu("NVIDIA GeForce RTX 3090", AMPERE_86, 82, 1.695, 24_576, 936, 6),
-    "l4": Gpu("NVIDIA L4", ADA, 58, 2.04, 23_034, 300, 48),
-    "l40s": Gpu("NVIDIA L40S", ADA, 142, 2.52, 46_068, 864, 96),
-    "rtx4090": Gpu("NVIDIA GeForce RTX 4090", ADA, 128, 2.52, 24_564, 1_008, 72),
-    "h100-pcie": Gpu("NVIDIA H100 PCIe", HOPPER, 114, 1.755, 81_559, 2_039, 50),
-    "h100": Gpu("NVIDIA H100 80GB HBM3", HOPPER, 132, 1.98, 81_559, 3_352, 50),
-    "h200": Gpu("NVIDIA H200", HOPPER, 132, 1.98, 143_771, 4_800, 50),
-    "b200": Gpu("NVIDIA B200", BLACKWELL, 148, 1.965, 183_359, 8_000, 126),
-    "rtx5090": Gpu("NVIDIA GeForce RTX 5090", BLACKWELL_120, 170, 2.407, 32_607, 1_792, 96),
+    "v100": Gpu("Tesla V100-SXM2-16GB", VOLTA, 80, 1.53, 16_384, 900, 6, 125, 150),
+    "v100-32gb": Gpu("Tesla V100-SXM2-32GB", VOLTA, 80, 1.53, 32_768, 900, 6, 125, 150),
+    "t4": Gpu("Tesla T4", TURING, 40, 1.59, 15_360, 320, 4, 65, 16),
+    "a100-40gb": Gpu("NVIDIA A100-SXM4-40GB", AMPERE, 108, 1.41, 40_960, 1_555, 40, 312, 300),
+    "a100": Gpu("NVIDIA A100-SXM4-80GB", AMPERE, 108, 1.41, 81_920, 2_039, 40, 312, 300),
+    "a10": Gpu("NVIDIA A10", AMPERE_86, 72, 1.695, 23_028, 600, 6, 125, 32),
+    "a6000": Gpu("NVIDIA RTX A6000", AMPERE_86, 84, 1.8, 49_140, 768, 6, 155, 32),
+    "rtx3090": Gpu("NVIDIA GeForce RTX 3090", AMPERE_86, 82, 1.695, 24_576, 936, 6, 71, 32),
+    "l4": Gpu("NVIDIA L4", ADA, 58, 2.04, 23_034, 300, 48, 121, 32),
+    "l40s": Gpu("NVIDIA L40S", ADA, 142, 2.52, 46_068, 864, 96, 362, 32),
+    "rtx4090": Gpu("NVIDIA GeForce RTX 4090", ADA, 128, 2.52, 24_564, 1_008, 72, 165, 32),
+    "h100-pcie": Gpu("NVIDIA H100 PCIe", HOPPER, 114, 1.755, 81_559, 2_039, 50, 756, 64),
+    "h100": Gpu("NVIDIA H100 80GB HBM3", HOPPER, 132, 1.98, 81_559, 3_352, 50, 989, 450),
+    "h200": Gpu("NVIDIA H200", HOPPER, 132, 1.98, 143_771, 4_800, 50, 989, 450),
+    "b200": Gpu("NVIDIA B200", BLACKWELL, 148, 1.965, 183_359, 8_000, 126, 2_250, 900),
+    "rtx5090": Gpu(
+        "NVIDIA GeForce RTX 5090", BLACKWELL_120, 170, 2.407, 32_607, 1_792, 96, 209, 64
+    ),
 }
 """GPUs by the name that a topology is asked for with."""

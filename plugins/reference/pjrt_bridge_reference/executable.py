@@ -14,13 +14,14 @@ from typing import Any
 from pjrt_bridge.abi.implementation_objects import Keep
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import Parameter, Program, Result, Signature
+from pjrt_bridge.stablehlo.cost import Cost, estimate
 from pjrt_bridge.stablehlo.interpret import interpreter
-from pjrt_bridge_reference import cost, serialized
+from pjrt_bridge_reference import serialized
 from pjrt_bridge_reference.caller_arguments import invalid, raw, struct, text, unimplemented
 from pjrt_bridge_reference.layout import Order, row_major
 from pjrt_bridge_reference.memory import DEVICE
 from pjrt_bridge_reference.options import Options, read_options
-from pjrt_bridge_reference.shardy import without_shardy
+from pjrt_bridge_reference.shardy import divided_by_shardy, without_shardy
 from pjrt_bridge_reference.slots import OBJECTS, Slots
 from pjrt_bridge_reference.timeline import span
 from pjrt_bridge_reference.topology import Topology
@@ -62,13 +63,7 @@ class Executable:
             raise invalid(str(error)) from None
         if self.options.partitions > 1:
             self._check_shardings()
-        processes = self.options.devices if self.parallel else None
-        try:
-            interpreter.check(program, processes=processes)
-        except ProgramError as error:
-            raise unimplemented(str(error)) from None
-        if self.parallel and self.options.devices > 1:
-            self._check_work()
+        self._check(here=False)
         self.donors = tuple(
             index
             for index, parameter in enumerate(self.signature.parameters)
@@ -77,18 +72,36 @@ class Executable:
         self.aliases = _aliases(self.signature)
         self.keep = Keep()
 
+    def check_here(self) -> None:
+        """Refuse what this machine cannot run.
+
+        Raises:
+            Status: UNIMPLEMENTED; more devices that connect to each other than it has cores, or
+                more work than one may do while another waits.
+        """
+        self._check(here=True)
+        if self.parallel and self.options.devices > 1:
+            self._check_work()
+
+    def _check(self, *, here: bool) -> None:
+        processes = self.options.devices if self.parallel else None
+        try:
+            interpreter.check(self.program, processes=processes, here=here)
+        except ProgramError as error:
+            raise unimplemented(str(error)) from None
+
     def _check_shardings(self) -> None:
-        # A program of all partitions together would have to be divided first.
+        # Shardy's are gone; a program with others would have to be divided first.
         values: list[Parameter | Result] = [*self.signature.parameters, *self.signature.results]
         for value in values:
             if value.sharding is not None:
                 raise unimplemented(
-                    f"the sharding {value.sharding!r} of {value.type}: this plugin has no "
-                    "partitioner; write the program of one partition, with collective operations"
+                    f"the sharding {value.sharding!r} of {value.type}: this plugin divides "
+                    "programs by Shardy alone (use_shardy_partitioner)"
                 )
 
     def _check_work(self) -> None:
-        work = cost.estimate(self.program)["flops"]
+        work = self._estimate.flops
         if work > _MOST_WORK:
             raise unimplemented(
                 f"collective operations in a program of {work:.0f} operations on elements: the "
@@ -107,9 +120,25 @@ class Executable:
         return self.keep.text(self.program.name)
 
     @cached_property
+    def _estimate(self) -> Cost:
+        return estimate(self.program)
+
+    @cached_property
     def cost(self) -> tuple[int, int]:
         """Address and length of the cost properties."""
-        return self.keep.named_values(cost.estimate(self.program))
+        found = self._estimate
+        return self.keep.named_values(
+            {
+                "flops": found.flops,
+                "bytes accessed": found.bytes_accessed,
+                "operations": float(found.operations),
+            }
+        )
+
+    @property
+    def temporaries(self) -> int:
+        """Bytes between arguments and results, by the same estimate."""
+        return self._estimate.temporaries
 
     @cached_property
     def output_types(self) -> int:
@@ -186,8 +215,11 @@ def compile_program(program: int | None, options: bytes) -> Executable:
             # The interpreter knows nothing of CHLO; an artifact has none of it.
             if b"chlo" in parsed.bytecode():
                 parsed = Program.from_portable_artifact(parsed.portable_artifact())
-            if read_options(options).partitions == 1:
+            chosen = read_options(options)
+            if chosen.partitions == 1:
                 parsed = without_shardy(parsed)
+            elif chosen.shardy:
+                parsed = divided_by_shardy(parsed, chosen.partitions)
         except ProgramError as error:
             raise invalid(str(error)) from None
         return Executable(parsed, options)
@@ -326,8 +358,7 @@ def _get_compiled_memory_stats(args: Any) -> None:
     args.argument_size_in_bytes = arguments
     args.output_size_in_bytes = outputs
     args.alias_size_in_bytes = aliased
-    # What the interpreter needs in between is host memory, which is not counted.
-    args.temp_size_in_bytes = 0
+    args.temp_size_in_bytes = executable.temporaries
     args.host_generated_code_size_in_bytes = args.host_argument_size_in_bytes = 0
     args.host_output_size_in_bytes = args.host_alias_size_in_bytes = 0
     args.host_temp_size_in_bytes = 0

@@ -41,6 +41,7 @@ class LoadedExecutable:
         count = len(client.all_devices)
         if len(ids) > count or any(not 0 <= id < count for id in ids) or len(set(ids)) < len(ids):
             raise invalid(f"devices {list(ids)} are asked for; the client has {count} devices")
+        executable.check_here()
         self.client = client
         self.executable = executable
         chosen = [client.all_devices[id] for id in ids]

@@ -12,7 +12,7 @@ from pjrt_bridge import wire
 from pjrt_bridge_reference.caller_arguments import invalid
 
 _BUILD_OPTIONS, _PORTABLE, _OVERRIDES = 3, 4, 7
-_REPLICAS, _PARTITIONS, _SPMD, _ASSIGNMENT = 4, 5, 6, 9
+_REPLICAS, _PARTITIONS, _SPMD, _ASSIGNMENT, _SHARDY = 4, 5, 6, 9, 19
 _MOST_DEVICES = 1 << 16
 
 
@@ -26,6 +26,7 @@ class Options:
         spmd: the program is of all partitions together, to be divided by its shardings.
         assignment: device ids, replicas outermost; None leaves the choice to the plugin.
         portable: each execution names its device.
+        shardy: the shardings are Shardy's.
     """
 
     replicas: int = 1
@@ -33,6 +34,7 @@ class Options:
     spmd: bool = False
     assignment: tuple[int, ...] | None = None
     portable: bool = False
+    shardy: bool = False
 
     @property
     def devices(self) -> int:
@@ -54,7 +56,7 @@ def read_options(data: bytes) -> Options:
 
 
 def _read(data: bytes) -> Options:
-    found: dict[int, int] = {_REPLICAS: 0, _PARTITIONS: 0, _SPMD: 0}
+    found: dict[int, int] = {_REPLICAS: 0, _PARTITIONS: 0, _SPMD: 0, _SHARDY: 0}
     assignment: tuple[int, ...] | None = None
     portable = False
     for number, value in wire.fields(data):
@@ -79,7 +81,9 @@ def _read(data: bytes) -> Options:
             f"compile_options: a device assignment of {len(assignment)} devices, for {replicas} "
             f"replicas of {partitions} partitions"
         )
-    return Options(replicas, partitions, bool(found[_SPMD]), assignment, portable)
+    return Options(
+        replicas, partitions, bool(found[_SPMD]), assignment, portable, bool(found[_SHARDY])
+    )
 
 
 def _assignment(data: bytes) -> tuple[int, ...]:

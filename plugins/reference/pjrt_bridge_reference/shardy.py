@@ -1,4 +1,4 @@
-"""Shardy's operations, which say how to divide a program: what is left of one that is not divided.
+"""Shardy's operations, which say how to divide a program, and what is left of one that is not.
 
 JAX writes them into every program, also for a single device.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pjrt_bridge.stablehlo import Program, bindings, modules
-from pjrt_bridge_reference.caller_arguments import unimplemented
+from pjrt_bridge.stablehlo import Mesh, Program, bindings, modules
+from pjrt_bridge.stablehlo.sharding.mesh import axes_in
+from pjrt_bridge.stablehlo.sharding.partition import partitioned
+from pjrt_bridge.stablehlo.sharding.propagation import closed
+from pjrt_bridge_reference.caller_arguments import invalid, unimplemented
 
 _SHARDING = "sdy.sharding"
 _HINTS = ("sdy.sharding_constraint", "sdy.propagation_barrier")
@@ -30,9 +33,26 @@ def without_shardy(program: Program) -> Program:
         if operation.name in _HINTS:
             operation.results[0].replace_all_uses_with(operation.operands[0])
         elif operation.name != "sdy.mesh":
-            raise unimplemented(f"{operation.name}: this plugin has no partitioner")
+            raise unimplemented(f"{operation.name} in a program of one partition")
         operation.erase()
     return Program.from_module(module)
+
+
+def divided_by_shardy(program: Program, partitions: int) -> Program:
+    """The program of each partition; a program without a mesh is that already.
+
+    Raises:
+        ProgramError: Shardy cannot divide it.
+        Status: INVALID_ARGUMENT; a mesh of another number of devices.
+    """
+    if b"sdy" not in program.bytecode():
+        return program
+    module = bindings.parse(program.bytecode(), f"program {program.name!r}")
+    meshes = [Mesh.of(axes_in(text)) for text in modules.meshes(module).values()]
+    for mesh in meshes:
+        if mesh.size != partitions:
+            raise invalid(f"{mesh} has {mesh.size} devices, the program {partitions} partitions")
+    return partitioned(closed(program)) if meshes else program
 
 
 def _remove_attributes(operation: Any) -> None:

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.registry import PluginSpec, TopologySpec, hookimpl, wheel_library
+from pjrt_bridge.registry import (
+    DeviceFigures,
+    PluginSpec,
+    TopologySpec,
+    hookimpl,
+    wheel_library,
+)
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 _VENDOR = "0x1ae0"
@@ -27,6 +33,17 @@ _CHIPS = {
 _TOPOLOGY = re.compile(
     r"(v\d+[a-z]*|tpu\d+[a-z]?)[:=_][1-9]\d*(x[1-9]\d*){0,3}(_twisted|_untwisted)?"
 )
+
+_GB = 10**9
+_TERA = 10**12
+_FIGURES = {
+    "v4": DeviceFigures(275 * _TERA, 1_228 * _GB, 300 * _GB, 32 * _GB),
+    "v5e": DeviceFigures(197 * _TERA, 819 * _GB, 200 * _GB, 16 * _GB),
+    "v5p": DeviceFigures(459 * _TERA, 2_765 * _GB, 600 * _GB, 95 * _GB),
+    "v6e": DeviceFigures(918 * _TERA, 1_640 * _GB, 448 * _GB, 32 * _GB),
+}
+"""Of one chip, by Google's documentation ("TPU architecture"): peak in bfloat16, bandwidth of its
+memory, all its links to other chips, memory."""
 
 # libtpu asks the metadata service of Google's cloud for these, for minutes where there is none.
 _NO_TPU = {
@@ -80,8 +97,8 @@ def pjrt_bridge_topology(
     """
     if plugin not in (None, "tpu"):
         return None
-    if _TOPOLOGY.fullmatch(target):
-        return TopologySpec("tpu", target)
+    if found := _TOPOLOGY.fullmatch(target):
+        return TopologySpec("tpu", target, figures=_FIGURES.get(found[1]))
     if plugin is None:
         return None
     raise OptionError(

@@ -45,9 +45,11 @@ def test_results_are_counted_once() -> None:
     )
     assert collectives_in(code, "hlo") == expected
     assert collectives_in(message(1, code) + message(2, b""), "hlo_with_config") == expected
-    assert collectives_in(code, "mlir") == ()
+    assert collectives_in(code, "hsaco") == ()
     with pytest.raises(ValueError, match="field"):
         collectives_in(b"\x1a\x05", "hlo")
+    with pytest.raises(ValueError, match="program"):
+        collectives_in(b"module {", "mlir")
 
 
 @pytest.mark.parametrize(
@@ -68,5 +70,5 @@ func.func @main(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>) -> tensor<8x32xf32>
     mesh = Mesh.of({"dp": 2, "tp": 2})
     x, w = Sharding.of(mesh, ("dp", "tp"), 2), Sharding.of(mesh, ("tp",), 2)
     divided = shard(program, mesh, [x, w], [Sharding.of(mesh, spec, 2)])
-    found = ShardedExecutable(client("cpu", cpu_device_count=4), divided).collectives()
-    assert found == expected
+    found = ShardedExecutable(client("cpu", cpu_device_count=4), divided)
+    assert found.executable.collectives() == expected

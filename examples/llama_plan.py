@@ -1,0 +1,37 @@
+"""A Llama of 7 billion parameters, for `pjrt-bridge plan`: its size, and how it is divided.
+
+    pjrt-bridge plan examples/llama_plan.py:llama_7b --optimizer AdamW --estimate \
+        --input input_ids=i64[16,2048] --input labels=i64[16,2048] \
+        --topology v5p:2x2x4 --mesh fsdp=16 --mesh fsdp=4,tp=4 --mesh tp=16
+
+Needs the package transformers; nothing is downloaded, and no weights are made.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
+from transformers import LlamaConfig, LlamaForCausalLM
+
+PLAN: dict[str, ParallelStyle] = {
+    "model.layers.*.self_attn.q_proj": ColwiseParallel(),
+    "model.layers.*.self_attn.k_proj": ColwiseParallel(),
+    "model.layers.*.self_attn.v_proj": ColwiseParallel(),
+    "model.layers.*.self_attn.o_proj": RowwiseParallel(),
+    "model.layers.*.mlp.gate_proj": ColwiseParallel(),
+    "model.layers.*.mlp.up_proj": ColwiseParallel(),
+    "model.layers.*.mlp.down_proj": RowwiseParallel(),
+    "lm_head": ColwiseParallel(),
+}
+
+
+def llama(layers: int) -> tuple[nn.Module, dict[str, ParallelStyle]]:
+    """A Llama 2 of the width of the one with 7 billion parameters."""
+    config = LlamaConfig(num_hidden_layers=layers, use_cache=False)
+    return LlamaForCausalLM(config).to(torch.bfloat16), PLAN
+
+
+def llama_7b() -> tuple[nn.Module, dict[str, ParallelStyle]]:
+    """All 32 layers."""
+    return llama(32)

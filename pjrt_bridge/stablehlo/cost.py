@@ -1,0 +1,300 @@
+"""What a program costs on each device, by its operations: an estimate where no compiler is asked.
+
+Compilers write to memory what they do not fuse with its reader. Here a value that costs little to
+compute is fused where it has one reader, and constants, broadcasts and reshapes always are; all
+else is written once and read by each reader. Operations run in the order of the program. What
+Shardy divides counts as far as one device has it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.errors import UnsupportedDtype
+from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.sharding.mesh import Mesh, axes_in
+from pjrt_bridge.stablehlo.sharding.partition import with_collectives
+from pjrt_bridge.stablehlo.sharding.sharding import Sharding
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_ALWAYS_FUSED = _names("""
+    all_slice bitcast_convert broadcast_in_dim constant get_tuple_element iota partition_id
+    replica_id reshape tuple
+""")
+_MOVING = _ALWAYS_FUSED | _names("""
+    concatenate convert dynamic_slice dynamic_update_slice gather optimization_barrier pad return
+    reverse slice transpose
+""")
+"""Operations that compute nothing themselves."""
+COLLECTIVES = _names("""
+    all_gather all_reduce all_to_all collective_broadcast collective_permute reduce_scatter
+""")
+"""Operations by which devices exchange data."""
+_BY_OPERANDS = _names("all_reduce reduce reduce_scatter reduce_window scatter sort")
+"""Operations that do one thing with each element of what they are given."""
+_STRUCTURED = _names("case if while")
+_WRITTEN = COLLECTIVES | _names("""
+    cholesky convolution custom_call dot_general fft infeed recv reduce reduce_window rng
+    rng_bit_generator scatter select_and_scatter sort triangular_solve
+""")
+"""Operations whose results a compiler writes to memory, whoever reads them."""
+_IN_PART = _names("dynamic_slice gather slice")
+"""Operations that read of their first operand only what they give."""
+
+_PER_VALUE = re.compile(r"<(@[^<>]*)>")
+"""One sharding in Shardy's list of those of several results."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one execution of a program costs on each device that runs it.
+
+    Attributes:
+        flops: arithmetic operations on elements, of any type.
+        bytes_accessed: that are read from memory and written to it.
+        temporaries: bytes of memory that are needed between arguments and results.
+        operations: of the program; the body of a loop counts once: how often it runs is not known.
+        exchanged: by the name of each collective operation in HLO the bytes of the results of each.
+    """
+
+    flops: float
+    bytes_accessed: float
+    temporaries: int
+    operations: int
+    exchanged: Mapping[str, list[int]]
+
+
+def estimate(program: Program) -> Cost:
+    """The cost of a program of static shapes, by its operations.
+
+    Args:
+        program: for one device, or with closed shardings of parameters and results, as `shard`
+            gives it.
+
+    Raises:
+        ProgramError: no function `main`, or Shardy cannot divide it.
+    """
+    module = bindings.parse(program.bytecode(), f"program {program.name!r}")
+    if modules.meshes(module):
+        module = with_collectives(program)
+    else:
+        bindings.run_passes(module, "inline")
+    sizes = _Sizes(module)
+    operations = [op for op in modules.operations(module) if _is_counted(op)]
+    found = _Block(modules.find_main(module).operation.regions[0].blocks[0], sizes)
+    return Cost(
+        float(sum(_flops(operation, sizes) for operation in operations)),
+        float(found.bytes_accessed),
+        found.peak,
+        len(operations),
+        _exchanged(operations, sizes),
+    )
+
+
+def communicated(code: bytes) -> dict[str, list[int]]:
+    """By the name of each collective operation in HLO the bytes of the results of each.
+
+    Args:
+        code: of a module of one device, as text or bytecode.
+
+    Raises:
+        ProgramError: no module.
+    """
+    module = bindings.parse(code, "program")
+    return _exchanged(modules.operations(module), _Sizes(module))
+
+
+def _is_counted(operation: Any) -> bool:
+    dialect, _, name = operation.name.partition(".")
+    return dialect == "stablehlo" or (dialect == "sdy" and name in COLLECTIVES)
+
+
+def _exchanged(operations: Iterable[Any], sizes: _Sizes) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for operation in operations:
+        if _name(operation) in COLLECTIVES:
+            size = sum(map(sizes.nbytes, operation.results))
+            found.setdefault(_name(operation).replace("_", "-"), []).append(size)
+    return found
+
+
+class _Sizes:
+    """How large values are on one device.
+
+    Args:
+        module: of one device, or with collective operations by Shardy.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._meshes = {
+            symbol: Mesh.of(axes_in(text)) for symbol, text in modules.meshes(module).items()
+        }
+        self._tiles: dict[str, tuple[int, ...]] = {}
+        self._of_arguments: dict[Any, str] = {}
+        if self._meshes:
+            main = modules.find_main(module)
+            arguments = main.operation.regions[0].blocks[0].arguments
+            described, _ = modules.function_values(main)
+            for argument, (_, attributes) in zip(arguments, described, strict=True):
+                self._of_arguments[argument] = attributes["sdy.sharding"]
+
+    def shape(self, value: Any) -> list[int]:
+        """The shape that one device has of a value; what is no tensor has none."""
+        parts = modules.tensor_parts(value.type)
+        if parts is None:
+            return []
+        whole = [size or 0 for size in parts[0]]
+        tiles = self._tiles_of(value) if self._meshes else None
+        if tiles is None:
+            return whole
+        return [-(-size // tile) for size, tile in zip(whole, tiles, strict=True)]
+
+    def elements(self, value: Any) -> int:
+        """Number of elements of it."""
+        return math.prod(self.shape(value))
+
+    def nbytes(self, value: Any) -> int:
+        """Bytes of it."""
+        parts = modules.tensor_parts(value.type)
+        if parts is None:
+            return 0
+        try:
+            dtype = dtypes.from_stablehlo(parts[2])
+        except UnsupportedDtype:
+            return 0
+        return self.elements(value) * dtype.itemsize
+
+    def _tiles_of(self, value: Any) -> tuple[int, ...] | None:
+        """Into how many parts each dimension is divided; None where nothing says so."""
+        text = self._of_arguments.get(value)
+        if text is None:
+            attributes = getattr(value.owner, "attributes", {})
+            if "out_sharding" in attributes:
+                text = str(attributes["out_sharding"])
+            elif "sdy.sharding" in attributes:
+                every = _PER_VALUE.findall(str(attributes["sdy.sharding"]))
+                text = f"#sdy.sharding<{every[value.result_number]}>"
+        if text is None:
+            return None
+        if text not in self._tiles:
+            self._tiles[text] = Sharding.parse(text, self._meshes).tiles
+        return self._tiles[text]
+
+
+class _Block:
+    """The memory traffic of a block, and the most that it holds at any moment.
+
+    Attributes:
+        bytes_accessed: that are read and written.
+        peak: bytes of the values that lie between the arguments and results.
+    """
+
+    def __init__(self, block: Any, sizes: _Sizes) -> None:
+        operations = [view.operation for view in block.operations]
+        self._readers: dict[Any, list[int]] = {}
+        for at, operation in enumerate(operations):
+            for value in _read_by(operation):
+                self._readers.setdefault(value, []).append(at)
+        given = set(operations[-1].operands) if operations else set()
+        self.bytes_accessed = sum(
+            sizes.nbytes(argument) * bool(self._readers.get(argument))
+            for argument in block.arguments
+        )
+        self.peak = held = 0
+        freed: dict[int, int] = {}
+        for at, operation in enumerate(operations[:-1]):
+            inner = 0
+            for region in operation.regions if _name(operation) in _STRUCTURED else ():
+                bodies = [_Block(body, sizes) for body in region.blocks]
+                self.bytes_accessed += sum(body.bytes_accessed for body in bodies)
+                inner = max([inner, *(body.peak for body in bodies)])
+            for result in operation.results:
+                if self._is_fused(operation, result):
+                    continue
+                size = sizes.nbytes(result)
+                readers = [operations[reader] for reader in self._readers.get(result, ())]
+                self.bytes_accessed += size
+                self.bytes_accessed += sum(_taken(one, result, size, sizes) for one in readers)
+                if result not in given:
+                    held += size
+                    last = max(at, self._last(result, operations))
+                    freed[last] = freed.get(last, 0) + size
+            self.peak = max(self.peak, held + inner)
+            held -= freed.pop(at, 0)
+
+    def _is_fused(self, operation: Any, result: Any) -> bool:
+        name = _name(operation)
+        if name in _ALWAYS_FUSED:
+            return True
+        if name in _WRITTEN or name in _STRUCTURED:
+            return False
+        return len(self._readers.get(result, ())) <= 1
+
+    def _last(self, value: Any, operations: list[Any]) -> int:
+        """Where a value, or what is fused over it, is read last."""
+        found, waiting = -1, [value]
+        while waiting:
+            for at in self._readers.get(waiting.pop(), ()):
+                found = max(found, at)
+                operation = operations[at]
+                if at < len(operations) - 1:
+                    waiting += [one for one in operation.results if self._is_fused(operation, one)]
+        return found
+
+
+def _taken(reader: Any, value: Any, size: int, sizes: _Sizes) -> int:
+    """Bytes that an operation reads of a value."""
+    if _name(reader) == "return":
+        return 0
+    if _name(reader) in _IN_PART and reader.operands[0] == value:
+        return min(size, sum(map(sizes.nbytes, reader.results)))
+    return size
+
+
+def _read_by(operation: Any) -> Iterator[Any]:
+    """The operands of an operation, and what its regions read from around it."""
+    yield from operation.operands
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield from _read_by(inner.operation)
+
+
+def _name(operation: Any) -> str:
+    return str(operation.name).rpartition(".")[2]
+
+
+def _flops(operation: Any, sizes: _Sizes) -> int:
+    name = _name(operation)
+    if name in _MOVING or name in _STRUCTURED or not operation.results:
+        return 0
+    size = sizes.elements(operation.results[0])
+    if name == "dot_general":
+        left, right = map(sizes.elements, operation.operands)
+        # M*K * K*N = (M*N) * K^2, with the batch in all three of them.
+        numbers = bindings.load().stablehlo.DotDimensionNumbers(
+            operation.attributes["dot_dimension_numbers"]
+        )
+        shape = sizes.shape(operation.operands[0])
+        batch = math.prod(shape[dim] for dim in numbers.lhs_batching_dimensions)
+        return 2 * size * math.isqrt(left * right // max(size * batch, 1))
+    if name == "convolution":
+        kernel = operation.operands[1]
+        numbers = bindings.load().stablehlo.ConvDimensionNumbers(
+            operation.attributes["dimension_numbers"]
+        )
+        features: int = sizes.shape(kernel)[numbers.kernel_output_feature_dimension]
+        return 2 * size * sizes.elements(kernel) // max(features, 1)
+    if name in _BY_OPERANDS:
+        return sum(map(sizes.elements, operation.operands))
+    return 0 if name in COLLECTIVES else size

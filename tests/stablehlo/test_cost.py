@@ -1,0 +1,100 @@
+"""Estimates of what programs cost, on programs whose cost can be counted by hand."""
+
+from __future__ import annotations
+
+from pjrt_bridge.stablehlo import Program
+from pjrt_bridge.stablehlo.cost import Cost, communicated, estimate
+
+F32 = 4
+
+
+def cost(body: str, parameters: str, results: str) -> Cost:
+    text = f"func.func @main({parameters}) -> ({results}) {{ {body} }}"
+    return estimate(Program.parse(text))
+
+
+def test_products_and_what_is_fused() -> None:
+    found = cost(
+        """
+        %one = stablehlo.constant dense<1.0> : tensor<8x32xf32>
+        %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+            : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+        %1 = stablehlo.add %0, %one : tensor<8x32xf32>
+        %2 = stablehlo.tanh %1 : tensor<8x32xf32>
+        return %2 : tensor<8x32xf32>
+        """,
+        "%x: tensor<8x16xf32>, %w: tensor<16x32xf32>",
+        "tensor<8x32xf32>",
+    )
+    product = 8 * 32
+    assert found.flops == 2 * product * 16 + 2 * product
+    # The sum is fused with its only reader; the product is written and read.
+    assert found.temporaries == product * F32
+    # tanh is fused with what returns it, so it is not written before.
+    assert found.bytes_accessed == F32 * (8 * 16 + 16 * 32 + 2 * product)
+
+
+def test_convolutions() -> None:
+    found = cost(
+        """
+        %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0]x[o, i, 0]->[b, f, 0],
+            window = {pad = [[1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+            : (tensor<2x3x10xf32>, tensor<5x3x3xf32>) -> tensor<2x5x10xf32>
+        return %0 : tensor<2x5x10xf32>
+        """,
+        "%x: tensor<2x3x10xf32>, %w: tensor<5x3x3xf32>",
+        "tensor<2x5x10xf32>",
+    )
+    assert found.flops == 2 * (2 * 5 * 10) * (3 * 3)
+
+
+def test_memory_is_free_after_the_last_reader() -> None:
+    chain = "\n".join(
+        f"%{at} = stablehlo.dot_general %{'x' if at == 0 else at - 1}, %w, "
+        "contracting_dims = [1] x [0] : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>"
+        for at in range(10)
+    )
+    parameters = "%x: tensor<16x16xf32>, %w: tensor<16x16xf32>"
+    one = 16 * 16 * F32
+    last = cost(f"{chain}\nreturn %9 : tensor<16x16xf32>", parameters, "tensor<16x16xf32>")
+    # What an operation reads is there while it writes; the last value is a result.
+    assert last.temporaries == 2 * one
+    kept = "\n".join(f"%s{at} = stablehlo.add %{at}, %{at} : tensor<16x16xf32>" for at in range(9))
+    names = ", ".join([*(f"%s{at}" for at in range(9)), "%9"])
+    kinds = ", ".join(["tensor<16x16xf32>"] * 10)
+    all_kept = cost(f"{chain}\n{kept}\nreturn {names} : {kinds}", parameters, kinds)
+    assert all_kept.temporaries == 9 * one
+
+
+def test_bodies_of_loops_count_once() -> None:
+    found = cost(
+        """
+        %0 = stablehlo.while(%i = %x) : tensor<16x16xf32>
+        cond {
+          %t = stablehlo.constant dense<false> : tensor<i1>
+          stablehlo.return %t : tensor<i1>
+        } do {
+          %a = stablehlo.dot_general %i, %w, contracting_dims = [1] x [0]
+              : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+          %b = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0]
+              : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+          stablehlo.return %b : tensor<16x16xf32>
+        }
+        return %0 : tensor<16x16xf32>
+        """,
+        "%x: tensor<16x16xf32>, %w: tensor<16x16xf32>",
+        "tensor<16x16xf32>",
+    )
+    assert found.flops == 2 * 2 * 16**3
+    assert found.temporaries == 16 * 16 * F32
+
+
+def test_what_devices_exchange() -> None:
+    program = Program.parse("""
+    func.func @main(%x: tensor<4x8xf32>) -> tensor<8x8xf32> {
+      %0 = "stablehlo.all_gather"(%x) <{all_gather_dim = 0 : i64,
+          replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}>
+          : (tensor<4x8xf32>) -> tensor<8x8xf32>
+      return %0 : tensor<8x8xf32>
+    }""")
+    assert communicated(program.bytecode()) == {"all-gather": [8 * 8 * F32]}
