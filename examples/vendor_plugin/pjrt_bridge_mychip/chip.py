@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from numpy.typing import NDArray
@@ -52,7 +51,7 @@ def _products(b: Builder, x: Value, y: Value, x_dim: int, y_dim: int) -> Value:
     )
 
 
-KERNELS: dict[str, Callable[..., Value | tuple[Value, Value]]] = {
+KERNELS: dict[str, custom_calls.Body] = {
     "mychip.attention": attention,
     "mychip.causal_attention": causal_attention,
     "mychip.gelu_tanh": gelu_tanh,

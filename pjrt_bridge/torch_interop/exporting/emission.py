@@ -16,7 +16,6 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.exporting.capture import COPY, Captured
-from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.tensors import array_over, in_memory, row_major_spec
 
 INLINED = 1024
@@ -82,9 +81,11 @@ class ArgumentSlots:
         return self._slots[position]
 
 
-def emit_whole(module: fx.GraphModule, argument_slots: ArgumentSlots, name: str) -> ModelProgram:
+def emit_whole(
+    module: fx.GraphModule, argument_slots: ArgumentSlots, name: str, find: Lookup
+) -> ModelProgram:
     """One program, which writes new values of larger weights into their memory."""
-    emitted = emitted_row_major(module, name, argument_slots.constants, in_place=True)
+    emitted = emitted_row_major(module, name, argument_slots.constants, find, in_place=True)
     held = held_by(emitted, "captured")
     bindings = emitted.bindings
     updates: list[Slot | None] = [None] * len(bindings.results)
@@ -115,15 +116,15 @@ def emitted_row_major(
     module: fx.GraphModule,
     name: str,
     constants: Mapping[int, np.ndarray[Any, Any]],
+    find: Lookup,
     *,
     in_place: bool,
-    lookup: Lookup = portable.find_lowering,
 ) -> Emitted:
-    """A program whose parameters and results are row-major."""
+    """A program whose parameters and results are row-major; `find` gives lowerings."""
     count = len(module.graph.find_nodes(op="placeholder"))
     return emit(
         module,
-        lookup,
+        find,
         name=name,
         in_place=in_place,
         argument_specs=dict.fromkeys(range(count), row_major_spec),

@@ -104,7 +104,7 @@ class TracedModel:
         module = rewrite(module, CONTEXT, "sized").module
         if reasons := Placement(lowering_over_mesh).fallback_reasons(module.graph):
             raise not_lowerable(list(reasons.values()), self.name)
-        return emitted_row_major(module, self.name, {}, in_place=True, lookup=lowering_over_mesh)
+        return emitted_row_major(module, self.name, {}, lowering_over_mesh, in_place=True)
 
 
 def _sharding(source: Source, mesh: Mesh, known: Mapping[str, Sharding]) -> Sharding:
