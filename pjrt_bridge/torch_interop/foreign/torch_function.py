@@ -213,7 +213,7 @@ class TorchFunction:
         reasons = Placement(portable.find_lowering).fallback_reasons(graph.graph)
         if reasons:
             raise not_lowerable(list(reasons.values()), self.label)
-        emitted = emitted_row_major(graph, self.label, {}, in_place=False)
+        emitted = emitted_row_major(graph, self.label, {}, portable.find_lowering, in_place=False)
         builder = Builder([TensorType(spec.shape, spec.dtype) for spec in specs], name=self.label)
         given = builder.parameters
         held = [builder.constant(array) for array in held_by(emitted, "held").values()]
