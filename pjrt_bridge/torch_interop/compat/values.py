@@ -148,6 +148,13 @@ def quotient(number: Any, divisor: Any) -> Any:
     return found if getattr(found, "is_integer", False) else None
 
 
+def floor_quotient(number: Any, divisor: Any) -> Any:
+    """The quotient of sizes, numbers or expressions, rounded down as torch writes it."""
+    if isinstance(number, int) and isinstance(divisor, int):
+        return number // divisor
+    return _divided(FloorDiv(sympy.sympify(number), sympy.sympify(divisor)))
+
+
 def least(size: int | torch.SymInt) -> int:
     """A number that a size is never below."""
     if not isinstance(size, torch.SymInt):
