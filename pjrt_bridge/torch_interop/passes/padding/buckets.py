@@ -184,6 +184,7 @@ class _Numbers:
             for extent in layout.dims.values():
                 sizes.update(dict.fromkeys(extent))
         sizes.update(dict.fromkeys(size for size, dtype in found.given if dtype is None))
+        sizes.update(dict.fromkeys(found.growing))
         self._padded = list(sizes)
         sizes.update(dict.fromkeys(found.numbers.values()))
         sizes.update(dict.fromkeys(size for size, _ in found.given))

@@ -11,7 +11,13 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Extent, MixesRows, Number, product
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    Dims,
+    Extent,
+    MixesRows,
+    Number,
+    product,
+)
 from pjrt_bridge.torch_interop.passes.padding.moves import dropped
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 

@@ -273,22 +273,6 @@ def unfolded(use: Use) -> Dims:
     return {**dropped_one(found, dim), **_sized(use, dim, result[dim])}
 
 
-def bordered(use: Use) -> Dims:
-    """Padded by the operator itself."""
-    found, pad = use.dims("self"), [use.number(item) for item in use["pad"]]
-    rank, result = use.rank("self"), use.shape(use.result)
-    if any(map(use.is_padded, pad)):
-        raise MixesRows("it uses the size as a number")
-    made = dict(found)
-    for dim in found:
-        before, after = [*pad[2 * (rank - 1 - dim) :][:2], 0, 0][:2]
-        if before or after:
-            use.needs_prefix(found[dim])
-            use.fill("self", use["value"] or 0, [dim])
-            made[dim] = extent_of(result[dim])
-    return made
-
-
 def viewed(use: Use) -> Dims:
     """In row-major order with other sizes."""
     dims, shape, result = use.dims("self"), use.shape("self"), use.shape(use.result)

@@ -14,7 +14,9 @@ from pjrt_bridge.torch_interop.passes.lift_scalars import use_of
 from pjrt_bridge.torch_interop.passes.padding import (
     adaptive,
     bags,
+    borders,
     draws,
+    fourier,
     groups,
     lookups,
     mixing,
@@ -222,7 +224,7 @@ def _table() -> dict[str, Rule]:
     put(Rule(_divided), "aten.remainder.Tensor", "aten.remainder.Scalar_Tensor")
     put(Rule(_checked), "aten.mvlgamma.default")
     put(Rule(moves.unfolded), "unfold")
-    put(Rule(_along("dim")), "_fft_r2c", "_fft_c2c", "_fft_c2r")
+    put(Rule(fourier.transformed), "_fft_r2c", "_fft_c2c", "_fft_c2r")
     put(Rule(_before(1)), "avg_pool1d", "reflection_pad1d", "replication_pad1d")
     put(Rule(_before(2)), *_IMAGES)
     put(Rule(_before(3)), *_VOLUMES)
@@ -267,7 +269,7 @@ def _table() -> dict[str, Rule]:
     put(Rule(moves.concatenated), "cat")
     put(Rule(moves.expanded, ("size",)), "expand")
     put(Rule(moves.repeated, ("repeats",)), "repeat")
-    put(Rule(moves.bordered), "constant_pad_nd")
+    put(Rule(borders.bordered), "constant_pad_nd")
     put(Rule(moves.viewed, ("size", "shape"), moves=True), "view", "_unsafe_view", "reshape")
     put(Rule(moves.same), "aten.view.dtype", "view_as_real", "view_as_complex")
     put(Rule(moves.flipped), "flip")

@@ -66,6 +66,7 @@ class Walk:
         self._several: dict[fx.Node, list[Rows]] = {}
         self._checks: list[fx.Node] = []
         self._equal: list[tuple[Size, Size]] = []
+        self._growing: list[Size] = []
         self._positive: list[Size] = []
         self._placeholders: list[fx.Node] = []
         self._alike: list[fx.Node] = []
@@ -80,9 +81,10 @@ class Walk:
             for dim, size in symbolic_sizes(compat.promise(node)):
                 if dim is not None:
                     self._are_sizes |= free_symbols(size)
-                    if self._symbols:
+                    if compat.subtracted_symbols(size) & self._symbols:
                         falling = compat.falling_symbols(size)
                         self._refuse(falling, "a size falls as it grows", node)
+                        self._growing.append(size)
             if node.op == "output":
                 outputs = node.args[0]
                 results = self._judge_results(outputs)
@@ -112,6 +114,7 @@ class Walk:
             given=tuple(self._emission.given),
             results=results,
             equal=tuple(self._equal),
+            growing=tuple(dict.fromkeys(self._growing)),
             positive=tuple(dict.fromkeys(self._positive)),
             refusals={
                 item: why for item, why in self._refused.items() if why and item in self._are_sizes
