@@ -71,7 +71,7 @@ class _Transform:
 
     def made(self, dims: list[int]) -> fx.Node:
         """The result of transforms along dimensions, of which the last one may be halved."""
-        e, use, x = self._e, self._use, self._e[self._use["self"]]
+        e, x = self._e, self._e[self._use["self"]]
         *others, last = dims if self._from_real or self._to_real else [*dims, None]
         if self._from_real:
             x = self._of_real(x, last)

@@ -24,6 +24,7 @@ from pjrt_bridge.torch_interop.passes.padding import (
     pools,
     products,
     replacing,
+    sampling,
 )
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
@@ -308,6 +309,10 @@ def _table() -> dict[str, Rule]:
         put(Rule(adaptive.mean_backward(count)), f"_adaptive_avg_pool{count}d_backward")
     put(Rule(adaptive.largest, ("output_size",)), "adaptive_max_pool2d")
     put(Rule(pools.positions_backward), "adaptive_max_pool2d_backward")
+
+    for count in (2, 3):
+        put(Rule(sampling.sampled), f"grid_sampler_{count}d")
+        put(Rule(sampling.sampled_backward), f"grid_sampler_{count}d_backward")
 
     put(Rule(lookups.embedded), "embedding")
     put(Rule(lookups.embedded_backward), "embedding_dense_backward")

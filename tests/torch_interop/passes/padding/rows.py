@@ -76,6 +76,19 @@ def assert_padding_changes_nothing(function: Callable[..., Any], *args: Any) -> 
             assert one.stride() == other.stride()
 
 
+def gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The gradients of a function's results with all floating-point arguments."""
+
+    def found(*args: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            own = [x.detach().requires_grad_() if x.is_floating_point() else x for x in args]
+            made = [item for item in leaves(function(*own)) if item.is_floating_point()]
+            loss = sum(((item.sin() * item).sum() for item in made), torch.zeros(()))
+            return torch.autograd.grad(loss, [x for x in own if x.is_floating_point()])
+
+    return found
+
+
 STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "product": lambda y: y @ torch.full((4, 4), 0.3),
