@@ -35,8 +35,6 @@ def transformed(use: Use) -> Dims:
     inside = [dim for dim in dims if dim in found or use.is_padded(sizes[dim])]
     if not inside:
         return found
-    if compat.promise(use["self"]).dtype not in _REAL:
-        raise MixesRows("it transforms numbers of half precision along the dimension")
     for dim in inside:
         if dim not in found:
             raise MixesRows("it uses the size as a number")
@@ -72,7 +70,8 @@ class _Transform:
     def made(self, dims: list[int]) -> fx.Node:
         """The result of transforms along dimensions, of which the last one may be halved."""
         e, x = self._e, self._e[self._use["self"]]
-        *others, last = dims if self._from_real or self._to_real else [*dims, None]
+        halved = self._from_real or self._to_real
+        others, last = (dims[:-1], dims[-1]) if halved else (dims, 0)
         if self._from_real:
             x = self._of_real(x, last)
         apart = [dim for dim in others if dim not in self._padded]

@@ -114,9 +114,9 @@ def trilinear(use: Use) -> Dims:
         for dim, extent in dims.items():
             use.unified(found.setdefault(left[dim], extent), extent)
     summed = found.keys() & set(use["sumdim"])
-    for name, sizes, left in widened:
+    for name, widths, left in widened:
         own = {left[dim] for dim in use.dims(name)}
-        if any(dim in sizes and dim not in own and sizes[dim] != 1 for dim in found):
+        if any(dim not in own and widths.get(dim, 1) != 1 for dim in found):
             raise MixesRows("it combines the dimension with one of another size")
         # Infinities and NaN in the padding of one would meet the zeros of another.
         use.fill(name, 0, [left.index(dim) for dim in own & summed])

@@ -76,15 +76,17 @@ def assert_padding_changes_nothing(function: Callable[..., Any], *args: Any) -> 
             assert one.stride() == other.stride()
 
 
-def gradients(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The gradients of a function's results with all floating-point arguments."""
+def with_gradients(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """A function's results, and their gradients with all floating-point arguments."""
 
-    def found(*args: torch.Tensor) -> Any:
+    def found(*args: torch.Tensor) -> list[Any]:
         with torch.enable_grad():
             own = [x.detach().requires_grad_() if x.is_floating_point() else x for x in args]
-            made = [item for item in leaves(function(*own)) if item.is_floating_point()]
-            loss = sum(((item.sin() * item).sum() for item in made), torch.zeros(()))
-            return torch.autograd.grad(loss, [x for x in own if x.is_floating_point()])
+            made = leaves(function(*own))
+            parts = [(x.sin() * x).sum() for x in made if x.is_floating_point()]
+            loss = sum(parts, torch.zeros(()))
+            grads = torch.autograd.grad(loss, [x for x in own if x.is_floating_point()])
+        return [*(item.detach() for item in made), *grads]
 
     return found
 

@@ -30,11 +30,11 @@ MERGED: dict[str, tuple[Callable[[torch.Tensor], Any], torch.Tensor]] = {
         CUBE,
     ),
     "pairs": (
-        lambda x: (x[:, None] + x[None]).reshape(-1, 4).cumsum(0).view(len(x), len(x), 4).sum(1),
+        lambda x: (x[:, None] + x[None]).reshape(-1, 4).cumsum(0).view(x.shape[0], -1, 4).sum(1),
         X,
     ),
     "pairs as other pairs": (
-        lambda x: (x @ x.t()).reshape(-1)[1:].view(len(x) - 1, len(x) + 1)[:, :-1] + 0,
+        lambda x: (x @ x.t()).reshape(-1)[1:].view(x.shape[0] - 1, x.shape[0] + 1)[:, :-1] + 0,
         X,
     ),
     "a token before patches": (

@@ -22,10 +22,10 @@ from tests.torch_interop.passes.padding.rows import (
     STEPS,
     assert_padding_changes_nothing,
     chain,
-    gradients,
     padded,
     refusals,
     symbolic,
+    with_gradients,
 )
 
 N = SIZE
@@ -500,16 +500,16 @@ def test_gradients() -> None:
 
 @pytest.mark.parametrize("order", [1.0, 2.0, 3.0, inf])
 def test_gradients_of_distances(order: float) -> None:
+    one = with_gradients(lambda x, y: torch.cdist(x, y, order))
+    several = with_gradients(lambda x, y: torch.cdist(x[None], y[None].expand(2, -1, -1), order))
     for other in (Y, torch.randn(3, 4)):
-        assert_padding_changes_nothing(gradients(lambda x, y: torch.cdist(x, y, order)), X, other)
-        assert_padding_changes_nothing(
-            gradients(lambda x, y: torch.cdist(x[None], y[None].expand(2, -1, -1), order)), X, other
-        )
+        assert_padding_changes_nothing(one, X, other)
+        assert_padding_changes_nothing(several, X, other)
 
 
 def test_gradients_of_bilinear_layers() -> None:
     args = X, torch.randn(N, 3), torch.randn(2, 4, 3), torch.randn(2)
-    assert_padding_changes_nothing(gradients(F.bilinear), *args)
+    assert_padding_changes_nothing(with_gradients(F.bilinear), *args)
 
 
 def test_gradients_of_group_norm() -> None:
