@@ -258,7 +258,7 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     ),
     "count": (
         lambda y: torch.arange(y.shape[0], dtype=torch.int8) + y.sum(),
-        "prims.iota.default: it may count further than the element type can in the padding",
+        "aten.arange.start_step: it may count further than the element type can in the padding",
     ),
     "written": (lambda y: y.mul_(2), "aten.copy_.default: it is written into"),
 }
