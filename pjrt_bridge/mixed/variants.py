@@ -222,7 +222,7 @@ class VariantCache(Generic[_Compiled]):
     def _enough(self) -> int:
         """How often sizes have to come before they are compiled."""
         extra = max(self._compilations, len(self._variants)) - EAGER
-        return min(2 ** (extra + 1), OFTEN)
+        return min(1 << max(extra + 1, 0), OFTEN)
 
     def _came_often(self, key: Hashable) -> bool:
         """Whether sizes have come often enough to be compiled; counts this call."""
