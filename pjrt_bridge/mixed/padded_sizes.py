@@ -2,8 +2,10 @@
 
 A program of larger sizes serves a call where padding is allowed. Sizes that come first are compiled
 as they are. Once they change, a program is made for round sizes above those of the call, and serves
-all calls that it does not waste much of. So the number of programs grows with the logarithm of the
-range of sizes. A few sizes that come very often get programs of their own.
+all calls that it does not waste much of. After a few of them, calls take what serves them until
+what they wasted is worth a program; where nothing serves, one is made that serves what came before,
+too, if that is cheap. So the number of programs grows with the logarithm of the range of each size.
+A few sizes that come very often get programs of their own.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ Sizes = tuple[int, ...]
 
 WASTE = 1.25
 """How much more work than a call's a program may do that is made for it."""
-SERVES = 4.0
-"""How much more work a program may do that is there, where many were made."""
+COMPILES = 1e8
+"""About the work that takes as long as making a program of a few operators."""
 GROWS = 1.05
 """How much more work larger sizes than the next round ones may be."""
 FREELY = 4
@@ -29,7 +31,17 @@ OFTEN = 256
 """Calls of the same sizes after which a program of just these is made."""
 OWN = 4
 """How many of these there may be."""
+UNITS = 64
+"""The largest number by which sizes may have to be divisible."""
 _REMEMBERED = 4096
+
+
+@dataclass
+class _Wanted:
+    """A program that is not there: calls that it would have served, and what they wasted."""
+
+    calls: int = 0
+    wasted: float = 0.0
 
 
 @dataclass
@@ -39,6 +51,7 @@ class PaddedSizes:
     Args:
         work: an estimate of a call's work, from its sizes.
         positions: of the sizes that may be padded; others are part of what a program is made for.
+        fits: whether a program can have these sizes: operators may divide them.
 
     Attributes:
         made: sizes of programs, in the order in which they were made.
@@ -46,10 +59,11 @@ class PaddedSizes:
 
     work: Callable[[Sizes], float]
     positions: Sequence[int]
+    fits: Callable[[Sizes], bool] = lambda _: True
     made: list[Sizes] = field(default_factory=list)
     _first: Sizes | None = None
     _chosen: OrderedDict[Sizes, Sizes] = field(default_factory=OrderedDict)
-    _wanted: dict[Sizes, int] = field(default_factory=dict)
+    _wanted: dict[Sizes, _Wanted] = field(default_factory=dict)
     _calls: OrderedDict[Sizes, int] = field(default_factory=OrderedDict)
     _own: set[Sizes] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -96,15 +110,44 @@ class PaddedSizes:
         able = [(self.work(made), made) for made in self.made if self._serves(made, sizes)]
         if able and min(able)[0] <= WASTE * own:
             return min(able)[1], True
-        rounded = round_up(sizes, self.positions, self.work)
-        if len(self.made) >= FREELY and able and min(able)[0] <= SERVES * own:
+        rounded = self._fitting(round_up(sizes, self.positions, self.work))
+        extra = len(self.made) - FREELY
+        # The more programs there are, the more has to be wasted before another one is made.
+        limit = COMPILES * 2.0**extra
+        if extra >= 0 and able and min(able)[0] - own <= limit:
             # Made only when it was missed often, and the more of them there are the more often.
-            wanted = self._wanted[rounded] = self._wanted.get(rounded, 0) + 1
-            if wanted < 2 ** (len(self.made) - FREELY + 2):
+            wanted = self._wanted.setdefault(rounded, _Wanted())
+            wanted.calls += 1
+            wanted.wasted += min(able)[0] - own
+            if wanted.calls < 2 ** (extra + 2) or wanted.wasted < COMPILES:
                 return min(able)[1], False
+        elif extra >= 0 and not able:
+            whole = self._fitting(self._joined(rounded))
+            if self.work(whole) - own <= limit:
+                rounded = whole
         self.made.append(rounded)
         self._wanted.pop(rounded, None)
         return rounded, True
+
+    def _joined(self, sizes: Sizes) -> Sizes:
+        """Padded sizes that hold those of a call and of all programs that might have served it."""
+        alike = [made for made in self.made if self._differ_in_padding(made, sizes)]
+        return tuple(map(max, zip(sizes, *alike, strict=True)))
+
+    def _differ_in_padding(self, one: Sizes, other: Sizes) -> bool:
+        different = [at for at, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
+        return set(different) <= set(self.positions)
+
+    def _fitting(self, sizes: Sizes) -> Sizes:
+        """The next larger padded sizes that operators can divide as they do."""
+        for unit in range(1, UNITS + 1):
+            made = tuple(
+                -(-size // unit) * unit if at in self.positions else size
+                for at, size in enumerate(sizes)
+            )
+            if self.fits(made):
+                return made
+        return sizes
 
     def _serves(self, made: Sizes, sizes: Sizes) -> bool:
         return all(

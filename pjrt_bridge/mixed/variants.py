@@ -1,12 +1,13 @@
 """VariantCache: what is compiled for the sizes and values that calls bring, bounded.
 
 XLA's programs have fixed sizes. Calls of the same sizes share a compilation. Compiling costs more
-than many runs: once several sizes have been compiled, one that comes for the first time is computed
-by the host, and compiled when it comes again, beside the calls that the host goes on to compute
-(`background.py`). When as many are compiled as are kept, a new one
-takes the place of one that was not used for many calls, and is computed by the host where there is
-none: sizes in rotation never compile for ever. Nothing waits for a compilation but calls that need
-what it makes.
+than many runs: once several sizes have been compiled, others are computed by the host, and compiled
+when they have come often enough, beside the calls that the host goes on to compute
+(`background.py`). Each that is compiled so doubles how often the next one has to come, up to a
+limit: sizes at random are compiled ever more rarely, and all of a few in rotation soon.
+When as many are compiled as are kept, a new one takes the place of one that was not used for many
+calls, and is computed by the host where there is none. Nothing waits for a compilation but calls
+that need what it makes.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ LIMIT = 64
 UNUSED = 1000
 """Calls for which a variant was not used that another may replace, where the host can compute."""
 
-EAGER = 8
+EAGER = 4
 """Variants that are compiled when their sizes come for the first time."""
 
+OFTEN = 64
+"""How often sizes have to come at most before they are compiled beside the calls."""
+
 _SEEN = 4096
-"""Sizes that came once and are remembered."""
+"""Sizes that are not compiled, and whose calls are counted."""
 
 _Compiled = TypeVar("_Compiled")
 
@@ -35,7 +39,7 @@ Begin = Callable[[Callable[[], None]], bool]
 
 
 HostReason = Literal["new", "compiling", "full"]
-"""Why the host computes a call: its sizes came for the first time, are being compiled beside the
+"""Why the host computes a call: its sizes have not come often enough, are being compiled beside the
 calls, or as many are compiled as are kept."""
 
 
@@ -72,7 +76,7 @@ class VariantCache(Generic[_Compiled]):
         self._on_host = on_host
         self._calls = 0
         self._variants: OrderedDict[Hashable, _Variant[_Compiled]] = OrderedDict()
-        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._seen: OrderedDict[int, int] = OrderedDict()
         self._compilations = 0
         self._last: Hashable | None = None
         self._lock = threading.Lock()
@@ -117,7 +121,7 @@ class VariantCache(Generic[_Compiled]):
                 why = "full"
             elif wanted or max(self._compilations, len(self._variants)) < EAGER:
                 variant = self._keep(key, _Variant())
-            elif not self._is_new(key):
+            elif self._came_often(key):
                 beside = self._begin is not None and later is not None
                 why = "compiling"
                 variant = None if beside else self._keep(key, _Variant())
@@ -199,7 +203,7 @@ class VariantCache(Generic[_Compiled]):
         if not self._begin(work):
             with self._lock:
                 self._variants.pop(key, None)
-                self._seen[hash(key)] = None
+                self._seen[hash(key)] = self._enough() - 1
 
     def _keep(self, key: Hashable, variant: _Variant[_Compiled]) -> _Variant[_Compiled]:
         variant.used = self._calls
@@ -215,14 +219,19 @@ class VariantCache(Generic[_Compiled]):
         oldest = next(iter(self._variants.values()))
         return self._calls - oldest.used > UNUSED
 
-    def _is_new(self, key: Hashable) -> bool:
-        """Whether sizes come for the first time."""
+    def _enough(self) -> int:
+        """How often sizes have to come before they are compiled."""
+        extra = max(self._compilations, len(self._variants)) - EAGER
+        return min(1 << max(extra + 1, 0), OFTEN)
+
+    def _came_often(self, key: Hashable) -> bool:
+        """Whether sizes have come often enough to be compiled; counts this call."""
         # Keys are long: their hashes are kept, and two that are equal cost a compilation.
         seen = hash(key)
-        if seen in self._seen:
-            del self._seen[seen]
-            return False
-        self._seen[seen] = None
+        count = self._seen.pop(seen, 0) + 1
+        if count >= self._enough():
+            return True
+        self._seen[seen] = count
         if len(self._seen) > _SEEN:
             self._seen.popitem(last=False)
-        return True
+        return False

@@ -101,8 +101,19 @@ def capture(function: Any) -> Captured:
             found.arguments.append(value)
         else:
             found.captures[value] = held[index - count]
-    found.outputs = flattening.graph(graph, bound, "", ()).outputs
+    found.outputs = flattening.graph(graph, bound, "", ()).outputs[: _count(function)]
     return _pruned(found)
+
+
+def _count(function: Any) -> int | None:
+    """The number of a function's results; None where it does not say.
+
+    Once TensorFlow differentiated it, its graph has what the gradient needs behind them.
+    """
+    structure = function.structured_outputs
+    if structure is None:
+        return None
+    return sum(item is not None for item in tf.nest.flatten(structure, expand_composites=True))
 
 
 @dataclass
@@ -189,6 +200,8 @@ class _Flattening:
     ) -> None:
         inner = {id(tensor): value for tensor, value in zip(body.inputs, inputs, strict=True)}
         inlined = self.graph(body, inner, f"{prefix}{made.name}/", after)
+        # The callee may have been differentiated, too.
+        inlined.outputs[len(made.outputs) :] = []
         for tensor, value in zip(made.outputs, inlined.outputs, strict=True):
             numbers[id(tensor)] = value
         effects[id(made)] = inlined.effects

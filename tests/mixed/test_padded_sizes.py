@@ -3,17 +3,19 @@
 import math
 import threading
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pjrt_bridge.mixed.padded_sizes import (
+    COMPILES,
     FREELY,
     OFTEN,
     OWN,
-    SERVES,
     SMALL,
+    UNITS,
     WASTE,
     PaddedSizes,
     round_up,
@@ -66,13 +68,41 @@ def test_programs_grow_with_the_logarithm_of_the_range(
             assert sizes == policy._first
             continue
         assert all(a >= b for a, b in zip(chosen, sizes, strict=True))
-        assert work(chosen) <= SERVES * work(sizes) or chosen in policy.made[-1:]
-    steps = math.log(most, 1.09) if name == "square" else math.log(most, 1.19)
-    assert len(set(policy.made)) <= FREELY + steps**dims
-    if dims == 1:
-        # Of quadratic work a program of twice the size does all that another may serve.
-        extra = 8 if name == "square" else 4
-        assert len(set(policy.made)) <= FREELY + extra + math.log2(most)
+        # What a call wastes is worth no program.
+        extra = len(policy.made) - FREELY
+        assert work(chosen) - work(sizes) <= max(COMPILES * 2.0**extra, WASTE * work(sizes))
+    largest = work((most,) * dims)
+    # Each program that is made for what was wasted doubles what may be.
+    by_waste = max(0.0, math.log2(max(largest / COMPILES, 1)))
+    by_calls = math.log2(400)
+    beyond_all = dims * math.log(most, 1.19)
+    assert len(policy.made) <= FREELY + by_waste + by_calls + beyond_all
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("most", [64, 512, 2048])
+def test_five_hundred_calls_of_any_sizes_need_few_programs(dims: int, most: int) -> None:
+    def work(sizes: tuple[int, ...]) -> float:
+        return 1e5 + 5e3 * sum(sizes) + 8.0 * sum(a * b for a in sizes for b in sizes)
+
+    for seed in range(3):
+        random = Random(seed)
+        policy = PaddedSizes(work, range(dims))
+        for _ in range(500):
+            policy.choose(tuple(random.randint(2, most) for _ in range(dims)))
+        assert len(policy.made) <= 9
+
+
+def test_sizes_that_operators_divide_stay_divisible() -> None:
+    policy = PaddedSizes(WORK["linear"], [0], lambda sizes: sizes[0] % 3 == 0)
+    policy.choose((3,))
+    for size in (9, 30, 99, 300, 303, 3000):
+        (made,) = policy.choose((size,)) or ()
+        assert made % 3 == 0
+        assert made >= size
+    never = PaddedSizes(WORK["linear"], [0], lambda sizes: sizes[0] % (UNITS + 1) == 0)
+    never.choose((3,))
+    assert never.choose((30,)) == round_up((30,), [0], WORK["linear"])
 
 
 def test_the_first_sizes_stay() -> None:
@@ -101,7 +131,7 @@ def test_sizes_that_are_not_padded_need_programs_of_their_own() -> None:
 
 
 def test_what_is_missed_often_is_made_after_all() -> None:
-    policy = PaddedSizes(WORK["linear"], [0])
+    policy = PaddedSizes(lambda sizes: 1e5 * sizes[0], [0])
     policy.choose((3,))
     for size in (1000, 16, 128, 512):
         policy.choose((size,))
@@ -112,6 +142,21 @@ def test_what_is_missed_often_is_made_after_all() -> None:
         policy.choose((380,))
     assert policy.choose((380,)) == (384,)
     assert len(policy.made) == count + 1
+
+
+def test_what_no_program_serves_gets_one_that_serves_all_before() -> None:
+    policy = PaddedSizes(WORK["launch"], [0, 1])
+    policy.choose((3, 3, 5))
+    for size in (1000, 10_000, 100_000, 1_000_000):
+        policy.choose((size, 2, 5))
+    assert len(policy.made) == FREELY
+    rows, columns, other = policy.choose((2, 500_000, 7)) or ()
+    assert rows <= SMALL
+    assert (columns, other) == (524288, 7)
+    rows, columns, other = policy.choose((2, 500_000, 5)) or ()
+    assert rows >= 1_000_000
+    assert columns >= 500_000
+    assert other == 5
 
 
 def test_sizes_that_come_very_often_get_programs_of_their_own() -> None:

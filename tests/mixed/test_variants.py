@@ -1,12 +1,16 @@
 """Variants are compiled once each, in a bounded cache, and nothing waits without need."""
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pjrt_bridge.mixed.variants import EAGER, LIMIT, UNUSED, VariantCache
+from pjrt_bridge.mixed.variants import EAGER, LIMIT, OFTEN, UNUSED, VariantCache
 
 
 class Compiler:
@@ -127,21 +131,41 @@ def test_sizes_in_rotation_are_not_compiled_for_ever_and_each_call_of_the_host_i
     told: list[str] = []
     compiler = Compiler("host")
     compiler.cache = VariantCache("host", told.append)
-    for _ in range(5):
+    rounds = OFTEN + 3
+    for _ in range(rounds):
         for key in range(LIMIT + 26):
             compiler.find(key)
     assert len(compiler.compiled) == LIMIT
-    # The first round compiles some, the second the others; the rest comes in all five.
-    assert Counter(told) == {"new": LIMIT + 26 - EAGER, "full": 4 * 26}
+    # What has come as often as is enough for all is compiled, and there is no room for the rest.
+    assert Counter(told)["full"] == 26 * (rounds - OFTEN + 1)
+    assert set(told) == {"new", "full"}
     assert compiler.find(0) == "compiled for 0"
     assert compiler.find(LIMIT + 25) == "host"
 
 
+@given(st.integers(1, 200), st.integers(1, 2000), st.randoms(use_true_random=False))
+def test_sizes_at_random_are_compiled_ever_more_rarely(
+    different: int, calls: int, random: Any
+) -> None:
+    compiler = Compiler("host")
+    for _ in range(calls):
+        compiler.find(random.randrange(different))
+    assert len(compiler.compiled) <= EAGER + math.log2(OFTEN) + calls / OFTEN
+
+
+@pytest.mark.parametrize("different", [EAGER, 2 * EAGER, LIMIT])
+def test_a_few_sizes_in_rotation_are_all_compiled(different: int) -> None:
+    compiler = Compiler("host")
+    for key in [*range(different)] * OFTEN:
+        compiler.find(key)
+    assert len(compiler.compiled) == different
+
+
 def test_new_sizes_take_the_place_of_those_that_are_not_used_any_more() -> None:
     compiler = Compiler("host")
-    for key in (*range(LIMIT), *range(LIMIT)):
+    for key in [*range(LIMIT)] * OFTEN:
         compiler.find(key)
-    for _ in range(UNUSED + LIMIT):
+    for _ in range(UNUSED + LIMIT + OFTEN):
         compiler.find("new")
     assert compiler.find("new") == "compiled for new"
     assert len(compiler.cache) == LIMIT

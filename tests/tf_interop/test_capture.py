@@ -31,6 +31,29 @@ def test_calls_give_way_to_what_they_call() -> None:
     assert len(set(exps)) == 2
 
 
+def test_what_gradients_need_is_no_result() -> None:
+    @tf.function
+    def inner(x: Any) -> Any:
+        return tf.tanh(tf.sin(x)), None
+
+    @tf.function
+    def outer(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(inner(x)[0])
+        # A call that is differentiated, and one that is not, of the same graph.
+        return tape.gradient(total, x), inner(x)[0]
+
+    assert len(capture(outer.get_concrete_function(spec(3))).outputs) == 2
+    x = tf.constant([1.0, 2.0, 3.0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        total = tf.reduce_sum(inner(x)[0])
+    tape.gradient(total, x)
+    (value,) = capture(inner.get_concrete_function(spec(3))).outputs
+    assert value in of_type(capture(inner.get_concrete_function(spec(3))), "Tanh").outputs
+
+
 def test_values_lead_from_operation_to_operation() -> None:
     found = captured(lambda x, y: (tf.exp(x) + y, y), spec(3), spec(3))
     exp, add = of_type(found, "Exp"), of_type(found, "AddV2")

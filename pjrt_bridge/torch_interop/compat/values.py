@@ -109,6 +109,9 @@ def _divided(number: Any) -> Any:
 
     def divide(dividend: Any, divisor: Any) -> Any:
         whole = quotient(dividend, divisor)
+        if whole is None and isinstance(divisor, FloorDiv) and divisor.args[0] == dividend:
+            # So torch writes the other factor of a size that a view divides.
+            whole = divisor.args[1] if is_number(divisor.args[1]) else None
         return FloorDiv(dividend, divisor) if whole is None else whole
 
     return number.replace(FloorDiv, divide)
@@ -146,6 +149,13 @@ def quotient(number: Any, divisor: Any) -> Any:
         # A product of a sum, such as 4 * s0 + 4, is divided as a polynomial.
         found = sympy.cancel(found)
     return found if getattr(found, "is_integer", False) else None
+
+
+def floor_quotient(number: Any, divisor: Any) -> Any:
+    """The quotient of sizes, numbers or expressions, rounded down as torch writes it."""
+    if isinstance(number, int) and isinstance(divisor, int):
+        return number // divisor
+    return _divided(FloorDiv(sympy.sympify(number), sympy.sympify(divisor)))
 
 
 def least(size: int | torch.SymInt) -> int:
@@ -221,13 +231,26 @@ def is_number(size: Any) -> bool:
     return not getattr(size, "free_symbols", ())
 
 
-def falling_symbols(size: Any) -> set[Any]:
-    """The symbols that are subtracted in a sum."""
+def subtracted_symbols(size: Any) -> set[Any]:
+    """The symbols that are subtracted in a sum: as one grows, the size may fall."""
     return {
         symbol
         for term in sympy.Add.make_args(sympy.sympify(size))
         if term.could_extract_minus_sign()
         for symbol in term.free_symbols
+    }
+
+
+def falling_symbols(size: Any) -> set[Any]:
+    """The symbols as which a size falls, or may, apart from what is rounded down in it."""
+    subtracted = subtracted_symbols(size)
+    if not subtracted:
+        return subtracted
+    smooth = sympy.sympify(size).replace(FloorDiv, lambda number, divisor: number / divisor)
+    return {
+        symbol
+        for symbol in subtracted
+        if not sympy.expand(sympy.diff(smooth, symbol)).is_nonnegative
     }
 
 

@@ -12,8 +12,11 @@ from pjrt_bridge.report.wording import plural
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.passes.padding import Padding
 
+MANY = 64
+"""Calls that PyTorch runs before the user is told."""
+
 _WHY: dict[HostReason, str] = {
-    "new": "that came for the first time, and are compiled when they come again",
+    "new": "that had not come often enough to be compiled",
     "compiling": "that were being compiled beside the calls",
     "full": f"beyond the {LIMIT} that are compiled",
 }
@@ -36,7 +39,7 @@ class HostCalls:
         self._lock = threading.Lock()
 
     def add(self, why: HostReason) -> None:
-        """Note a call. The first beyond what is kept is told, too."""
+        """Note a call. The user is told once there are many, or more sizes than are kept."""
         with self._lock:
             is_first = not self._counts
             self._counts[why] += 1
@@ -45,12 +48,12 @@ class HostCalls:
             ]
         if is_first:
             self._target.ledger.add(self._record)
-        if why == "full" and self._counts[why] == 1:
+        if self._counts["full"] == 1 or self._counts.total() == MANY:
             self._target.ledger.warn_once(
                 f"plugin {self._target.plugin!r} does not run all calls of the "
-                f"{self._record.kind} graph: its sizes keep changing: {LIMIT} are compiled, and "
-                f"PyTorch runs the others{self._unpadded()}. Fewer sizes help: pad them in the "
-                "model, or use a cache of a fixed size"
+                f"{self._record.kind} graph: its sizes keep changing: those that come often are "
+                f"compiled, {LIMIT} at most, and PyTorch runs the others{self._unpadded()}. Fewer "
+                "sizes help: pad them in the model, or use a cache of a fixed size"
             )
 
     def _summary(self) -> str:

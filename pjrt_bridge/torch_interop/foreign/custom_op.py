@@ -13,6 +13,7 @@ writes, or the program, is a part of the program of the graph.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.schemas import bind
 from pjrt_bridge.torch_interop.tensors import torch_dtype
 from pjrt_bridge.wrong_arguments import checked
+
+_NAME = re.compile(r"(?!__)[A-Za-z_]\w*::(?!__)[A-Za-z_]\w*(\.\w+)?", re.ASCII)
 
 Write = Callable[..., Value | Sequence[Value]]
 """Takes a Builder, a value for each tensor, and what else the schema has by its name."""
@@ -69,7 +72,7 @@ def custom_op(
         OptionError: a name that is none or is taken, or a schema that torch refuses.
         ProgramError: StableHLO that is none.
     """
-    if not isinstance(name, str) or name.count("::") != 1:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise OptionError(f"custom_op: name: found {name!r}, expected 'namespace::operator'")
     dotted = f"{name.replace('::', '.')}.default"
     if compat.operator(dotted) is not None:

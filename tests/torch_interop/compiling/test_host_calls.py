@@ -14,6 +14,7 @@ from pjrt_bridge.mixed.background import BACKGROUND
 from pjrt_bridge.mixed.padded_sizes import OFTEN
 from pjrt_bridge.report.data import GraphReport
 from pjrt_bridge.torch_interop import compiled_graphs, explain
+from pjrt_bridge.torch_interop.compiling.host_calls import MANY
 from tests import configuration
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -49,11 +50,10 @@ def test_sizes_that_are_not_compiled_have_an_entry(
     (reason,) = graph.fallback_reasons
     assert reason.kind == "sizes"
     assert str(reason) == (
-        "PyTorch ran 3 calls: 3 of sizes that came for the first time, and are compiled when they "
-        "come again"
+        "PyTorch ran 3 calls: 3 of sizes that had not come often enough to be compiled"
     )
     explained = " ".join(str(explain(on_device, torch.ones(7))).split())
-    assert "4 of sizes that came for the first time" in explained
+    assert "4 of sizes that had not come often enough" in explained
     assert "Sizes that keep changing" in explained
     on_device(torch.ones(7))
     told = of_the_host()[0].fallback_reasons
@@ -71,13 +71,23 @@ def test_the_warning_names_what_keeps_sizes_from_being_padded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(variants, "LIMIT", 2)
-    on_device = compiled(lambda x: x.median() + x)
+    on_device = compiled(lambda x: x.mode().values + x)
     for size in (2, 3):
         on_device(torch.ones(size))
-    with pytest.warns(HostFallbackWarning, match=r"not padded because of aten\.median"):
+    with pytest.warns(HostFallbackWarning, match=r"not padded because of aten\.mode"):
         on_device(torch.ones(4))
     (graph,) = of_the_host()
-    assert "because of aten.median" in str(graph.fallback_reasons[0])
+    assert "because of aten.mode" in str(graph.fallback_reasons[0])
+
+
+def test_the_warning_comes_after_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "EAGER", 2)
+    on_device = compiled(lambda x: x.mode().values + x)
+    for size in range(2, 3 + MANY):
+        on_device(torch.ones(size))
+    with pytest.warns(HostFallbackWarning, match=r"sizes keep changing: those that come often"):
+        on_device(torch.ones(3 + MANY))
+    on_device(torch.ones(4 + MANY))
 
 
 def test_the_program_of_sizes_that_came_often_says_so(beside: list[Callable[[], None]]) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pjrt_bridge import client
-from pjrt_bridge.errors import OptionError, ProgramError
+from pjrt_bridge.errors import ArgumentError, OptionError, ProgramError
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compiled_graphs, custom_op, export
 
@@ -102,6 +102,11 @@ def test_torchs_own_checks_of_operators() -> None:
     ("name", "program", "schema", "error", "message"),
     [
         ("plain", PAIR, None, OptionError, "found 'plain', expected 'namespace::operator'"),
+        ("::name", PAIR, None, OptionError, "found '::name', expected 'namespace::operator'"),
+        ("name::", PAIR, None, OptionError, "found 'name::', expected 'namespace::operator'"),
+        ("a b::name", PAIR, None, OptionError, "found 'a b::name', expected"),
+        ("__class__::name", PAIR, None, OptionError, "found '__class__::name', expected"),
+        ("pjrt_bridge_tests::c", 7, None, ArgumentError, "program: found 7, expected"),
         ("aten::relu", PAIR, None, OptionError, "has an operator 'aten::relu' already"),
         ("pjrt_bridge_tests::a", "nothing", None, ProgramError, "'nothing' is unknown"),
         ("pjrt_bridge_tests::b", PAIR, "(Tensr x) -> y", OptionError, "schema .* 'pjrt_bridge"),

@@ -71,7 +71,7 @@ def _pooled(use: Use, count: int, pooled: list[Size]) -> tuple[dict[int, Size], 
     for dim in found.keys() & pooled_dims.keys():
         if use.is_padded(pooled[dim]):
             raise MixesRows("it pools to a number of places that changes")
-        use.needs_prefix(found[dim], "it works along the dimension")
+        use.needs_prefix(found[dim])
         use.needs_elements(sizes[dim])
     left = {dim: extent for dim, extent in found.items() if dim not in pooled_dims}
     return pooled_dims if found.keys() & pooled_dims.keys() else {}, left

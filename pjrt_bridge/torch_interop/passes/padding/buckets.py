@@ -59,10 +59,10 @@ class Padding:
         self._symbols = tuple(self._found.places)
         self._padded = [self._symbols.index(symbol) for symbol in self._found.symbols]
         self._policy: PaddedSizes | None = None
+        self._numbers = _Numbers(self._found, self._symbols)
         if buckets == AUTOMATIC and self._padded:
             work = estimate(module.graph, self._symbols, self.positions)
-            self._policy = PaddedSizes(work, self._padded)
-        self._numbers = _Numbers(self._found, self._symbols)
+            self._policy = PaddedSizes(work, self._padded, self._numbers.are_equal)
 
     def __bool__(self) -> bool:
         return bool(self._found.symbols)
@@ -184,6 +184,7 @@ class _Numbers:
             for extent in layout.dims.values():
                 sizes.update(dict.fromkeys(extent))
         sizes.update(dict.fromkeys(size for size, dtype in found.given if dtype is None))
+        sizes.update(dict.fromkeys(found.growing))
         self._padded = list(sizes)
         sizes.update(dict.fromkeys(found.numbers.values()))
         sizes.update(dict.fromkeys(size for size, _ in found.given))
@@ -201,6 +202,11 @@ class _Numbers:
     def of(self, values: Sequence[int]) -> dict[Size, int]:
         """The values of all expressions."""
         return dict(zip(self._sizes, self._evaluate(values), strict=True))
+
+    def are_equal(self, values: Sequence[int]) -> bool:
+        """Whether sizes are equal that have to be, for these values of symbols."""
+        numbers = self.of(values)
+        return all(numbers[one] == numbers[other] for one, other in self.found.equal)
 
     def fit(
         self, actual: Mapping[Size, int], padded: Mapping[Size, int], arguments: Sequence[Any]

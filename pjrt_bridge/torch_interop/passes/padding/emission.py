@@ -24,6 +24,8 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     product,
 )
 
+_SizeOf = Callable[[Size], Any]
+
 
 class Emission:
     """Nodes that replace or surround one call.
@@ -198,6 +200,43 @@ class Emission:
             other = self.call("aten.full.default", [], _of(number, dtype), dtype=dtype)
             self._filled[key] = self.call("aten.where.self", self.mask(dims, rank), made, other)
         return self._filled[key]
+
+    def merged(self, made: fx.Node, dim: int, extent: Extent, wanted: Extent) -> fx.Node:
+        """A tensor with the elements of a dimension where another extent of its size has them."""
+        key = (made, dim, extent, wanted)
+        if key not in self._filled:
+            place = self._place(extent, self.place_in_call(wanted))
+            place = self.call("aten.clamp.default", place, None, self.size(product(extent) - 1))
+            self._filled[key] = self.call("aten.index_select.default", made, dim, place)
+        return self._filled[key]
+
+    def place_in_call(self, extent: Extent) -> fx.Node:
+        """For each position of a padded dimension that of the element in the call."""
+        return self._digits(self.positions(extent), extent, self.size, self.actual)
+
+    def _place(self, extent: Extent, index: fx.Node) -> fx.Node:
+        """For positions in the call those in a padded dimension."""
+        return self._digits(index, extent, self.actual, self.size)
+
+    def _digits(self, index: fx.Node, extent: Extent, before: _SizeOf, after: _SizeOf) -> fx.Node:
+        """Row-major positions among factors of some sizes as those among factors of others."""
+        if not any(depends(factor, self._symbols) for factor in extent[1:]):
+            return index
+        found = None
+        for at in reversed(range(len(extent))):
+            digit = index
+            if at > 0:
+                divisor, kind = before(extent[at]), "Scalar"
+                if before == self.actual and depends(extent[at], self._symbols):
+                    # PyTorch refuses to divide by zero.
+                    divisor, kind = self.call("aten.clamp.default", divisor, 1), "Tensor"
+                digit = self.call(f"aten.remainder.{kind}", index, divisor)
+                index = self.call("aten.div.Tensor_mode", index, divisor, rounding_mode="floor")
+            if at + 1 < len(extent):
+                digit = self.call("aten.mul.Tensor", digit, after(product(extent[at + 1 :])))
+            found = digit if found is None else self.call("aten.add.Tensor", found, digit)
+        assert found is not None
+        return found
 
     def rows(self, made: fx.Node, dim: int, start: Size, count: Size, among: Size) -> fx.Node:
         """Rows of a tensor from a position that the call may decide.

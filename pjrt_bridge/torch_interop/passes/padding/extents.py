@@ -32,15 +32,28 @@ class MixesRows(Exception):
 
 
 class MergedOtherwise(MixesRows):
-    """Two padded dimensions of one size that were merged of different ones.
+    """A padded dimension that was merged of others than an operator can take.
 
     Args:
-        extents: of both.
+        found: its extent.
+        wanted: an extent of the same size that the operator takes.
+        by_hint: whether a tensor that may be merged in any way should rather be merged so.
+        equal: pairs of sizes whose equality makes both extents those of one size.
     """
 
-    def __init__(self, *extents: Extent) -> None:
+    def __init__(
+        self,
+        found: Extent,
+        wanted: Extent,
+        *,
+        by_hint: bool,
+        equal: Sequence[tuple[Size, Size]] = (),
+    ) -> None:
         super().__init__("it combines the dimension with one that is merged otherwise")
-        self.extents = extents
+        self.found = found
+        self.wanted = wanted
+        self.by_hint = by_hint
+        self.equal = equal
 
 
 def depends(size: Size, symbols: Container[Symbol]) -> bool:
@@ -64,7 +77,10 @@ def has_prefix(extent: Extent, symbols: Container[Symbol]) -> bool:
 
 
 def regrouped(
-    factors: Sequence[Extent], sizes: Sequence[Size], symbols: Container[Symbol]
+    factors: Sequence[Extent],
+    sizes: Sequence[Size],
+    symbols: Container[Symbol],
+    equal: list[tuple[Size, Size]],
 ) -> dict[int, Extent]:
     """The padded dimensions of a tensor in row-major order with other sizes.
 
@@ -72,9 +88,11 @@ def regrouped(
         factors: of each dimension before.
         sizes: of the dimensions after.
         symbols: that are padded.
+        equal: gets pairs of sizes that are equal if the view is possible.
 
     Raises:
-        MixesRows: a padded factor is divided, or it cannot be seen that it is not.
+        MergedOtherwise: a padded factor is divided into factors whose padding would be elsewhere.
+        MixesRows: it is divided otherwise, or it cannot be seen that it is not.
     """
     rest = list(_merged((item for extent in factors for item in extent), symbols))
     found = {}
@@ -91,9 +109,16 @@ def regrouped(
                 taken.append(first)
                 left = after
                 continue
-            inner = None if depends(first, symbols) else compat.quotient(first, left)
+            inner = _inner(first, left, sizes)
             if inner is None:
                 raise MixesRows("it divides the dimension")
+            pairs = [] if left * inner == first else [(left * inner, first)]
+            if depends(first, symbols) and depends(inner, symbols):
+                whole = next(extent for extent in factors if first in extent)
+                at = whole.index(first)
+                parts = (*whole[:at], left, inner, *whole[at + 1 :])
+                raise MergedOtherwise(whole, parts, by_hint=True, equal=pairs)
+            equal += pairs
             rest[0] = inner
             taken.append(left)
             left = 1
@@ -101,6 +126,22 @@ def regrouped(
             found[dim] = tuple(_merged(taken, symbols))
     if any(item != 1 for item in rest):
         raise MixesRows("it drops a part of the dimension")
+    return found
+
+
+def _inner(whole: Size, outer: Size, sizes: Sequence[Size]) -> Size | None:
+    """What a size is divided into besides an outer factor, if that is possible in all calls.
+
+    Torch has a size that is known to be divided by a number as a quotient rounded down.
+    """
+    found = compat.quotient(whole, outer)
+    if found is None and compat.is_number(outer):
+        found = compat.floor_quotient(whole, outer)
+        found = found if found in sizes else None
+    if found is None:
+        numbers = (size for size in sizes if compat.is_number(size) and size > 1)
+        halves = (size for size in numbers if compat.floor_quotient(whole, size) == outer)
+        found = next(halves, None)
     return found
 
 

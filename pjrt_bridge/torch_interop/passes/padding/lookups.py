@@ -64,7 +64,7 @@ def _looked_up(use: Use) -> tuple[Dims, Mapping[int, fx.Node], Mapping[int, Size
         if compat.promise(index).dtype in (torch.bool, torch.uint8):
             raise MixesRows("it looks up with a mask")
         if at in found:
-            use.needs_prefix(found[at], "it looks up rows of the dimension")
+            use.needs_prefix(found[at])
         _positions(use, index, sizes[at])
     inner = use.aligned(indices.values())
     rank = max(map(use.rank, indices.values()))
@@ -130,7 +130,7 @@ def index_selected(use: Use) -> Dims:
     (dim,) = use.named("dim", len(sizes))
     _positions(use, use["index"], sizes[dim])
     if dim in found:
-        use.needs_prefix(found[dim], "it looks up rows of the dimension")
+        use.needs_prefix(found[dim])
 
         def emit(e: Emission) -> Any:
             index = e.within(_counted_from_the_front(e, e[use["index"]], sizes[dim]), sizes[dim])
@@ -148,7 +148,7 @@ def gathered(use: Use) -> Dims:
     _positions(use, use["index"], sizes[dim])
     _same_rows(use, found, index, dim)
     if dim in found:
-        use.needs_prefix(found[dim], "it looks up rows of the dimension")
+        use.needs_prefix(found[dim])
 
         def emit(e: Emission) -> Any:
             at = e.within(_counted_from_the_front(e, e[use["index"]], sizes[dim]), sizes[dim])
@@ -174,7 +174,7 @@ def bucketed(use: Use) -> Dims:
     last = use.rank(rows) - 1
     sizes = use.shape(rows)
     if last in use.dims(rows):
-        use.needs_prefix(use.dims(rows)[last], "it gives positions in the dimension")
+        use.needs_prefix(use.dims(rows)[last])
         use.fill(rows, float("inf"), [last])
         dtype = use.result.dtype
 
@@ -202,7 +202,7 @@ def scattered(use: Use) -> Dims:
         return _scattered_apart(use, dim)
     if dim in found:
         # Positions are never negative here.
-        use.needs_prefix(found[dim], "it writes at positions of the dimension")
+        use.needs_prefix(found[dim])
     _positions(use, use["index"], sizes[dim])
     _same_rows(use, found, index, dim)
     source = use["src"]
@@ -218,7 +218,7 @@ def _scattered_apart(use: Use, dim: int) -> Dims:
     found, sizes, index = use.dims("self"), use.shape("self"), use.dims("index")
     rank = len(sizes)
     if dim in found:
-        use.needs_prefix(found[dim], "it writes at positions of the dimension")
+        use.needs_prefix(found[dim])
     _same_rows(use, found, index, dim)
     if isinstance(use["src"], fx.Node):
         _same_rows(use, index, use.dims(use["src"]), besides=-1)
@@ -243,7 +243,7 @@ def index_added(use: Use) -> Dims:
     found, sizes, source = use.dims("self"), use.shape("self"), use.dims("source")
     (dim,) = use.named("dim", len(sizes))
     if dim in found:
-        use.needs_prefix(found[dim], "it writes at positions of the dimension")
+        use.needs_prefix(found[dim])
     index = use.dims("index")
     if (0 in index) != (dim in source):
         raise MixesRows("it combines the dimension with one of another size")

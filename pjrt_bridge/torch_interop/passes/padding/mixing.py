@@ -11,7 +11,13 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Number, product
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    Dims,
+    Extent,
+    MixesRows,
+    Number,
+    product,
+)
 from pjrt_bridge.torch_interop.passes.padding.moves import dropped
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
@@ -51,15 +57,26 @@ def positions(number: Number) -> Callable[[Use], Dims]:
 
     def dims(use: Use) -> Dims:
         found, inside, left = _reduced_dims(use)
-        if use["dim"] is None and found.keys() - {0}:
-            raise MixesRows("it counts positions through the dimension")
         for dim in inside:
-            use.needs_prefix(found[dim], "it gives positions in the dimension")
             use.needs_elements(product(found[dim]))
         use.fill("self", number, inside)
+        if use["dim"] is None and inside:
+            shape = enumerate(use.shape("self"))
+            extent = tuple(item for at, size in shape for item in found.get(at, (size,)))
+            use.emit = lambda e: _position_in_call(e, use, extent)
+            return left
+        for dim in inside:
+            use.needs_prefix(found[dim])
         return left
 
     return dims
+
+
+def _position_in_call(e: Emission, use: Use, extent: Extent) -> fx.Node:
+    """A position among all elements, which has the order of those in the call."""
+    at = e.call("aten.reshape.default", e.copy(use.node), [1])
+    found = e.call("aten.index_select.default", e.place_in_call(extent), 0, at)
+    return e.call("aten.reshape.default", found, list(use.result.shape))
 
 
 def norm(use: Use) -> Dims:
@@ -179,7 +196,7 @@ def scanned(number: Number | None) -> Callable[[Use], Dims]:
         found, inside = _named_along(use, "self", "dim")
         for dim in inside:
             if number is None:
-                use.needs_prefix(found[dim], "it works along the dimension")
+                use.needs_prefix(found[dim])
             elif len(found[dim]) > 1:
                 use.fill("self", number, [dim])
         return found
@@ -193,13 +210,13 @@ def ordered(use: Use) -> Dims:
     if not inside:
         return found
     for dim in inside:
-        use.needs_prefix(found[dim], "it sorts the dimension")
+        use.needs_prefix(found[dim])
     descending = bool(use["descending"])
     _fill_behind(use, inside, descending)
     positions_only = "argsort" in str(use.node.target)
 
     def emit(e: Emission) -> Any:
-        values, indices = _sorted(e, use, descending)
+        values, indices = _sorted(e, e[use["self"]], use["dim"], descending)
         return indices if positions_only else [values, indices]
 
     use.emit = emit
@@ -216,7 +233,7 @@ def largest(use: Use) -> Dims:
     if not inside:
         return left
     (dim,) = inside
-    use.needs_prefix(found[dim], "it gives positions in the dimension")
+    use.needs_prefix(found[dim])
     count = use.number(use["k"])
     if use.is_padded(count):
         raise MixesRows("it uses the size as a number")
@@ -224,7 +241,7 @@ def largest(use: Use) -> Dims:
     _fill_behind(use, inside, descending)
 
     def emit(e: Emission) -> Any:
-        made = _sorted(e, use, descending)
+        made = _sorted(e, e[use["self"]], use["dim"], descending)
         return [e.call("aten.slice.Tensor", item, dim, 0, e.size(count)) for item in made]
 
     use.emit = emit
@@ -234,31 +251,23 @@ def largest(use: Use) -> Dims:
 def of_rank(use: Use) -> Dims:
     """The element of a rank, and its position: of the so many least, or the median.
 
-    Among equals any may be chosen. NaN is the largest of all for a rank, and every median of it.
+    Among equals any may be chosen. NaN is the largest of all for a rank; every median of it is NaN
+    unless it is left out.
     """
     found, inside, left = _reduced_dims(use)
     if not inside:
         return left
     (dim,) = inside
-    use.needs_prefix(found[dim], "it gives positions in the dimension")
+    use.needs_prefix(found[dim])
     use.needs_elements(product(found[dim]))
     _fill_behind(use, inside, descending=False)
-    operand, size = compat.promise(use["self"]), use.shape("self")[dim]
+    size = use.shape("self")[dim]
     is_median = "median" in str(use.node.target)
 
     def emit(e: Emission) -> Any:
-        values, indices = _sorted(e, use, descending=False)
+        values, indices = _sorted(e, e[use["self"]], dim, descending=False)
         if is_median:
-            last = e.call("aten.sub.Tensor", e.actual(size), 1)
-            at = e.call("aten.div.Tensor_mode", last, 2, rounding_mode="floor")
-            if operand.dtype.is_floating_point:
-                # Elements of the call that are NaN lie before the padding.
-                number = e.call("aten.logical_not.default", e.call("aten.isnan.default", values))
-                number = e.call("aten.sum.dim_IntList", number, [dim], True)
-                several = e.call("aten.lt.Tensor", number, e.actual(size))
-                at = e.call("aten.where.self", several, number, at)
-            else:
-                at = _row(e, use, dim, at)
+            at = _middle(e, use, values, dim, e.actual(size))
         else:
             at = _row(e, use, dim, e.count(use.number(use["k"]) - 1, torch.int64))
         made = [e.call("aten.gather.default", item, dim, at) for item in (values, indices)]
@@ -266,6 +275,62 @@ def of_rank(use: Use) -> Dims:
 
     use.emit = emit
     return left
+
+
+def median(use: Use) -> Dims:
+    """The median of all elements; see `of_rank`."""
+    if use.dims("self"):
+        count = product(use.shape("self"))
+        use.needs_elements(count)
+        use.fill("self", _behind(use, descending=False))
+
+        def emit(e: Emission) -> Any:
+            flat = e.call("aten.reshape.default", e[use["self"]], [-1])
+            values, _ = _sorted(e, flat, 0, descending=False)
+            at = _middle(e, use, values, 0, e.actual(count))
+            return e.call("aten.squeeze.dim", e.call("aten.gather.default", values, 0, at), 0)
+
+        use.emit = emit
+    return {}
+
+
+def _middle(e: Emission, use: Use, values: fx.Node, dim: int, count: fx.Node) -> fx.Node:
+    """The position of medians among elements that are sorted, with padding behind.
+
+    The padding of floating-point numbers is NaN, so that the elements of the call that are NaN lie
+    before it.
+    """
+    number = e.call("aten.logical_not.default", e.call("aten.isnan.default", values))
+    number = e.call("aten.sum.dim_IntList", number, [dim], True)
+    number = e.call("aten.minimum.default", number, count)
+    leaves_out = "nanmedian" in str(use.node.target)
+    at = e.call("aten.sub.Tensor", number if leaves_out else count, 1)
+    at = e.call("aten.clamp.default", at, 0)
+    at = e.call("aten.div.Tensor_mode", at, 2, rounding_mode="floor")
+    if leaves_out:
+        return at
+    return e.call("aten.where.self", e.call("aten.lt.Tensor", number, count), number, at)
+
+
+def extremes(use: Use) -> list[Dims]:
+    """The least and the largest element."""
+    found, inside, left = _reduced_dims(use)
+    for dim in inside:
+        use.needs_elements(product(found[dim]))
+    if inside:
+        rank, promise = use.rank("self"), compat.promise(use["self"])
+        named = sorted(use.named("dim", rank))
+
+        def emit(e: Emission) -> Any:
+            padding = {dim: found[dim] for dim in inside}
+            made = []
+            for number, name in ((inf, "aten.amin.default"), (-inf, "aten.amax.default")):
+                given = e.filled(e[use["self"]], padding, rank, number, promise.dtype)
+                made.append(e.call(name, given, named, bool(use["keepdim"])))
+            return made
+
+        use.emit = emit
+    return [left, left]
 
 
 def _row(e: Emission, use: Use, dim: int, at: fx.Node) -> fx.Node:
@@ -276,14 +341,16 @@ def _row(e: Emission, use: Use, dim: int, at: fx.Node) -> fx.Node:
 
 def _fill_behind(use: Use, dims: set[int], descending: bool) -> None:
     """Have padding be what is sorted behind everything."""
+    use.fill("self", _behind(use, descending), dims)
+
+
+def _behind(use: Use, descending: bool) -> Number:
     floating = compat.promise(use["self"]).dtype.is_floating_point
-    use.fill("self", -inf if descending else (nan if floating else inf), dims)
+    return -inf if descending else (nan if floating else inf)
 
 
-def _sorted(e: Emission, use: Use, descending: bool) -> list[fx.Node]:
-    made = e.call(
-        "aten.sort.stable", e[use["self"]], stable=True, dim=use["dim"], descending=descending
-    )
+def _sorted(e: Emission, made: fx.Node, dim: int, descending: bool) -> list[fx.Node]:
+    made = e.call("aten.sort.stable", made, stable=True, dim=dim, descending=descending)
     return [e.item(made, at) for at in (0, 1)]
 
 

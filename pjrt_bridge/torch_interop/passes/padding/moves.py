@@ -11,8 +11,11 @@ from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Dims,
     Extent,
+    MergedOtherwise,
     MixesRows,
+    Size,
     extent_of,
+    product,
     regrouped,
 )
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
@@ -80,7 +83,7 @@ def selected(use: Use) -> Dims:
     found, shape = use.dims("self"), use.shape("self")
     (dim,) = use.named("dim", len(shape))
     if dim in found:
-        use.needs_prefix(found[dim], "it takes a row out of the dimension")
+        use.needs_prefix(found[dim])
     position = use.row(use["index"], dim)
     if use.is_padded(position):
 
@@ -108,7 +111,7 @@ def sliced(use: Use) -> Dims:
         return found
     if whole and step == 1 and start in (None, 0) and end in (None, _END):
         return found
-    use.needs_prefix(found[dim], "it takes rows out of the dimension")
+    use.needs_prefix(found[dim])
     begin = use.start(use["start"], dim)
     if step != 1:
         if not whole or use.is_padded(begin):
@@ -147,7 +150,7 @@ def split(use: Use) -> list[Dims]:
     if dim not in found and not any(map(use.is_padded, pieces)):
         return [others for _ in pieces]
     if dim in found:
-        use.needs_prefix(found[dim], "it divides the dimension")
+        use.needs_prefix(found[dim])
     starts = [sum(pieces[:at]) for at in range(len(pieces))]
 
     def emit(e: Emission) -> Any:
@@ -193,7 +196,7 @@ def concatenated(use: Use) -> Dims:
         return found
     for item in tensors:
         if dim in use.dims(item):
-            use.needs_prefix(use.dims(item)[dim], "it works along the dimension")
+            use.needs_prefix(use.dims(item)[dim])
     sizes = [use.shape(item)[dim] for item in tensors]
     total = use.shape(use.result)[dim]
     if len(tensors) > 1:
@@ -264,33 +267,47 @@ def unfolded(use: Use) -> Dims:
     (dim,) = use.named("dimension", use.rank("self"))
     if dim not in found:
         return found
-    use.needs_prefix(found[dim], "it works along the dimension")
+    use.needs_prefix(found[dim])
     if any(use.is_padded(use.number(use[name])) for name in ("size", "step")):
         raise MixesRows("it uses the size as a number")
     return {**dropped_one(found, dim), **_sized(use, dim, result[dim])}
 
 
-def bordered(use: Use) -> Dims:
-    """Padded by the operator itself."""
-    found, pad = use.dims("self"), [use.number(item) for item in use["pad"]]
-    rank, result = use.rank("self"), use.shape(use.result)
-    if any(map(use.is_padded, pad)):
-        raise MixesRows("it uses the size as a number")
-    made = dict(found)
-    for dim in found:
-        before, after = [*pad[2 * (rank - 1 - dim) :][:2], 0, 0][:2]
-        if before or after:
-            use.needs_prefix(found[dim], "it adds rows to the dimension")
-            use.fill("self", use["value"] or 0, [dim])
-            made[dim] = extent_of(result[dim])
-    return made
-
-
 def viewed(use: Use) -> Dims:
     """In row-major order with other sizes."""
-    dims = use.dims("self")
-    factors = [dims.get(dim, (size,)) for dim, size in enumerate(use.shape("self"))]
-    return regrouped(factors, use.shape(use.result), use.symbols)
+    dims, shape, result = use.dims("self"), use.shape("self"), use.shape(use.result)
+    factors = [dims.get(dim, (size,)) for dim, size in enumerate(shape)]
+    try:
+        return regrouped(factors, result, use.symbols, use.equal)
+    except MergedOtherwise:
+        raise
+    except MixesRows:
+        return _viewed_anew(use, factors, shape, result)
+
+
+def _viewed_anew(use: Use, factors: list[Extent], shape: list[Size], result: list[Size]) -> Dims:
+    """Dimensions that are divided across each other: their elements are moved, one by one."""
+    ends = 0
+    # What varies faster than all that is padded is moved as a whole.
+    while (
+        ends < min(len(shape), len(result))
+        and not use.is_padded(shape[-1 - ends])
+        and shape[-1 - ends] == result[-1 - ends]
+    ):
+        ends += 1
+    inner = shape[len(shape) - ends :]
+    before = tuple(item for extent in factors[: len(shape) - ends] for item in extent if item != 1)
+    after = tuple(item for item in result[: len(result) - ends] if item != 1)
+    use.equal.append((product(before), product(after)))
+
+    def emit(e: Emission) -> Any:
+        sizes = list(map(e.size, inner))
+        flat = e.call("aten.reshape.default", e[use["self"]], [e.size(product(before)), *sizes])
+        moved = e.merged(flat, 0, before, after)
+        return e.call("aten.view.default", moved, [e.size(size) for size in result])
+
+    use.emit = emit
+    return use.promised(use.result)
 
 
 def flipped(use: Use) -> Dims:
@@ -300,7 +317,7 @@ def flipped(use: Use) -> Dims:
     if not inside:
         return found
     for dim in inside:
-        use.needs_prefix(found[dim], "it reverses the dimension")
+        use.needs_prefix(found[dim])
         use.needs_elements(shape[dim])
 
     def emit(e: Emission) -> Any:
@@ -331,7 +348,7 @@ def rolled(use: Use) -> Dims:
         raise MixesRows("it uses the size as a number")
     for dim, _ in inside:
         if dim in found:
-            use.needs_prefix(found[dim], "it moves rows of the dimension around")
+            use.needs_prefix(found[dim])
             use.needs_elements(shape[dim])
 
     def emit(e: Emission) -> Any:

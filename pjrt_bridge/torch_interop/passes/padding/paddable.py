@@ -31,6 +31,7 @@ class Paddable:
         results: for indices of results that have padded sizes: their layout, the position of an
             argument that is returned, or the expression of a number.
         equal: pairs of sizes that have to be equal, in calls that are padded.
+        growing: sizes that have to be no smaller in the padded form than in the call.
         positive: sizes that have to be more than 0.
         refusals: for symbols that are sizes and not padded, why.
         extents: the padded dimensions of nodes, by name.
@@ -45,6 +46,7 @@ class Paddable:
     given: Sequence[tuple[Size, torch.dtype | None]]
     results: Mapping[int, Layout | Size | int]
     equal: Sequence[tuple[Size, Size]]
+    growing: Sequence[Size]
     positive: Sequence[Size]
     refusals: Mapping[Symbol, str]
     extents: Mapping[str, Dims]

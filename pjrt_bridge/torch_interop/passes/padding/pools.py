@@ -99,7 +99,7 @@ def _pooled(use: Use, name: str, pooled: Any) -> Dims:
             raise MixesRows("it uses the size as a number")
     made = dict(found)
     for dim in inside:
-        use.needs_prefix(found[dim], "it works along the dimension")
+        use.needs_prefix(found[dim])
         if not use.is_padded(sizes[dim]):
             raise MixesRows("it works along the dimension")
         made[dim] = extent_of(sizes[dim])

@@ -18,6 +18,7 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     has_prefix,
     product,
 )
+from pjrt_bridge.torch_interop.passes.padding.moves import dropped
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
@@ -84,6 +85,46 @@ def distances(use: Use) -> Dims:
     return found
 
 
+def distances_backward(use: Use) -> Dims:
+    """The gradient of the rows of one matrix: where the distance is 0, another row adds nothing."""
+    found, rank = use.dims("x1"), use.rank("x1")
+    between = distances(use)
+    for name in ("grad", "cdist"):
+        if use.dims(name).keys() != between.keys():
+            raise MixesRows("it combines the dimension with one of another size")
+        for dim, extent in use.dims(name).items():
+            use.unified(between[dim], extent)
+    if any(dim < rank - 2 and dim not in found for dim in between):
+        raise MixesRows("it combines the dimension with one of another size")
+    if rank - 1 in between:
+        for name in ("grad", "x1", "x2", "cdist"):
+            use.fill(name, 0)
+    return found
+
+
+def trilinear(use: Use) -> Dims:
+    """A sum of products of three tensors, which are repeated along some dimensions."""
+    rank = use.rank("i1") + len(use["expand1"])
+    found: dict[int, Extent] = {}
+    widened = []
+    for name, expand in (("i1", "expand1"), ("i2", "expand2"), ("i3", "expand3")):
+        dims, sizes = use.dims(name), use.shape(name)
+        left = [dim for dim in range(rank) if dim not in use[expand]]
+        widened.append((name, dict(zip(left, sizes, strict=True)), left))
+        for dim, extent in dims.items():
+            use.unified(found.setdefault(left[dim], extent), extent)
+    summed = found.keys() & set(use["sumdim"])
+    for name, widths, left in widened:
+        own = {left[dim] for dim in use.dims(name)}
+        if any(dim not in own and widths.get(dim, 1) != 1 for dim in found):
+            raise MixesRows("it combines the dimension with one of another size")
+        # Infinities and NaN in the padding of one would meet the zeros of another.
+        use.fill(name, 0, [left.index(dim) for dim in own & summed])
+    return dropped(found, use["sumdim"])
+
+
+# -- convolutions -----
+
 # -- convolutions ----------------------------------------------------------------------------------
 
 
@@ -97,7 +138,7 @@ def convolved(use: Use) -> Dims:
         if dim == 0:
             made[dim] = extent
             continue
-        use.needs_prefix(extent, "it works along the dimension")
+        use.needs_prefix(extent)
         use.fill("input", 0, [dim])
         if not use.is_padded(result[dim]):
             raise MixesRows("it works along the dimension")
@@ -112,7 +153,7 @@ def convolved_backward(use: Use) -> list[Dims]:
         raise MixesRows("it sums over the dimension")
     for dim, extent in found.items():
         if dim > 0:
-            use.needs_prefix(extent, "it works along the dimension")
+            use.needs_prefix(extent)
     use.fill("grad_output", 0)
     use.fill("input", 0)
     return [found if use["output_mask"][0] else {}, {}, {}]

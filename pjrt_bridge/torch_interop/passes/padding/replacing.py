@@ -26,7 +26,7 @@ def sliced_in(use: Use) -> Dims:
         return found
     for dims in (found, source):
         if dim in dims:
-            use.needs_prefix(dims[dim], "it replaces rows of the dimension")
+            use.needs_prefix(dims[dim])
     if (use["step"] or 1) != 1:
         raise MixesRows("it replaces rows at a distance in the dimension")
     start = use.start(use["start"], dim)
@@ -61,7 +61,7 @@ def selected_in(use: Use) -> Dims:
     if dim not in found and not use.is_padded(index):
         return found
     if dim in found:
-        use.needs_prefix(found[dim], "it replaces a row of the dimension")
+        use.needs_prefix(found[dim])
 
     def emit(e: Emission) -> Any:
         at = e.call("aten.arange.default", e.size(shape[dim]), dtype=torch.int64)

@@ -199,14 +199,14 @@ class Use:
                 raise MixesRows("it takes a tensor in two ways")
             self.fills[value] = (number, wanted | dims_of_other)
 
-    def needs_prefix(self, extent: Extent, what: str) -> None:
+    def needs_prefix(self, extent: Extent) -> None:
         """Check that all padding is behind what is kept.
 
         Raises:
-            MixesRows: it is not.
+            MergedOtherwise: it is not.
         """
         if not has_prefix(extent, self.symbols):
-            raise MixesRows(f"{what}, which is merged with what is before it")
+            raise MergedOtherwise(extent, extent_of(product(extent)), by_hint=False)
 
     def needs_elements(self, size: Size) -> None:
         """Have calls in which a size is 0 not padded: the operator refuses them."""
@@ -224,7 +224,7 @@ class Use:
             self.is_padded(a) != self.is_padded(b) or (a != b and not self.is_padded(a))
             for a, b in zip(one, other, strict=True)
         ):
-            raise MergedOtherwise(one, other)
+            raise MergedOtherwise(one, other, by_hint=True)
         self.equal += [(a, b) for a, b in zip(one, other, strict=True) if a != b]
 
     def aligned(self, nodes: Iterable[fx.Node], rank: int | None = None) -> dict[int, Extent]:

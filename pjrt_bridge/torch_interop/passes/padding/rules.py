@@ -13,7 +13,10 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.lift_scalars import use_of
 from pjrt_bridge.torch_interop.passes.padding import (
     adaptive,
+    bags,
+    borders,
     draws,
+    fourier,
     groups,
     lookups,
     mixing,
@@ -21,6 +24,7 @@ from pjrt_bridge.torch_interop.passes.padding import (
     pools,
     products,
     replacing,
+    sampling,
 )
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
@@ -126,7 +130,7 @@ def _triangle(use: Use) -> Dims:
     """What is above or below a diagonal depends on positions in the last two dimensions."""
     found = use.dims("self")
     for dim in found.keys() & {use.rank("self") - 1, use.rank("self") - 2}:
-        use.needs_prefix(found[dim], "it counts positions in the dimension")
+        use.needs_prefix(found[dim])
     return found
 
 
@@ -221,12 +225,14 @@ def _table() -> dict[str, Rule]:
     put(Rule(_divided), "aten.remainder.Tensor", "aten.remainder.Scalar_Tensor")
     put(Rule(_checked), "aten.mvlgamma.default")
     put(Rule(moves.unfolded), "unfold")
-    put(Rule(_along("dim")), "_fft_r2c", "_fft_c2c", "_fft_c2r")
+    put(Rule(fourier.transformed), "_fft_r2c", "_fft_c2c", "_fft_c2r")
     put(Rule(_before(1)), "avg_pool1d", "reflection_pad1d", "replication_pad1d")
     put(Rule(_before(2)), *_IMAGES)
     put(Rule(_before(3)), *_VOLUMES)
-    put(Rule(_reduced), "nanmedian", "mode", "aminmax")
-    put(Rule(mixing.of_rank), "aten.kthvalue.default", "aten.median.dim")
+    put(Rule(_reduced), "mode")
+    put(Rule(mixing.extremes), "aminmax")
+    put(Rule(mixing.of_rank), "aten.kthvalue.default", "aten.median.dim", "aten.nanmedian.dim")
+    put(Rule(mixing.median), "aten.median.default", "aten.nanmedian.default")
     put(Rule(lookups.bucketed), "aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 
     put(Rule(mixing.filled(0)), "sum", "nansum", "count_nonzero", "any")
@@ -264,7 +270,7 @@ def _table() -> dict[str, Rule]:
     put(Rule(moves.concatenated), "cat")
     put(Rule(moves.expanded, ("size",)), "expand")
     put(Rule(moves.repeated, ("repeats",)), "repeat")
-    put(Rule(moves.bordered), "constant_pad_nd")
+    put(Rule(borders.bordered), "constant_pad_nd")
     put(Rule(moves.viewed, ("size", "shape"), moves=True), "view", "_unsafe_view", "reshape")
     put(Rule(moves.same), "aten.view.dtype", "view_as_real", "view_as_complex")
     put(Rule(moves.flipped), "flip")
@@ -277,6 +283,8 @@ def _table() -> dict[str, Rule]:
     put(Rule(products.multiplied("mat", "vec", "self")), "addmv")
     put(Rule(products.multiplied("self", "tensor")), "dot")
     put(Rule(products.distances), "_cdist_forward")
+    put(Rule(products.distances_backward), "_cdist_backward")
+    put(Rule(products.trilinear), "_trilinear")
     put(Rule(products.convolved), "convolution")
     put(Rule(products.convolved_backward), "convolution_backward")
     put(Rule(products.attention), "_scaled_dot_product_flash_attention_for_cpu")
@@ -302,8 +310,15 @@ def _table() -> dict[str, Rule]:
     put(Rule(adaptive.largest, ("output_size",)), "adaptive_max_pool2d")
     put(Rule(pools.positions_backward), "adaptive_max_pool2d_backward")
 
+    for count in (2, 3):
+        put(Rule(sampling.sampled), f"grid_sampler_{count}d")
+        put(Rule(sampling.sampled_backward), f"grid_sampler_{count}d_backward")
+
     put(Rule(lookups.embedded), "embedding")
     put(Rule(lookups.embedded_backward), "embedding_dense_backward")
+    put(Rule(bags.summed), "_embedding_bag", "_embedding_bag_forward_only")
+    put(Rule(bags.summed_backward), "_embedding_bag_backward", "_embedding_bag_dense_backward")
+    put(Rule(bags.weights_backward), "_embedding_bag_per_sample_weights_backward")
     put(Rule(lookups.indexed), "aten.index.Tensor", "aten._unsafe_index.Tensor")
     put(Rule(lookups.written_at), "index_put", "_unsafe_index_put")
     put(Rule(lookups.index_selected), "index_select")

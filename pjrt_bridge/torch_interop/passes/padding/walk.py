@@ -16,7 +16,6 @@ from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Dims,
     Extent,
-    MergedOtherwise,
     MixesRows,
     Size,
     Symbol,
@@ -25,13 +24,14 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     product,
 )
 from pjrt_bridge.torch_interop.passes.padding.layouts import Layout
+from pjrt_bridge.torch_interop.passes.padding.merging import Applied, apply
 from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED, Paddable
 from pjrt_bridge.torch_interop.passes.padding.promises import (
     free_symbols,
     number_of,
     symbolic_sizes,
 )
-from pjrt_bridge.torch_interop.passes.padding.rows import NO_ROWS, Rows, Use, apply_rule
+from pjrt_bridge.torch_interop.passes.padding.rows import NO_ROWS, Rows
 from pjrt_bridge.torch_interop.passes.padding.rules import rule_of
 
 
@@ -66,6 +66,7 @@ class Walk:
         self._several: dict[fx.Node, list[Rows]] = {}
         self._checks: list[fx.Node] = []
         self._equal: list[tuple[Size, Size]] = []
+        self._growing: list[Size] = []
         self._positive: list[Size] = []
         self._placeholders: list[fx.Node] = []
         self._alike: list[fx.Node] = []
@@ -80,9 +81,10 @@ class Walk:
             for dim, size in symbolic_sizes(compat.promise(node)):
                 if dim is not None:
                     self._are_sizes |= free_symbols(size)
-                    if self._symbols:
+                    if compat.subtracted_symbols(size) & self._symbols:
                         falling = compat.falling_symbols(size)
                         self._refuse(falling, "a size falls as it grows", node)
+                        self._growing.append(size)
             if node.op == "output":
                 outputs = node.args[0]
                 results = self._judge_results(outputs)
@@ -112,6 +114,7 @@ class Walk:
             given=tuple(self._emission.given),
             results=results,
             equal=tuple(self._equal),
+            growing=tuple(dict.fromkeys(self._growing)),
             positive=tuple(dict.fromkeys(self._positive)),
             refusals={
                 item: why for item, why in self._refused.items() if why and item in self._are_sizes
@@ -183,30 +186,39 @@ class Walk:
             self._refuse(self._met(node), "it is written into", node)
             emission.set(node, emission.copy(node))
             return
-        use = Use(node, self._symbols, self._known, self._hints.get(node.name))
         try:
-            results = apply_rule(use, rule_of(node.target))
-            made = self._emit(node, use)
+            applied = apply(
+                node,
+                rule_of(node.target),
+                self._symbols,
+                self._known,
+                self._hints.get(node.name),
+                self._suggest,
+            )
+            made = None if applied is None else self._emit(node, applied)
         except MixesRows as mixing:
-            if not (isinstance(mixing, MergedOtherwise) and self._suggest(*mixing.extents)):
-                self._refuse(self._culprits(node), str(mixing), node)
+            self._refuse(self._culprits(node), str(mixing), node)
         except Exception as error:
             # An error in a rule must only prevent padding, not fail the model.
             reason = f"its rule failed: {type(error).__name__}: {error}"
             self._refuse(self._met(node), reason, node)
         else:
-            emission.set(node, made)
-            self._several[node] = results
-            if use.alike:
-                self._alike.append(node)
-            if not isinstance(compat.promise(node), (tuple, list)):
-                self._known[node] = results[0]
-            self._equal += use.equal
-            self._positive += use.positive
-            return
+            if applied is not None:
+                emission.set(node, made)
+                self._note(node, applied)
+                return
         # The walk goes on to find what else there is to refuse; what it makes is not used.
         self._unknown.add(node)
         emission.set(node, emission.copy(node))
+
+    def _note(self, node: fx.Node, applied: Applied) -> None:
+        self._several[node] = applied.results
+        if applied.use.alike:
+            self._alike.append(node)
+        if not isinstance(compat.promise(node), (tuple, list)):
+            self._known[node] = applied.results[0]
+        self._equal += applied.use.equal
+        self._positive += applied.use.positive
 
     def _suggest(self, one: Extent, other: Extent) -> bool:
         """Find what may be merged of several dimensions, as what it meets is."""
@@ -232,15 +244,17 @@ class Walk:
                 if (rows := self._known.get(item)) is not None
             }
             try:
-                apply_rule(Use(node, frozenset([symbol]), known), rule_of(node.target))
+                apply(node, rule_of(node.target), frozenset([symbol]), known)
             except Exception:
                 found.add(symbol)
         return found or met
 
-    def _emit(self, node: fx.Node, use: Use) -> Any:
-        emission = self._emission
+    def _emit(self, node: fx.Node, applied: Applied) -> Any:
+        emission, use = self._emission, applied.use
+        for step in applied.moved:
+            step.emit(emission)
         for item, (number, dims) in use.fills.items():
-            rows, promise = self._known[item], compat.promise(item)
+            rows, promise = use.rows(item), compat.promise(item)
             made = emission.filled(
                 emission[item],
                 {dim: rows.dims[dim] for dim in dims},

@@ -76,6 +76,21 @@ def assert_padding_changes_nothing(function: Callable[..., Any], *args: Any) -> 
             assert one.stride() == other.stride()
 
 
+def with_gradients(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """A function's results, and their gradients with all floating-point arguments."""
+
+    def found(*args: torch.Tensor) -> list[Any]:
+        with torch.enable_grad():
+            own = [x.detach().requires_grad_() if x.is_floating_point() else x for x in args]
+            made = leaves(function(*own))
+            parts = [(x.sin() * x).sum() for x in made if x.is_floating_point()]
+            loss = sum(parts, torch.zeros(()))
+            grads = torch.autograd.grad(loss, [x for x in own if x.is_floating_point()])
+        return [*(item.detach() for item in made), *grads]
+
+    return found
+
+
 STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
     "product": lambda y: y @ torch.full((4, 4), 0.3),

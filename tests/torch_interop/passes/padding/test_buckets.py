@@ -252,11 +252,14 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
         lambda y: y.mode(0),
         "aten.mode.default: it reduces over the dimension in a way that is not known",
     ),
-    "order": (
-        lambda y: y.t().reshape(-1).sort(),
-        "aten.sort.default: it sorts the dimension, which is merged with what is before it",
+    "norm": (
+        lambda y: F.layer_norm(y.t(), (y.shape[0],)),
+        "aten.native_layer_norm.default: it normalizes over the dimension",
     ),
-    "reshape": (lambda y: y.reshape(4, -1) * 2, "aten.view.default: it divides the dimension"),
+    "count": (
+        lambda y: torch.arange(y.shape[0], dtype=torch.int8) + y.sum(),
+        "aten.arange.start_step: it may count further than the element type can in the padding",
+    ),
     "written": (lambda y: y.mul_(2), "aten.copy_.default: it is written into"),
 }
 

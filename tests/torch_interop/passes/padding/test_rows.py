@@ -25,6 +25,7 @@ from tests.torch_interop.passes.padding.rows import (
     padded,
     refusals,
     symbolic,
+    with_gradients,
 )
 
 N = SIZE
@@ -359,6 +360,33 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: (x.kthvalue(2, 0), x.kthvalue(4, 0, True), x.median(0), x[:, 1].median(0)),
         (X,),
     ),
+    "medians": (
+        lambda x: (x.nanmedian(0).values, x.nanmedian(), x.median(), x.t().nanmedian()),
+        (torch.where(X > 0.5, nan, X),),
+    ),
+    "medians of NaN": (
+        lambda x: (x.nanmedian(0).values, x.nanmedian(), x.median()),
+        (torch.full((N, 3), nan),),
+    ),
+    "medians of integers": (
+        lambda i: (i.nanmedian(0).values, i.nanmedian(), i.median()),
+        (COLUMNS,),
+    ),
+    "both extrema": (lambda x: (x.aminmax(dim=0), x.aminmax(), x.aminmax(dim=1)), (X,)),
+    "bilinear layers": (
+        lambda x, y, w: (F.bilinear(x, y, w), F.bilinear(x[None], y[None], w).sum(1)),
+        (X, torch.randn(N, 3), torch.randn(2, 4, 3)),
+    ),
+    "borders of the size": (
+        lambda x: (
+            F.pad(x, (0, 0, x.shape[0], 1)),
+            F.pad(x, (x.shape[0], 0, 0, x.shape[0] - 2), value=2.0),
+            F.pad(x[:4], (0, x.shape[0] - 3)),
+            F.pad(x, (0, 0, -2, 1)),
+            F.pad(x, (0, 0, 3 - x.shape[0], x.shape[0])),
+        ),
+        (X,),
+    ),
     "ranks of integers": (lambda i: i.median(0, True).values, (COLUMNS,)),
     "medians with NaN": (
         lambda x: (x.median(0).values, x.median(1).values, x.kthvalue(5, 0).values),
@@ -470,6 +498,20 @@ def test_gradients() -> None:
     assert_padding_changes_nothing(function, X, torch.randn(4, 3), WORDS)
 
 
+@pytest.mark.parametrize("order", [1.0, 2.0, 3.0, inf])
+def test_gradients_of_distances(order: float) -> None:
+    one = with_gradients(lambda x, y: torch.cdist(x, y, order))
+    several = with_gradients(lambda x, y: torch.cdist(x[None], y[None].expand(2, -1, -1), order))
+    for other in (Y, torch.randn(3, 4)):
+        assert_padding_changes_nothing(one, X, other)
+        assert_padding_changes_nothing(several, X, other)
+
+
+def test_gradients_of_bilinear_layers() -> None:
+    args = X, torch.randn(N, 3), torch.randn(2, 4, 3), torch.randn(2)
+    assert_padding_changes_nothing(with_gradients(F.bilinear), *args)
+
+
 def test_gradients_of_group_norm() -> None:
     def function(x: torch.Tensor, w: torch.Tensor) -> Any:
         with torch.enable_grad():
@@ -494,23 +536,7 @@ def test_gradients_of_pooling() -> None:
 
 
 MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
-    "argmax of what is inside": (lambda x: x.t().argmax(), (X,), "it counts positions through"),
     "mode": (lambda x: x.mode(0), (X,), "it reduces over the dimension in a way that is not"),
-    "a sum with what is merged otherwise": (
-        lambda x: x.reshape(-1) + x.t().reshape(-1),
-        (X,),
-        "it combines the dimension with one that is merged otherwise",
-    ),
-    "order of what is merged": (
-        lambda x: x.t().reshape(-1).sort(),
-        (X,),
-        "it sorts the dimension, which is merged with what is before it",
-    ),
-    "reshape to another place": (
-        lambda x: x.reshape(4, -1),
-        (X,),
-        "it divides the dimension",
-    ),
     "layer_norm": (lambda x: F.layer_norm(x.t(), (x.shape[0],)), (X,), "it normalizes over"),
     "pooling behind the end": (
         lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
@@ -532,11 +558,6 @@ MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         lambda i, t: torch.index_put(t, (i,), torch.tensor(1.0), accumulate=True),
         (WORDS, TABLE),
         "it writes one element at positions in the padding",
-    ),
-    "a triangle of what is merged": (
-        lambda x: x.permute(1, 0, 2).reshape(-1, 6).tril(),
-        (CUBE,),
-        "it combines the dimension with one that is merged otherwise",
     ),
     "a permutation": (
         lambda x: DRAW.randperm(KEY, x.shape[0]),
