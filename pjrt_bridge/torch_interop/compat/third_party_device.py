@@ -153,6 +153,19 @@ def kernel_of(name: str) -> Callable[..., Any]:
     return partial(op.redispatch, _ON_HOST)
 
 
+def copy_waiting(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+    """`aten._to_copy` that waits: for others torch asks C++ of the device for pinned memory."""
+    options["non_blocking"] = False
+    copied: torch.Tensor = torch.ops.aten._to_copy.default.redispatch(_ON_HOST, tensor, **options)
+    return copied
+
+
+def composed_empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+    """`aten.empty_like` by `empty`, as torch makes it."""
+    made: torch.Tensor = torch.ops.aten.empty_like.default.redispatch(_ON_HOST, tensor, **options)
+    return made
+
+
 def composed_operators() -> Iterator[OpOverload]:
     """The operators that torch would compute by others, though the host has a kernel for each.
 

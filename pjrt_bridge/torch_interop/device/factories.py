@@ -8,12 +8,14 @@ from typing import Any
 import torch
 
 from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.runtime import ShardedBuffer
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.device.chosen import chosen
 from pjrt_bridge.torch_interop.device.current import current_index
 from pjrt_bridge.torch_interop.device.naming import NAME
-from pjrt_bridge.torch_interop.device.storage import contents_of, empty
+from pjrt_bridge.torch_interop.device.storage import contents_of, empty, is_resident
+from pjrt_bridge.torch_interop.device.zeros import zeros_over
 
 
 def _index(device: torch.device | None) -> int:
@@ -55,6 +57,18 @@ def empty_strided(
 ) -> torch.Tensor:
     """`aten.empty_strided`."""
     return empty(size, dtype or torch.get_default_dtype(), _index(device), stride)
+
+
+def empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+    """`aten.empty_like`, with which `zeros_like` and its kind begin: divided as the tensor is."""
+    made = third_party_device.composed_empty_like(tensor, **options)
+    if is_resident(tensor) and is_resident(made):
+        contents, new = contents_of(tensor), contents_of(made)
+        if contents.is_divided and made.stride() == tensor.stride() and new.shape == contents.shape:
+            array = contents.buffer
+            assert isinstance(array, ShardedBuffer)
+            new.replace(zeros_over(new.type, array))
+    return made
 
 
 _set = third_party_device.kernel_of("aten.set_.source_Storage_storage_offset")

@@ -84,10 +84,12 @@ def _kernels() -> dict[str, Any]:
     made = {
         "aten.empty.memory_format": factories.empty_of_format,
         "aten.empty_strided.default": factories.empty_strided,
+        "aten.empty_like.default": factories.empty_like,
         "aten.resize_.default": factories.resize,
         "aten.set_.source_Storage": factories.set_storage,
         "aten.set_.source_Tensor": factories.set_tensor,
         "aten._copy_from.default": copies.copy_from,
+        "aten._to_copy.default": third_party_device.copy_waiting,
         "aten._copy_from_and_resize.default": copies.copy_from_and_resize,
         "aten.conj_physical_.default": copies.conjugate,
         "aten._local_scalar_dense.default": copies.number,

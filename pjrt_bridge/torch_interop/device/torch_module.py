@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -61,6 +63,14 @@ class DeviceModule:
         """Wait until everything that was called is over."""
         compute_all()
         wait_for_all()
+
+    def current_stream(self, device: Where = None) -> Stream:
+        """The only stream of a device."""
+        return Stream(_index(device))
+
+    def stream(self, stream: Stream) -> AbstractContextManager[None]:
+        """A context in which work is given to a stream; there is one only."""
+        return nullcontext()
 
     def manual_seed(self, seed: int) -> None:
         """Random numbers are drawn from the host's generator, which torch.manual_seed sets."""
@@ -125,6 +135,24 @@ class DeviceModule:
 
     def empty_cache(self) -> None:
         """Plugins manage their memory themselves: nothing to do."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The order in which a device works: that in which work was given to it.
+
+    Attributes:
+        index: of the device.
+    """
+
+    index: int
+
+    def synchronize(self) -> None:
+        """Wait until everything that was called is over."""
+        MODULE.synchronize(self.index)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Programs wait for what they read, whichever device makes it: nothing to do."""
 
 
 MODULE = DeviceModule()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable
+from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, ShardedBuffer
+from pjrt_bridge.runtime.objects.mesh_program import MeshProgram
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.device.chosen import chosen, of_client
@@ -34,6 +35,20 @@ def _made(client: Client, type: TensorType, device: int) -> Buffer:
     found: Buffer
     (found,) = _program(client, type, device).execute([])
     return found
+
+
+def zeros_over(type: TensorType, other: ShardedBuffer) -> ShardedBuffer:
+    """An array of zeros that is divided as another one of the same shape."""
+    program = _program_over(other.client, type)
+    found: ShardedBuffer
+    (found,) = program.executable(other.sharding.mesh, [], [other.sharding]).execute([])
+    return found
+
+
+@lru_cache(_KEPT)
+def _program_over(client: Client, type: TensorType) -> MeshProgram:
+    builder = Builder([], name="zeros")
+    return MeshProgram(client, builder.finish([builder.full(type.shape, 0, type.dtype)]))
 
 
 _kept = lru_cache(128)(_made)

@@ -126,3 +126,17 @@ def test_the_profiler_sees_operators() -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as found:
         x + 1
     assert any(event.key == "aten::add" for event in found.key_averages())
+
+
+def test_the_stream_of_a_device() -> None:
+    stream = torch.pjrt.current_stream()  # type: ignore[attr-defined]
+    assert stream == torch.pjrt.current_stream("pjrt:0")  # type: ignore[attr-defined]
+    x = torch.full((4,), 2.0, device="pjrt").requires_grad_()
+    with torch.pjrt.stream(stream):  # type: ignore[attr-defined]
+        y = (x * x).to("cpu", non_blocking=True)
+    stream.wait_stream(stream)
+    stream.synchronize()
+    assert y.tolist() == [4] * 4
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.to("cpu", torch.float64, non_blocking=True).tolist() == [4] * 4
