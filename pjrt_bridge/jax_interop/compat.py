@@ -7,7 +7,7 @@ plugin finds no device. The steps here are the same but for that.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -232,6 +232,60 @@ def _tree(definition: Any, leaves: list[None]) -> Tree:
     if kind is list:
         return Tree("list", items=items)
     return Tree("tuple", items=items, origin="" if kind is tuple else kind.__qualname__)
+
+
+@_of_jax
+def varying_axes(value: Any) -> frozenset[Any]:
+    """The axes of a mesh over which an array varies, within `jax.shard_map`."""
+    import jax
+
+    return _varying(jax.typeof(value))
+
+
+def _varying(aval: Any) -> frozenset[Any]:
+    # Up to JAX 0.9 the type itself has them.
+    found: frozenset[Any] = (
+        aval.manual_axis_type.varying if hasattr(aval, "manual_axis_type") else aval.vma
+    )
+    return found
+
+
+@_of_jax
+def array_type(shape: tuple[int, ...], dtype: Any, like: Sequence[Any]) -> Any:
+    """The type of an array that varies over the same axes of a mesh as these do.
+
+    Args:
+        shape: of the array.
+        dtype: of the array.
+        like: types of arrays that all vary over the same axes.
+    """
+    import jax
+
+    if not like or not _varying(like[0]):
+        return jax.core.ShapedArray(shape, dtype)
+    name = "manual_axis_type" if hasattr(like[0], "manual_axis_type") else "vma"
+    undivided = jax.sharding.PartitionSpec(*(None for _ in shape))
+    return jax.core.ShapedArray(
+        shape,
+        dtype,
+        sharding=like[0].sharding.update(spec=undivided),
+        **{name: getattr(like[0], name)},
+    )
+
+
+@_of_jax
+def is_mapped_constant(value: object) -> bool:
+    """Whether a value is a row of an array of NumPy, within `jax.vmap`.
+
+    Rules of gradients within others (`jax.custom_vjp`) fail on it in a program that is traced.
+    """
+    from jax._src.interpreters.batching import BatchTracer
+
+    while isinstance(value, BatchTracer):
+        value = value.val
+        if isinstance(value, np.ndarray):
+            return True
+    return False
 
 
 @_of_jax

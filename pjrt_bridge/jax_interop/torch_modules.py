@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.jax_interop import primitive
 from pjrt_bridge.jax_interop.derivatives import is_inexact
 from pjrt_bridge.torch_interop.foreign.modules import ModuleCalls
@@ -25,13 +26,17 @@ def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any
 
     The function takes `(params, *args, **kwargs)`: arrays nested in tuples, named tuples, lists,
     dicts and None; what is neither is a constant. It works in `jax.jit`, `jax.grad`, `jax.vmap` and
-    `jax.shard_map`. The module is traced as it is then, in training or evaluation; in training it
-    may draw no random numbers.
+    `jax.shard_map`. The module is traced as it is then, in training or evaluation.
+
+    Random numbers, such as those of dropout, are a function of a key: `rng=jax.random.key(0)`,
+    which a module that draws needs and others leave unused. Each draw of the module gets numbers of
+    its own. A module whose own argument is called `rng` takes it by position.
 
     Args:
         module: a `torch.nn.Module` on the host.
         mutable: the function also takes `buffers=`, the module's own by default, and gives
             (result, new buffers), for modules that change them, such as batch normalization.
+            Nothing is differentiated by buffers.
 
     Returns:
         The function, and the parameters by name, over the memory of the module's where JAX takes
@@ -39,26 +44,46 @@ def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any
 
     Raises:
         OptionError: no module, or one that is not on the host.
+
+    The function raises `NotExportable` for what does not lower, and for a module that draws without
+    a key.
     """
     calls = ModuleCalls(module)
     params = {name: primitive.array_of(array) for name, array in calls.parameters().items()}
     own = {name: primitive.array_of(array) for name, array in calls.buffers().items()}
 
-    def function(params: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def function(params: dict[str, Any], *args: Any, rng: Any = None, **kwargs: Any) -> Any:
         buffers = kwargs.pop("buffers", own) if mutable else own
         leaves: list[Any] = []
-        structure = flatten((dict(params), dict(buffers), args, kwargs), leaves)
-        arrays = [leaf for leaf in leaves if primitive.is_array(leaf)]
+        # Buffers come first, as nothing is differentiated by them.
+        structure = flatten((dict(buffers), dict(params), args, kwargs), leaves)
+        arrays = [primitive.array_of(leaf) for leaf in leaves if primitive.is_array(leaf)]
         constants = tuple(None if primitive.is_array(leaf) else leaf for leaf in leaves)
         call = calls.function(structure, constants, wide=primitive.has_wide_types())
-        found = _called(call.function, arrays)
+        found = _drawn(call.function, rng, arrays, fixed=len(buffers))
         result, changed = unflatten(call.returned(), found)
         return (result, changed) if mutable else result
 
     return function, params
 
 
-def _called(function: TorchFunction, arrays: Sequence[Any]) -> Sequence[Any]:
+def _drawn(
+    function: TorchFunction, rng: Any, arrays: Sequence[Any], *, fixed: int
+) -> Sequence[Any]:
+    """The results of a function that may draw random numbers, from a key."""
+    specs = tuple(map(Spec.of_array, arrays))
+    if not function.draws(specs):
+        return _called(function, arrays, fixed=fixed)
+    if rng is None:
+        raise NotExportable(
+            f"{function.label}: it draws random numbers: pass rng=, a key of jax.random, or call "
+            ".eval() on the module first"
+        )
+    return _called(function.seeded(), [primitive.words_of(rng), *arrays], fixed=1 + fixed)
+
+
+def _called(function: TorchFunction, arrays: Sequence[Any], *, fixed: int = 0) -> Sequence[Any]:
+    """The results of a function, with gradients by all arguments but the first `fixed` ones."""
     import jax
 
     def plain(*given: Any) -> Any:
@@ -66,21 +91,22 @@ def _called(function: TorchFunction, arrays: Sequence[Any]) -> Sequence[Any]:
 
     def forward(*given: Any) -> Any:
         specs = tuple(map(Spec.of_array, given))
-        wanted = tuple(is_inexact(array.dtype) for array in given)
+        wanted = tuple(at >= fixed and is_inexact(a.dtype) for at, a in enumerate(given))
         gradients = function.derivative(specs, wanted)
-        found = _called(gradients.forward, given)
+        found = _called(gradients.forward, given, fixed=fixed)
         count = len(gradients.reads)
-        static = primitive.Static((gradients, wanted))
+        static = primitive.Static((gradients, wanted, primitive.varying_axes(given)))
         return tuple(found[:count]), (tuple(found[count:]), static)
 
     def backward(kept: Any, given: Any) -> Any:
         saved, static = kept
-        gradients, wanted = static.value
+        gradients, wanted, axes = static.value
         read = [item for item, reads in zip(given, gradients.reads, strict=True) if reads]
-        supply = iter(_called(gradients.backward, [*saved, *read]))
+        made = _called(gradients.backward, [*saved, *read])
+        supply = iter(primitive.alike(made, axes))
         return tuple(next(supply) if chosen else None for chosen in wanted)
 
     run = jax.custom_vjp(plain)
     run.defvjp(forward, backward)
-    found: Sequence[Any] = run(*arrays)
+    found: Sequence[Any] = run(*primitive.alike(arrays))
     return found

@@ -24,13 +24,16 @@ def export_plain(call: Callable[..., Sequence[Any]], arguments: Sequence[Any]) -
 
 
 def export_divided(
-    call: Callable[..., Sequence[Any]], arguments: Sequence[Any]
+    call: Callable[..., Sequence[Any]],
+    arguments: Sequence[Any],
+    change: Callable[[fx.GraphModule], None] = lambda _: None,
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward graph of a function of tensors.
 
     Args:
         call: pure; its results share no memory with its arguments.
         arguments: fake tensors; those that require gradients get them.
+        change: is given the joint graph before it is divided.
 
     Returns:
         A graph that gives the results, and behind them what is saved; one that takes what was saved
@@ -49,6 +52,7 @@ def export_divided(
         joint: Any = aot_export_joint_simple(
             counted, tuple(arguments), trace_joint=True, decompositions=decompositions()
         )
+    change(joint)
     forward, backward = divided(joint, list(arguments), num_fwd_outputs=count)
     return _without_promises(forward), _without_promises(backward)
 

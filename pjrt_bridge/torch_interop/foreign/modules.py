@@ -15,7 +15,7 @@ from pjrt_bridge.torch_interop.tensors import array_over
 
 
 class ModuleCalls:
-    """A module, called as a function of (parameters, buffers, arguments, keyword arguments).
+    """A module, called as a function of (buffers, parameters, arguments, keyword arguments).
 
     Raises:
         OptionError: no module, or one that is not on the host.
@@ -81,15 +81,20 @@ class ModuleCall:
         return self._returned
 
     def _run(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        supply = iter(tensors)
+        # The module may write into its arguments; nobody else sees that.
+        supply = (self._widened(tensor).clone() for tensor in tensors)
         leaves = [next(supply) if item is None else item for item in self._constants]
-        parameters, buffers, args, kwargs = unflatten(self._structure, leaves)
-        changed = {name: tensor.clone() for name, tensor in buffers.items()}
+        changed, parameters, args, kwargs = unflatten(self._structure, leaves)
         call: Callable[..., Any] = torch.func.functional_call
         result = call(self._module, {**parameters, **changed}, args, kwargs)
         found: list[Any] = []
         self._returned = flatten((result, changed), found)
         return [self._narrowed(item) for item in found]
+
+    def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
+        """An argument in a type that torch has positions and classes in."""
+        narrow = tensor.dtype is torch.int32 and not self._wide
+        return tensor.to(torch.int64) if narrow else tensor
 
     def _narrowed(self, item: Any) -> torch.Tensor:
         if not isinstance(item, (torch.Tensor, bool, int, float, complex)):

@@ -21,6 +21,12 @@ from pjrt_bridge.torch_interop.exporting.emission import emitted_row_major, held
 from pjrt_bridge.torch_interop.exporting.lowering import not_lowerable
 from pjrt_bridge.torch_interop.foreign_functions import Spec
 from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.passes.functionalize_rng import (
+    count_keys,
+    derive_keys,
+    functionalize_rng,
+    show_pure,
+)
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
 from pjrt_bridge.torch_interop.placement.refusals import refused
@@ -53,11 +59,20 @@ class TorchFunction:
     Args:
         function: takes tensors and gives tensors.
         label: what users read.
+        seeded: the first argument is 64 random bits, as two int32, of which all that the function
+            draws is a function; `function` itself does not take them.
     """
 
-    def __init__(self, function: Callable[..., Sequence[torch.Tensor]], label: str) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Sequence[torch.Tensor]],
+        label: str,
+        *,
+        seeded: bool = False,
+    ) -> None:
         self.label = label
         self._function = function
+        self._is_seeded = seeded
         self._known: dict[Any, Any] = {}
         self._lock = threading.RLock()
 
@@ -70,6 +85,16 @@ class TorchFunction:
         (output,) = self._graph(tuple(arguments)).graph.find_nodes(op="output")
         return tuple(Spec.of(compat.promise(item)) for item in output.args[0])
 
+    def draws(self, arguments: Sequence[Spec]) -> bool:
+        """Whether it draws random numbers, and has no bits to draw them from."""
+        return bool(count_keys(self._graph(tuple(arguments)).graph))
+
+    def seeded(self) -> TorchFunction:
+        """The function that takes 64 random bits, as two int32, before its arguments."""
+        return self._once(
+            "seeded", lambda: TorchFunction(self._function, self.label, seeded=True)
+        )
+
     def program(self, arguments: Sequence[Spec]) -> Program:
         """Its program: a parameter for each argument, a result for each of `results`.
 
@@ -79,17 +104,29 @@ class TorchFunction:
         specs = tuple(arguments)
         return self._once(("program", specs), lambda: self._emitted(specs))
 
-    def mapped(self, dimensions: Sequence[int | None]) -> TorchFunction:
-        """The function over a further dimension of some arguments, which leads its results."""
+    def mapped(
+        self, dimensions: Sequence[int | None], arguments: Sequence[Spec]
+    ) -> TorchFunction:
+        """The function over a further dimension of some arguments, which leads its results.
+
+        Args:
+            dimensions: by argument the dimension; None where all rows use the same array.
+            arguments: what the function is given for a row.
+        """
+        specs = tuple(arguments) if self._is_seeded else ()
+        # What is drawn from bits is known in the graph alone.
+        function = self._graph(specs) if self._is_seeded else self._function
 
         def over_rows(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
             found: Sequence[torch.Tensor] = torch.vmap(
-                lambda *rows: tuple(self._function(*rows)), in_dims=tuple(dimensions)
+                lambda *rows: tuple(function(*rows)), in_dims=tuple(dimensions)
             )(*tensors)
             return found
 
-        made = TorchFunction(over_rows, f"{self.label}.vmap")
-        return self._once(("vmap", tuple(dimensions)), lambda: made)
+        return self._once(
+            ("vmap", tuple(dimensions), specs),
+            lambda: TorchFunction(over_rows, f"{self.label}.vmap"),
+        )
 
     def derivative(self, arguments: Sequence[Spec], wanted: Sequence[bool]) -> Gradients:
         """How gradients of some arguments are computed."""
@@ -109,11 +146,22 @@ class TorchFunction:
     def _traced(self, specs: tuple[Spec, ...]) -> fx.GraphModule:
         with compat.real_tensors(), compat.fakes(symbolic=False):
             promises = [_promise(spec) for spec in specs]
-            return compat.export_plain(self._of_their_own, promises)
+            found = compat.export_plain(self._of_their_own, promises)
+            self._make_pure(found)
+        show_pure(found.graph)
+        found.recompile()
+        return found
+
+    def _make_pure(self, module: fx.GraphModule) -> None:
+        """Draw from keys, and those from the bits that are given."""
+        functionalize_rng(module.graph, refused=refused)
+        if self._is_seeded:
+            derive_keys(module.graph, module.graph.find_nodes(op="placeholder")[0])
 
     def _of_their_own(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The results, none of which is an argument."""
-        return tuple(item.clone() for item in self._function(*tensors))
+        given = tensors[1:] if self._is_seeded else tensors
+        return tuple(item.clone() for item in self._function(*given))
 
     def _divided(self, specs: tuple[Spec, ...], wanted: tuple[bool, ...]) -> Gradients:
         with compat.real_tensors(), compat.fakes(symbolic=False):
@@ -123,7 +171,12 @@ class TorchFunction:
             ]
             with torch.enable_grad():
                 reads = tuple(item.requires_grad for item in self._of_their_own(*promises))
-                forward, backward = compat.export_divided(self._of_their_own, promises)
+                forward, backward = compat.export_divided(
+                    self._of_their_own, promises, self._make_pure
+                )
+        for module in (forward, backward):
+            show_pure(module.graph)
+            module.recompile()
 
         def gradients(*tensors: torch.Tensor) -> list[torch.Tensor]:
             found = backward(*tensors)

@@ -14,6 +14,7 @@ from pjrt_bridge.torch_interop.randomness.host import raise_as_eager
 from pjrt_bridge.torch_interop.randomness.operators import (
     KEY,
     counterpart,
+    derived_keys,
     draw_keys,
     gives,
     of_pure_counterpart,
@@ -70,7 +71,7 @@ def lift_keys(graph: fx.Graph) -> int:
 
     The graph is changed in place.
     """
-    _show_pure(graph)
+    show_pure(graph)
     keys = [node for node in graph.nodes if node.target is KEY]
     for index, node in enumerate(keys):
         with graph.inserting_before(_first_computation(graph)):
@@ -79,6 +80,35 @@ def lift_keys(graph: fx.Graph) -> int:
         node.replace_all_uses_with(argument)
         graph.erase_node(node)
     return len(keys)
+
+
+def count_keys(graph: fx.Graph) -> int:
+    """How many keys a graph draws."""
+    return sum(node.target is KEY for node in graph.nodes)
+
+
+def derive_keys(graph: fx.Graph, words: fx.Node) -> None:
+    """Make functions of 64 random bits of the keys that a graph draws.
+
+    The graph is changed in place, and may be differentiated and mapped then.
+
+    Args:
+        graph: of `functionalize_rng`.
+        words: the argument that has the bits, as `derived_keys` takes them.
+    """
+    keys = [node for node in graph.nodes if node.target is KEY]
+    if not keys:
+        return
+    made = compat.export_plain(
+        lambda words: derived_keys(words, len(keys)), [compat.promise(words)]
+    )
+    (argument,) = made.graph.find_nodes(op="placeholder")
+    with graph.inserting_before(_first_computation(graph)):
+        found = graph.graph_copy(made.graph, {argument: words})
+    assert isinstance(found, (list, tuple))
+    for node, key in zip(keys, found, strict=True):
+        node.replace_all_uses_with(key)
+        graph.erase_node(node)
 
 
 @dataclass(frozen=True)
@@ -103,7 +133,7 @@ class DrawnKeys:
 
 
 def _hide_pure(graph: fx.Graph) -> None:
-    """Take torch's tag of random operators from calls without dropout; `_show_pure` undoes it.
+    """Take torch's tag of random operators from calls without dropout; `show_pure` undoes it.
 
     In a joint graph, what has the tag and is computed again in backward would be given the state of
     a generator, by higher-order operators that no device runs.
@@ -114,7 +144,8 @@ def _hide_pure(graph: fx.Graph) -> None:
             node.target = made
 
 
-def _show_pure(graph: fx.Graph) -> None:
+def show_pure(graph: fx.Graph) -> None:
+    """Give calls without dropout torch's own operators again, in place."""
     for node in graph.nodes:
         node.target = of_pure_counterpart(node.target) or node.target
 

@@ -21,6 +21,7 @@ from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.random import threefry
 from pjrt_bridge.torch_interop.randomness.arrays import ArrayBuilder, array_of, value_of
+from pjrt_bridge.torch_interop.randomness.transforms import one_by_one
 from pjrt_bridge.torch_interop.tensors import array_over
 
 _BLOCK = 1 << 16
@@ -37,6 +38,8 @@ def kernel(name: str, aten: compat.OpOverload) -> Callable[..., Any]:
     draw = _WRITTEN_OUT.get(name)
 
     def run(key: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if key.dim():
+            return one_by_one(run, key, [_of_a_row(item) for item in args], kwargs)
         raise_as_eager(aten, args, kwargs)
         promise = compat.promise_of_call(aten, args, kwargs)
         several = isinstance(promise, (tuple, list))
@@ -50,6 +53,11 @@ def kernel(name: str, aten: compat.OpOverload) -> Callable[..., Any]:
         return made if several else made[0]
 
     return run
+
+
+def _of_a_row(argument: Any) -> Any:
+    """Sizes without that of the rows; tensors are divided later."""
+    return argument[1:] if isinstance(argument, (list, tuple)) else argument
 
 
 def raise_as_eager(aten: compat.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

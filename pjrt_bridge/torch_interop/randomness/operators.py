@@ -1,6 +1,6 @@
 """Random operators that take a key: `pjrt_bridge::rand` is `aten::rand` with a key in front.
 
-A key is a 64-bit integer, an int64 scalar tensor. The operators are pure: with the same key they
+A key is a 64-bit integer, an int64 scalar tensor; where it has a dimension, rows have keys of their own. The operators are pure: with the same key they
 give the same numbers, so graphs that hold them may be recomputed, divided and run anywhere. Their
 schemas are those of ATen's operators; operators that the installed torch lacks are left out.
 """
@@ -15,6 +15,7 @@ import torch
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.randomness.host import kernel
+from pjrt_bridge.torch_interop.randomness.transforms import gradients, over_rows
 
 NAMESPACE = compat.OWN_NAMESPACE
 
@@ -119,6 +120,9 @@ def _define(name: str) -> None:
     torch.library.register_fake(own, lambda key, *args, **kwargs: aten(*args, **kwargs))
     made = compat.operator(f"{NAMESPACE}.{name}")
     assert made is not None
+    torch.library.register_vmap(own, over_rows(name, made))
+    backward, keep = gradients(name, made)
+    torch.library.register_autograd(own, backward, setup_context=keep)
     _counterparts[f"aten.{name}"] = made
 
 
@@ -146,9 +150,23 @@ def _define_key() -> compat.OpOverload:
 
 
 _LOWEST = -(1 << 63)
+_STEP = 0x1E3779B97F4A7C15
+"""Between derived keys: odd, so that they differ, and far from what callers may count in."""
 _APART = 8
 """Integers from one key to the next: plugins use memory in place that begins at a multiple of 64
 bytes."""
+
+
+def derived_keys(words: torch.Tensor, count: int) -> tuple[torch.Tensor, ...]:
+    """Keys as a function of 64 random bits.
+
+    Args:
+        words: the bits, as two int32.
+        count: how many keys; they differ.
+    """
+    high, low = words.to(torch.int64).unbind(0)
+    key = (high << 32) | (low & 0xFFFFFFFF)
+    return tuple(key + _STEP * index for index in range(count))
 
 
 def draw_keys(count: int) -> tuple[torch.Tensor, ...]:

@@ -36,30 +36,43 @@ def words(b: Builder, key: Value, shape: Sequence[int], lane: int = 0) -> Words:
 
     Args:
         b: where to emit.
-        key: an int64 scalar.
-        shape: of the result; an element's position in it, row-major, is its counter.
+        key: an int64 scalar, or one for each row: then its dimensions lead the shape.
+        shape: of the result; an element's position in its row, row-major, is its counter.
         lane: of 256: others give other words.
     """
     shape = tuple(shape)
-    low, high = _positions(b, math.prod(shape))
+    row = shape[key.rank :]
+    low, high = _positions(b, math.prod(row))
     if lane:
         high = b.or_(high, b.full(high.shape, lane << _LANE_SHIFT, UINT32))
-    counter = b.reshape(low, shape), b.reshape(high, shape)
+    counter = b.reshape(low, row), b.reshape(high, row)
+    if key.rank:
+        dims = range(key.rank, len(shape))
+        counter = (
+            b.broadcast_in_dim(counter[0], shape, dims),
+            b.broadcast_in_dim(counter[1], shape, dims),
+        )
     return threefry(b, _halves(b, key), counter)
 
 
 def threefry(b: Builder, key: Words, counter: Words) -> Words:
-    """Threefry-2x32-20 of a counter of any shape under a key of two scalars; all are uint32."""
-    shape = counter[0].shape
-    parity = b.full((), _PARITY, UINT32)
+    """Threefry-2x32-20 of a counter under a key; all are uint32.
+
+    Args:
+        b: where to emit.
+        key: scalars, or of the first dimensions of the counter.
+        counter: of any shape.
+    """
+    shape, rows = counter[0].shape, key[0].shape
+    parity = b.full(rows, _PARITY, UINT32)
     keys = (*key, b.xor(b.xor(*key), parity))
     shifts = {bits: b.full(shape, bits, UINT32) for r in _ROTATIONS for bits in (r, 32 - r)}
 
     def injected(x: Value, group: int, at: int) -> Value:
         scalar = keys[(group + at) % 3]
         if at and group:
-            scalar = b.add(scalar, b.full((), group, UINT32))
-        return b.add(x, b.broadcast_in_dim(scalar, shape, ()))
+            scalar = b.add(scalar, b.full(rows, group, UINT32))
+        return b.add(x, b.broadcast_in_dim(scalar, shape, range(len(rows))))
 
     first, second = (injected(x, 0, at) for at, x in enumerate(counter))
     for number in range(_ROUNDS):
