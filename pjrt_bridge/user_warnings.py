@@ -7,6 +7,7 @@ warning for each line that it is given for.
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
 
 from pjrt_bridge.errors import BridgeWarning
@@ -43,6 +44,19 @@ def warn(text: str, category: type[BridgeWarning] = BridgeWarning) -> None:
         str(frame.f_globals.get("__name__", "")),
         frame.f_globals.setdefault("__warningregistry__", {}),
     )
+
+
+def line_of(error: BaseException) -> str:
+    """The innermost line of the user's code that led to an exception, as `file:line`.
+
+    Libraries over the frameworks count as the user's.
+    """
+    found = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not _is_of_a_package(str(frame.f_globals.get("__name__", "")))
+    ]
+    return found[-1] if found else "?"
 
 
 def _is_of_a_package(module: str) -> bool:

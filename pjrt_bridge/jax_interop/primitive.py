@@ -76,7 +76,7 @@ def is_array(value: object) -> bool:
 
 
 def array_of(array: Any) -> Any:
-    """An array of JAX, in a type that it has, over the memory of a NumPy array where JAX takes it."""
+    """An array of a type that JAX has, over the memory of a NumPy array where JAX takes it."""
     import jax
 
     made = jax.numpy.asarray(array)

@@ -28,6 +28,8 @@ def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any
     dicts and None; what is neither is a constant. It works in `jax.jit`, `jax.grad`, `jax.vmap` and
     `jax.shard_map`. The module is traced as it is then, in training or evaluation.
 
+    Gradients are zeros for buffers and for parameters that require none.
+
     Random numbers, such as those of dropout, are a function of a key: `rng=jax.random.key(0)`,
     which a module that draws needs and others leave unused. Each draw of the module gets numbers of
     its own. A module whose own argument is called `rng` takes it by position.
@@ -36,7 +38,6 @@ def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any
         module: a `torch.nn.Module` on the host.
         mutable: the function also takes `buffers=`, the module's own by default, and gives
             (result, new buffers), for modules that change them, such as batch normalization.
-            Nothing is differentiated by buffers.
 
     Returns:
         The function, and the parameters by name, over the memory of the module's where JAX takes
@@ -55,12 +56,14 @@ def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any
     def function(params: dict[str, Any], *args: Any, rng: Any = None, **kwargs: Any) -> Any:
         buffers = kwargs.pop("buffers", own) if mutable else own
         leaves: list[Any] = []
-        # Buffers come first, as nothing is differentiated by them.
-        structure = flatten((dict(buffers), dict(params), args, kwargs), leaves)
+        structure = flatten((dict(params), dict(buffers), args, kwargs), leaves)
         arrays = [primitive.array_of(leaf) for leaf in leaves if primitive.is_array(leaf)]
         constants = tuple(None if primitive.is_array(leaf) else leaf for leaf in leaves)
         call = calls.function(structure, constants, wide=primitive.has_wide_types())
-        found = _drawn(call.function, rng, arrays, fixed=len(buffers))
+        # The containers' own leaves come first, in this order.
+        names, trained = [*sorted(params), *sorted(buffers)], calls.trained()
+        fixed = frozenset(at for at, name in enumerate(names) if name not in trained)
+        found = _drawn(call.function, rng, arrays, fixed)
         result, changed = unflatten(call.returned(), found)
         return (result, changed) if mutable else result
 
@@ -68,22 +71,25 @@ def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any
 
 
 def _drawn(
-    function: TorchFunction, rng: Any, arrays: Sequence[Any], *, fixed: int
+    function: TorchFunction, rng: Any, arrays: Sequence[Any], fixed: frozenset[int]
 ) -> Sequence[Any]:
     """The results of a function that may draw random numbers, from a key."""
     specs = tuple(map(Spec.of_array, arrays))
     if not function.draws(specs):
-        return _called(function, arrays, fixed=fixed)
+        return _called(function, arrays, fixed)
     if rng is None:
         raise NotExportable(
             f"{function.label}: it draws random numbers: pass rng=, a key of jax.random, or call "
             ".eval() on the module first"
         )
-    return _called(function.seeded(), [primitive.words_of(rng), *arrays], fixed=1 + fixed)
+    behind = frozenset(at + 1 for at in fixed)
+    return _called(function.seeded(), [primitive.words_of(rng), *arrays], behind)
 
 
-def _called(function: TorchFunction, arrays: Sequence[Any], *, fixed: int = 0) -> Sequence[Any]:
-    """The results of a function, with gradients by all arguments but the first `fixed` ones."""
+def _called(
+    function: TorchFunction, arrays: Sequence[Any], fixed: frozenset[int] = frozenset()
+) -> Sequence[Any]:
+    """The results of a function, with gradients by all arguments but those at `fixed`."""
     import jax
 
     def plain(*given: Any) -> Any:
@@ -91,9 +97,9 @@ def _called(function: TorchFunction, arrays: Sequence[Any], *, fixed: int = 0) -
 
     def forward(*given: Any) -> Any:
         specs = tuple(map(Spec.of_array, given))
-        wanted = tuple(at >= fixed and is_inexact(a.dtype) for at, a in enumerate(given))
+        wanted = tuple(at not in fixed and is_inexact(a.dtype) for at, a in enumerate(given))
         gradients = function.derivative(specs, wanted)
-        found = _called(gradients.forward, given, fixed=fixed)
+        found = _called(gradients.forward, given, fixed)
         count = len(gradients.reads)
         static = primitive.Static((gradients, wanted, primitive.varying_axes(given)))
         return tuple(found[:count]), (tuple(found[count:]), static)
@@ -101,6 +107,8 @@ def _called(function: TorchFunction, arrays: Sequence[Any], *, fixed: int = 0) -
     def backward(kept: Any, given: Any) -> Any:
         saved, static = kept
         gradients, wanted, axes = static.value
+        if not any(gradients.reads):
+            return tuple(None for _ in wanted)
         read = [item for item, reads in zip(given, gradients.reads, strict=True) if reads]
         made = _called(gradients.backward, [*saved, *read])
         supply = iter(primitive.alike(made, axes))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch.aot_autograd import aot_export_joint_simple
+from torch.overrides import TorchFunctionMode
 
 from pjrt_bridge.torch_interop.compat.autograd import decompositions, divided
 
@@ -27,7 +28,7 @@ def export_divided(
     call: Callable[..., Sequence[Any]],
     arguments: Sequence[Any],
     change: Callable[[fx.GraphModule], None] = lambda _: None,
-) -> tuple[fx.GraphModule, fx.GraphModule]:
+) -> tuple[fx.GraphModule, fx.GraphModule, tuple[bool, ...]]:
     """The forward and the backward graph of a function of tensors.
 
     Args:
@@ -38,31 +39,35 @@ def export_divided(
     Returns:
         A graph that gives the results, and behind them what is saved; one that takes what was saved
         and the gradients of the results that require them, and gives a gradient or None for each
-        argument.
+        argument; for each result whether it requires gradients.
     """
-    count = 0
+    required: list[tuple[bool, ...]] = []
 
-    def counted(*tensors: Any) -> Sequence[Any]:
-        nonlocal count
+    def observed(*tensors: Any) -> Sequence[Any]:
         found = call(*tensors)
-        count = len(found)
+        required.append(tuple(item.requires_grad for item in found))
         return found
 
     with _unfused():
         joint: Any = aot_export_joint_simple(
-            counted, tuple(arguments), trace_joint=True, decompositions=decompositions()
+            observed, tuple(arguments), trace_joint=True, decompositions=decompositions()
         )
     change(joint)
-    forward, backward = divided(joint, list(arguments), num_fwd_outputs=count)
-    return _without_promises(forward), _without_promises(backward)
+    forward, backward = divided(joint, list(arguments), num_fwd_outputs=len(required[0]))
+    reads = tuple(map(any, zip(*required, strict=True)))
+    return _without_promises(forward), _without_promises(backward), reads
 
 
 def _without_promises(module: fx.GraphModule) -> fx.GraphModule:
-    """The graph without nodes that repeat what is known of a tensor's type."""
+    """The graph without what holds for certain strides of its arguments alone."""
+    aten = torch.ops.aten
     for node in module.graph.find_nodes(
-        op="call_function", target=torch.ops.aten._assert_tensor_metadata.default
+        op="call_function", target=aten._assert_tensor_metadata.default
     ):
         module.graph.erase_node(node)
+    # A view may be none for what callers give: that is row-major, whatever the graph has promised.
+    for node in module.graph.find_nodes(op="call_function", target=aten.view.default):
+        node.target = aten.reshape.default
     module.recompile()
     return module
 
@@ -73,8 +78,23 @@ def _unfused() -> Iterator[None]:
     with warnings.catch_warnings():
         # Torch speaks of settings of GPUs when these are read.
         warnings.simplefilter("ignore", UserWarning)
-        with torch.backends.mkldnn.flags(enabled=False), _compiling():
+        with torch.backends.mkldnn.flags(enabled=False), _compiling(), _PlainFlags():
             yield
+
+
+class _PlainFlags(TorchFunctionMode):
+    """Leaves out what modules say of tensors that are computed: whether these require gradients.
+
+    Modules say so of their own inputs, which are no parameters; here they are results already.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == _SET_REQUIRES_GRAD and not args[0].is_leaf:
+            return None
+        return func(*args, **(kwargs or {}))
+
+
+_SET_REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pjrt_bridge.torch_interop.tensors import array_over
 
 
 class ModuleCalls:
-    """A module, called as a function of (buffers, parameters, arguments, keyword arguments).
+    """A module, called as a function of (parameters, buffers, arguments, keyword arguments).
 
     Raises:
         OptionError: no module, or one that is not on the host.
@@ -41,6 +41,11 @@ class ModuleCalls:
     def buffers(self) -> dict[str, np.ndarray[Any, Any]]:
         """The buffers by name."""
         return {name: array_over(tensor) for name, tensor in self._module.named_buffers()}
+
+    def trained(self) -> frozenset[str]:
+        """The names of the parameters that require gradients."""
+        found = self._module.named_parameters()
+        return frozenset(name for name, parameter in found if parameter.requires_grad)
 
     def function(
         self, structure: Structure, constants: tuple[Any, ...], *, wide: bool
@@ -84,7 +89,7 @@ class ModuleCall:
         # The module may write into its arguments; nobody else sees that.
         supply = (self._widened(tensor).clone() for tensor in tensors)
         leaves = [next(supply) if item is None else item for item in self._constants]
-        changed, parameters, args, kwargs = unflatten(self._structure, leaves)
+        parameters, changed, args, kwargs = unflatten(self._structure, leaves)
         call: Callable[..., Any] = torch.func.functional_call
         result = call(self._module, {**parameters, **changed}, args, kwargs)
         found: list[Any] = []

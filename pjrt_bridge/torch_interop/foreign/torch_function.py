@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import fx
 
+from pjrt_bridge import user_warnings
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.mixed.adapter import Argument, Computed
 from pjrt_bridge.stablehlo import Builder
@@ -91,9 +93,7 @@ class TorchFunction:
 
     def seeded(self) -> TorchFunction:
         """The function that takes 64 random bits, as two int32, before its arguments."""
-        return self._once(
-            "seeded", lambda: TorchFunction(self._function, self.label, seeded=True)
-        )
+        return self._once("seeded", lambda: TorchFunction(self._function, self.label, seeded=True))
 
     def program(self, arguments: Sequence[Spec]) -> Program:
         """Its program: a parameter for each argument, a result for each of `results`.
@@ -104,9 +104,7 @@ class TorchFunction:
         specs = tuple(arguments)
         return self._once(("program", specs), lambda: self._emitted(specs))
 
-    def mapped(
-        self, dimensions: Sequence[int | None], arguments: Sequence[Spec]
-    ) -> TorchFunction:
+    def mapped(self, dimensions: Sequence[int | None], arguments: Sequence[Spec]) -> TorchFunction:
         """The function over a further dimension of some arguments, which leads its results.
 
         Args:
@@ -144,13 +142,25 @@ class TorchFunction:
         return self._once(("graph", specs), lambda: self._traced(specs))
 
     def _traced(self, specs: tuple[Spec, ...]) -> fx.GraphModule:
-        with compat.real_tensors(), compat.fakes(symbolic=False):
+        with self._tracing():
             promises = [_promise(spec) for spec in specs]
             found = compat.export_plain(self._of_their_own, promises)
             self._make_pure(found)
         show_pure(found.graph)
         found.recompile()
         return found
+
+    @contextmanager
+    def _tracing(self) -> Iterator[None]:
+        try:
+            with compat.real_tensors(), compat.fakes(symbolic=False):
+                yield
+        except compat.DATA_DEPENDENT as error:
+            raise NotExportable(
+                f"{self.label}: {user_warnings.line_of(error)}: what follows depends on the values "
+                "of tensors, expected a function that does the same for all values of a shape: "
+                "use torch.where instead of `if`, and keep numbers in tensors"
+            ) from error
 
     def _make_pure(self, module: fx.GraphModule) -> None:
         """Draw from keys, and those from the bits that are given."""
@@ -164,14 +174,13 @@ class TorchFunction:
         return tuple(item.clone() for item in self._function(*given))
 
     def _divided(self, specs: tuple[Spec, ...], wanted: tuple[bool, ...]) -> Gradients:
-        with compat.real_tensors(), compat.fakes(symbolic=False):
+        with self._tracing():
             promises = [
                 _promise(spec).requires_grad_(chosen)
                 for spec, chosen in zip(specs, wanted, strict=True)
             ]
             with torch.enable_grad():
-                reads = tuple(item.requires_grad for item in self._of_their_own(*promises))
-                forward, backward = compat.export_divided(
+                forward, backward, reads = compat.export_divided(
                     self._of_their_own, promises, self._make_pure
                 )
         for module in (forward, backward):

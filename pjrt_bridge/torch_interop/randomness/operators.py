@@ -1,8 +1,9 @@
 """Random operators that take a key: `pjrt_bridge::rand` is `aten::rand` with a key in front.
 
-A key is a 64-bit integer, an int64 scalar tensor; where it has a dimension, rows have keys of their own. The operators are pure: with the same key they
-give the same numbers, so graphs that hold them may be recomputed, divided and run anywhere. Their
-schemas are those of ATen's operators; operators that the installed torch lacks are left out.
+A key is a 64-bit integer, an int64 scalar tensor; one with a dimension has a key for each row. The
+operators are pure: with the same key they give the same numbers, so graphs that hold them may be
+recomputed, divided and run anywhere. Their schemas are those of ATen's operators; operators that
+the installed torch lacks are left out.
 """
 
 from __future__ import annotations
@@ -166,7 +167,9 @@ def derived_keys(words: torch.Tensor, count: int) -> tuple[torch.Tensor, ...]:
     """
     high, low = words.to(torch.int64).unbind(0)
     key = (high << 32) | (low & 0xFFFFFFFF)
-    return tuple(key + _STEP * index for index in range(count))
+    # As 64-bit integers, which wrap around.
+    steps = ((index * _STEP - _LOWEST) % (1 << 64) + _LOWEST for index in range(count))
+    return tuple(key + step for step in steps)
 
 
 def draw_keys(count: int) -> tuple[torch.Tensor, ...]:
