@@ -32,9 +32,9 @@ OTHERS = (
     "convnext",
     "segformer",
     "clip",
+    "vit",
     "unet-condition",
     "gnn",
-    "transformer",
 )
 
 

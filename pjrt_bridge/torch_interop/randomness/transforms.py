@@ -31,13 +31,13 @@ def over_rows(name: str, operator: compat.OpOverload) -> Callable[..., Any]:
         count = info.batch_size
         # The dimensions of arguments by keyword are not told: those are no tensors here.
         dims = tuple(in_dims[: 1 + len(args)]) if isinstance(in_dims, tuple) else in_dims
-        key, *args = (
+        key, *given = (
             _leading(item, dim, count) for item, dim in zip((key, *args), dims, strict=True)
         )
         if name in ROW_BY_ROW:
-            found = one_by_one(operator, key, args, kwargs)
+            found = one_by_one(operator, key, given, kwargs)
         else:
-            found = operator(key, *_aligned(operator, args, count), **kwargs)
+            found = operator(key, *_aligned(operator, given, count), **kwargs)
         return found, tuple(0 for _ in found) if isinstance(found, tuple) else 0
 
     return rule
