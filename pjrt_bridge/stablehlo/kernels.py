@@ -1,4 +1,4 @@
-"""Kernels: how lowerings emit products, convolutions and reductions, and materialize values.
+"""Kernels: how lowerings emit products, convolutions, reductions and attention.
 
 Lowerings emit these, in which models spend most of their time, through `Context.kernels`. A package
 that knows faster operations for its plugin derives from `Kernels` and brings an instance through
@@ -39,6 +39,19 @@ class Convolution:
     dimension_numbers: tuple[str, str, str]
     feature_group_count: int = 1
     batch_group_count: int = 1
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The numbers of `softmax(scale * query @ key^T + mask) @ value`.
+
+    Attributes:
+        scale: of the scores.
+        is_causal: a query sees the keys up to its own position, counted from the first of both.
+    """
+
+    scale: float
+    is_causal: bool
 
 
 class Kernels:
@@ -102,6 +115,33 @@ class Kernels:
             out_dtype=accumulator,
         )
         return convert(b, total, dtype)
+
+    def attention(
+        self,
+        b: Builder,
+        query: Value,
+        key: Value,
+        value: Value,
+        mask: Value | None,
+        how: Attention,
+    ) -> tuple[Value, Value] | None:
+        """Emit scaled dot-product attention as one kernel; None where there is none, as here.
+
+        Args:
+            b: the builder to emit into.
+            query: (batch, heads, queries, size).
+            key: (batch, key heads, keys, size); consecutive query heads share a key head.
+            value: as the keys.
+            mask: bool, False for keys that are not seen, or what is added to the scores; its
+                shape is repeated to (batch, heads, queries, keys).
+            how: the numbers.
+
+        Returns:
+            The output in the shape and type of the query; and for each query the logarithm of the
+            sum of its scores' exponentials, (batch, heads, queries), float32 but for float64. The
+            gradients are computed from it.
+        """
+        return None
 
     def materialize(self, b: Builder, x: Value) -> Value:
         """Keep a compiler from computing a value anew in each of the loops that read it.

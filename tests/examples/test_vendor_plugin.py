@@ -188,6 +188,80 @@ np.testing.assert_allclose(chip.run(one, x)[0], 8 * 0.841192, rtol=1e-5)
 """
 
 
+ATTENTION = """
+import torch
+from torch.nn.functional import scaled_dot_product_attention as attention
+from pjrt_bridge.torch_interop import explain_with
+from pjrt_bridge_mychip import chip
+
+compiled, compile_program = [], chip.compile_program
+
+def observed(code, options):
+    compiled.append(chip.Program.parse(code).custom_calls)
+    return compile_program(code, options)
+
+chip.compile_program = observed
+
+def gradients(function, inputs):
+    given = [x.detach().requires_grad_(x.is_floating_point()) for x in inputs]
+    found = function(*given)
+    found.square().sum().backward()
+    return [found.detach(), *(x.grad for x in given)]
+
+def check(function, inputs, calls, plugin="mychip"):
+    compiled.clear()
+    torch.compiler.reset()
+    run = torch.compile(function, backend="pjrt", options={"plugin": plugin, "fallback": "error"})
+    torch.testing.assert_close(gradients(run, inputs), gradients(function, inputs))
+    found = frozenset().union(*compiled)
+    assert found == calls, (found, calls)
+
+torch.manual_seed(0)
+heads = [torch.randn(2, 4, length, 8) for length in (5, 7, 7)]
+shared = [heads[0], heads[1][:, :2], heads[2][:, :2]]
+check(attention, heads, {"mychip.attention"})
+check(lambda q, k, v: attention(q, k, v, scale=0.5), heads, {"mychip.attention"})
+check(lambda q, k, v: attention(q, k, v, is_causal=True), heads, {"mychip.causal_attention"})
+check(lambda q, k, v: attention(q, k, v, torch.ones(5, 7).tril().bool()), heads, set())
+check(lambda q, k, v: attention(q, k, v, enable_gqa=True), shared, set())
+check(attention, [x.double() for x in heads], set())
+check(attention, heads, set(), plugin="cpu")
+encoder = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+check(encoder, [torch.randn(2, 5, 16)], {"mychip.attention"})
+"""
+
+
+def test_attention_of_models_is_the_chips_kernel_and_elsewhere_written_out(installed: Path) -> None:
+    run(installed, "-c", ATTENTION)
+
+
+DIVIDED = """
+from pjrt_bridge import dtypes
+from pjrt_bridge.stablehlo import Builder, TensorType
+from pjrt_bridge.stablehlo.sharding.mesh import Mesh
+from pjrt_bridge.stablehlo.sharding.propagation import shard
+from pjrt_bridge.stablehlo.sharding.sharding import Sharding
+from pjrt_bridge.torch_interop.lowering.api import Attention
+from pjrt_bridge_mychip.kernels import MychipKernels
+
+heads = TensorType((4, 2, 8, 16), dtypes.of("float32"))
+b = Builder([heads] * 3)
+program = b.finish(MychipKernels().attention(b, *b.parameters, None, Attention(0.25, False)))
+mesh = Mesh.of({"dp": 2, "tp": 2})
+by_head = Sharding.of(mesh, ("dp", "tp"), 4)
+found = shard(program, mesh, [by_head, None, None], [None, None])
+assert found.parameters == (by_head,) * 3
+assert found.results == (by_head, Sharding.of(mesh, ("dp", "tp"), 3))
+# Keys are needed whole.
+by_key = shard(program, mesh, [None, Sharding.of(mesh, (None, None, "dp"), 4), None], [None, None])
+assert by_key.results[0] == Sharding.of(mesh, (), 4)
+"""
+
+
+def test_attention_is_divided_by_batch_and_head(installed: Path) -> None:
+    run(installed, "-c", DIVIDED)
+
+
 def test_lowerings_models_and_the_readme_of_the_template(installed: Path) -> None:
     text = (TEMPLATE / "README.md").read_text()
     (block,) = re.findall(r" ```python\n(.*?)```", text, re.DOTALL)

@@ -1,4 +1,4 @@
-"""The chip: StableHLO's reference interpreter, which compiles by checking, and one kernel."""
+"""The chip: StableHLO's reference interpreter, which compiles by checking, and its kernels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pjrt_bridge import wire
+from pjrt_bridge import dtypes, wire
 from pjrt_bridge.abi.python_plugins import invalid, unimplemented
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import Builder, Program, Value, bindings
@@ -20,7 +20,42 @@ def gelu_tanh(b: Builder, x: Value) -> Value:
     return b.multiply(b.multiply(half, x), b.add(one, b.tanh(inner)))
 
 
-KERNELS = {"mychip.gelu_tanh": gelu_tanh}
+def attention(b: Builder, query: Value, key: Value, value: Value) -> tuple[Value, Value]:
+    """The kernel behind `mychip.attention`: softmax(q k^T) v, and the rows' logsumexp."""
+    return _attended(b, _products(b, query, key, 3, 3), value)
+
+
+def causal_attention(b: Builder, query: Value, key: Value, value: Value) -> tuple[Value, Value]:
+    """The same, where a query sees the keys up to its own position."""
+    scores = _products(b, query, key, 3, 3)
+    row, column = (b.iota(scores.shape, dim, dtypes.of("int32")) for dim in (2, 3))
+    never = b.full(scores.shape, float("-inf"), scores.dtype)
+    return _attended(b, b.select(b.compare(column, row, "LE"), scores, never), value)
+
+
+def _attended(b: Builder, scores: Value, value: Value) -> tuple[Value, Value]:
+    def spread(x: Value, shape: tuple[int, ...]) -> Value:
+        return b.broadcast_in_dim(x, shape, (0, 1, 2))
+
+    largest = b.reduce_max(scores, (3,))
+    weights = b.exp(b.subtract(scores, spread(largest, scores.shape)))
+    total = b.reduce_sum(weights, (3,))
+    summed = _products(b, weights, value, 3, 2)
+    return b.divide(summed, spread(total, summed.shape)), b.add(largest, b.log(total))
+
+
+def _products(b: Builder, x: Value, y: Value, x_dim: int, y_dim: int) -> Value:
+    batch = (0, 1)
+    return b.dot_general(
+        x, y, lhs_batch=batch, rhs_batch=batch, lhs_contract=(x_dim,), rhs_contract=(y_dim,)
+    )
+
+
+KERNELS = {
+    "mychip.attention": attention,
+    "mychip.causal_attention": causal_attention,
+    "mychip.gelu_tanh": gelu_tanh,
+}
 """By the target of the custom calls that lowerings write."""
 
 

@@ -12,6 +12,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
+from pjrt_bridge.stablehlo.builder.sharding_rules import custom_call_rule
 from pjrt_bridge.stablehlo.builder.structured import Padding, window_count
 from pjrt_bridge.stablehlo.builder.values import Value, check_dims, check_length
 from pjrt_bridge.stablehlo.types import TensorType
@@ -272,6 +273,8 @@ class NumericalOps(Emitter):
         has_side_effect: bool = False,
         operand_layouts: Sequence[Sequence[int]] | None = None,
         result_layouts: Sequence[Sequence[int]] | None = None,
+        dimensions: str | None = None,
+        undivided: str = "",
     ) -> tuple[Value, ...]:
         """Call a kernel that the plugin knows by name.
 
@@ -285,6 +288,13 @@ class NumericalOps(Emitter):
             has_side_effect: keep the call where its results are unused.
             operand_layouts: minor-to-major order per operand; needs `result_layouts` too.
             result_layouts: minor-to-major order per result.
+            dimensions: which dimensions belong together, a letter for each:
+                `"bqd,bkd,bkd->bqd"` for attention. Programs that are divided over a mesh divide
+                the call along them; None leaves it whole.
+            undivided: letters of dimensions that the kernel needs whole: `"qkd"`.
+
+        Raises:
+            ProgramError: letters that do not fit the shapes.
         """
         op = "stablehlo.custom_call"
         typed = not isinstance(backend_config, str)
@@ -302,6 +312,10 @@ class NumericalOps(Emitter):
         ):
             if layouts is not None:
                 attributes[name] = self._layouts(layouts)
+        if dimensions is not None:
+            shapes = [item.shape for item in operands], [item.shape for item in results]
+            rule = custom_call_rule(target, dimensions, undivided, *shapes)
+            attributes["sdy.sharding_rule"] = self._ir.Attribute.parse(rule, self._context)
         return self._emit(op, operands, attributes, results)
 
     def _layouts(self, layouts: Sequence[Sequence[int]]) -> Any:

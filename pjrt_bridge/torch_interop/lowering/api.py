@@ -3,8 +3,8 @@
 A lowering is a function of a `Context` and the arguments of an ATen operator, tensors as
 `pjrt_bridge.stablehlo.Value`; it emits StableHLO through `Context.b`, a
 `pjrt_bridge.stablehlo.Builder`. The hook `pjrt_bridge_lowerings` returns lowerings by operator
-name. `Kernels` emits the products, convolutions and reductions of all portable lowerings; the hook
-`pjrt_bridge_kernels` returns an instance of a derived class.
+name. `Kernels` emits products, convolutions, reductions and attention of all portable lowerings;
+the hook `pjrt_bridge_kernels` returns an instance of a derived class.
 
 | name | what it is |
 |---|---|
@@ -14,6 +14,7 @@ name. `Kernels` emits the products, convolutions and reductions of all portable 
 | `NotLowerable` | raised where a use of an operator cannot be lowered, with the reason |
 | `NoLowering` | raised where an operator has no lowering |
 | `Kernels` | the portable kernels, to derive from |
+| `Attention` | the numbers of attention, for `Kernels.attention` |
 | `Convolution` | the attributes of a convolution, for `Kernels.convolution` |
 | `Reduction` | the operations of a reduction, for `Kernels.reduce` |
 | `Scalar` | a Python number among an operator's arguments |
@@ -24,7 +25,7 @@ name. `Kernels` emits the products, convolutions and reductions of all portable 
 The other modules of this package may change with any version.
 """
 
-from pjrt_bridge.stablehlo.kernels import Convolution, Kernels, Reduction, convert
+from pjrt_bridge.stablehlo.kernels import Attention, Convolution, Kernels, Reduction, convert
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import (
     Lowering,
@@ -35,6 +36,7 @@ from pjrt_bridge.torch_interop.lowering.registry import (
 from pjrt_bridge.torch_interop.schemas import schema_of
 
 __all__ = [
+    "Attention",
     "Context",
     "Convolution",
     "Kernels",

@@ -6,7 +6,8 @@ also gives the logarithm of each row's sum of exponentials, from which the backw
 probabilities (Dao et al., "FlashAttention", 2022). A row whose keys are all masked gives zeros and
 a logarithm of 0, as the kernel does. Causal masking aligns queries and keys at their first
 positions. Keys and values may have fewer heads than the queries (Ainslie et al., "GQA", 2023).
-Attention dropout is random and not lowered.
+Attention dropout is random and not lowered. A target's own kernel computes the forward where it has
+one (`Kernels.attention`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import math
 
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.kernels import Attention
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context
 from pjrt_bridge.torch_interop.lowering.linalg.matmul import product
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
@@ -34,6 +36,10 @@ def flash_attention(
     """Attention output and the rows' logsumexp in (batch, heads, query length)."""
     b = c.b
     _no_dropout(dropout_p)
+    how = Attention(_factor(query, scale), bool(is_causal))
+    found = c.kernels.attention(b, query, key, value, attn_mask, how)
+    if found is not None:
+        return c.promised(*found)
     k, v = (_per_query_head(c, x, query.shape[1]) for x in (key, value))
     scores = _scores(c, query, k, is_causal, attn_mask, scale)
     zero = c.full(scores.shape[:3], 0, scores.dtype)
@@ -93,8 +99,11 @@ def _transposed(c: Context, x: Value) -> Value:
 
 
 def _scale(c: Context, scores: Value, q: Value, scale: float | None) -> Value:
-    factor = 1 / math.sqrt(q.shape[3]) if scale is None else scale
-    return c.full(scores.shape, factor, scores.dtype)
+    return c.full(scores.shape, _factor(q, scale), scores.dtype)
+
+
+def _factor(q: Value, scale: float | None) -> float:
+    return 1 / math.sqrt(q.shape[3]) if scale is None else scale
 
 
 def _scores(
