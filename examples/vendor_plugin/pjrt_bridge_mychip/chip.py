@@ -51,7 +51,7 @@ def _products(b: Builder, x: Value, y: Value, x_dim: int, y_dim: int) -> Value:
     )
 
 
-KERNELS = {
+KERNELS: dict[str, custom_calls.Body] = {
     "mychip.attention": attention,
     "mychip.causal_attention": causal_attention,
     "mychip.gelu_tanh": gelu_tanh,
