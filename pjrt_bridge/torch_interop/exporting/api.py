@@ -48,6 +48,7 @@ def export(
     target: str | Client | None = None,
     name: str | None = None,
     exporter: Literal["pjrt", "torch_xla"] = "pjrt",
+    platform: str | None = None,
 ) -> ExportedModel:
     """A PyTorch model as StableHLO programs, with its weights and the way it is called.
 
@@ -77,6 +78,9 @@ def export(
             read.
         name: of the model; by default that of its class.
         exporter: `"torch_xla"`: PyTorch/XLA's own export lowers the model, where that is installed.
+        platform: that the model is for alone, such as `"tpu"` or `"cuda"`: functions of JAX are
+            written as JAX writes them for it, with kernels of Pallas as custom calls. By default
+            any plugin takes the model.
 
     Raises:
         NotExportable: operators that do not lower (all of them, with their source lines), arguments
@@ -132,6 +136,7 @@ def export(
             name=called if not chosen else "_".join([called, *map(str, chosen.values())]),
             sizes=chosen,
             split=split,
+            platform=platform,
         )
         for chosen in symbols.choices(sizes)
     ]

@@ -13,6 +13,7 @@ from pjrt_bridge.exported import Slot, SplitProgram
 from pjrt_bridge.mixed.adapter import Argument, Computed
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.exporting.capture import COPY, Captured
 from pjrt_bridge.torch_interop.lowering import registry as portable
@@ -81,9 +82,11 @@ class ArgumentSlots:
         return self._slots[position]
 
 
-def emit_whole(module: fx.GraphModule, argument_slots: ArgumentSlots, name: str) -> ModelProgram:
+def emit_whole(
+    module: fx.GraphModule, argument_slots: ArgumentSlots, name: str, find: Lookup
+) -> ModelProgram:
     """One program, which writes new values of larger weights into their memory."""
-    emitted = emitted_row_major(module, name, argument_slots.constants, in_place=True)
+    emitted = emitted_row_major(module, name, argument_slots.constants, find, in_place=True)
     held = held_by(emitted, "captured")
     bindings = emitted.bindings
     updates: list[Slot | None] = [None] * len(bindings.results)
@@ -114,14 +117,15 @@ def emitted_row_major(
     module: fx.GraphModule,
     name: str,
     constants: Mapping[int, np.ndarray[Any, Any]],
+    find: Lookup = portable.find_lowering,
     *,
     in_place: bool,
 ) -> Emitted:
-    """A program whose parameters and results are row-major."""
+    """A program whose parameters and results are row-major; `find` gives lowerings."""
     count = len(module.graph.find_nodes(op="placeholder"))
     return emit(
         module,
-        portable.find_lowering,
+        find,
         name=name,
         in_place=in_place,
         argument_specs=dict.fromkeys(range(count), row_major_spec),

@@ -16,7 +16,7 @@ from pjrt_bridge.torch_interop.exporting.assertions import assertions_of
 from pjrt_bridge.torch_interop.exporting.capture import Captured
 from pjrt_bridge.torch_interop.exporting.emission import ArgumentSlots, emit_whole
 from pjrt_bridge.torch_interop.exporting.splitting import emit_in_parts
-from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.lowering.foreign import portable_but_for
 from pjrt_bridge.torch_interop.passes.functionalize_rng import DrawnKeys
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
@@ -47,6 +47,7 @@ def lower(
     name: str,
     sizes: Mapping[str, int],
     split: bool = False,
+    platform: str | None = None,
 ) -> Lowered:
     """Emit the program of one choice of sizes.
 
@@ -57,6 +58,7 @@ def lower(
         name: of the program.
         sizes: that were put in.
         split: leave operators that do not lower to PyTorch.
+        platform: that foreign functions are written for; None: for all.
 
     Raises:
         NotExportable: operators that do not lower; the text lists all of them.
@@ -64,15 +66,16 @@ def lower(
     rewritten = rewrite(module, _CONTEXT, "sized")
     module, assertions = rewritten.module, assertions_of(rewritten.steps)
     argument_slots = ArgumentSlots(captured, module, keys)
-    reasons = Placement(portable.find_lowering).fallback_reasons(module.graph)
+    find = portable_but_for(platform)
+    reasons = Placement(find).fallback_reasons(module.graph)
     if reasons and split:
-        made = emit_in_parts(module, argument_slots, reasons, name)
+        made = emit_in_parts(module, argument_slots, reasons, name, find)
     elif reasons:
         # Checks of numbers come after what made the numbers.
         told = [reason for reason in reasons.values() if reason.kind != "small"]
         raise not_lowerable(told or list(reasons.values()), name)
     else:
-        made = emit_whole(module, argument_slots, name)
+        made = emit_whole(module, argument_slots, name, find)
     count = len(made.outputs) - len({found.looks_at for found in assertions})
     checks = (
         Check(made.outputs[count + found.looks_at], found.holds, found.message, found.source)

@@ -22,6 +22,7 @@ from pjrt_bridge.mixed.partition import Segment
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes
+from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
 from pjrt_bridge.torch_interop.exporting.emission import (
     ArgumentSlots,
     ModelProgram,
@@ -39,7 +40,11 @@ _Held = dict[int, tuple[str, np.ndarray[Any, Any]]]
 
 
 def emit_in_parts(
-    module: fx.GraphModule, argument_slots: ArgumentSlots, reasons: FallbackReasons, name: str
+    module: fx.GraphModule,
+    argument_slots: ArgumentSlots,
+    reasons: FallbackReasons,
+    name: str,
+    find: Lookup,
 ) -> ModelProgram:
     """A program in parts.
 
@@ -48,6 +53,7 @@ def emit_in_parts(
         argument_slots: what its arguments are.
         reasons: for nodes that do not lower, by name, the reason.
         name: of the program.
+        find: gives lowerings.
 
     Raises:
         NotExportable: an argument that no plugin can have, or a part that cannot be saved.
@@ -58,7 +64,7 @@ def emit_in_parts(
     _own_new_values(module.graph)
     found = split.split(module, {**_of_unknown_sizes(module.graph), **reasons})
     placeholders = module.graph.find_nodes(op="placeholder")
-    parts, held = _parts(found, argument_slots, name)
+    parts, held = _parts(found, argument_slots, name, find)
     read = {value for part in parts for value in part.inputs}
     taken = [position for position in range(len(placeholders)) if position in read]
     results = [value for value in found.graph.outputs if value >= len(placeholders)]
@@ -113,7 +119,7 @@ def _of_unknown_sizes(graph: fx.Graph) -> dict[str, FallbackReason]:
 
 
 def _parts(
-    found: split.Split, argument_slots: ArgumentSlots, name: str
+    found: split.Split, argument_slots: ArgumentSlots, name: str, find: Lookup
 ) -> tuple[list[Part], _Held]:
     """The parts, over the values of the split graph, and tensors that they hold as more values."""
     made = [value for segment in found.segments for value in segment.outputs]
@@ -122,7 +128,7 @@ def _parts(
     parts = []
     for index, (part, segment) in enumerate(zip(found.parts, found.segments, strict=True)):
         if part.on_device:
-            one, tensors = _on_device(part, segment, argument_slots, f"{name}_{index}")
+            one, tensors = _on_device(part, segment, argument_slots, f"{name}_{index}", find)
             numbered = {next(free): item for item in tensors.items()}
             one = replace(one, inputs=(*one.inputs, *numbered))
             held |= numbered
@@ -134,7 +140,7 @@ def _parts(
 
 
 def _on_device(
-    part: split.Part, segment: Segment, argument_slots: ArgumentSlots, name: str
+    part: split.Part, segment: Segment, argument_slots: ArgumentSlots, name: str, find: Lookup
 ) -> tuple[Part, dict[str, np.ndarray[Any, Any]]]:
     """A part on the device, and the tensors that its program takes after its inputs."""
     constants = {
@@ -142,7 +148,7 @@ def _on_device(
         for at, position in enumerate(part.arguments)
         if position in argument_slots.constants
     }
-    emitted = emitted_row_major(part.module, name, constants, in_place=False)
+    emitted = emitted_row_major(part.module, name, constants, find, in_place=False)
     outputs = {}
     for value, output in zip(segment.outputs, emitted.bindings.outputs, strict=True):
         if not isinstance(output, Computed):
