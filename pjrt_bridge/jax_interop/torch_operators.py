@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import Any
 
+from pjrt_bridge.errors import OptionError
 from pjrt_bridge.jax_interop.functions import JaxFunction
 from pjrt_bridge.torch_interop.foreign.calls import as_operator
 
@@ -27,6 +28,7 @@ def torch_op(
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
     random: bool = False,
+    row_dims: int = 0,
 ) -> Any:
     """Make a function of JAX callable with tensors of torch.
 
@@ -42,19 +44,31 @@ def torch_op(
         static_argnames: the same, by name.
         random: the function's first parameter is a key of `jax.random`. Callers leave it out: it is
             drawn from torch's generator.
+        row_dims: how many leading dimensions the function keeps apart: 1 for one that maps each row
+            of a batch by itself, the rank for an elementwise one. An element of the results depends
+            only on elements of the arguments at the same positions in these dimensions; arguments
+            without them, or with one row, count for all. Sizes that change are then padded in
+            these dimensions under `torch.compile`, without gradients, and one program serves many.
 
     Returns:
         A function of the same arguments; without `function` a decorator.
 
     Raises:
-        OptionError: a static argument that the function does not have.
+        OptionError: a static argument that the function does not have, a number of dimensions
+            below 0, or one above 0 of a random function: what it draws depends on its sizes.
     """
+    if row_dims < 0 or (row_dims and random):
+        raise OptionError(
+            f"row_dims: found {row_dims}{' with random=True' if random else ''}, expected 0"
+            f"{'' if random else ' or more'}"
+        )
     if function is None:
         return partial(
             torch_op,
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             random=random,
+            row_dims=row_dims,
         )
     return as_operator(
         _keyed(function) if random else function,
@@ -63,6 +77,7 @@ def torch_op(
         static_argnums=static_argnums,
         static_argnames=static_argnames,
         keyed=random,
+        row_dims=row_dims,
     )
 
 

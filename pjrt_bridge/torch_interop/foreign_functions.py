@@ -97,7 +97,12 @@ class ForeignFunction(ABC):
     Attributes:
         label: see above.
         name: that the operator finds it by; unique in a process.
+        row_dims: how many leading dimensions it keeps apart, as its author says: an element of its
+            results depends on those elements of its arguments alone that have the same positions in
+            them. Arguments without one of these dimensions, or with one row, count for all rows.
     """
+
+    row_dims = 0
 
     def __init__(self, label: str) -> None:
         self.label = label

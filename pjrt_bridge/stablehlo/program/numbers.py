@@ -19,8 +19,9 @@ ELEMENTS = 1 << 48
 
 _STEP = 100
 _DIGITS = bytes(ord("0") <= sign <= ord("9") for sign in range(256))
-# A product of fewer digits is below the limit, so real programs have hardly any of these.
-_LARGE = re.compile(rb"<([\dx?\s]{15,}+)")
+# A product of fewer digits is below the limit, so real programs have hardly any of these. What
+# follows `dense` are elements.
+_LARGE = re.compile(rb"(?<!dense)<([\dx?\s]{15,}+)")
 
 
 def check(data: bytes, what: str) -> None:

@@ -37,6 +37,7 @@ def as_operator(
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
     keyed: bool = False,
+    row_dims: int = 0,
 ) -> Callable[..., Any]:
     """A function of another framework, callable with tensors of torch.
 
@@ -47,11 +48,12 @@ def as_operator(
         static_argnums: positions of arguments that are no arrays.
         static_argnames: the same, by name.
         keyed: its first parameter is the bits of a random key, which callers leave out.
+        row_dims: see `ForeignFunction.row_dims`.
 
     Raises:
         OptionError: a static argument that the function does not have.
     """
-    owner = _Operator(function, make, framework, keyed)
+    owner = _Operator(function, make, framework, keyed, row_dims)
     names = owner.names
     static = frozenset(_static_names(owner.label, names, static_argnums, static_argnames))
 
@@ -110,11 +112,17 @@ class _Operator:
     """
 
     def __init__(
-        self, function: Callable[..., Any], make: Make, framework: str, keyed: bool
+        self,
+        function: Callable[..., Any],
+        make: Make,
+        framework: str,
+        keyed: bool,
+        row_dims: int,
     ) -> None:
         self._function = function
         self._make = make
         self._keyed = keyed
+        self._row_dims = row_dims
         name = getattr(function, "__name__", type(function).__name__)
         self.label = f"{framework}.{name}"
         names = list(inspect.signature(function).parameters)
@@ -145,6 +153,7 @@ class _Operator:
         if found is None:
             made = _Instance(self, structures, keywords, constants)
             found = self._make(made, self.label, frozenset(weak))
+            found.row_dims = self._row_dims
             made.name = found.name
             self._instances[key] = found
         return found.name

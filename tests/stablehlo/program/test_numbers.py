@@ -64,3 +64,10 @@ def test_arrays_of_bytecode_are_looked_at_too() -> None:
     written = bindings.write_bytecode(bindings.parse(text, "text"))
     with pytest.raises(ProgramError, match=r"as text: line .* found an array of"):
         Program.parse(written)
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 10**17, "0x1234567812345678"])
+def test_elements_are_no_sizes(value: int | str) -> None:
+    text = CONSTANT.replace("dense<1.0>", f"dense<{value}>").replace("TYPE", "2xi64")
+    program = Program.parse(text.replace("tensor<f32>", "tensor<2xi64>"))
+    assert Program.from_portable_artifact(program.portable_artifact()).text == program.text

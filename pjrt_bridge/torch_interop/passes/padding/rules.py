@@ -10,12 +10,14 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.foreign_functions import OPERATOR
 from pjrt_bridge.torch_interop.passes.lift_scalars import use_of
 from pjrt_bridge.torch_interop.passes.padding import (
     adaptive,
     bags,
     borders,
     draws,
+    foreign,
     fourier,
     groups,
     lookups,
@@ -332,6 +334,7 @@ def _table() -> dict[str, Rule]:
     put(Rule(_created, ("size",)), "empty", "empty_permuted", "new_empty")
     put(Rule(_identity, ("n", "m")), "eye")
     put(Rule(_counted), "arange", "prims.iota")
+    put(Rule(foreign.called), OPERATOR)
     put(Rule(draws.drawn, ("size",)), *draws.DRAWING)
     put(Rule(draws.dropped_out), f"{compat.OWN_NAMESPACE}.native_dropout")
     return rules
