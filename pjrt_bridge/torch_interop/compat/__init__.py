@@ -20,6 +20,7 @@ from pjrt_bridge.torch_interop.compat.autograd import (
     saved_inputs,
     static_inputs,
 )
+from pjrt_bridge.torch_interop.compat.changing_numbers import renew_views
 from pjrt_bridge.torch_interop.compat.dynamo import (
     compile_id,
     division,
@@ -149,6 +150,7 @@ __all__ = [
     "quotient",
     "real_tensors",
     "recompile_reasons",
+    "renew_views",
     "results_of_their_own",
     "returned",
     "run_aot_autograd",
