@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pjrt_bridge.errors import DeviceError
 from tests.differential import noise
 from tests.differential.comparing import Difference, described, differences
 from tests.differential.exporting import Exporting, Refused
@@ -128,9 +129,12 @@ class Judge:
             if grows or "cond" in self._source:
                 self.answer.refused[mode.name] = "larger storages, and Dynamo in a device's context"
                 return []
-            self.answer.modes.append(mode.name)
             with on_device(mode.eager):
                 found = self._observe(self._function("f"))
+            if any(_is_too_small(call.error) for call in found):
+                self.answer.refused[mode.name] = "larger storages of several tensors"
+                return []
+            self.answer.modes.append(mode.name)
             return self._kept(found, mode)
         found = self._observe(mode.compiled(self._function("f")))
         if mode.results_rule is not None and any(_is_in_parts(call.error) for call in found):
@@ -235,6 +239,11 @@ def _note(judge: Judge, mode: Mode) -> None:
 def _is_in_parts(error: BaseException | None) -> bool:
     """Whether Dynamo could not make one graph of a function."""
     return isinstance(error, (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError))
+
+
+def _is_too_small(error: BaseException | None) -> bool:
+    """Whether device `pjrt` refused to resize a tensor (docs/device.md): a storage would grow."""
+    return isinstance(error, DeviceError) and "needs a larger storage" in str(error)
 
 
 class _Operators(TorchDispatchMode):

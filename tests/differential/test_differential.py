@@ -321,6 +321,28 @@ def test_results_are_expected_in_the_layout_that_is_asked_for() -> None:
     }
 
 
+# -- torch's device `pjrt` -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eager", ["async", "fused"])
+def test_storages_that_cannot_grow_are_no_difference(eager: str) -> None:
+    def judged(result: Code) -> Judge:
+        setup = [
+            Statement("numbers({0}, {1}, 3)", ((size,), torch.float32), f"x{size}")
+            for size in (2, 3)
+        ]
+        body = (Statement("{0}[:]", (Name("x2"),), "v1"), Statement("{0}", (result,)))
+        judge = Judge(Program((), ((),), tuple(setup), ("x2", "x3"), body, Name("v1")))
+        assert not judge.run(Mode("resident", eager=eager))
+        return judge
+
+    outs = (Name("x3"), Name("x2"))
+    grown = judged(Code("torch.add({0}, 1, out={1})", outs))
+    assert grown.answer.refused == {"resident": "larger storages of several tensors"}
+    shrunk = judged(Code("torch.add({0}[:1], 1, out={1})", outs))
+    assert shrunk.answer.modes == ["resident"]
+
+
 # -- exporting -------------------------------------------------------------------------------------
 
 
