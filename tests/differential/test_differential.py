@@ -388,6 +388,18 @@ def test_what_cancels_within_an_operator_is_rounding() -> None:
     check(f, arguments, [()], Mode(), "backward")
 
 
+def test_strides_that_torch_does_not_keep_to_are_its_own() -> None:
+    # What is promised of `expand` has another stride where a dimension has size one.
+    def f(x0: torch.Tensor) -> torch.Tensor:
+        return x0.expand((1, 4, -1)) + 1
+
+    def arguments() -> dict[str, Any]:
+        return {"x0": numbers((6, 2), torch.float32, 1)[:, :1].t()}
+
+    for dynamic in (False, True):
+        check(f, arguments, [()], Mode("dynamic", dynamic))
+
+
 def test_draws_are_compared() -> None:
     def fixed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.rand(80, generator=torch.Generator().manual_seed(1))

@@ -149,7 +149,9 @@ def test_views_of_what_has_other_strides_than_promised_share_memory(
         found[0].fill_(7)
     expected = (x + 1).detach()
     expected[:, 1:] = 7
-    for view, same in zip(found, (expected[:, 1:], expected, expected[0], expected.view(-1)), strict=False):
+    for view, same in zip(
+        found, (expected[:, 1:], expected, expected[0], expected.view(-1)), strict=False
+    ):
         assert torch.equal(view, same)
 
 
