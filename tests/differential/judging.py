@@ -153,9 +153,7 @@ class Judge:
         wrong = self._differences(found, laid_out(self.expected, rule))
         if not wrong:
             return []
-        if mode.eager:
-            return wrong
-        for oracle in ("torch.export",) if mode.exported else ("aot_eager", *_OF_LAYOUT):
+        for oracle in _oracles(mode):
             if oracle in _OF_LAYOUT and all(item.severity == "wrong" for item in wrong):
                 break
             calls = laid_out(self._oracle(oracle, mode), rule)
@@ -265,6 +263,13 @@ class _Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         self.names.add(func.name())
         return func(*args, **kwargs or {})
+
+
+def _oracles(mode: Mode) -> tuple[str, ...]:
+    """What gives a program's results in a mode without the bridge."""
+    if mode.eager:
+        return ()
+    return ("torch.export",) if mode.exported else ("aot_eager", *_OF_LAYOUT)
 
 
 def _promised(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
