@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -36,6 +37,9 @@ def table(rng: random.Random) -> tuple[list[str], list[tuple[Any, ...]], set[str
     row.update((name, rng.choice(NUMBERS[name])) for name in columns if name in NUMBERS)
     rows = [tuple(row[name] for name in columns)]
     moving = [name for name in columns if rng.random() < (0.5 if name in "st" else 0.75)]
+    if rng.random() < 0.2:
+        # As a position in a cache does.
+        moving = [name for name in moving if name in NUMBERS]
     if rng.random() < 0.015:
         # More sizes than are compiled at once.
         count = 12
@@ -64,6 +68,8 @@ def table(rng: random.Random) -> tuple[list[str], list[tuple[Any, ...]], set[str
             features.update(f"sizes.{size}" for size in (0, 1) if size in found)
     if len(rows) > len(set(rows)):
         features.add("calls.repeated")
+    if any(one != other and one[:2] == other[:2] for one, other in pairwise(rows)):
+        features.add("numbers.alone")
     return columns, rows, features
 
 
