@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tests.differential.faults import MODES
 from tests.differential.generating import generate
 from tests.differential.runner import Ran, Runner, Settings, Worker
 
@@ -55,7 +56,7 @@ def find(
         ignored: kinds of differences that are left out.
         shrinking: seconds for it.
     """
-    plain = Settings(seed, count=1, shrinking=0, ignored=tuple(ignored))
+    plain = Settings(seed, 1, MODES.get(name, ()), shrinking=0, ignored=tuple(ignored))
     runner, other = Runner(replace(plain, planted=name)), Runner(plain)
     worker = Worker()
     found = None

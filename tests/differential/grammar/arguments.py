@@ -68,7 +68,11 @@ def table(rng: random.Random) -> tuple[list[str], list[tuple[Any, ...]], set[str
             features.update(f"sizes.{size}" for size in (0, 1) if size in found)
     if len(rows) > len(set(rows)):
         features.add("calls.repeated")
-    if any(one != other and one[:2] == other[:2] for one, other in pairwise(rows)):
+    positions = [at for at, name in enumerate(columns) if name in ("n", "k")]
+    if any(
+        one[:2] == other[:2] and any(one[at] != other[at] for at in positions)
+        for one, other in pairwise(rows)
+    ):
         features.add("numbers.alone")
     return columns, rows, features
 
