@@ -28,7 +28,7 @@ def _slice(draft: Draft) -> Made:
     return Made(how, (x, _column(draft, int)))
 
 
-@production("scalars", "computed_slice", 2)
+@production("scalars", "computed_slice", 4)
 def _computed_slice(draft: Draft) -> Made:
     x = draft.tensor(lambda value: value.dim() > 0 and is_number(value))
     how = draft.rng.choice(
