@@ -15,6 +15,7 @@ from typing import Any
 from torch import fx
 
 from pjrt_bridge.registry import client as select_client
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.compiling.repeated_writes import repeated_write
@@ -22,6 +23,13 @@ from pjrt_bridge.torch_interop.foreign import eager
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.refusals import refused
+
+_OVERLAPPING = FallbackReason(
+    "",
+    "it writes into arguments that lie in the same memory, and AOTAutograd makes no one tensor of "
+    "them; clone() one of them before",
+    "refused",
+)
 
 
 def pjrt(
@@ -50,16 +58,21 @@ def pjrt(
     repeated = repeated_write(graph)
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)
-    compiled = compat.run_aot_autograd(
-        graph,
-        example_inputs,
-        forward=partial(compiler.compile, "forward"),
-        backward=partial(compiler.compile, "backward"),
-        inference=partial(compiler.compile, "inference"),
-        keep=chosen.wants_on_host,
-        refused=refused,
-        change=compiler.prepare_joint,
-    )
+    try:
+        compiled = compat.run_aot_autograd(
+            graph,
+            example_inputs,
+            forward=partial(compiler.compile, "forward"),
+            backward=partial(compiler.compile, "backward"),
+            inference=partial(compiler.compile, "inference"),
+            keep=chosen.wants_on_host,
+            refused=refused,
+            change=compiler.prepare_joint,
+        )
+    except Exception as error:
+        if not compat.is_of_overlapping_arguments(error):
+            raise
+        return compiler.leave_to_pytorch(graph, example_inputs, _OVERLAPPING)
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))
     compiled = compat.marked(compiled)

@@ -76,6 +76,7 @@ class Compiler:
         """
         check_sizes(graph.graph)
         compat.drop_traced_tokens(graph.graph)
+        compat.renew_views(graph.graph)
         if kind == "backward":
             number_gradients(graph.graph)
             static = compat.saved_inputs(graph.graph, self._static)

@@ -127,8 +127,10 @@ class Draft:
                         return False
                     if not tensor.dtype.is_floating_point and not tensor.dtype.is_complex:
                         continue
+                    # Autograd refuses to read some views that were written into.
+                    tensor = tensor.detach()
                     # Infinities may come from empty reductions; NaN of large numbers is no use.
-                    wild = tensor.detach().abs().nan_to_num(0, 0, 0)
+                    wild = tensor.abs().nan_to_num(0, 0, 0)
                     if tensor.numel() and float(wild.max()) > _LARGEST:
                         return False
                     tame = "arguments.special" not in self.features

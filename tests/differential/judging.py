@@ -8,11 +8,16 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.aliases.gaps import with_strides
 from tests.differential import noise
 from tests.differential.comparing import Difference, described, differences
 from tests.differential.exporting import Exporting, Refused
@@ -128,9 +133,12 @@ class Judge:
             if grows or "cond" in self._source:
                 self.answer.refused[mode.name] = "larger storages, and Dynamo in a device's context"
                 return []
-            self.answer.modes.append(mode.name)
             with on_device(mode.eager):
                 found = self._observe(self._function("f"))
+            if any(_is_too_small(call.error) for call in found):
+                self.answer.refused[mode.name] = "larger storages of several tensors"
+                return []
+            self.answer.modes.append(mode.name)
             return self._kept(found, mode)
         found = self._observe(mode.compiled(self._function("f")))
         if mode.results_rule is not None and any(_is_in_parts(call.error) for call in found):
@@ -145,17 +153,15 @@ class Judge:
         wrong = self._differences(found, laid_out(self.expected, rule))
         if not wrong:
             return []
-        if mode.eager:
-            return wrong
-        for oracle in ("torch.export",) if mode.exported else ("aot_eager", "decomposed"):
-            if oracle == "decomposed" and all(item.severity == "wrong" for item in wrong):
+        for oracle in _oracles(mode):
+            if oracle in _OF_LAYOUT and all(item.severity == "wrong" for item in wrong):
                 break
             calls = laid_out(self._oracle(oracle, mode), rule)
             theirs = {item.key for item in self._differences(found, calls)}
             own = [
                 item
                 for item in wrong
-                if item.key in theirs or (oracle == "decomposed" and item.severity == "wrong")
+                if item.key in theirs or (oracle in _OF_LAYOUT and item.severity == "wrong")
             ]
             self.answer.torches += [
                 f"{oracle}: {item.kind}: {mode.name} {item}" for item in wrong if item not in own
@@ -173,7 +179,10 @@ class Judge:
         """What torch gives in this way without the bridge."""
         key = (name, mode.dynamic)
         if key not in self._oracles:
-            chosen = _decomposed if name == "decomposed" else name
+            chosen = _OF_LAYOUT.get(name, name)
+            if name == "promised":
+                # What is promised for known sizes.
+                mode = replace(mode, dynamic=False)
             try:
                 if mode.exported:
                     found = self._exporting().observe(bool(mode.dynamic), by_torch=True)
@@ -237,6 +246,11 @@ def _is_in_parts(error: BaseException | None) -> bool:
     return isinstance(error, (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError))
 
 
+def _is_too_small(error: BaseException | None) -> bool:
+    """Whether device `pjrt` refused to resize a tensor (docs/device.md): a storage would grow."""
+    return isinstance(error, DeviceError) and "needs a larger storage" in str(error)
+
+
 class _Operators(TorchDispatchMode):
     """Notes the names of the operators that run."""
 
@@ -251,11 +265,47 @@ class _Operators(TorchDispatchMode):
         return func(*args, **kwargs or {})
 
 
+def _oracles(mode: Mode) -> tuple[str, ...]:
+    """What gives a program's results in a mode without the bridge."""
+    if mode.eager:
+        return ()
+    return ("torch.export",) if mode.exported else ("aot_eager", *_OF_LAYOUT)
+
+
+def _promised(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    """A backend that runs graphs in PyTorch, and gives results the strides that torch promises."""
+
+    def run(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Any:
+        (end,) = graph.graph.find_nodes(op="output")
+        promises = [
+            compat.promise(item) if isinstance(item, fx.Node) else None for item in end.args[0]
+        ]
+
+        def call(arguments: list[Any]) -> list[Any]:
+            pairs = zip(graph.forward(*arguments), promises, strict=True)
+            return [_laid_out(result, promise) for result, promise in pairs]
+
+        return compat.boxed(call)
+
+    return compat.run_aot_autograd(
+        graph, inputs, forward=run, backward=run, inference=run, keep=lambda _: True
+    )
+
+
+def _laid_out(result: Any, promise: Any) -> Any:
+    if not isinstance(result, torch.Tensor) or compat.is_symbolic(promise):
+        return result
+    return with_strides(result, promise.stride())
+
+
 def _decomposed(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
     """A backend that runs in PyTorch the graphs that lowerings are given."""
-    from pjrt_bridge.torch_interop import compat
 
     def run(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Any:
         return compat.boxed(lambda arguments: graph.forward(*arguments))
 
     return compat.run_aot_autograd(graph, inputs, forward=run, backward=run, inference=run)
+
+
+_OF_LAYOUT: dict[str, Any] = {"decomposed": _decomposed, "promised": _promised}
+"""Oracles of strides and offsets."""

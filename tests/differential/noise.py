@@ -75,6 +75,31 @@ def _shifted(func: Any, shift: int) -> Any:
     return run
 
 
+def _padded_by_kernel(name: str, args: Sequence[Any], result: torch.Tensor) -> torch.Tensor | None:
+    """Which elements of a convolution's result may be NaN or not, as its kernel likes; None: none.
+
+    Some kernels of torch multiply the zeros of the padding by the weight, others leave them out,
+    by the element type, the sizes and the groups. That is seen where a weight is not finite.
+    """
+    if name == "aten::convolution_backward":
+        finite = all(bool(item.isfinite().all()) for item in args[:3])
+        return None if finite else torch.ones_like(result, dtype=torch.bool)
+    if name != "aten::convolution" or bool(args[1].isfinite().all()):
+        return None
+    x, weight, _, stride, padding, dilation, transposed, _, groups = args
+    if transposed:
+        return torch.ones_like(result, dtype=torch.bool)
+    around = [side for size in reversed(padding) for side in (size, size)]
+    if len(padding) == 1:
+        around *= x.dim() - 2
+    zeros = torch.zeros(x.shape, dtype=torch.float64)
+    outside = torch.nn.functional.pad(zeros, around, value=1.0)
+    infinite = (~weight.isfinite()).double()
+    none = [0] * (x.dim() - 2)
+    found = torch.convolution(outside, infinite, None, stride, none, dilation, False, none, groups)
+    return found > 0
+
+
 class _Noise(TorchDispatchMode):
     supports_higher_order_operators = True
 
@@ -102,6 +127,8 @@ class _Noise(TorchDispatchMode):
         leaves = list(result) if isinstance(result, (tuple, list)) else [result]
         wide = list(before) if isinstance(before, (tuple, list)) else [before] * len(leaves)
         noisy = [self._noisy(one, other) for one, other in zip(leaves, wide, strict=True)]
+        if self._shift % 2 and "convolution" in name:
+            noisy = [_unlike(name, args, *pair) for pair in zip(leaves, noisy, strict=True)]
         for old, new in zip(leaves, noisy, strict=True):
             if new is not None:
                 with suppress(RuntimeError):
@@ -127,6 +154,16 @@ class _Noise(TorchDispatchMode):
             size = size + 2 * (exact - value).abs().nan_to_num().to(size.dtype)
         noise = torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
         return (value + (noise * size).nan_to_num(0, 0, 0)).to(value.dtype)
+
+
+def _unlike(name: str, args: Sequence[Any], old: Any, new: Any) -> Any:
+    """A result with NaN where another kernel may give it, and numbers where it may give these."""
+    if not isinstance(old, torch.Tensor):
+        return new
+    free = _padded_by_kernel(name, args, old)
+    kept = old if new is None else new
+    other = torch.where(old.isnan(), 0, torch.nan).to(old.dtype)
+    return new if free is None else torch.where(free, other, kept)
 
 
 def _widened(func: Any, args: Any, kwargs: Any) -> Any:
@@ -198,10 +235,13 @@ def _explained(one: Any, other: Any, noisy: Sequence[Any]) -> bool:
     if other.dtype.is_complex:
         one, other = torch.view_as_real(one), torch.view_as_real(other)
         alike = [torch.view_as_real(item) for item in alike]
-    spread = torch.stack([(item.double() - other.double()).abs() for item in alike]).amax(0)
+    spreads = [(item.double() - other.double()).abs() for item in alike]
+    spreads = [far.masked_fill(item == other, 0) for far, item in zip(spreads, alike, strict=True)]
+    spread = torch.stack(spreads).amax(0)
     # Where noise makes infinities or NaN come and go, anything may come.
     spread = spread.nan_to_num(float("inf"))
     spread[(other.isnan()) & torch.stack([item.isnan() for item in alike]).all(0)] = 0
+    one = torch.where(spread.isinf(), other, one)
     if other.dtype in _WIDE:
         return not value_difference(one, other, _SPREADS * spread)
     far = (one.double() - other.double()).abs() > _SPREADS * spread

@@ -18,7 +18,7 @@ from tests.differential.messages import Answer, Found, Request, packed, plain, u
 from tests.differential.modes import Mode
 from tests.differential.printing import as_test
 from tests.differential.shrinking import shrink
-from tests.sweeping.worker import Watchdog
+from tests.sweeping.worker import Watchdog, processor_seconds
 
 BLOCK = 200
 """Programs of one worker process; then it is replaced, since compilers' caches grow."""
@@ -48,9 +48,13 @@ class Worker:
 
     Args:
         limit: processor seconds that an answer may take.
+
+    Attributes:
+        computed: processor seconds that answers took.
     """
 
     def __init__(self, limit: float = LIMIT) -> None:
+        self.computed = 0.0
         self._limit = limit
         self._process: subprocess.Popen[str] | None = None
         self._environment: dict[str, str] = {}
@@ -66,6 +70,7 @@ class Worker:
         assert process.stdout
         watchdog = Watchdog(process, self._limit)
         watchdog.start()
+        before = processor_seconds(process.pid)
         try:
             process.stdin.write(json.dumps(plain(request)) + "\n")
             process.stdin.flush()
@@ -75,6 +80,7 @@ class Worker:
         finally:
             watchdog.cancel()
         if line:
+            self.computed += processor_seconds(process.pid) - before
             return Answer.of(json.loads(line))
         status = self.stop()
         kind, text = CRASH, f"the process ended with status {status}"

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from pjrt_bridge.exported import loaded
+from tests.differential import noise
 from tests.differential.checking import check
 from tests.differential.comparing import Difference, differences
 from tests.differential.faults import FAULTS, WANTED
@@ -321,6 +322,28 @@ def test_results_are_expected_in_the_layout_that_is_asked_for() -> None:
     }
 
 
+# -- torch's device `pjrt` -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eager", ["async", "fused"])
+def test_storages_that_cannot_grow_are_no_difference(eager: str) -> None:
+    def judged(result: Code) -> Judge:
+        setup = [
+            Statement("numbers({0}, {1}, 3)", ((size,), torch.float32), f"x{size}")
+            for size in (2, 3)
+        ]
+        body = (Statement("{0}[:]", (Name("x2"),), "v1"), Statement("{0}", (result,)))
+        judge = Judge(Program((), ((),), tuple(setup), ("x2", "x3"), body, Name("v1")))
+        assert not judge.run(Mode("resident", eager=eager))
+        return judge
+
+    outs = (Name("x3"), Name("x2"))
+    grown = judged(Code("torch.add({0}, 1, out={1})", outs))
+    assert grown.answer.refused == {"resident": "larger storages of several tensors"}
+    shrunk = judged(Code("torch.add({0}[:1], 1, out={1})", outs))
+    assert shrunk.answer.modes == ["resident"]
+
+
 # -- exporting -------------------------------------------------------------------------------------
 
 
@@ -364,6 +387,44 @@ def test_what_cancels_within_an_operator_is_rounding() -> None:
         return {"x0": x0}
 
     check(f, arguments, [()], Mode(), "backward")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_padding_times_infinite_weights_is_as_the_kernel_likes(dtype: torch.dtype) -> None:
+    def f(x0: torch.Tensor, x1: torch.Tensor, x2: torch.Tensor) -> Any:
+        y = nn.functional.conv1d(x0, x1, padding=1)
+        return y, nn.functional.conv2d(x2, x1.unsqueeze(-1), padding=(1, 0), groups=3)
+
+    def arguments() -> dict[str, Any]:
+        x0 = numbers((2, 1, 5), dtype, 0)
+        x1 = numbers((3, 1, 3), dtype, 1)
+        x1[0, 0, 0] = float("inf")
+        return {"x0": x0, "x1": x1, "x2": numbers((1, 3, 5, 2), dtype, 2)}
+
+    check(f, arguments, [()], Mode())
+    (call,) = observe(f, arguments, replace(TWICE, parameters=("x0", "x1", "x2"), calls=((),)))
+    wrong = replace(call, results=dict(call.results))
+    place, seen = next(iter(call.results.items()))
+    inner = seen.value.clone()
+    inner[0, 0, 2] = torch.nan
+    wrong.results[place] = replace(seen, value=inner)
+    found = differences([wrong], [call])
+    program = Program(parameters=("x0", "x1", "x2"), calls=((),))
+    functions = {"f": f, "arguments": arguments}
+    assert found
+    assert not noise.within_rounding(program, lambda: functions, [call], [wrong], found)
+
+
+def test_strides_that_torch_does_not_keep_to_are_its_own() -> None:
+    # What is promised of `expand` has another stride where a dimension has size one.
+    def f(x0: torch.Tensor) -> torch.Tensor:
+        return x0.expand((1, 4, -1)) + 1
+
+    def arguments() -> dict[str, Any]:
+        return {"x0": numbers((6, 2), torch.float32, 1)[:, :1].t()}
+
+    for dynamic in (False, True):
+        check(f, arguments, [()], Mode("dynamic", dynamic))
 
 
 def test_draws_are_compared() -> None:

@@ -58,9 +58,15 @@ USES: dict[str, Callable[[torch.Tensor], None]] = {
 }
 """By name."""
 
+_GROWING = ("grown", "out_of_other_size")
+
 
 def use(name: str, result: torch.Tensor) -> str:
     """Do it with a result; the name of the exception where it raises."""
+    if name in _GROWING and not result.numel() and result.untyped_storage().nbytes():
+        # Where an empty part of a tensor lies, torch (2.13) promises otherwise than eager mode
+        # does it where a dimension has size one, and it would be seen.
+        return "not done"
     try:
         with torch.no_grad():
             USES[name](result)

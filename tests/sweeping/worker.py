@@ -189,11 +189,11 @@ class Watchdog(threading.Thread):
 
     def run(self) -> None:
         """Watch until `cancel`."""
-        begun, before = time.monotonic(), _processor_seconds(self._process.pid)
+        begun, before = time.monotonic(), processor_seconds(self._process.pid)
         wait = self._limit
         while not self._over.wait(wait):
             waited = time.monotonic() - begun
-            computed = _processor_seconds(self._process.pid) - before
+            computed = processor_seconds(self._process.pid) - before
             if not computed < self._limit or waited >= PATIENCE * self._limit:
                 self.late = True
                 self._process.kill()
@@ -205,7 +205,7 @@ class Watchdog(threading.Thread):
         self._over.set()
 
 
-def _processor_seconds(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """What a process has computed, without its children; endless where nobody tells."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -12,6 +12,7 @@ from pjrt_bridge.torch_interop.compat.autograd import (
     boxed,
     decompositions,
     donate_nothing,
+    is_of_overlapping_arguments,
     passes_through,
     results_of_their_own,
     returned,
@@ -20,6 +21,7 @@ from pjrt_bridge.torch_interop.compat.autograd import (
     saved_inputs,
     static_inputs,
 )
+from pjrt_bridge.torch_interop.compat.changing_numbers import renew_views
 from pjrt_bridge.torch_interop.compat.dynamo import (
     compile_id,
     division,
@@ -132,6 +134,7 @@ __all__ = [
     "is_flex_attention",
     "is_number",
     "is_observed",
+    "is_of_overlapping_arguments",
     "is_operator",
     "is_ragged",
     "is_same_size",
@@ -152,6 +155,7 @@ __all__ = [
     "quotient",
     "real_tensors",
     "recompile_reasons",
+    "renew_views",
     "results_of_their_own",
     "returned",
     "run_aot_autograd",

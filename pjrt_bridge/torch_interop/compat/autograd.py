@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
@@ -137,6 +138,16 @@ def run_aot_autograd(
             partition_fn=partial(_partition, change),
             keep_inference_input_mutations=True,
         )(graph, inputs)
+
+
+def is_of_overlapping_arguments(error: Exception) -> bool:
+    """Whether AOTAutograd does not take arguments in one memory that a graph writes into.
+
+    It puts one tensor in their place, but (torch 2.13) neither for several element types, nor where
+    autograd knows some as views and others not, nor where it knows none and sizes are symbols.
+    """
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code.co_name == "merge_view_inputs" for frame, _ in frames)
 
 
 def _partition(

@@ -8,13 +8,17 @@ for its value, and again for the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from operator import getitem
 from typing import Any
 
 import torch
-from torch import SymFloat, Tensor
+from torch import SymFloat, Tensor, fx
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 
 from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.values import DATA_DEPENDENT, promise, storage_identity
 
 
 def number_decompositions(
@@ -27,6 +31,28 @@ def number_decompositions(
     """
     found = {operator(f"aten.{name}"): rule for name, rule in _RULES.items()}
     return {op: _or(rule, others.get(op)) for op, rule in found.items() if op is not None}
+
+
+def renew_views(graph: fx.Graph) -> None:
+    """Make the promises of views share memory with those of what they are views of.
+
+    Where torch lifted a number, another node took the place of the one that read it. Views of that
+    one keep promises that are views of its promise, which no node has any more.
+    """
+    for node in graph.nodes:
+        if not isinstance(node.target, OpOverload) or not node.target.is_view:
+            continue
+        args, kwargs = fx.map_arg((node.args, node.kwargs), promise)
+        source, view = args[0], promise(node)
+        first = view[0] if isinstance(view, (list, tuple)) and view else view
+        if not isinstance(source, FakeTensor) or not isinstance(first, FakeTensor):
+            continue
+        if storage_identity(first) != storage_identity(source):
+            with suppress(*DATA_DEPENDENT), source.fake_mode:
+                view = node.meta["val"] = node.target(*args, **kwargs)
+            for part in node.users:
+                if part.target is getitem:
+                    part.meta["val"] = view[part.args[1]]
 
 
 def _or(rule: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -40,6 +40,18 @@ def compute_type(dtype: DType) -> DType:
     return FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
+def rounded_to(b: Builder, x: Value, dtype: DType) -> Value:
+    """Numbers of float32 rounded to a narrower float, in float32.
+
+    A compiler may leave out that results of a narrower type are rounded; this it does not. The
+    numbers have to be far from the ends of the range of exponents.
+    """
+    if x.dtype == dtype:
+        return x
+    mantissa = {"float16": 10, "bfloat16": 7}[str(dtype)]
+    return b.reduce_precision(x, 8, mantissa)
+
+
 def normalize_dim(dim: int, rank: int) -> int:
     """`dim` counted from the front; a 0-d tensor counts as one dimension, as in ATen."""
     size = max(rank, 1)

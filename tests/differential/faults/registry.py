@@ -14,11 +14,13 @@ class Registry:
     Attributes:
         faults: by name; each is in place while its context is entered.
         wanted: for faults that not every program may show, features of those that may.
+        modes: for faults that not every mode may show, those that may.
     """
 
     def __init__(self) -> None:
         self.faults: dict[str, Fault] = {}
         self.wanted: dict[str, tuple[str, ...]] = {}
+        self.modes: dict[str, tuple[str, ...]] = {}
 
     def fault(self, function: Callable[[], Iterator[None]]) -> Fault:
         """Register a fault."""
@@ -26,11 +28,14 @@ class Registry:
         self.faults[function.__name__] = made
         return made
 
-    def fault_of(self, *features: str) -> Callable[[Callable[[], Iterator[None]]], Fault]:
-        """Register a fault that only programs with some features may show."""
+    def fault_of(
+        self, *features: str, modes: tuple[str, ...] = ()
+    ) -> Callable[[Callable[[], Iterator[None]]], Fault]:
+        """Register a fault that only programs with some features, or some modes, may show."""
 
         def register(function: Callable[[], Iterator[None]]) -> Fault:
             self.wanted[function.__name__] = features
+            self.modes[function.__name__] = modes
             return self.fault(function)
 
         return register
@@ -44,4 +49,4 @@ TORCH = Registry()
 """Of the backend of torch.compile."""
 
 fault, fault_of, plant = TORCH.fault, TORCH.fault_of, TORCH.plant
-FAULTS, WANTED = TORCH.faults, TORCH.wanted
+FAULTS, WANTED, MODES = TORCH.faults, TORCH.wanted, TORCH.modes

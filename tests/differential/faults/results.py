@@ -182,7 +182,7 @@ def lost_nan() -> Iterator[None]:
         yield
 
 
-@fault
+@fault_of("elementwise.copy", "views.contiguous")
 def returned_argument() -> Iterator[None]:
     """A result that equals an argument is the argument."""
 
@@ -240,7 +240,7 @@ def mutation_of_dense_only() -> Iterator[None]:
         yield
 
 
-@fault_of("scalars.computed_slice", "scalars.shape", "scalars.arithmetic", "scalars.position")
+@fault_of("scalars.computed_slice+numbers.alone", modes=("dynamic", "automatic"))
 def stale_number() -> Iterator[None]:
     """A program of other numbers runs: they are not told apart."""
     size = sizes._size

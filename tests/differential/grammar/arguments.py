@@ -29,18 +29,23 @@ def table(rng: random.Random) -> tuple[list[str], list[tuple[Any, ...]], set[str
     columns = ["s", "t"]
     columns += [name for name in NUMBERS if rng.random() < 0.45]
     count = rng.choices([1, 2, 3, 4], [6, 5, 5, 3])[0]
-    features: set[str] = {f"calls.{count}"}
+    features: set[str] = set()
     row: dict[str, Any] = {"s": rng.choice(_SIZES), "t": rng.choice(_SIZES)}
     if rng.random() < 0.05:
         row[rng.choice("st")] = rng.choice([0, 1])
     row.update((name, rng.choice(NUMBERS[name])) for name in columns if name in NUMBERS)
     rows = [tuple(row[name] for name in columns)]
     moving = [name for name in columns if rng.random() < (0.5 if name in "st" else 0.75)]
+    if rng.random() < 0.2:
+        # As a position in a cache does.
+        moving = [name for name in moving if name in NUMBERS]
+        count = max(count, 3)
     if rng.random() < 0.015:
         # More sizes than are compiled at once.
         count = 12
         moving = [rng.choice("st")]
         features.add("calls.many")
+    features.add(f"calls.{min(count, 4)}")
     for _ in range(count - 1):
         if rng.random() < 0.2:
             rows.append(rows[-1])
@@ -64,6 +69,10 @@ def table(rng: random.Random) -> tuple[list[str], list[tuple[Any, ...]], set[str
             features.update(f"sizes.{size}" for size in (0, 1) if size in found)
     if len(rows) > len(set(rows)):
         features.add("calls.repeated")
+    positions = [at for at, name in enumerate(columns) if name in ("n", "k")]
+    of_one_size = [[row for row in rows if row[:2] == sizes] for sizes in {row[:2] for row in rows}]
+    if any(len({row[at] for row in found}) > 2 for found in of_one_size for at in positions):
+        features.add("numbers.alone")
     return columns, rows, features
 
 

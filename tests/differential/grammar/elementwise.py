@@ -50,6 +50,19 @@ def _mul(draft: Draft) -> Made:
     return Made("{0} * {1}", (x, y), rough=halved(draft, x, y))
 
 
+@production("elementwise", "copy", 1.5)
+def _copy(draft: Draft) -> Made:
+    x = draft.tensor()
+    ways = [
+        "{0}.clone()",
+        "torch.empty_like({0}).copy_({0})",
+        "{0}.to({0}.dtype, copy=True)",
+        "torch.stack([{0}])[0]",
+        "{0}.conj_physical()",
+    ]
+    return Made(draft.rng.choice(ways), (x,))
+
+
 @production("elementwise", "divide")
 def _divide(draft: Draft) -> Made:
     x = draft.tensor(is_number)
@@ -72,7 +85,7 @@ def _floor_divide(draft: Draft) -> Made:
 @production("elementwise", "unary", 3)
 def _unary(draft: Draft) -> Made:
     x = draft.tensor(is_number)
-    how = draft.rng.choice(["-{0}", "{0}.abs()", "{0}.square()", "{0}.clone()", "{0}.positive()"])
+    how = draft.rng.choice(["-{0}", "{0}.abs()", "{0}.square()", "{0}.positive()"])
     return Made(how, (x,), rough=halved(draft, x) or draft.value(x.name).dtype.is_complex)
 
 

@@ -15,7 +15,8 @@ def _column(draft: Draft, *kinds: type) -> Name:
     ]
     if not found:
         raise Unfit
-    return Name(draft.rng.choice(found))
+    # Most positions are inside of tensors.
+    return Name(draft.rng.choice([name for name in found if name != "w"] * 4 + found))
 
 
 @production("scalars", "slice", 2)
@@ -27,7 +28,7 @@ def _slice(draft: Draft) -> Made:
     return Made(how, (x, _column(draft, int)))
 
 
-@production("scalars", "computed_slice", 2)
+@production("scalars", "computed_slice", 4)
 def _computed_slice(draft: Draft) -> Made:
     x = draft.tensor(lambda value: value.dim() > 0 and is_number(value))
     how = draft.rng.choice(

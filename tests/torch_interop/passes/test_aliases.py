@@ -116,6 +116,45 @@ def test_results_live_as_long_as_one_of_them() -> None:
     assert_same(row, x.exp()[0])
 
 
+@torch.library.custom_op("pjrt_bridge_tests::turned", mutates_args=())
+def turned(x: torch.Tensor) -> torch.Tensor:
+    """Its strides are others than its fake has, as those of some kernels are."""
+    return x.t().contiguous().t() + 1
+
+
+@turned.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@turned.register_autograd
+def _(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+    return gradient
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 4)])
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_views_of_what_has_other_strides_than_promised_share_memory(
+    shape: tuple[int, int], requires_grad: bool
+) -> None:
+    def function(x: torch.Tensor) -> Any:
+        y = turned(x)
+        return y[:, 1:], y, y[0], y.view(-1), torch.complex(y, y).conj()[1:]
+
+    x = torch.arange(float(shape[0] * shape[1])).view(shape).requires_grad_(requires_grad)
+    options = {"host_ops": ["pjrt_bridge_tests.turned"]}
+    found = torch.compile(function, backend="pjrt", options=options)(x)
+    assert groups(found) == [0, 0, 0, 0, 4]
+    with torch.no_grad():
+        found[0].fill_(7)
+    expected = (x + 1).detach()
+    expected[:, 1:] = 7
+    for view, same in zip(
+        found, (expected[:, 1:], expected, expected[0], expected.view(-1)), strict=False
+    ):
+        assert torch.equal(view, same)
+
+
 def test_calls_of_one_subgraph_do_not_share_memory() -> None:
     # Torch hands the fakes of the first call out again for the second.
     @torch.compiler.nested_compile_region

@@ -68,6 +68,12 @@ def apart(x: torch.Tensor, stride: int) -> Any:
     return made, made[1:], made.as_strided((2,), (stride,))
 
 
+def scaled(x: torch.Tensor, by: float) -> Any:
+    """Views of what a number is read for, and views of these; the last is alone in its memory."""
+    made = x * by + by
+    return made[:], made, made.split(3)[1][1:], (x - by)[4:6]
+
+
 VIEWS: dict[str, tuple[Callable[..., Any], list[Callable[[], Arguments]]]] = {
     "slice from a number": (
         lambda x, n: x[n:],
@@ -129,6 +135,10 @@ VIEWS: dict[str, tuple[Callable[..., Any], list[Callable[[], Arguments]]]] = {
     "expanded": (
         lambda x, n: (x.expand(n, -1), (x + 1).expand(n, -1)),
         [lambda n=n: (numbers(3), n) for n in (2, 3, 4)],
+    ),
+    "scaled by a number that changes": (
+        scaled,
+        [lambda by=by, n=n: (numbers(n), by) for by, n in ((1, 9), (-0.5, 9), (2.5, 8), (0.1, 9))],
     ),
     "argument and the old value of a written one": (
         lambda x, y: (x.add_(y), y[1:], x[1:]),

@@ -12,8 +12,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import INT32, Context, highest
+from pjrt_bridge.torch_interop.lowering.context import (
+    INT32,
+    Context,
+    compute_type,
+    highest,
+    rounded_to,
+)
 from pjrt_bridge.torch_interop.lowering.indexing.reading import along_last
 from pjrt_bridge.torch_interop.lowering.indexing.writing import scatter_add
 from pjrt_bridge.torch_interop.lowering.math.reduction import largest_over
@@ -117,18 +124,30 @@ _fractional("fractional_max_pool3d", 3)
 
 def _starts(c: Context, sample: Value, size: int, kernel: int, number: int) -> Value:
     """Where windows of one dimension start, in a new last dimension; the last one at the end."""
-    b = c.b
+    b, dtype = c.b, sample.dtype
     shape = (*sample.shape, number)
     last = c.full(shape, size - kernel, INT32)
     if number == 1:
         return last
     counter = b.iota(shape, sample.rank, INT32)
-    shift = c.spread(sample, shape, (sample.rank,))
-    alpha = c.full(shape, (size - kernel) / (number - 1), sample.dtype)
-    reached = b.multiply(b.add(c.cast(counter, sample.dtype), shift), alpha)
-    start = b.subtract(c.cast(reached, INT32), c.cast(b.multiply(shift, alpha), INT32))
+    wide = compute_type(dtype)
+
+    def rounded(x: Value) -> Value:
+        # A window starts elsewhere where one of the steps is not rounded.
+        return rounded_to(b, x, dtype)
+
+    shift = c.cast(c.spread(sample, shape, (sample.rank,)), wide)
+    alpha = c.full(shape, _ratio(size - kernel, number - 1, dtype), wide)
+    moved = rounded(b.add(rounded(c.cast(counter, wide)), shift))
+    begun, reached = (c.cast(rounded(b.multiply(at, alpha)), INT32) for at in (shift, moved))
     is_last = b.compare(counter, c.full(shape, number - 1, INT32), "EQ")
-    return b.select(is_last, last, start)
+    return b.select(is_last, last, b.subtract(reached, begun))
+
+
+def _ratio(dividend: int, divisor: int, dtype: DType) -> float:
+    """A quotient of numbers that are rounded to a type, and it as well."""
+    one, other = (np.array(item).astype(dtype.numpy) for item in (dividend, divisor))
+    return float(one / other)
 
 
 def _to_planes(c: Context, grad: Value, x: Value, indices: Value, count: int) -> Value:

@@ -18,9 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.torch_interop.lowering.context import INT32, Context
+from pjrt_bridge.torch_interop.lowering.context import INT32, Context, rounded_to
 from pjrt_bridge.torch_interop.lowering.math.approximation import (
     equals,
     less,
@@ -142,15 +141,6 @@ def _axis(b: Builder, at: Value, size: int, mode: int, padding: int, corners: bo
     return _Axis([left, _Tap(plus(b, base, 1), fraction, one)], size, slope)
 
 
-def _as_narrow(c: Context, dtype: DType, x: Value) -> Value:
-    """Numbers rounded to a narrower type, in their own."""
-    if x.dtype == dtype:
-        return x
-    mantissa = {"float16": 10, "bfloat16": 7}[str(dtype)]
-    # Positions are far from the ends of the range of exponents.
-    return c.b.reduce_precision(x, 8, mantissa)
-
-
 class _Points:
     """The points of a grid: which elements they read, and with what weights."""
 
@@ -169,7 +159,7 @@ class _Points:
         for d, size in enumerate(self.spatial):
             column = self.count - 1 - d
             one = c.reshape(part(c, flat, 2, column, column + 1), self.shape)
-            at = _located(c.b, one, size, corners, partial(_as_narrow, c, grid.dtype))
+            at = _located(c.b, one, size, corners, partial(rounded_to, c.b, dtype=grid.dtype))
             self.axes.append(_axis(c.b, at, size, mode, padding, corners))
 
     def combinations(self) -> list[tuple[_Tap, ...]]:

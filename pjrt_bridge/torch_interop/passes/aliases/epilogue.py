@@ -50,18 +50,24 @@ class ResolvedAliases:
         return made
 
 
+def _as_promised(root: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """A root with the strides that were promised, and no offset.
+
+    An operator that PyTorch runs may return other strides than its fake implementation.
+    """
+    if root.stride() == strides and not root.storage_offset():
+        return root
+    return with_strides(root.clone(), strides)
+
+
 def _placed(
     root: torch.Tensor,
-    strides: tuple[int, ...],
     dtype: torch.dtype,
     size: tuple[int, ...],
     stride: tuple[int, ...],
     offset: int,
 ) -> torch.Tensor:
-    """A view, by its place, of a root that was promised to have these strides and no offset."""
-    if root.stride() != strides or root.storage_offset():
-        # A custom operator may return other strides than its fake implementation.
-        root = with_strides(root.clone(), strides)
+    """A view of a root by its place."""
     made = torch.empty(0, dtype=dtype, device=root.device)
     return made.set_(root.untyped_storage(), offset, size, stride)
 
@@ -89,6 +95,7 @@ class Epilogue:
         self._body = fx.Graph()
         self._arguments: dict[fx.Node, fx.Node] = {}
         self._results: dict[fx.Node, fx.Node] = {}
+        self._as_promised: dict[fx.Node, fx.Node] = {}
         self._old_values: dict[fx.Node, fx.Node] = {}
         self._views: dict[tuple[fx.Node, fx.Node], fx.Node] = {}
         self._numbers: dict[fx.Node, fx.Node] = {}
@@ -141,13 +148,24 @@ class Epilogue:
 
     def place(self, chain: Chain) -> fx.Node:
         """What a chain views, by its place in the memory of the root, which is known."""
-        source, view = self.result(chain.root), compat.promise(chain.last)
+        source, view = self.as_promised(chain.root), compat.promise(chain.last)
+        if not chain.views:
+            return source
         key = (chain.last, source)
         if key not in self._views:
             place = (view.dtype, tuple(view.shape), view.stride(), view.storage_offset())
-            strides = compat.promise(chain.root).stride()
-            self._views[key] = self._body.call_function(_placed, (source, strides, *place))
+            self._views[key] = self._body.call_function(_placed, (source, *place))
         return self._views[key]
+
+    def as_promised(self, root: fx.Node) -> fx.Node:
+        """A result with the strides that are promised, where these are known, to make views of."""
+        result = self.result(root)
+        if not Chain(root, ()).has_place:
+            return result
+        if result not in self._as_promised:
+            strides = compat.promise(root).stride()
+            self._as_promised[result] = self._body.call_function(_as_promised, (result, strides))
+        return self._as_promised[result]
 
     def _number(self, node: fx.Node) -> fx.Node:
         """A size that a view is made with: calculated of arguments, or given by the graph."""

@@ -64,10 +64,10 @@ class _Resolver:
                 outputs.append(epilogue.view(chain, epilogue.old_value(base)))
             elif base.op == "placeholder":
                 outputs.append(epilogue.view(chain, epilogue.argument(base)))
-            elif self._returned.inference and chain.views and chain.has_place:
+            elif self._returned.inference and chain.has_place:
                 outputs.append(epilogue.place(chain))
             else:
-                outputs.append(epilogue.view(chain, epilogue.result(base)))
+                outputs.append(epilogue.view(chain, epilogue.as_promised(base)))
                 if self._returned.inference and chain.views:
                     detached[at] = first.setdefault(item, at)
         return epilogue.finish(self._module, outputs, tuple(detached.items()))

@@ -46,6 +46,15 @@ def test_fractional_max_pool_and_its_gradient(x, kernel):
     check_with_gradient("fractional_max_pool2d", x, kernel, size, samples)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_fractional_windows_start_where_each_step_is_rounded(dtype):
+    for dims, size in ((2, 7), (3, 7), (2, 300)):
+        x = torch.randn(1, 200, size, *[7] * (dims - 1)).to(dtype)
+        samples = torch.rand(1, 200, dims).to(dtype)
+        name = f"aten.fractional_max_pool{dims}d.default"
+        check(name, x, [2] * dims, [4] * dims, samples, exact=True)
+
+
 def test_fractional_max_pool_in_three_dimensions():
     for x in (VOLUME, VOLUME.double(), VOLUME[0]):
         samples = torch.rand(x.shape[0] if x.dim() == 5 else 1, 2, 3, dtype=x.dtype)
