@@ -1,5 +1,7 @@
 """Modules of torch that JAX calls."""
 
+import dataclasses
+from collections import OrderedDict
 from textwrap import dedent
 from typing import Any
 
@@ -214,6 +216,50 @@ def test_constants_nesting_and_integers() -> None:
     _close(found["rest"][2], x)
     with jax.enable_x64(True):
         assert function({}, x)["most"].dtype == np.int64
+
+
+@dataclasses.dataclass
+class _Parts:
+    first: Any
+    second: Any = None
+
+
+class _OfClasses(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return tuple(x.max(1)), _Parts(x.sum(), [OrderedDict(a=x)])
+
+
+def test_results_of_classes() -> None:
+    function, _ = from_torch(_OfClasses())
+    x = _x(2, 3)
+    found = jax.jit(lambda x: function({}, x))(x)
+    _close(found[0][0], x.max(1))
+    assert found[1]["second"][0].keys() == {"a"}
+    _close(found[1]["first"], x.sum())
+
+
+def test_a_cache_of_transformers() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        num_hidden_layers=2,
+        hidden_size=16,
+        intermediate_size=16,
+        num_attention_heads=2,
+        vocab_size=20,
+    )
+    model = LlamaForCausalLM(config).eval()
+    function, params = from_torch(model)
+    tokens = np.ones((1, 4), np.int32)
+    found = jax.jit(lambda params: function(params, tokens))(params)
+    expected = model(torch.tensor(tokens))
+    _close(found["logits"], expected.logits.detach())
+    # Its name differs from version to version.
+    (name,) = found.keys() - {"logits"}
+    assert len(found[name]) == 2
+    for (keys, values), layer in zip(found[name], expected[name].layers, strict=True):
+        _close(keys, layer.keys.detach())
+        _close(values, layer.values.detach())
 
 
 @pytest.mark.parametrize("checked", [True, False])
