@@ -86,6 +86,37 @@ def test_mapped_over_the_batch() -> None:
     _close(per_row["0.weight"].sum(0), total["0.weight"])
 
 
+class _Attention(torch.nn.Module):
+    def forward(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+
+
+@pytest.mark.parametrize("masked", [None, 0, "same"])
+def test_attention_of_rows_is_one_of_the_whole_batch(masked: Any) -> None:
+    function, _ = from_torch(_Attention())
+    q, k, v = (_x(6, 2, 4, 5, 8) for _ in range(3))
+    mask = {None: None, 0: _x(6, 2, 1, 5, 5), "same": _x(1, 1, 5, 5)}[masked]
+    dims = (0, 0, 0, 0 if masked == 0 else None)
+
+    def loss(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return (function({}, q, k, v, mask) ** 2).sum()
+
+    step = jax.jit(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1, 2)), in_axes=dims))
+    rows = [(q[at], k[at], v[at], mask[at] if masked == 0 else mask) for at in range(6)]
+    for at, row in enumerate(rows):
+        given = [torch.tensor(x, requires_grad=True) for x in row[:3]]
+        bias = None if row[3] is None else torch.tensor(row[3])
+        expected = (_Attention()(*given, bias) ** 2).sum()
+        expected.backward()
+        found, gradients = jax.tree.map(lambda x, at=at: x[at], step(q, k, v, mask))
+        _close(found, expected.item(), 1e-4)
+        for one, tensor in zip(gradients, given, strict=True):
+            _close(one, tensor.grad, 1e-4)
+    assert "stablehlo.slice" not in step.lower(q, k, v, mask).as_text()
+    alone = jax.vmap(lambda *given: function({}, *given), in_axes=dims)(q, k, v, mask)
+    _close(alone[3], function({}, *rows[3]))
+
+
 def test_training_equals_torchs() -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
