@@ -5,6 +5,7 @@ PyTorch has no rule of `torch.vmap` for its attention on the CPU, and calls it r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ def with_mapped_attention(module: fx.GraphModule) -> fx.GraphModule:
 
 
 def _called(operator: Any, *args: Any, attn_mask: Any = None, scale: float | None = None) -> Any:
-    return _Attention.apply(operator, attn_mask, scale, *args)
+    return _apply(operator, attn_mask, scale, *args)
 
 
 class _Attention(torch.autograd.Function):
@@ -61,8 +62,11 @@ class _Attention(torch.autograd.Function):
         ]
         if attn_mask is not None:
             attn_mask = _mask(attn_mask, in_dims[1], count, given[0].shape[0] // count)
-        found = _Attention.apply(operator, attn_mask, scale, *given)
+        found = _apply(operator, attn_mask, scale, *given)
         return tuple(item.unflatten(0, (count, -1)) for item in found), (0,) * len(found)
+
+
+_apply: Callable[..., tuple[torch.Tensor, ...]] = _Attention.apply
 
 
 def _leading(x: torch.Tensor, dim: int | None, count: int) -> torch.Tensor:
