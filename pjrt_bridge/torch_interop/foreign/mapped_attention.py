@@ -63,7 +63,8 @@ class _Attention(torch.autograd.Function):
         if attn_mask is not None:
             attn_mask = _mask(attn_mask, in_dims[1], count, given[0].shape[0] // count)
         found = _apply(operator, attn_mask, scale, *given)
-        return tuple(item.unflatten(0, (count, -1)) for item in found), (0,) * len(found)
+        rows = tuple(item.reshape(count, -1, *item.shape[1:]) for item in found)
+        return rows, (0,) * len(rows)
 
 
 _apply: Callable[..., tuple[torch.Tensor, ...]] = _Attention.apply
