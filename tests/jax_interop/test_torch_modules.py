@@ -1,5 +1,7 @@
 """Modules of torch that JAX calls."""
 
+import dataclasses
+from collections import OrderedDict
 from textwrap import dedent
 from typing import Any
 
@@ -82,6 +84,37 @@ def test_mapped_over_the_batch() -> None:
     assert per_row["0.weight"].shape == (5, 6, 8)
     total = jax.grad(lambda params: function(params, x).sum())(params)
     _close(per_row["0.weight"].sum(0), total["0.weight"])
+
+
+class _Attention(torch.nn.Module):
+    def forward(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
+
+
+@pytest.mark.parametrize("masked", [None, 0, "same"])
+def test_attention_of_rows_is_one_of_the_whole_batch(masked: Any) -> None:
+    function, _ = from_torch(_Attention())
+    q, k, v = (_x(6, 2, 4, 5, 8) for _ in range(3))
+    mask = {None: None, 0: _x(6, 2, 1, 5, 5), "same": _x(1, 1, 5, 5)}[masked]
+    dims = (0, 0, 0, 0 if masked == 0 else None)
+
+    def loss(q: Any, k: Any, v: Any, mask: Any) -> Any:
+        return (function({}, q, k, v, mask) ** 2).sum()
+
+    step = jax.jit(jax.vmap(jax.value_and_grad(loss, argnums=(0, 1, 2)), in_axes=dims))
+    rows = [(q[at], k[at], v[at], mask[at] if masked == 0 else mask) for at in range(6)]
+    for at, row in enumerate(rows):
+        given = [torch.tensor(x, requires_grad=True) for x in row[:3]]
+        bias = None if row[3] is None else torch.tensor(row[3])
+        expected = (_Attention()(*given, bias) ** 2).sum()
+        expected.backward()
+        found, gradients = jax.tree.map(lambda x, at=at: x[at], step(q, k, v, mask))
+        _close(found, expected.item(), 1e-4)
+        for one, tensor in zip(gradients, given, strict=True):
+            _close(one, tensor.grad, 1e-4)
+    assert "stablehlo.slice" not in step.lower(q, k, v, mask).as_text()
+    alone = jax.vmap(lambda *given: function({}, *given), in_axes=dims)(q, k, v, mask)
+    _close(alone[3], function({}, *rows[3]))
 
 
 def test_training_equals_torchs() -> None:
@@ -214,6 +247,50 @@ def test_constants_nesting_and_integers() -> None:
     _close(found["rest"][2], x)
     with jax.enable_x64(True):
         assert function({}, x)["most"].dtype == np.int64
+
+
+@dataclasses.dataclass
+class _Parts:
+    first: Any
+    second: Any = None
+
+
+class _OfClasses(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return tuple(x.max(1)), _Parts(x.sum(), [OrderedDict(a=x)])
+
+
+def test_results_of_classes() -> None:
+    function, _ = from_torch(_OfClasses())
+    x = _x(2, 3)
+    found = jax.jit(lambda x: function({}, x))(x)
+    _close(found[0][0], x.max(1))
+    assert found[1]["second"][0].keys() == {"a"}
+    _close(found[1]["first"], x.sum())
+
+
+def test_a_cache_of_transformers() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        num_hidden_layers=2,
+        hidden_size=16,
+        intermediate_size=16,
+        num_attention_heads=2,
+        vocab_size=20,
+    )
+    model = LlamaForCausalLM(config).eval()
+    function, params = from_torch(model)
+    tokens = np.ones((1, 4), np.int32)
+    found = jax.jit(lambda params: function(params, tokens))(params)
+    expected = model(torch.tensor(tokens))
+    _close(found["logits"], expected.logits.detach())
+    # Its name differs from version to version.
+    (name,) = found.keys() - {"logits"}
+    assert len(found[name]) == 2
+    for (keys, values), layer in zip(found[name], expected[name].layers, strict=True):
+        _close(keys, layer.keys.detach())
+        _close(values, layer.values.detach())
 
 
 @pytest.mark.parametrize("checked", [True, False])

@@ -71,7 +71,8 @@ def test_it_is_part_of_the_program_of_a_graph() -> None:
     for rows in (4, 5, 6, 7):
         x, parameters = _inputs(rows)
         expected = _losses(lambda x, *rest, scale: _expected(x * 2, *rest, scale), x, parameters)
-        torch.testing.assert_close(_losses(step, x, parameters), expected)
+        # Terms of a gradient cancel: it is as exact as its largest element.
+        torch.testing.assert_close(_losses(step, x, parameters), expected, rtol=1e-5, atol=5e-5)
     reports = compiled_graphs()
     assert {graph.kind for graph in reports} == {"forward", "backward"}
     for graph in reports:

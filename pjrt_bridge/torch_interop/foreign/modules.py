@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ class ModuleCall:
         call: Callable[..., Any] = torch.func.functional_call
         result = call(self._module, {**parameters, **changed}, args, kwargs)
         found: list[Any] = []
-        self._returned = flatten((result, changed), found)
+        self._returned = flatten((_plain(result), changed), found)
         return [self._narrowed(item) for item in found]
 
     def _widened(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -111,3 +112,27 @@ class ModuleCall:
         if tensor.dtype is torch.int64 and not self._wide:
             return tensor.to(torch.int32)
         return tensor
+
+
+def _plain(value: Any) -> Any:
+    """A result without classes of its own: data classes as dicts, caches as pairs.
+
+    A cache of transformers, which its models give by default, has keys and values for each layer.
+    """
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        items = map(_plain, value)
+        if hasattr(value, "_fields"):
+            return type(value)(*items)
+        return tuple(items) if isinstance(value, tuple) else list(items)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    layers = getattr(value, "layers", None)
+    if isinstance(layers, list) and all(
+        isinstance(getattr(layer, name, None), torch.Tensor)
+        for layer in layers
+        for name in ("keys", "values")
+    ):
+        return tuple((layer.keys, layer.values) for layer in layers)
+    return value

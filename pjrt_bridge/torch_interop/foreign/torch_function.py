@@ -21,6 +21,10 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting.emission import emitted_row_major, held_by
 from pjrt_bridge.torch_interop.exporting.lowering import not_lowerable
+from pjrt_bridge.torch_interop.foreign.mapped_attention import (
+    has_attention,
+    with_mapped_attention,
+)
 from pjrt_bridge.torch_interop.foreign_functions import Spec
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.passes.functionalize_rng import (
@@ -111,9 +115,12 @@ class TorchFunction:
             dimensions: by argument the dimension; None where all rows use the same array.
             arguments: what the function is given for a row.
         """
-        specs = tuple(arguments) if self._is_seeded else ()
+        specs = tuple(arguments)
+        graph = self._graph(specs)
         # What is drawn from bits is known in the graph alone.
-        function = self._graph(specs) if self._is_seeded else self._function
+        function = graph if self._is_seeded else self._function
+        if has_attention(graph):
+            function = with_mapped_attention(graph)
 
         def over_rows(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
             found: Sequence[torch.Tensor] = torch.vmap(
