@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
-import numpy as np
 import torch
 from torch import fx
 
+from pjrt_bridge.runtime.transfers.apart import lie_apart
 from pjrt_bridge.torch_interop import compat
 
 ValueOf = Callable[[fx.Node], Any]
 """Gives the fake tensor, or the number, that tracing had for a node."""
-
-_ENUMERATED = 1_000_000
-"""Elements of a tensor whose places are listed where their strides leave it open."""
 
 
 def repeats(tensor: Any) -> bool:
@@ -32,27 +28,7 @@ def repeats(tensor: Any) -> bool:
         tensor = compat.stand_in(tensor)
     except ValueError:
         return any(isinstance(step, int) and step == 0 for step in tensor.stride())
-    dims = [(step, size) for step, size in _dims(tensor) if size != 1]
-    if any(not size for _, size in dims):
-        return False
-    span = 0
-    for step, size in sorted(dims):
-        if step <= span:
-            return not step or not _lie_apart(dims)
-        span += step * (size - 1)
-    return False
-
-
-def _dims(tensor: torch.Tensor) -> list[tuple[int, int]]:
-    return list(zip(tensor.stride(), tensor.shape, strict=True))
-
-
-def _lie_apart(dims: list[tuple[int, int]]) -> bool:
-    count = reduce(operator.mul, (size for _, size in dims), 1)
-    if count > _ENUMERATED:
-        return False
-    places = reduce(np.add.outer, (step * np.arange(size) for step, size in dims))
-    return np.unique(places).size == count
+    return not lie_apart(tensor.shape, tensor.stride())
 
 
 def views_of(node: fx.Node, value_of: ValueOf) -> list[fx.Node]:

@@ -13,6 +13,7 @@ import numpy as np
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DataError, UnsupportedDtype
+from pjrt_bridge.runtime.transfers.apart import lie_apart
 from pjrt_bridge.runtime.transfers.dlpack import Imported, is_row_major, words
 from pjrt_bridge.wrong_arguments import described
 
@@ -147,7 +148,7 @@ def overwrite(data: Any, values: np.ndarray[Any, Any]) -> None:
 
     Raises:
         DataError: not an array, not in host memory, read-only, or several elements
-            are in the same memory, as they are in an expanded tensor.
+            are in the same memory, as they are in an expanded tensor and in windows.
         ValueError: another shape.
     """
     if isinstance(data, np.ndarray):
@@ -168,7 +169,7 @@ def overwrite(data: Any, values: np.ndarray[Any, Any]) -> None:
 
 
 def _check_apart(shape: Sequence[int], strides: Sequence[int] | None) -> None:
-    if any(n > 1 and step == 0 for n, step in zip(shape, strides or (), strict=False)):
+    if strides is not None and not lie_apart(shape, strides):
         raise DataError(
             "an array of which several elements are in the same memory; write to a copy"
         )

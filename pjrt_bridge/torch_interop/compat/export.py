@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -110,9 +111,15 @@ def _registered_once() -> Iterator[None]:
 def with_module(
     program: torch.export.ExportedProgram, module: fx.GraphModule
 ) -> torch.export.ExportedProgram:
-    """The program with another graph that has the same inputs and outputs."""
+    """The program with another graph that has the same inputs and as many outputs."""
+    (end,) = module.graph.find_nodes(op="output")
+    signature = program.graph_signature
+    outputs = [
+        replace(spec, arg=replace(spec.arg, name=item.name)) if isinstance(item, fx.Node) else spec
+        for spec, item in zip(signature.output_specs, end.args[0], strict=True)
+    ]
     with without_own_warnings():
-        return program._update(module, program.graph_signature)
+        return program._update(module, replace(signature, output_specs=outputs))
 
 
 def _take_out_expressions(program: torch.export.ExportedProgram) -> None:

@@ -57,9 +57,10 @@ def test_what_nobody_may_write_to() -> None:
 
 def test_elements_that_share_memory() -> None:
     repeated = np.lib.stride_tricks.as_strided(np.zeros(1), (4,), (0,))
-    for array in (torch.zeros(1).expand(4), repeated):
+    windows = torch.zeros(5).unfold(0, 2, 1)
+    for array in (torch.zeros(1).expand(4), repeated, windows, windows.numpy()):
         with pytest.raises(DataError, match="several elements are in the same memory"):
-            overwrite(array, np.arange(4.0))
+            overwrite(array, np.ones(array.shape))
 
 
 def test_another_shape() -> None:

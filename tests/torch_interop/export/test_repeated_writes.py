@@ -83,6 +83,29 @@ def test_values_are_those_of_the_model(name: str, client: Client) -> None:
     assert np.array_equal(given, x)
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.expand(2, 2, 3).fill_(3.0),
+        lambda x: x.expand(2, 2, 3)[0].mul_(2),
+        lambda x: x.view(-1).unfold(0, 3, 1)[1].mul_(2),
+    ],
+)
+def test_what_a_write_gives_is_returned(
+    write: Callable[[torch.Tensor], torch.Tensor], client: Client
+) -> None:
+    class Returning(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = x * 1
+            return y, write(y)
+
+    x = torch.arange(6.0).view(2, 3) + 0.37
+    with export(Returning(), (x,)).load_on(client) as loaded:
+        found = loaded(x)
+    for ours, theirs in zip(found, Returning()(x), strict=True):
+        assert np.array_equal(np.asarray(ours), theirs)
+
+
 def test_sizes_that_change(client: Client) -> None:
     model = Writing(lambda x: x[:, :1].expand(-1, 3)[:, 1].add_(1e-3))
     exported = export(
