@@ -7,7 +7,7 @@ What the device fails to do in a call, the framework does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError, PjrtError
@@ -16,6 +16,7 @@ from pjrt_bridge.mixed.execution import (
     CallRecord,
     DeferredValue,
     Execution,
+    Launched,
     ResidentValue,
     Runner,
 )
@@ -67,6 +68,7 @@ class DeviceSegment:
         self._types = [spec.type for spec in bindings.results]
         self._bytes = [spec.nbytes for spec in bindings.results]
         self.result_bytes = sum(self._bytes)
+        self._returned = {item.result for item in bindings.outputs if isinstance(item, Computed)}
         self.is_plain = list(bindings.outputs) == [Computed(at) for at in range(len(self._bytes))]
 
     def run(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
@@ -80,7 +82,8 @@ class DeviceSegment:
         try:
             launched = self.launcher.launch(values, call)
             launched.finish()
-            results = launched.tensors()
+            stays = self._staying(values)
+            results = _read(launched, stays)
         except DEVICE_FAILURES as error:
             self._failed(error)
             if self.bindings.writes and not _failed_before_execution(error):
@@ -92,7 +95,8 @@ class DeviceSegment:
                 raise
             return self._compute_on_host(values, call)
         self._failures = 0
-        call.crossed(call.at, self.result_bytes, shared=self.shares)
+        crossed = self.result_bytes - sum(self._bytes[index] for index in stays)
+        call.crossed(call.at, crossed, shared=self.shares)
         if self.fast_path is not None:
             self.fast_path.went_well(call)
         for target, index in self.bindings.updates:
@@ -102,6 +106,15 @@ class DeviceSegment:
             else:
                 self._adapter.assign(place, results[index])
         return self._outputs(values, results)
+
+    def _staying(self, values: Sequence[Any]) -> Collection[int]:
+        """The results that replace resident values, and that nobody reads."""
+        return {
+            index
+            for target, index in self.bindings.updates
+            if index not in self._returned
+            and isinstance(self._place(target, values), ResidentValue)
+        }
 
     def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs, deferred; waits for nothing but updates of host memory.
@@ -171,6 +184,15 @@ class DeviceSegment:
         if self.fast_path is not None:
             self.fast_path.close()
         self._on_failure(error)
+
+
+def _read(launched: Launched, stays: Collection[int]) -> Sequence[Any]:
+    """The framework's tensors over the results; None in the places of those that stay."""
+    if not stays:
+        return launched.tensors()
+    return [
+        None if index in stays else output.tensor() for index, output in enumerate(launched.outputs)
+    ]
 
 
 def _replace(place: ResidentValue, output: object) -> None:

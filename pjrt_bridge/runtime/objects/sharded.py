@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import DataError, OptionError, SignatureMismatch
+from pjrt_bridge.errors import DataError, OptionError, PluginIncompatible, SignatureMismatch
 from pjrt_bridge.runtime.compile.options import CompileOptions
 from pjrt_bridge.runtime.objects.buffer import Buffer
 from pjrt_bridge.runtime.objects.client import Client
@@ -72,6 +72,17 @@ class ShardedBuffer:
         self.type = type
         self.sharding = sharding
         self.shards = tuple(shards)
+
+    @classmethod
+    def of_parts(
+        cls, type: TensorType, sharding: Sharding, shards: tuple[Buffer, ...]
+    ) -> ShardedBuffer:
+        """An array of parts that are known to be those of the sharding."""
+        made = cls.__new__(cls)
+        made.type = type
+        made.sharding = sharding
+        made.shards = shards
+        return made
 
     @staticmethod
     def put(client: Client, data: Any, sharding: Sharding) -> ShardedBuffer:
@@ -202,6 +213,7 @@ class ShardedExecutable:
 
     Raises:
         OptionError: the client has too few devices.
+        PluginIncompatible: the plugin divides a result otherwise.
         PjrtBridgeError: see `Client.compile`.
     """
 
@@ -219,6 +231,20 @@ class ShardedExecutable:
                 env={} if options is None else options.env,
             ),
         )
+        self._given: list[tuple[TensorType, Sharding]] = []
+        for result, sharding, part in zip(
+            self.executable.signature.results,
+            program.results,
+            self.executable.outputs,
+            strict=True,
+        ):
+            expected = TensorType(sharding.shard_shape(result.type.shape), result.type.dtype)
+            if part != expected:
+                raise PluginIncompatible(
+                    f"executable {self.executable.name!r}: plugin {client.plugin.name!r} gives "
+                    f"parts {part} of a result {result.type}, {sharding}; expected {expected}"
+                )
+            self._given.append((result.type, sharding))
 
     def execute(
         self, arguments: Sequence[ShardedBuffer], *, donate: Collection[int] | None = None
@@ -254,7 +280,9 @@ class ShardedExecutable:
                 f"{len(expected)}"
             )
         for index, (argument, sharding) in enumerate(zip(arguments, expected, strict=True)):
-            if not isinstance(argument, ShardedBuffer) or argument.sharding != sharding:
+            if not isinstance(argument, ShardedBuffer) or (
+                argument.sharding is not sharding and argument.sharding != sharding
+            ):
                 raise SignatureMismatch(
                     f"argument {index} of executable {self.executable.name!r}: found {argument!r}, "
                     f"expected an array with the sharding {sharding}"
@@ -265,8 +293,7 @@ class ShardedExecutable:
         ]
 
     def _results(self, made: Sequence[Sequence[Buffer]]) -> tuple[ShardedBuffer, ...]:
-        results = self.executable.signature.results
         return tuple(
-            ShardedBuffer(result.type, sharding, [row[at] for row in made])
-            for at, (result, sharding) in enumerate(zip(results, self.program.results, strict=True))
+            ShardedBuffer.of_parts(type, sharding, parts)
+            for (type, sharding), parts in zip(self._given, zip(*made, strict=True), strict=True)
         )
