@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tests.differential import values
 from tests.differential.ir import (
     Code,
     Name,
@@ -316,7 +317,7 @@ def _simpler_operands(program: Program, section: str) -> Iterator[Program]:
 
 def _is_number(operand: Code) -> bool:
     """Whether a number may stand in its place."""
-    tensors = operand.text.startswith(("numbers", "torch", "{0}, "))
+    tensors = operand.text.startswith((*values.NAMES, "{0}, "))
     return not tensors and not is_element(operand)
 
 
