@@ -101,4 +101,9 @@ class SymbolicCompiler:
             record.segments.append(SegmentRecord("host", operators(graph.graph), names, [reason]))
             self._target.ledger.add(record)
             return HostGraph(HostSegment(graph), record)
+        except RuntimeError as error:
+            if padding is None or padded is None:
+                raise
+            # An operator refuses the padded sizes, not those of the call.
+            raise padding.refused(padded, str(error)) from error
         return self._compile(specialized, record, static)

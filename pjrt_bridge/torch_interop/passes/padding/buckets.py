@@ -116,10 +116,14 @@ class Padding:
                 for size in node.meta.get(PROMISED, ())
             ]
             if PROMISED in node.meta and list(compat.promise(node).shape) != expected:
-                self._numbers.bad.add(padded.sizes)
-                if self._policy is not None:
-                    self._policy.forget(padded.sizes)
-                raise CannotPad(f"{node} has the shape {compat.promise(node).shape}")
+                raise self.refused(padded, f"{node} has the shape {compat.promise(node).shape}")
+
+    def refused(self, padded: Padded, why: str) -> CannotPad:
+        """The error for sizes that a graph cannot have; calls are not padded to them any more."""
+        self._numbers.bad.add(padded.sizes)
+        if self._policy is not None:
+            self._policy.forget(padded.sizes)
+        return CannotPad(why)
 
     def refusals(self, arguments: Sequence[Any]) -> list[str]:
         """Why sizes are not padded that differ from those of the previous call of this method.

@@ -277,6 +277,10 @@ def viewed(use: Use) -> Dims:
     """In row-major order with other sizes."""
     dims, shape, result = use.dims("self"), use.shape("self"), use.shape(use.result)
     factors = [dims.get(dim, (size,)) for dim, size in enumerate(shape)]
+    # Torch may know the sizes by other expressions, which are equal in calls.
+    asked = map(use.number, use["size"] or use["shape"] or ())
+    pairs = [(a, b) for a, b in zip(asked, result, strict=False) if a not in (-1, b)]
+    use.equal += [pair for pair in pairs if any(map(use.is_padded, pair))]
     try:
         return regrouped(factors, result, use.symbols, use.equal)
     except MergedOtherwise:

@@ -53,10 +53,15 @@ def _pointwise(use: Use) -> Dims:
     return use.aligned(use.tensors)
 
 
-_MODULO = {
+_DIVIDING = {
     "aten.fmod.Scalar": "aten.fmod.Tensor",
     "aten.remainder.Scalar": "aten.remainder.Tensor",
+    "aten.div.Scalar_mode": "aten.div.Tensor_mode",
+    "aten.div.Tensor_mode": "aten.div.Tensor_mode",
+    "aten.floor_divide.Scalar": "aten.floor_divide.default",
+    "aten.floor_divide.default": "aten.floor_divide.default",
 }
+"""Operators with a number that integers are divided by, and those with a tensor of it."""
 
 
 def _lift_numbers(use: Use) -> None:
@@ -72,11 +77,12 @@ def _lift_numbers(use: Use) -> None:
         use.emit = lambda e: _clamped(e, use)
         return
     number = lifted[0]
-    found, modulo = use_of(use.node, number), compat.operator_name(use.node.target) in _MODULO
-    if len(lifted) > 1 or (not modulo and (found is None or found.overload is None)):
+    name = compat.operator_name(use.node.target) or ""
+    found, divides = use_of(use.node, number), name in _DIVIDING
+    if len(lifted) > 1 or (not divides and (found is None or found.overload is None)):
         raise MixesRows("it uses the size as a number")
-    if modulo or found is None or found.overload is None:
-        name, dtype = _MODULO[compat.operator_name(use.node.target) or ""], use.result.dtype
+    if divides or found is None or found.overload is None:
+        name, dtype = _DIVIDING[name], use.result.dtype
         use.needs_elements(use.number(number))
     else:
         name, dtype = found.overload, found.dtype

@@ -1,5 +1,7 @@
 """Sizes that change, as users have them: without options."""
 
+import math
+from random import Random
 from typing import Any
 
 import pytest
@@ -177,6 +179,44 @@ def test_generation_with_the_default_cache(settings: dict[str, Any]) -> None:
     assert counts[0] <= 8
     assert counts[1] - counts[0] <= 2
     assert all(graph.on_device == len(graph.segments) for graph in compiled_graphs())
+
+
+def windows(x: torch.Tensor) -> torch.Tensor:
+    """Attends within windows of four by four."""
+    batch, height, width, channels = x.shape
+    parts = x.roll((-2, -2), (1, 2)).view(batch, height // 4, 4, width // 4, 4, channels)
+    rows = parts.transpose(2, 3).reshape(-1, 16, channels)
+    rows = (rows @ rows.transpose(1, 2)).softmax(-1) @ rows
+    parts = rows.view(batch, height // 4, width // 4, 4, 4, channels).transpose(2, 3)
+    return parts.reshape(batch, height, width, channels)
+
+
+def test_sizes_that_a_model_divides() -> None:
+    run = torch.compile(windows, backend="pjrt")
+    for count in (6, 3, 1, 4, 9, 8, 2, 7):
+        gradients = []
+        for candidate in (run, windows):
+            shape = (1, 4 * (count + 1), 4 * (count + 2), 6)
+            x = torch.linspace(-1, 1, math.prod(shape)).view(shape).requires_grad_()
+            made = candidate(x)
+            made.square().sum().backward()
+            gradients.append([made.detach(), x.grad])
+        assert_same(*gradients, rtol=1e-4, atol=1e-5)
+    # Forward and backward: the first, the second as it came, and padded ones.
+    assert len(compiled_graphs()) <= 12
+
+
+def test_two_lengths_that_change_need_few_programs() -> None:
+    layer = nn.TransformerDecoderLayer(8, 2, 8, dropout=0.0, batch_first=True).eval()
+    run = torch.compile(layer, backend="pjrt")
+    random = Random(0)
+    with torch.no_grad():
+        for at in range(120):
+            target, memory = (torch.randn(1, random.randint(2, 300), 8) for _ in range(2))
+            found = run(target, memory)
+            if at % 10 == 0:
+                assert_same(found, layer(target, memory), rtol=1e-4, atol=1e-5)
+    assert len(compiled_graphs()) <= 12
 
 
 def test_the_first_size_is_not_padded() -> None:

@@ -372,6 +372,10 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda i: (i.nanmedian(0).values, i.nanmedian(), i.median()),
         (COLUMNS,),
     ),
+    "numbers divided by the size": (
+        lambda i, x: (i // i.shape[0], i % i.shape[0], (x * 9) // x.shape[0], i.fmod(x.shape[0])),
+        (COLUMNS * 7, X),
+    ),
     "both extrema": (lambda x: (x.aminmax(dim=0), x.aminmax(), x.aminmax(dim=1)), (X,)),
     "bilinear layers": (
         lambda x, y, w: (F.bilinear(x, y, w), F.bilinear(x[None], y[None], w).sum(1)),
