@@ -3,13 +3,10 @@
 import torch
 
 from pjrt_bridge.torch_interop.randomness.operators import NAMESPACE
-from tests.torch_interop.passes.padding.rows import (
-    SIZE,
-)
+from tests.torch_interop.passes.padding.rows import SIZE
 
 N = SIZE
 torch.manual_seed(0)
-
 
 X = torch.randn(N, 4)
 Y = torch.randn(N, 4)
