@@ -61,7 +61,20 @@ NAMES = ["v5e:2x2", "v5e:1x1", "v6e:4x4", "v4:2x2x1", "v5p:4x4x4_twisted", "tpu7
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("plugin", [None, "tpu"])
 def test_names_of_slices(plugin: str | None, name: str) -> None:
-    assert pjrt_bridge_tpu.pjrt_bridge_topology(plugin, name, {}) == TopologySpec("tpu", name)
+    found = pjrt_bridge_tpu.pjrt_bridge_topology(plugin, name, {})
+    assert isinstance(found, TopologySpec)
+    assert (found.plugin, found.name, dict(found.options)) == ("tpu", name, {})
+
+
+def test_figures_of_chips() -> None:
+    v5e, v2 = (
+        pjrt_bridge_tpu.pjrt_bridge_topology(None, name, {}) for name in ("v5e:4x4", "v2:2x2")
+    )
+    assert v5e is not None
+    assert v5e.figures is not None
+    assert (v5e.figures.flops, v5e.figures.memory) == (197e12, 16e9)
+    assert v2 is not None
+    assert v2.figures is None
 
 
 WRONG = ["", " ", "v5e", "v5e:", "2x2", "v5e:0x2", "v5e:2x", "h100", "h100:8", "v5e:2x2 "]
@@ -189,3 +202,37 @@ def test_without_a_tpu_there_are_no_clients_and_nothing_hangs() -> None:
     first, second = shown.splitlines()
     assert "no device on this machine: no TPU on the PCI bus" in first
     assert second in ("NotFound", "Unavailable", "FailedPrecondition")
+
+
+def test_planning_over_a_slice() -> None:
+    """A program over four chips that are not there, and one for which they have no memory."""
+    need("libtpu")
+    shown = run_python(
+        """
+        from pjrt_bridge.registry import budget
+        from pjrt_bridge.stablehlo import Mesh, Program, Sharding, shard
+
+        def product(n, left, right):
+            kind = f"tensor<{n}x{n}xf32>"
+            program = Program.parse(f'''
+            func.func @main(%x: {kind}, %w: {kind}) -> {kind} {{
+              %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+                : ({kind}, {kind}) -> {kind}
+              return %0 : {kind}
+            }}''')
+            mesh = Mesh.of({"tp": 4})
+            shardings = [Sharding.of(mesh, spec, 2) for spec in (left, right)]
+            return shard(program, mesh, shardings, [None])
+
+        fits = budget(product(1024, (None, "tp"), ("tp",)), "v5e:2x2")
+        names = [one.operation for one in fits.collectives]
+        print(fits.source, fits.fits, fits.compiled is not None, names, fits.bound is not None)
+        large = budget(product(65536, (), ()), "v5e:2x2")
+        print(large.fits, large.is_estimate, "RESOURCE_EXHAUSTED" in large.refused)
+        """,
+        prelude=PRELUDE,
+    )
+    assert shown.splitlines() == [
+        "the compiler of plugin 'tpu' True True ['all-reduce'] True",
+        "False True True",
+    ]
