@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.errors import OptionError, ProgramError
+from pjrt_bridge.errors import ArgumentError, OptionError, ProgramError
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.program.program import Program
@@ -31,7 +31,7 @@ from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.schemas import bind
 from pjrt_bridge.torch_interop.tensors import torch_dtype
-from pjrt_bridge.wrong_arguments import checked
+from pjrt_bridge.wrong_arguments import checked, wrong
 
 _NAME = re.compile(r"(?!__)[A-Za-z_]\w*::(?!__)[A-Za-z_]\w*(\.\w+)?", re.ASCII)
 
@@ -69,9 +69,13 @@ def custom_op(
         The operator.
 
     Raises:
+        ArgumentError: a program, `fake` or `backward` of another kind.
         OptionError: a name that is none or is taken, or a schema that torch refuses.
         ProgramError: StableHLO that is none.
     """
+    for what, given in (("fake", fake), ("backward", backward)):
+        if given is not None and not callable(given):
+            raise ArgumentError(wrong(f"custom_op: {what}", given, "a function"))
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise OptionError(f"custom_op: name: found {name!r}, expected 'namespace::operator'")
     dotted = f"{name.replace('::', '.')}.default"
@@ -111,7 +115,11 @@ class _Called:
 def _writer(program: Program | str | bytes | Write) -> Write:
     if isinstance(program, (str, bytes)):
         program = Program.parse(program)
-    return _Called(program) if isinstance(program, Program) else program
+    if isinstance(program, Program):
+        return _Called(program)
+    if not callable(program):
+        raise ArgumentError(wrong("custom_op: program", program, "StableHLO or a function"))
+    return program
 
 
 def _schema(write: Write) -> str:

@@ -107,6 +107,7 @@ def test_torchs_own_checks_of_operators() -> None:
         ("a b::name", PAIR, None, OptionError, "found 'a b::name', expected"),
         ("__class__::name", PAIR, None, OptionError, "found '__class__::name', expected"),
         ("pjrt_bridge_tests::c", 7, None, ArgumentError, "program: found 7, expected"),
+        ("pjrt_bridge_tests::c", 7, "(Tensor x) -> Tensor", ArgumentError, "program: found 7"),
         ("aten::relu", PAIR, None, OptionError, "has an operator 'aten::relu' already"),
         ("pjrt_bridge_tests::a", "nothing", None, ProgramError, "'nothing' is unknown"),
         ("pjrt_bridge_tests::b", PAIR, "(Tensr x) -> y", OptionError, "schema .* 'pjrt_bridge"),
@@ -117,6 +118,14 @@ def test_what_cannot_be_registered(
 ) -> None:
     with pytest.raises(error, match=message):
         custom_op(name, program, schema=schema)
+
+
+@pytest.mark.parametrize("what", ["fake", "backward"])
+def test_what_is_no_function(what: str) -> None:
+    given: dict[str, Any] = {what: 3}
+    with pytest.raises(ArgumentError, match=f"custom_op: {what}: found 3, expected a function"):
+        custom_op("pjrt_bridge_tests::d", PAIR, **given)
+    assert not hasattr(torch.ops.pjrt_bridge_tests, "d")
 
 
 def test_gradients_of_another_number() -> None:
