@@ -166,7 +166,7 @@ def _chosen(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..
     """The first where Dynamo traces for this backend, and the second for others."""
 
     def step(*lists: Any, **given: Any) -> Any:
-        if torch.compiler.is_compiling() and not any(map(given.get, _OTHERS)):
+        if torch.compiler.is_dynamo_compiling() and not any(map(given.get, _OTHERS)):
             return (ours if _compiles_for_pjrt() else theirs)(*lists, **given)
         return theirs(*lists, **given)
 

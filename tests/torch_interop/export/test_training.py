@@ -78,15 +78,20 @@ OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]]
     "momentum": lambda weights: torch.optim.SGD(weights, 0.1, momentum=0.9, weight_decay=0.01),
     "adam": lambda weights: torch.optim.Adam(weights, lr=0.01),
     "adamw": lambda weights: torch.optim.AdamW(weights, lr=0.01, amsgrad=True),
+    "rmsprop": lambda weights: torch.optim.RMSprop(weights, 0.01, momentum=0.5, centered=True),
+    "adadelta": torch.optim.Adadelta,
+    "adamax": torch.optim.Adamax,
+    "radam": torch.optim.RAdam,
+    "rprop": torch.optim.Rprop,
 }
 
 
-SLOW = ("sgd", "adam")
+QUICK = ("momentum", "adamw", "rmsprop")
 
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in OPTIMIZERS],
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in OPTIMIZERS],
 )
 def test_steps_of_an_optimizer(client: Client, net: Net, tmp_path: Path, name: str) -> None:
     optimizer = OPTIMIZERS[name](net.parameters())
