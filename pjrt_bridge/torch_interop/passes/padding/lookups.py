@@ -104,24 +104,54 @@ def _chosen(
 
 
 def written_at(use: Use) -> Dims:
-    """Elements added at positions; in padding nothing is added, at position 0."""
+    """Elements written or added at positions.
+
+    In padding nothing is added, at position 0, and what is written goes to a row behind all, which
+    is dropped.
+    """
     result, indices, inside = _looked_up(use)
-    if any(use.dims(index) for index in indices.values()) and not use["accumulate"]:
-        raise MixesRows("it writes at positions in the padding")
     values = use["values"]
     rank = len(use.shape("self")) - len(indices) + max(map(use.rank, indices.values()))
     for at, extent in use.aligned([values], rank).items():
         if at not in result:
             raise MixesRows("it combines the dimension with one of another size")
         use.unified(result[at], extent)
+    use.meets(values, result, rank)
+    padded = {at: index for at, index in indices.items() if use.dims(index)}
+    if padded and not use["accumulate"]:
+        use.emit = lambda e: _written_apart(e, use, indices, padded, inside)
+        return use.dims("self")
     inner = use.aligned(indices.values()).values()
     if sum(extent in inner for extent in use.dims(values).values()) < len(inner):
-        raise MixesRows("it writes one element at positions in the padding")
-    use.meets(values, result, rank)
+        raise MixesRows("it adds one element at positions in the padding")
     use.fill(values, 0)
     if inside:
         use.emit = lambda e: e.repeat(use.node, indices=_chosen(e, indices, inside))
     return use.dims("self")
+
+
+def _written_apart(
+    e: Emission,
+    use: Use,
+    indices: Mapping[int, fx.Node],
+    padded: Mapping[int, fx.Node],
+    inside: Mapping[int, Size],
+) -> fx.Node:
+    """What is written with one more row behind each dimension that padding of indices is in."""
+    sizes, rank = use.shape("self"), use.rank("self")
+    chosen = _chosen(e, indices, inside)
+    border = [0] * (2 * rank)
+    for at, index in padded.items():
+        border[2 * (rank - 1 - at) + 1] = 1
+        behind = e.call("aten.full.default", [], e.size(sizes[at]), dtype=torch.int64)
+        kept = e.mask(use.dims(index), use.rank(index))
+        place = chosen[at] if at in inside else _counted_from_the_front(e, e[index], sizes[at])
+        chosen[at] = e.call("aten.where.self", kept, place, behind)
+    longer = e.call("aten.constant_pad_nd.default", e[use["self"]], border, 0)
+    made = e.repeat(use.node, self=longer, indices=chosen)
+    for at in padded:
+        made = e.call("aten.slice.Tensor", made, at, 0, e.size(sizes[at]))
+    return e.call("aten.clone.default", made, memory_format=torch.contiguous_format)
 
 
 def index_selected(use: Use) -> Dims:

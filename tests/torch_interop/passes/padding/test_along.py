@@ -13,6 +13,7 @@ from tests.torch_interop.passes.padding.row_values import (
     CUBE,
     DRAW,
     KEY,
+    PLACES,
     TABLE,
     WORDS,
     N,
@@ -158,6 +159,24 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             torch.index_put(x, (torch.tensor([0, -1]),), x[:2]),
         ),
         (WORDS, X),
+    ),
+    "put at positions": (
+        lambda i, x, t: (
+            torch.index_put(t, (i,), x[:, :3]),
+            torch.index_put(t, (i,), torch.tensor(1.0)),
+            torch.index_put(t, (i - 7, i % 3), x[:, 0]),
+            torch.index_copy(t.t(), 1, i, x[:, :3].t()),
+            torch.ops.aten.index_put(t.expand(2, 7, 3), [None, i], x[:, :3]),
+        ),
+        (PLACES, X, TABLE),
+    ),
+    "put at positions of it": (
+        lambda x: (
+            torch.index_put(x, (torch.arange(x.shape[0]).flip(0),), x * 2),
+            torch.index_put(x, (-1 - torch.arange(x.shape[0]),), x * 2),
+            torch.index_copy(x, 0, torch.arange(x.shape[0]).flip(0), x * 2),
+        ),
+        (X,),
     ),
     "one row for all": (
         lambda x: (x[:, :1].expand(-1, x.shape[0]).sum(1), x[:1, :1].expand(x.shape[0], 2).sum(0)),

@@ -36,15 +36,10 @@ MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         "it divides by how much of a window is inside",
     ),
     "embedding of it": (F.embedding, (COLUMNS[:2], X), "it looks up rows of the dimension"),
-    "written at positions": (
-        lambda i, x, t: torch.index_put(t, (i,), x[:, :3]),
-        (WORDS, X, TABLE),
-        "it writes at positions in the padding",
-    ),
-    "one number written at positions": (
+    "one number added at positions": (
         lambda i, t: torch.index_put(t, (i,), torch.tensor(1.0), accumulate=True),
         (WORDS, TABLE),
-        "it writes one element at positions in the padding",
+        "it adds one element at positions in the padding",
     ),
     "a permutation": (
         lambda x: DRAW.randperm(KEY, x.shape[0]),
