@@ -93,8 +93,8 @@ def test_interpreted_in_an_exported_model() -> None:
     x, y = torch.randn(16, 128), torch.randn(16, 128)
     exported = export(Model(), (x, y))
     assert not exported.program.custom_calls
-    with client("cpu") as host:
-        found = torch.from_dlpack(exported.load_on(host)(x, y)).clone()
+    host = client("cpu")
+    found = torch.from_dlpack(exported.load_on(host)(x, y)).clone()
     torch.testing.assert_close(found, _expected(x, y))
 
 
