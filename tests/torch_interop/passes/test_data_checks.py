@@ -104,7 +104,7 @@ def test_sizes_that_change_are_checked_and_no_index_is_none_out_of_range() -> No
         assert_same(checked(X, index), X[index] * 2)
         wrong = torch.cat([index, torch.tensor([4])])
         # The device computes some sizes, and PyTorch others that came once.
-        with pytest.raises(IndexError, match="expected -4 to 3|index 4 is out of bounds"):
+        with pytest.raises(IndexError, match=r"expected -4 to 3|index 4 is out of bounds"):
             checked(X, wrong)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ _INNER = {
 def estimate(
     graph: fx.Graph, symbols: Sequence[Symbol], padded: Container[int]
 ) -> Callable[[Sequence[int]], float]:
-    """A function from sizes to the work of a call.
+    """A function from sizes to the work of a call; infinite for sizes that none can have.
 
     Args:
         graph: with symbolic sizes.
@@ -61,7 +61,11 @@ def estimate(
     factors = list(map(float, terms.values()))
 
     def work(sizes: Sequence[int]) -> float:
-        counts = numbers(sizes)
+        try:
+            counts = numbers(sizes)
+        except ZeroDivisionError:
+            # No call can have these sizes: an operator divides by what is none then.
+            return inf
         return float(LAUNCH + sum(map(operator.mul, counts, factors)))
 
     return work
