@@ -11,6 +11,7 @@ from jaxlib import _profile_data
 
 import pjrt_bridge
 from pjrt_bridge import timeline
+from pjrt_bridge.profiling import Profile
 from pjrt_bridge.runtime import Client
 
 ADD = """
@@ -25,7 +26,7 @@ module @add {
 pytestmark = pytest.mark.usefixtures("compiled_anew")
 
 
-def names(found: pjrt_bridge.profiling.Profile) -> set[str]:
+def names(found: Profile) -> set[str]:
     return set(found.totals())
 
 
