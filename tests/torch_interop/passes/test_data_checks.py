@@ -92,19 +92,22 @@ def test_gradients_pass_a_check() -> None:
         checked(found, ABOVE)
 
 
-def test_sizes_that_change_are_checked_and_no_index_is_none_out_of_range() -> None:
+# Few enough for the device to compute all of them: PyTorch has words of its own.
+@pytest.mark.parametrize("sizes", [(2, 3), (0, 5)])
+def test_sizes_that_change_are_checked_and_no_index_is_none_out_of_range(
+    sizes: tuple[int, ...],
+) -> None:
     checked = torch.compile(
         lambda x, index: x[index] * 2,
         backend="pjrt",
         dynamic=True,
         options={"check_indices": True},
     )
-    for size in (2, 3, 0, 5):
+    for size in sizes:
         index = torch.arange(size) % 3
         assert_same(checked(X, index), X[index] * 2)
         wrong = torch.cat([index, torch.tensor([4])])
-        # The device computes some sizes, and PyTorch others that came once.
-        with pytest.raises(IndexError, match=r"expected -4 to 3|index 4 is out of bounds"):
+        with pytest.raises(IndexError, match="expected -4 to 3"):
             checked(X, wrong)
 
 
