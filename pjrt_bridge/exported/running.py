@@ -53,9 +53,7 @@ def compiled(
 
 def _executable(program: Program, client: Client, options: CompileOptions | None) -> Executable:
     if not isinstance(program, CompiledProgram):
-        read = readable(program, client.plugin)
-        if options is None or options.num_devices == 1:
-            read = targets.for_client(read, client)
+        read = targets.for_client(readable(program, client.plugin), client, options)
         return client.compile(read, options=options)
     if options is not None:
         raise OptionError(

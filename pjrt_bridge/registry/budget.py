@@ -22,7 +22,7 @@ from pjrt_bridge.registry.ahead import topology as describe
 from pjrt_bridge.registry.brought import topology_spec
 from pjrt_bridge.registry.spec import DeviceFigures
 from pjrt_bridge.runtime import CompiledExecutable, CompileOptions, Topology
-from pjrt_bridge.runtime.objects.collectives import Collective
+from pjrt_bridge.runtime.objects.collectives import Collective, totals
 from pjrt_bridge.runtime.objects.description import MemoryStats
 from pjrt_bridge.stablehlo import ShardedProgram, TensorType
 from pjrt_bridge.stablehlo.cost import Cost, estimate
@@ -160,7 +160,7 @@ def budget(
             limit,
             cost.flops,
             cost.bytes_accessed,
-            _collectives(cost),
+            totals(cost.exchanged),
             figures,
             refused,
             time.perf_counter() - started,
@@ -230,11 +230,6 @@ def _memory(program: ShardedProgram, cost: Cost) -> MemoryStats:
 
 def _shard(type: TensorType, sharding: Sharding) -> int:
     return math.prod(sharding.shard_shape(type.shape)) * type.dtype.itemsize
-
-
-def _collectives(cost: Cost) -> tuple[Collective, ...]:
-    made = [Collective(name, len(sizes), sum(sizes)) for name, sizes in cost.exchanged.items()]
-    return tuple(sorted(made, key=lambda one: (-one.nbytes, one.operation)))
 
 
 def _cost(compiled: CompiledExecutable) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pjrt_bridge import user_warnings
 from pjrt_bridge.registry import brought
-from pjrt_bridge.runtime import Client
+from pjrt_bridge.runtime import Client, CompileOptions
 from pjrt_bridge.stablehlo import patterns
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.program.program import Program
@@ -30,9 +30,16 @@ def kernels_of(client: Client) -> Kernels:
     return Kernels()
 
 
-def for_client(program: Program, client: Client) -> Program:
+def for_client(program: Program, client: Client, options: CompileOptions | None = None) -> Program:
     """A program with what the kernels for a client's plugin have for its operations.
 
     It is for this client alone: what is saved, or compiled for other machines, stays portable.
+
+    Args:
+        program: is not changed.
+        client: that compiles it.
+        options: for compiling; for several devices the program stays as it is.
     """
+    if options is not None and options.num_devices > 1:
+        return program
     return patterns.for_target(program, kernels_of(client))

@@ -146,3 +146,14 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     found = getattr(torch, dtype.torch)
     assert isinstance(found, torch.dtype)
     return found
+
+
+def with_rows(tensor: torch.Tensor, dim: int | None, count: int) -> torch.Tensor:
+    """A tensor of a call that is mapped, with the rows as its first dimension.
+
+    Args:
+        tensor: an argument.
+        dim: of the rows; None: all rows have the same tensor.
+        count: how many rows there are.
+    """
+    return tensor.expand(count, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

@@ -65,7 +65,7 @@ def collectives_in(code: bytes, format: str) -> tuple[Collective, ...]:
     """
     if format == "mlir":
         try:
-            return _sorted(cost.communicated(code))
+            return totals(cost.communicated(code))
         except ProgramError as error:
             raise ValueError(str(error)) from None
     if format == "hlo_with_config":
@@ -84,10 +84,11 @@ def collectives_in(code: bytes, format: str) -> tuple[Collective, ...]:
             name = operation.removesuffix(_START)
             if name in _OPERATIONS:
                 found.setdefault(name, []).append(_given(operation, shape))
-    return _sorted(found)
+    return totals(found)
 
 
-def _sorted(found: Mapping[str, Sequence[int]]) -> tuple[Collective, ...]:
+def totals(found: Mapping[str, Sequence[int]]) -> tuple[Collective, ...]:
+    """Collective operations, those that give most first, from the bytes of each by their names."""
     made = [Collective(name, len(sizes), sum(sizes)) for name, sizes in found.items()]
     return tuple(sorted(made, key=lambda one: (-one.nbytes, one.operation)))
 

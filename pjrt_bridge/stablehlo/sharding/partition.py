@@ -70,6 +70,7 @@ def with_collectives(program: Program) -> Any:
 def _keep_whole(module: Any) -> None:
     """Give operations of which Shardy makes no parts whole operands and whole results."""
     main = modules.find_main(module)
+    (symbol,) = modules.meshes(module)
     ir = bindings.load().ir
     for view in list(main.operation.regions[0].blocks[0].operations):
         operation = view.operation
@@ -77,7 +78,7 @@ def _keep_whole(module: Any) -> None:
         if dialect != "stablehlo" or name in _DIVISIBLE:
             continue
         for at, operand in enumerate(operation.operands):
-            if (whole := _whole(module, [operand])) is not None:
+            if (whole := _whole(symbol, [operand])) is not None:
                 reshard = ir.Operation.create(
                     "sdy.reshard",
                     results=[operand.type],
@@ -89,15 +90,14 @@ def _keep_whole(module: Any) -> None:
                     loc=operation.location,
                 )
                 operation.operands[at] = reshard.results[0]
-        whole = _whole(module, operation.results)
+        whole = _whole(symbol, operation.results)
         if whole is not None:
             text = f"#sdy.sharding_per_value<[{whole}]>"
             operation.attributes["sdy.sharding"] = ir.Attribute.parse(text, operation.context)
 
 
-def _whole(module: Any, values: Any) -> str | None:
+def _whole(symbol: str, values: Any) -> str | None:
     """Shardings that divide nothing, as Shardy writes a list; None where a value is no tensor."""
-    (symbol,) = modules.meshes(module)
     found = []
     for value in values:
         parts = modules.tensor_parts(value.type)

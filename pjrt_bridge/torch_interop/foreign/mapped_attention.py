@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.tensors import with_rows
 
 _NAMES = (
     "aten._scaled_dot_product_flash_attention_for_cpu.default",
@@ -57,7 +58,7 @@ class _Attention(torch.autograd.Function):
         """The results for all rows, of one call."""
         count = info.batch_size
         given = [
-            _leading(item, dim, count).flatten(0, 1) if isinstance(item, torch.Tensor) else item
+            with_rows(item, dim, count).flatten(0, 1) if isinstance(item, torch.Tensor) else item
             for item, dim in zip(args, in_dims[3:], strict=True)
         ]
         if attn_mask is not None:
@@ -70,12 +71,8 @@ class _Attention(torch.autograd.Function):
 _apply: Callable[..., tuple[torch.Tensor, ...]] = _Attention.apply
 
 
-def _leading(x: torch.Tensor, dim: int | None, count: int) -> torch.Tensor:
-    return x.expand(count, *x.shape) if dim is None else x.movedim(dim, 0)
-
-
 def _mask(mask: torch.Tensor, dim: int | None, count: int, batch: int) -> torch.Tensor:
     """A mask for the batch of all rows; what it lacks of four dimensions has one row."""
-    rows = _leading(mask, dim, count)
+    rows = with_rows(mask, dim, count)
     rows = rows.reshape(count, *(1,) * (5 - rows.dim()), *rows.shape[1:])
     return rows.expand(-1, batch, -1, -1, -1).flatten(0, 1)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.tensors import with_rows
 
 ROW_BY_ROW = ("multinomial.default", "randperm.default")
 """Operators that take one key; all others take one for each row, too."""
@@ -32,7 +33,8 @@ def over_rows(name: str, operator: compat.OpOverload) -> Callable[..., Any]:
         # The dimensions of arguments by keyword are not told: those are no tensors here.
         dims = tuple(in_dims[: 1 + len(args)]) if isinstance(in_dims, tuple) else in_dims
         key, *given = (
-            _leading(item, dim, count) for item, dim in zip((key, *args), dims, strict=True)
+            with_rows(item, dim, count) if isinstance(item, torch.Tensor) else item
+            for item, dim in zip((key, *args), dims, strict=True)
         )
         if name in ROW_BY_ROW:
             found = one_by_one(operator, key, given, kwargs)
@@ -58,13 +60,6 @@ def one_by_one(
     if isinstance(found[0], tuple):
         return tuple(torch.stack(items) for items in zip(*found, strict=True))
     return torch.stack(found)
-
-
-def _leading(item: Any, dim: Any, count: int) -> Any:
-    """A tensor with the mapped dimension in front."""
-    if not isinstance(item, torch.Tensor):
-        return item
-    return item.expand(count, *item.shape) if dim is None else item.movedim(dim, 0)
 
 
 def _aligned(operator: compat.OpOverload, args: Sequence[Any], count: int) -> list[Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pjrt_bridge import registry
+from pjrt_bridge.runtime import Client
 from pjrt_bridge_cpu.aten import (
     attention,
     convolution,
@@ -17,7 +19,22 @@ from pjrt_bridge_cpu.aten import (
     rules,
     tables,
 )
+from pjrt_bridge_cpu.aten.library import connect
 from tests import configuration
+from tests.cpu.aten.frames import attributes_of
+from tests.cpu.aten.native_calls import X, product
+
+
+@pytest.fixture(scope="module")
+def connected(client: Client) -> None:
+    """PyTorch's kernels are known to the plugin."""
+    assert connect(client) == ""
+
+
+@pytest.fixture(scope="module")
+def attributes() -> dict[str, Any]:
+    """Of a custom call of a product."""
+    return attributes_of(product, [X, X])
 
 
 @pytest.fixture

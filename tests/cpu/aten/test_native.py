@@ -23,15 +23,7 @@ from pjrt_bridge_cpu.aten.operators import LINEAR, SOFTMAX, TOPK
 from tests.cpu.aten.frames import Array, Caller, attributes_of
 from tests.cpu.aten.native_calls import BY_ROW, X, compiled, growth, multiply, product
 
-
-@pytest.fixture(scope="module", autouse=True)
-def connected(client: Client) -> None:
-    assert library.connect(client) == ""
-
-
-@pytest.fixture(scope="module")
-def attributes() -> dict[str, Any]:
-    return attributes_of(product, [X, X])
+pytestmark = pytest.mark.usefixtures("connected")
 
 
 def test_an_error_of_pytorch_reaches_the_caller(client: Client) -> None:

@@ -14,21 +14,12 @@ from pjrt_bridge import dtypes, errors
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge_cpu.aten import library
 from pjrt_bridge_cpu.aten.calls import TARGET, KernelCall, Out
 from pjrt_bridge_cpu.aten.operators import CONVOLUTION_BACKWARD, CUMSUM
 from tests.cpu.aten.frames import Array, Caller, attributes_of
 from tests.cpu.aten.native_calls import X, compiled, growth, multiply, product
 
-
-@pytest.fixture(scope="module", autouse=True)
-def connected(client: Client) -> None:
-    assert library.connect(client) == ""
-
-
-@pytest.fixture(scope="module")
-def attributes() -> dict[str, Any]:
-    return attributes_of(product, [X, X])
+pytestmark = pytest.mark.usefixtures("connected")
 
 
 @pytest.mark.parametrize(

@@ -95,5 +95,4 @@ def _of_bags(e: Emission, use: Use) -> dict[str, Any]:
 
 def _with_more(e: Emission, use: Use, name: str) -> fx.Node:
     """A tensor of bags with zeros for as many more as offsets may have."""
-    border = [0] * (2 * (use.rank(name) - 1)) + [0, 2]
-    return e.call("aten.constant_pad_nd.default", e[use[name]], border, 0)
+    return e.longer(e[use[name]], 0, use.rank(name), 2)

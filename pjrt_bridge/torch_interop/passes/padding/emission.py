@@ -238,6 +238,18 @@ class Emission:
         assert found is not None
         return found
 
+    def longer(self, made: fx.Node, dim: int, rank: int, more: Any) -> fx.Node:
+        """A tensor with zeros behind a dimension.
+
+        Args:
+            made: the tensor.
+            dim: the dimension.
+            rank: its number of dimensions.
+            more: how many zeros, as an argument of a node.
+        """
+        border = [0] * (2 * (rank - 1 - dim)) + [0, more]
+        return self.call("aten.constant_pad_nd.default", made, border, 0)
+
     def rows(self, made: fx.Node, dim: int, start: Size, count: Size, among: Size) -> fx.Node:
         """Rows of a tensor from a position that the call may decide.
 

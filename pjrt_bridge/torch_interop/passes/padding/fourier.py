@@ -107,7 +107,7 @@ class _Transform:
         )
         one, two = (e.call("aten.full.default", [], n, dtype=self._dtype) for n in (1.0, 2.0))
         weights = e.along(e.call("aten.where.self", once, one, two), dim, self._rank)
-        x = self._longer(e.call("aten.mul.Tensor", x, weights), dim, size - given)
+        x = e.longer(e.call("aten.mul.Tensor", x, weights), dim, self._rank, e.size(size - given))
         x = self._along(x, dim, size)
         return e.call("aten.select.int", e.call("aten.view_as_real.default", x), -1, 0)
 
@@ -116,7 +116,7 @@ class _Transform:
         e = self._e
         index = e.call("aten.arange.default", e.size(size), dtype=torch.int64)
         chirp = e.along(self._chirp(index, size, self._sign), dim, self._rank)
-        x = self._longer(e.call("aten.mul.Tensor", x, chirp), dim, size)
+        x = e.longer(e.call("aten.mul.Tensor", x, chirp), dim, self._rank, e.size(size))
         index = e.call("aten.arange.default", e.size(2 * size), dtype=torch.int64)
         back = e.call("aten.rsub.Scalar", index, e.size(2 * size))
         index = e.call("aten.minimum.default", index, back)
@@ -143,10 +143,6 @@ class _Transform:
         angle = e.call("aten.mul.Tensor", angle, sign * pi)
         one = e.call("aten.full.default", [], 1.0, dtype=self._dtype)
         return e.call("aten.polar.default", one, angle)
-
-    def _longer(self, x: fx.Node, dim: int, more: Size) -> fx.Node:
-        border = [0] * (2 * (self._rank - 1 - dim)) + [0, self._e.size(more)]
-        return self._e.call("aten.constant_pad_nd.default", x, border, 0)
 
     def _scaled(self, x: fx.Node, dims: list[int]) -> fx.Node:
         if self._use["normalization"] == 0:

@@ -140,18 +140,22 @@ def _written_apart(
     """What is written with one more row behind each dimension that padding of indices is in."""
     sizes, rank = use.shape("self"), use.rank("self")
     chosen = _chosen(e, indices, inside)
-    border = [0] * (2 * rank)
+    longer = e[use["self"]]
     for at, index in padded.items():
-        border[2 * (rank - 1 - at) + 1] = 1
-        behind = e.call("aten.full.default", [], e.size(sizes[at]), dtype=torch.int64)
-        kept = e.mask(use.dims(index), use.rank(index))
+        longer = e.longer(longer, at, rank, 1)
         place = chosen[at] if at in inside else _counted_from_the_front(e, e[index], sizes[at])
-        chosen[at] = e.call("aten.where.self", kept, place, behind)
-    longer = e.call("aten.constant_pad_nd.default", e[use["self"]], border, 0)
+        assert place is not None
+        chosen[at] = _behind(e, place, use.dims(index), use.rank(index), sizes[at])
     made = e.repeat(use.node, self=longer, indices=chosen)
     for at in padded:
         made = e.call("aten.slice.Tensor", made, at, 0, e.size(sizes[at]))
     return e.call("aten.clone.default", made, memory_format=torch.contiguous_format)
+
+
+def _behind(e: Emission, places: fx.Node, dims: Dims, rank: int, size: Size) -> fx.Node:
+    """Positions, of which those in padding are behind all rows."""
+    row = e.call("aten.full.default", [], e.size(size), dtype=torch.int64)
+    return e.call("aten.where.self", e.mask(dims, rank), places, row)
 
 
 def index_selected(use: Use) -> Dims:
@@ -256,12 +260,9 @@ def _scattered_apart(use: Use, dim: int) -> Dims:
     use.fill("index", 0, others)
 
     def emit(e: Emission) -> Any:
-        border = [0] * (2 * (rank - 1 - dim)) + [0, 1]
-        longer = e.call("aten.constant_pad_nd.default", e[use["self"]], border, 0)
-        row = e.call("aten.full.default", [], e.size(sizes[dim]), dtype=torch.int64)
-        kept = e.mask({dim: index[dim]}, rank)
-        at = e.call("aten.where.self", kept, e[use["index"]], row)
-        made = e.repeat(use.node, self=longer, index=at)
+        longer = e.longer(e[use["self"]], dim, rank, 1)
+        places = _behind(e, e[use["index"]], {dim: index[dim]}, rank, sizes[dim])
+        made = e.repeat(use.node, self=longer, index=places)
         return e.call("aten.slice.Tensor", made, dim, 0, e.size(sizes[dim]))
 
     use.emit = emit

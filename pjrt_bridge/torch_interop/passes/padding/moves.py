@@ -215,8 +215,7 @@ def _joined(e: Emission, use: Use, dim: int, rank: int, sizes: list[Any]) -> Any
         if not use.is_padded(before):
             made = e.call("aten.cat.default", [made, other], dim)
         elif size == 1:
-            border = [0] * (2 * (rank - 1 - dim)) + [0, 1]
-            made = e.call("aten.constant_pad_nd.default", made, border, 0)
+            made = e.longer(made, dim, rank, 1)
             at = e.call("aten.eq.Tensor", e.positions(extent_of(after)), e.actual(before))
             made = e.call("aten.where.self", e.along(at, dim, rank), other, made)
         else:
