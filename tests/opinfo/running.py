@@ -213,7 +213,7 @@ class _Run:
     def _is_rounded(self, samples: list[Sample], found: Sequence[Ran], expected: Ran) -> bool:
         """Whether all is as near to the results in double precision as eager's."""
         try:
-            exact = self._eager([widened(sample) for sample in samples])
+            exact = self._eager([widened(sample) for sample in samples], like=expected.results)
         except Exception:
             return False
         return all(is_as_near(run, expected, exact, self._tolerance) for run in found)
@@ -255,19 +255,30 @@ class _Run:
         others = (self._eager(samples, seed=seed) for seed in range(1, 5))
         return any(self._compare(other, expected) for other in others)
 
-    def _eager(self, samples: list[Sample], seed: int = 0, memory: int = 1) -> Ran:
-        """The oracle. New memory holds ones, so a result that shows it is never right by chance."""
-        filled = self._eager_on(memory, samples, seed)
-        plain = self._execute(self._function, samples, seed)
+    def _eager(
+        self, samples: list[Sample], seed: int = 0, memory: int = 1, like: list[Any] | None = None
+    ) -> Ran:
+        """The oracle. New memory holds ones, so a result that shows it is never right by chance.
+
+        Args:
+            samples: what is computed.
+            seed: of random numbers.
+            memory: what new memory holds.
+            like: results of the same samples in other element types, whose tangents are taken.
+        """
+        filled = self._eager_on(memory, samples, seed, like)
+        plain = self._execute(self._function, samples, seed, like)
         if not self._compare(plain, filled):
             return filled
         # Either it shows new memory, or is computed otherwise while operators are intercepted.
-        shows = self._compare(self._eager_on(1 - memory, samples, seed), filled)
+        shows = self._compare(self._eager_on(1 - memory, samples, seed, like), filled)
         return filled if shows else plain
 
-    def _eager_on(self, memory: int, samples: list[Sample], seed: int) -> Ran:
+    def _eager_on(
+        self, memory: int, samples: list[Sample], seed: int, like: list[Any] | None
+    ) -> Ran:
         with Filled(memory):
-            return self._execute(self._function, samples, seed)
+            return self._execute(self._function, samples, seed, like)
 
     def _compare(self, found: Ran, expected: Ran, numbers: Numbers = Numbers.ALL) -> list[str]:
         trouble = differences(found, expected, self._tolerance, numbers)
@@ -290,11 +301,17 @@ class _Run:
         )
         return self._execute(function, samples), self._execute(function, samples)
 
-    def _execute(self, function: Callable[..., Any], samples: list[Sample], seed: int = 0) -> Ran:
+    def _execute(
+        self,
+        function: Callable[..., Any],
+        samples: list[Sample],
+        seed: int = 0,
+        like: list[Any] | None = None,
+    ) -> Ran:
         own = [sample.fresh() for sample in samples]
         cases.seed(seed)
         results = function([(sample.args, sample.kwargs) for sample in own])
-        gradients = _gradients(own, results) if self._backward else []
+        gradients = _gradients(own, results, like or results) if self._backward else []
         return Ran(results, gradients, [(sample.args, sample.kwargs) for sample in own])
 
 
@@ -332,25 +349,37 @@ class Filled(TorchDispatchMode):
         return result
 
 
-def _gradients(samples: list[Sample], results: list[Any]) -> list[torch.Tensor]:
+def _gradients(samples: list[Sample], results: list[Any], like: list[Any]) -> list[torch.Tensor]:
+    """Gradients of the inputs of samples.
+
+    Args:
+        samples: with the inputs.
+        results: of the samples.
+        like: results in the element types in which tangents are drawn, since torch draws other
+            numbers in each.
+    """
     inputs = [leaf for sample in samples for leaf in sample.tensors() if leaf.requires_grad]
-    outputs = [
-        leaf
-        for sample, result in zip(samples, results, strict=True)
-        for leaf in pytree.tree_leaves(sample.differentiated(result))
-        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
-    ]
+    outputs = _differentiable(samples, results)
     if not inputs or not outputs:
         return []
     generator = torch.Generator().manual_seed(1)
     tangents = [
-        torch.randn(out.shape, dtype=out.dtype, generator=generator)
+        torch.randn(out.shape, dtype=one.dtype, generator=generator).to(out.dtype)
         if out.layout is torch.strided
         else torch.ones_like(out)
-        for out in outputs
+        for out, one in zip(outputs, _differentiable(samples, like), strict=True)
     ]
     found = torch.autograd.grad(outputs, inputs, tangents, allow_unused=True)
     return [
         torch.zeros_like(leaf) if gradient is None else gradient
         for leaf, gradient in zip(inputs, found, strict=True)
+    ]
+
+
+def _differentiable(samples: list[Sample], results: list[Any]) -> list[torch.Tensor]:
+    return [
+        leaf
+        for sample, result in zip(samples, results, strict=True)
+        for leaf in pytree.tree_leaves(sample.differentiated(result))
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
     ]
