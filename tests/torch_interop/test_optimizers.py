@@ -16,7 +16,6 @@ pytestmark = [
     pytest.mark.usefixtures("fresh"),
     # Torch's own, while it traces an optimizer.
     pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*lr scheduler:UserWarning"),
 ]
 

@@ -85,7 +85,6 @@ def test_a_checkpoint_computes_the_same_numbers_again(preserve: bool, reentrant:
 
 
 # Torch's own, while it traces autograd functions.
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_numbers_that_backward_alone_draws() -> None:
     class Noisy(torch.autograd.Function):

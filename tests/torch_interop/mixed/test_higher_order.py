@@ -16,9 +16,8 @@ from tests.torch_interop.mixed.support import check, device_segments, mixed
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning"),
-    # Torch's own, while it traces maps, scans and autograd functions.
+    # Torch's own, while it traces maps and scans.
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
-    pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"),
 ]
 

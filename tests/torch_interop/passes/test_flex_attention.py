@@ -14,8 +14,6 @@ from tests.torch_interop.helpers import assert_compiled, assert_same, compiled
 pytestmark = [
     pytest.mark.usefixtures("fresh"),
     pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning"),
-    # Torch's own, while it traces the making of a mask.
-    pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning"),
 ]
 
 SLOPES = torch.tensor([0.5, 2.0])
