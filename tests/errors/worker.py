@@ -10,6 +10,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import torch
 
+from tests.dynamo import skip_guard_timing
 from tests.errors.calls import all_cases
 from tests.errors.case import Case
 from tests.errors.running import run_case
@@ -24,8 +25,7 @@ def main() -> None:
     # Torch writes a traceback for each call that its fake tensors refuse.
     logging.disable()
     torch.set_num_threads(1)
-    # A measurement that Dynamo logs; it flushes the caches.
-    torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
+    skip_guard_timing()
     cases.prepare()
     entries = cases.entries()
     worker.serve(stream, Case, all_cases(), lambda case: run_case(case, entries[case.entry]))

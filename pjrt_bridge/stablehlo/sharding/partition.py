@@ -41,8 +41,7 @@ def partitioned(program: Program) -> Program:
     Raises:
         ProgramError: a body of a loop or branch is divided, or another thing that Shardy cannot do.
     """
-    module = bindings.parse(program.bytecode(), f"program {program.name!r}")
-    bindings.run_passes(module, "inline", "sdy-propagation-pipeline")
+    module = _propagated(program)
     _keep_whole(module)
     # The same array is gathered once.
     passes = (_COLLECTIVES, "cse", "sdy-convert-global-to-local", "sdy-drop-sharding-and-mesh")
@@ -62,8 +61,15 @@ def with_collectives(program: Program) -> Any:
     Raises:
         ProgramError: Shardy cannot divide it.
     """
+    module = _propagated(program)
+    bindings.run_passes(module, _COLLECTIVES, "cse")
+    return module
+
+
+def _propagated(program: Program) -> Any:
+    """The module of a program as one function, with a sharding of every value."""
     module = bindings.parse(program.bytecode(), f"program {program.name!r}")
-    bindings.run_passes(module, "inline", "sdy-propagation-pipeline", _COLLECTIVES, "cse")
+    bindings.run_passes(module, "inline", "sdy-propagation-pipeline")
     return module
 
 
