@@ -20,6 +20,11 @@ pytestmark = [
 EMPTY = torch.empty(0, 3)
 LONG = torch.ones(1, 3, 4, 4, dtype=torch.int64)
 
+
+def _softmax_backward(grad: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    return torch.ops.aten._softmax_backward_data(grad, output, 1, torch.float32)
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "max": (lambda x: x.max(), (EMPTY,)),
     "min of integers": (lambda x: x.min(), (EMPTY.int(),)),
@@ -34,6 +39,15 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "large average": (
         lambda x: functional.avg_pool2d(x, 2),
         (torch.ones(4, 9, 40, 40, dtype=torch.int32),),
+    ),
+    "softmax backward": (_softmax_backward, (torch.ones(2, 3).int(), torch.ones(2, 3).int())),
+    "softmax backward of two types": (
+        _softmax_backward,
+        (torch.ones(2, 3), torch.ones(2, 3).double()),
+    ),
+    "log softmax backward": (
+        lambda x, y: torch.ops.aten._log_softmax_backward_data(x, y, 1, torch.complex64),
+        (torch.ones(2, 3, dtype=torch.complex64), torch.ones(2, 3, dtype=torch.complex64)),
     ),
 }
 
