@@ -31,7 +31,8 @@ def may_be_computed_with(value: Value, other: Value) -> bool:
         other: what may be read; what it is a reshape or a transposition of counts as well.
     """
     source = _relabeled(other._handle)
-    left, seen = [value._handle], set()
+    left: list[Any] = [value._handle]
+    seen: set[Any] = set()
     while left:
         handle = _relabeled(left.pop())
         if handle == source:
