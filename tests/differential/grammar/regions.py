@@ -79,9 +79,11 @@ def _vmap(draft: Draft) -> Made:
     y = draft.tensor(lambda value: value.dtype == draft.value(x.name).dtype)
     how = draft.rng.choice(
         ["(lambda a: a * a.sum())({0})", "(lambda a: a.t() * 2, out_dims=-1)({0})",
-         "(lambda a, b: a + b, in_dims=(0, None))({0}, {1})", "(lambda a: a.sort()[0], in_dims=-1)({0})",
+         "(lambda a, b: a + b, in_dims=(0, None))({0}, {1})",
+         "(lambda a: a.sort()[0], in_dims=-1)({0})",
          "(lambda a, b: a * b)({0}, {0})", "(torch.func.vmap(lambda a: a.sin()))({0})",
-         "(lambda a: torch.where(a > 0, a, -a).cumsum(0))({0})", "(lambda a: a.clone().add_(1))({0})"]
+         "(lambda a: torch.where(a > 0, a, -a).cumsum(0))({0})",
+         "(lambda a: a.clone().add_(1))({0})"]
     )  # fmt: skip
     return Made(f"torch.func.vmap{how}", (x, y), rough=True)
 
