@@ -2,10 +2,12 @@
 
 `Builder` writes programs, `Program` holds, reads and serializes them, `Signature` describes their
 parameters and results; `shard` divides one over a `Mesh`. `memory_order` and `is_in_memory` tell
-how a `Value` is expected to lie in memory. Importing this package does not import jaxlib.
+how a `Value` is expected to lie in memory, `is_argument` and `may_be_computed_with` what it is
+computed of. Importing this package does not import jaxlib.
 """
 
 from pjrt_bridge.stablehlo.builder.builder import Builder
+from pjrt_bridge.stablehlo.builder.dependence import is_argument, may_be_computed_with
 from pjrt_bridge.stablehlo.builder.orders import Order, inverse_order, is_in_memory, memory_order
 from pjrt_bridge.stablehlo.builder.values import Value
 from pjrt_bridge.stablehlo.program.program import Program
@@ -27,7 +29,9 @@ __all__ = [
     "TensorType",
     "Value",
     "inverse_order",
+    "is_argument",
     "is_in_memory",
+    "may_be_computed_with",
     "memory_order",
     "shard",
 ]

@@ -174,6 +174,17 @@ class Kernels:
         }
         return reductions[reduction](x, dims)
 
+    def overwrite(self, b: Builder, x: Value, part: Value, starts: Sequence[int]) -> Value:
+        """Emit `x` with `part` in place of as many elements, from a position on.
+
+        Args:
+            b: the builder to emit into.
+            x: any tensor.
+            part: of the same element type and rank, of sizes that fit.
+            starts: the position of its first element, per dimension.
+        """
+        return b.dynamic_update_slice(x, part, [b.full((), at, "int64") for at in starts])
+
 
 def convert(b: Builder, x: Value, dtype: DType) -> Value:
     """`x` in an element type, as StableHLO converts it; `x` itself where it has that type."""

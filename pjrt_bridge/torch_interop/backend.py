@@ -55,6 +55,7 @@ def pjrt(
     chosen = BackendOptions.parse(options, mode)
     client = select_client(chosen.plugin) if chosen.mesh is None else chosen.mesh.client
     compiler = Compiler(client, chosen, compat.division(graph))
+    compat.guard_offsets(graph)
     repeated = repeated_write(graph)
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)

@@ -11,9 +11,29 @@ import torch
 from tests.differential.ir import Program
 from tests.differential.judging import Judge
 from tests.differential.modes import Mode
-from tests.differential.values import fine, numbers, order, positions, special
+from tests.differential.values import (
+    Passed,
+    Rounded,
+    Written,
+    fine,
+    numbers,
+    order,
+    positions,
+    special,
+)
 
-__all__ = ["Mode", "check", "fine", "numbers", "order", "positions", "special"]
+__all__ = [
+    "Mode",
+    "Passed",
+    "Rounded",
+    "Written",
+    "check",
+    "fine",
+    "numbers",
+    "order",
+    "positions",
+    "special",
+]
 
 
 def check(

@@ -25,6 +25,8 @@ _FAMILIES = {
     "control": 1.5,
     "scalars": 2.0,
     "containers": 4.0,
+    "regions": 2.0,
+    "formats": 1.0,
     "random": 0.6,
 }
 
@@ -42,6 +44,8 @@ def load() -> None:
         "control",
         "scalars",
         "containers",
+        "regions",
+        "formats",
     ):
         import_module(f"tests.differential.grammar.{name}")
 

@@ -138,6 +138,9 @@ class Judge:
             if any(_is_too_small(call.error) for call in found):
                 self.answer.refused[mode.name] = "larger storages of several tensors"
                 return []
+            if any(_is_lost(call.error) for call in found):
+                self.answer.refused[mode.name] = "torch loses what a hook of backward raises"
+                return []
             self.answer.modes.append(mode.name)
             return self._kept(found, mode)
         found = self._observe(mode.compiled(self._function("f")))
@@ -249,6 +252,11 @@ def _is_in_parts(error: BaseException | None) -> bool:
 def _is_too_small(error: BaseException | None) -> bool:
     """Whether device `pjrt` refused to resize a tensor (docs/device.md): a storage would grow."""
     return isinstance(error, DeviceError) and "needs a larger storage" in str(error)
+
+
+def _is_lost(error: BaseException | None) -> bool:
+    """Whether torch lost the exception of a hook on device `pjrt` (docs/device.md)."""
+    return isinstance(error, SystemError) and "without setting an exception" in str(error)
 
 
 class _Operators(TorchDispatchMode):

@@ -25,7 +25,7 @@ def _laid_out(call: Call, rule: Rule) -> Call:
     moved = {
         place: replace(seen, strides=strides, offset=0)
         for place, seen in call.results.items()
-        if isinstance(seen, Seen) and place not in sharing and not seen.part
+        if isinstance(seen, Seen) and place not in sharing
         if (strides := _strides(seen.shape, rule)) is not None
     }
     # What overlaps itself cannot be written into, but lies apart in an order.

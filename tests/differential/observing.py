@@ -37,7 +37,6 @@ class Seen:
         requires_grad: as autograd says.
         bits: is_conj and is_neg.
         resizable: whether its storage can be resized.
-        part: whether its storage holds more or fewer elements than it has.
         value: a copy, without conj and neg bits.
     """
 
@@ -48,7 +47,6 @@ class Seen:
     requires_grad: bool
     bits: tuple[bool, bool]
     resizable: bool
-    part: bool
     value: torch.Tensor
 
     @staticmethod
@@ -63,7 +61,6 @@ class Seen:
             (tensor.is_conj(), tensor.is_neg()),
             # On torch's device `pjrt` a tensor that is resized gets another storage.
             tensor.device.type != "cpu" or tensor.untyped_storage().resizable(),
-            tensor.untyped_storage().nbytes() != tensor.numel() * tensor.itemsize,
             copied(tensor) if value is None else value,
         )
 

@@ -26,15 +26,21 @@ def _out_of_other_size(result: torch.Tensor) -> None:
     torch.where(other.bool(), other, other, out=result)
 
 
-def _grown(result: torch.Tensor) -> None:
-    count = result.numel()
-    result.resize_(count + 3)
+def _resized(result: torch.Tensor, count: int) -> None:
+    # Elements of a result that overlaps itself may be more than its storage has.
+    held = result.untyped_storage().nbytes() // result.itemsize - result.storage_offset()
+    old = min(result.numel(), held)
+    result.resize_(count)
     # What lies behind the old elements is whatever was there.
-    result[count:].fill_(1)
+    result[old:].fill_(1)
+
+
+def _grown(result: torch.Tensor) -> None:
+    _resized(result, result.numel() + 3)
 
 
 def _shrunk(result: torch.Tensor) -> None:
-    result.resize_(max(result.numel() - 1, 0))
+    _resized(result, max(result.numel() - 1, 0))
 
 
 def _transposed(result: torch.Tensor) -> None:

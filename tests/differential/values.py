@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import torch
 
@@ -86,6 +86,45 @@ def order(count: int, seed: int) -> torch.Tensor:
     return torch.argsort(numbers((count,), torch.int64, seed), stable=True)
 
 
+class Rounded(torch.autograd.Function):
+    """Rounds; its gradient is that of the identity."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+class Passed(torch.autograd.Function):
+    """A view; its gradient is doubled, and needs the argument."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return gradient * 2 * x.cos()
+
+
+class Written(torch.autograd.Function):
+    """Writes into its argument, and returns it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(3)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * 3
+
+
 NAMES = {
     "torch": torch,
     "numbers": numbers,
@@ -93,5 +132,8 @@ NAMES = {
     "special": special,
     "positions": positions,
     "order": order,
+    "Rounded": Rounded,
+    "Passed": Passed,
+    "Written": Written,
 }
 """What the source of a program may name."""

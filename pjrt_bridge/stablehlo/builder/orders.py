@@ -42,13 +42,13 @@ def memory_order(value: Value) -> Order:
 @checked
 def is_in_memory(value: Value) -> bool:
     """Whether a value is an argument or a call's result, and not what loops compute as they go."""
-    operation = _operation(value._handle)
+    operation = operation_of(value._handle)
     return operation is None or operation.name in ("stablehlo.custom_call", "func.call")
 
 
 def _order(handle: Any, known: dict[Any, Order]) -> Order:
     row_major = tuple(range(len(handle.type.shape)))
-    operation = _operation(handle)
+    operation = operation_of(handle)
     if operation is None:
         return row_major
     if operation.name == "stablehlo.custom_call":
@@ -74,7 +74,7 @@ def _computed(operation: Any, shape: list[int], known: dict[Any, Order]) -> Orde
     return next((order for order in found if order != tuple(range(len(shape)))), None)
 
 
-def _operation(handle: Any) -> Any | None:
+def operation_of(handle: Any) -> Any | None:
     """What computes a value; None for an argument."""
     owner = getattr(handle, "owner", None)
     operation = getattr(owner, "operation", owner)

@@ -55,6 +55,7 @@ from pjrt_bridge.torch_interop.compat.graphs import (
     tree_leaves,
     tree_parts,
 )
+from pjrt_bridge.torch_interop.compat.offsets import guard_offsets
 from pjrt_bridge.torch_interop.compat.operators import (
     OWN_NAMESPACE,
     are_transforms_active,
@@ -130,6 +131,7 @@ __all__ = [
     "graph_attribute",
     "graph_breaks",
     "graphs_made",
+    "guard_offsets",
     "is_composite",
     "is_flex_attention",
     "is_number",

@@ -217,9 +217,10 @@ def _first_of_the_user(metadata: ViewAndMutationMeta) -> int:
 
 
 def results_of_their_own() -> tuple[int, ...]:
-    """Positions, among the outputs of a graph, of the user's results that share no memory.
+    """Positions, among the outputs of a graph, of results that the user gets as they are.
 
-    Known while AOTAutograd compiles a forward or inference graph.
+    AOTAutograd makes no view of them or for them; in the graph they may be views, also of one
+    tensor. Known while AOTAutograd compiles a forward or inference graph.
     """
     metadata = _forward_metadata()
     if metadata is None:
@@ -228,7 +229,7 @@ def results_of_their_own() -> tuple[int, ...]:
     return tuple(
         first + index
         for index, output in enumerate(metadata.output_info)
-        if output.output_type is OutputType.non_alias
+        if output.output_type in (OutputType.non_alias, OutputType.unsafe_view_alias)
     )
 
 

@@ -5,6 +5,8 @@ Only torch is imported here: torch does so whenever it is imported (`autoload`).
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +18,11 @@ from torch.utils import backend_registration
 NAME = "pjrt"
 """Of the device in torch."""
 
+_logger = logging.getLogger(__name__)
+# A prototype of its own: the attributes of ctypes.pythonapi are shared by all modules.
+_pending: Callable[[], object] = ctypes.PYFUNCTYPE(ctypes.c_void_p)(
+    ("PyErr_Occurred", ctypes.pythonapi)
+)
 _UNNAMED = "privateuseone"
 _first: list[Any] = []
 
@@ -34,7 +41,7 @@ def give_name(load_module: Callable[[], Any], first_call: Callable[..., Any] | N
         first_call: takes operators, each with its arguments, until `forget_first_call`.
     """
     setup: Callable[..., None] = backend_registration._setup_privateuseone_for_python_backend
-    setup(NAME, _Module(load_module), _Hooks())
+    setup(NAME, _Module(load_module), _Hooks(), _Guard())
     if first_call is not None:
         library: Any = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
         library.fallback(first_call, "PrivateUse1")
@@ -91,3 +98,21 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
     def is_built(self) -> bool:
         """Whether torch has a device of this kind."""
         return True
+
+
+class _Guard(torch._C._acc.DeviceGuard):
+    """What torch calls where it enters and leaves the device.
+
+    It leaves it while an exception that a hook of backward raised is pending, and ends the process
+    where what it calls returns with one. So the exception is taken, and told here; backward then
+    raises SystemError, since torch finds none.
+    """
+
+    def type_(self) -> Any:
+        """The type of the device."""
+        try:
+            # Raises what is pending.
+            _pending()
+        except BaseException as error:
+            _logger.error("a hook of backward raised", exc_info=error)
+        return torch._C._autograd.DeviceType.PrivateUse1

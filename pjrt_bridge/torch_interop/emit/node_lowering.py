@@ -186,10 +186,11 @@ def tensor_type(promise: Any) -> TensorType | None:
 
 def has_contiguous_input(node: fx.Node) -> bool:
     """Whether the first tensor that the node reads is all of its memory, row-major."""
-    return all(map(_is_row_major, map(compat.promise, node.all_input_nodes[:1])))
+    return all(map(lies_row_major, map(compat.promise, node.all_input_nodes[:1])))
 
 
-def _is_row_major(promise: Any) -> bool:
+def lies_row_major(promise: Any) -> bool:
+    """Whether a tensor lies row-major from the start of its memory; anything else than one does."""
     if not isinstance(promise, torch.Tensor):
         return True
     offset = promise.storage_offset()

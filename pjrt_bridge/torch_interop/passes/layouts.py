@@ -77,7 +77,8 @@ class Orders:
         outputs = list(end.args[0])
         positions = [at for at in compat.results_of_their_own() if at < len(outputs)]
         returned = {outputs[at] for at in positions if isinstance(outputs[at], fx.Node)}
-        holders = Counter(map(_memory, returned))
+        arguments = graph.find_nodes(op="placeholder")
+        holders = Counter(map(_memory, (*returned, *arguments)))
         made: dict[fx.Node, fx.Node] = {}
         for position in positions:
             node = outputs[position]

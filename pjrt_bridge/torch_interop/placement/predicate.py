@@ -31,6 +31,7 @@ from pjrt_bridge.torch_interop.lowering.registry import NoLowering, NotLowerable
 from pjrt_bridge.torch_interop.passes.data_bounds import CHECK_INDICES, constant_out_of_range
 from pjrt_bridge.torch_interop.placement import refusals
 from pjrt_bridge.torch_interop.placement.collectives import communication
+from pjrt_bridge.torch_interop.placement.surroundings import needing_surroundings
 
 
 class Placement:
@@ -58,8 +59,9 @@ class Placement:
     def fallback_reasons(self, graph: fx.Graph) -> dict[str, FallbackReason]:
         """For the names of nodes that cannot run on the device, in graph order, the reason."""
         found = {}
+        surrounded = needing_surroundings(graph)
         for node in graph.nodes:
-            refused = self._refused(node)
+            refused = _SURROUNDED if node in surrounded else self._refused(node)
             if refused is not None:
                 label = nodes.label(node)
                 found[node.name] = FallbackReason(label, *refused, source=nodes.source_line(node))
@@ -150,6 +152,10 @@ class Placement:
 
 
 _Refused = tuple[str, Kind]
+_SURROUNDED: _Refused = (
+    "as_strided reads memory around an argument, which is a part of a larger tensor",
+    "refused",
+)
 _DATA_RESULT = "its result's shape, or its number, depends on data"
 _DATA_NUMBER = "it computes with a number that depends on data"
 

@@ -1,11 +1,12 @@
-"""Kernels in StableHLO for programs of XLA's CPU plugin, where the portable ones are slow."""
+"""Kernels in StableHLO for programs of XLA's CPU plugin: the portable ones are slow, or wrong."""
 
 from __future__ import annotations
 
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.materialization import MaterializedValues
+from pjrt_bridge_cpu.overwriting import Overwrites
 from pjrt_bridge_cpu.reductions import BlockedReductions
 
 
-class XlaKernels(DepthwiseSums, BlockedReductions, MaterializedValues):
-    """Depthwise convolutions as sums, reductions by columns, materialized values."""
+class XlaKernels(DepthwiseSums, BlockedReductions, MaterializedValues, Overwrites):
+    """Depthwise convolutions as sums, reductions by columns, materialized and written values."""

@@ -73,7 +73,8 @@ def _mask(draft: Draft) -> Made:
 
 @production("indexing", "nonzero", 0.5)
 def _nonzero(draft: Draft) -> Made:
-    return Made("{0}.nonzero()", (draft.exact(),), features=("indexing.size_of_data",))
+    how = draft.rng.choice(["{0}.nonzero()", "torch.where({0})", "torch.argwhere({0})"])
+    return Made(how, (draft.exact(),), features=("indexing.size_of_data",))
 
 
 @production("indexing", "index_select")

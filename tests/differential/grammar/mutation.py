@@ -198,6 +198,16 @@ def _out(draft: Draft) -> Made:
     )
 
 
+@production("mutation", "out_of_view", 1)
+def _out_of_view(draft: Draft) -> Made:
+    x = draft.tensor(lambda value: value.dim() > 0 and is_number(value))
+    dtype = draft.value(x.name).dtype
+    out = draft.target(lambda value: value.dtype == dtype)
+    view = draft.rng.choice(["{1}[:{0}.shape[0]]", "{1}[1:]", "{1}.t()", "{1}.view({0}.shape)"])
+    how = draft.rng.choice(["torch.mul({0}, 2", "torch.add({0}, {0}", "torch.neg({0}"])
+    return Made(f"{how}, out={view})", (x, out), draft.rng.choice(["v", ""]), halved(draft, x))
+
+
 @production("mutation", "set_metadata", 0.6)
 def _set_metadata(draft: Draft) -> Made:
     x = draft.target(lambda value: value.dim() == 2)

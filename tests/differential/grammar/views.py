@@ -334,7 +334,7 @@ def _view_dtype(draft: Draft) -> Made:
 
 @production("views", "detach", 0.7)
 def _detach(draft: Draft) -> Made:
-    return Made("{0}.detach()", (draft.tensor(),))
+    return Made(draft.rng.choice(["{0}.detach()", "{0}.data"]), (draft.tensor(),))
 
 
 @production("views", "view_as", 0.4)

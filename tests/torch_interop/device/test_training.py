@@ -244,3 +244,26 @@ def test_shared_weights_stay_shared_where_something_refers_to_them() -> None:
     assert len(list(model.parameters())) == 3
     assert reference() is not None
     kept.backward()
+
+
+def test_what_a_hook_raises_does_not_end_the_process(caplog: pytest.LogCaptureFixture) -> None:
+    """Torch has lost the exception when backward is over (2.13), where a device is of Python."""
+
+    def raises(gradient: torch.Tensor) -> None:
+        raise ValueError("raised in a hook")
+
+    x = torch.ones(3, device="pjrt", requires_grad=True)
+    hooked = x * 2
+    hooked.register_hook(raises)
+    with pytest.raises(SystemError):
+        hooked.sum().backward()
+    assert "ValueError: raised in a hook" in caplog.text
+    copied = x * 1
+    recomputed = checkpoint(torch.sin, copied, use_reentrant=False)
+    copied.detach().add_(1)
+    with pytest.raises(SystemError):
+        recomputed.sum().backward()
+    assert "modified by an inplace operation" in caplog.text
+    (x * 3).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3.0, 3.0, 3.0]

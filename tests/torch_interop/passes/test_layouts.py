@@ -92,6 +92,36 @@ def test_results_that_share_memory_are_right() -> None:
     assert found[1].data_ptr() == found[0].data_ptr()
 
 
+LONE_VIEWS: list[Callable[[Tensor], Tensor]] = [
+    lambda x: (x * 2)[:, ::2],
+    lambda x: torch.cat([x, x], 1).select(1, 3),
+    lambda x: (x * 2).chunk(2, 1)[0],
+    lambda x: (x * 2)[:, :1].expand(-1, 6, -1),
+]
+
+
+@pytest.mark.parametrize("differentiable", [False, True])
+@pytest.mark.parametrize("view", LONE_VIEWS)
+def test_a_lone_view_is_laid_out(view: Callable[[Tensor], Tensor], differentiable: bool) -> None:
+    x = torch.randn(2, 4, 6, requires_grad=differentiable)
+    found = compiled(view, {"results": "column-major"})(x)
+    torch.testing.assert_close(found, view(x), check_stride=False)
+    assert order(found) == tuple(reversed(range(found.dim())))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_views_of_an_argument_stay_views(count: int) -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        return list(x.unbind(0))[:count]
+
+    given = torch.randn(2, 3, 4, requires_grad=True)
+    for found, expected in zip(
+        compiled(function, {"results": "column-major"})(given), function(given), strict=True
+    ):
+        assert found.stride() == expected.stride()
+        assert found.data_ptr() == expected.data_ptr()
+
+
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_gradients(rule: Any) -> None:
     plain = model()

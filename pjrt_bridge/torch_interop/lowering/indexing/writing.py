@@ -150,7 +150,7 @@ def scatter_along(
         scatter_indices_batching_dims=others,
     )
     if written.shape != x.shape:
-        written = c.b.dynamic_update_slice(x, written, [c.full((), 0, INT64)] * x.rank)
+        written = c.kernels.overwrite(c.b, x, written, [0] * x.rank)
     return c.reshape(written, shape)
 
 

@@ -63,8 +63,7 @@ def replace_part(c: Context, x: Value, source: Value, dim: int, start: int) -> V
     """`x` with `source` laid over it from `start` on along one dimension."""
     if source.shape == x.shape:
         return source
-    starts = [c.full((), start if d == dim else 0, INT64) for d in range(x.rank)]
-    return c.b.dynamic_update_slice(x, source, starts)
+    return c.kernels.overwrite(c.b, x, source, [start if d == dim else 0 for d in range(x.rank)])
 
 
 def _overlay(c: Context, x: Value, source: Value, places: dict[int, tuple[int, int]]) -> Value:

@@ -152,8 +152,7 @@ def write(
     whole = tuple(box.counts) == shaped.shape[:-1] and shaped.shape[-1] == 1
     part = c.reshape(part, (*box.counts, 1))
     if not whole:
-        starts = [c.full((), at, INT64) for at in box.start]
-        part = c.b.dynamic_update_slice(shaped, part, starts)
+        part = c.kernels.overwrite(c.b, shaped, part, box.start)
     found = c.reshape(part, (part.size,))
     return found if found.size == flat.size else c.b.slice(found, (0,), (flat.size,), (1,))
 

@@ -1,0 +1,57 @@
+"""Nodes that need the memory around the elements of an argument.
+
+`as_strided` addresses the storage of a tensor. Where an argument is a part of a larger tensor, such
+as `x[2:]`, its storage has elements around it, which no device is given. PyTorch's scatter
+operators copy them with it, so that
+
+    x[0] = 1
+    y = x.as_strided(size, stride, offset)
+
+which is `as_strided(select_scatter(x, ...))` in a graph, reads them there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.emit.node_lowering import lies_row_major
+
+_ADDRESSING = frozenset(
+    f"aten.{name}.default" for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
+)
+_COPYING = frozenset(
+    (
+        "aten.as_strided_scatter.default",
+        "aten.copy.default",
+        "aten.diagonal_scatter.default",
+        "aten.select_scatter.default",
+        "aten.slice_scatter.default",
+    )
+)
+"""They copy the whole storage of their first argument (ATen's `clone_preserve_strides`)."""
+
+
+def needing_surroundings(graph: fx.Graph) -> frozenset[fx.Node]:
+    """The nodes that read what lies around an argument, and those that hand it to them."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        if compat.operator_name(node.target) in _ADDRESSING:
+            *between, root = _path(node.all_input_nodes[0])
+            if root.op == "placeholder" and not lies_row_major(compat.promise(root)):
+                found.update((node, *between))
+    return frozenset(found)
+
+
+def _path(node: fx.Node) -> Iterator[fx.Node]:
+    """A node, and what its storage is a copy of, or the same as, up to what made it."""
+    while True:
+        yield node
+        target = node.target
+        if not isinstance(target, compat.OpOverload):
+            return
+        if not target.is_view and str(target) not in _COPYING:
+            return
+        node = node.all_input_nodes[0]
