@@ -91,15 +91,20 @@ class _Run:
     def _refused(self, number: int, program: Program, error: Exception) -> None:
         self._verdict.outcomes.add(f"eager {name_of(error)}")
         try:
-            self._found(program)
+            found, _ = self._found(program)
         except Exception as ours:
             if not (isinstance(ours, type(error)) or isinstance(error, type(ours))):
                 other = self._oracle_error(program)
                 if other is None or name_of(other) != name_of(ours):
                     self._problem(number, f"{name_of(ours)}: {line_of(ours)}; {name_of(error)}")
-        else:
-            if self._oracle_error(program) is not None or self._case.way == "device":
-                self._problem(number, f"nothing, eager {name_of(error)}: {line_of(error)}")
+            return
+        try:
+            theirs = program.run(manner("compiled", "aot_eager"))
+        except Exception:
+            self._problem(number, f"nothing, eager {name_of(error)}: {line_of(error)}")
+            return
+        for trouble in differences(found, theirs, program.tolerance)[:3]:
+            self._problem(number, f"aot_eager: {trouble}")
 
     def _oracle_error(self, program: Program) -> Exception | None:
         if self._case.way == "device":
