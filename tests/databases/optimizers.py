@@ -77,9 +77,7 @@ def _variants(name: str) -> dict[str, _Setting]:
         if info.supports_complex:
             found[f"default,{kind},complex64"] = _Setting(info, settings, torch.complex64)
         for number in range(len(info.scheduler_inputs)):
-            found[f"default,{kind},scheduler-{number}"] = _Setting(
-                info, settings, scheduler=number
-            )
+            found[f"default,{kind},scheduler-{number}"] = _Setting(info, settings, scheduler=number)
             found[f"default,{kind},tensor-lr,scheduler-{number}"] = _Setting(
                 info, tensor, scheduler=number
             )

@@ -87,6 +87,8 @@ def tangents(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """What the gradients of outputs are asked for with, the same in every run."""
     generator = torch.Generator().manual_seed(1)
     return [
-        torch.randn(out.shape, dtype=torch.float64, generator=generator).to(out.dtype).to(out.device)
+        torch.randn(out.shape, dtype=torch.float64, generator=generator)
+        .to(out.dtype)
+        .to(out.device)
         for out in outputs
     ]
