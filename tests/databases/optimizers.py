@@ -66,8 +66,9 @@ def _variants(name: str) -> dict[str, _Setting]:
                 continue
             settings = {flag: flag == kind for flag in info.supported_impls}
             words = [re.sub(r"[ ,&]+", "-", item.desc), kind]
-            found.setdefault(",".join(words), _Setting(info, {**item.kwargs, **settings}))
-    first = info.optim_inputs_func("cpu")[0].kwargs
+            given = {**_few_turns(info), **item.kwargs, **settings}
+            found.setdefault(",".join(words), _Setting(info, given))
+    first = {**_few_turns(info), **info.optim_inputs_func("cpu")[0].kwargs}
     for kind in ("for-loop", "foreach") if "foreach" in info.supported_impls else ("for-loop",):
         settings = {**first, **({"foreach": kind == "foreach"} if info.supported_impls else {})}
         tensor = {**settings, "lr": torch.tensor(0.01)}
@@ -82,6 +83,11 @@ def _variants(name: str) -> dict[str, _Setting]:
                 info, tensor, scheduler=number
             )
     return found
+
+
+def _few_turns(info: Any) -> dict[str, Any]:
+    """Settings with which L-BFGS stays away from the minimum, where it goes by rounding."""
+    return {"max_iter": 2} if info.step_requires_closure else {}
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,7 @@ class _Steps:
         if setting.settings.get("differentiable"):
             # Torch writes into what is differentiated itself.
             parameters = [parameter.clone() for parameter in parameters]
-        optimizer = info.optim_cls(parameters, **manner_settings(setting.settings, manner))
+        optimizer = info.optim_cls(parameters, **deepcopy(setting.settings))
         schedulers = []
         if setting.scheduler is not None:
             schedulers = [make(optimizer) for make in info.scheduler_inputs[setting.scheduler]]
@@ -139,16 +145,11 @@ class _Steps:
 
         def closure() -> torch.Tensor:
             optimizer.zero_grad()
-            loss = sum(((one.abs() - 0.5) ** 2).sum() for one in parameters)
+            loss = sum((one.abs() ** 3 / 3 + (one.abs() - 0.5) ** 2).sum() for one in parameters)
             loss.backward()
             return loss
 
         return lambda: optimizer.step(closure)
-
-
-def manner_settings(settings: dict[str, Any], manner: Manner) -> dict[str, Any]:
-    """Settings of a run of its own; what is a tensor in them stays on the host."""
-    return deepcopy(settings)
 
 
 class _Undecorated:
