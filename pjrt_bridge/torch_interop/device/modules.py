@@ -50,9 +50,9 @@ def _moved(before: nn.Parameter, after: nn.Parameter) -> nn.Parameter:
     waits: bool = nn.parameter.is_lazy(before)
     if waits:
         # What torch makes of it has a shape, and would never be given the right one.
-        return nn.UninitializedParameter(
-            before.requires_grad, device=after.device, dtype=after.dtype
-        )
+        make: Any = nn.UninitializedParameter
+        kept: nn.Parameter = make(before.requires_grad, device=after.device, dtype=after.dtype)
+        return kept
     try:
         torch.utils.swap_tensors(before, after)  # type: ignore[no-untyped-call]
     except RuntimeError:
