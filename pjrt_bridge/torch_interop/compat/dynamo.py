@@ -15,9 +15,11 @@ from torch._C._autograd import (
     _enable_profiler_legacy,
     _profiler_enabled,
 )
+from torch._C._dynamo.eval_frame import set_code_exec_strategy
 from torch._dynamo.decorators import assume_constant_result
 from torch._dynamo.eval_frame import TorchPatcher
 from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.types import FrameAction, FrameExecStrategy
 from torch._dynamo.utils import counters, get_compilation_metrics
 from torch._guards import CompileContext
 from torch.autograd import profiler_legacy
@@ -31,6 +33,14 @@ def original(function: Callable[..., Any]) -> Callable[..., Any] | None:
     return getattr(function, "_torchdynamo_orig_callable", None) or getattr(
         function, "_orig_mod", None
     )
+
+
+def leave_alone(function: Callable[..., Any]) -> None:
+    """Have Dynamo not compile a function that Python runs, nor what it calls.
+
+    Torch calls kernels between the graphs of a compiled function, where Dynamo looks at all code.
+    """
+    set_code_exec_strategy(function.__code__, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
 
 
 def compile_id() -> tuple[int, int] | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import get_compilation_metrics
 from torch._higher_order_ops import scan, while_loop
 
 from pjrt_bridge.errors import DeviceError
@@ -245,3 +246,19 @@ def test_control_flow_backward() -> None:
         gradients.append(x.grad.cpu())
         assert not any(graph.fallback_reasons for graph in compiled_graphs()[-2:])
     torch.testing.assert_close(*gradients)
+
+
+def test_dynamo_leaves_the_kernels_of_the_device_alone() -> None:
+    """Operators that torch calls between the graphs of a function run in Python."""
+    x = torch.linspace(-1, 1, 7)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        # Its check of the variances divides the function.
+        return nn.functional.gaussian_nll_loss(x, x + 1, x.abs())
+
+    before = len(get_compilation_metrics())
+    found = torch.compile(f, backend="pjrt")(x.to("pjrt"))
+    torch.testing.assert_close(found.cpu(), f(x))
+    traced = [metrics.co_filename for metrics in get_compilation_metrics()[before:]]
+    assert not [name for name in traced if "pjrt_bridge" in name]
+    assert not any(graph.fallback_reasons for graph in compiled_graphs())
