@@ -15,11 +15,14 @@ from torch._C._autograd import (
     _enable_profiler_legacy,
     _profiler_enabled,
 )
-from torch._C._dynamo.eval_frame import set_code_exec_strategy
+from torch._C._dynamo.eval_frame import (
+    _FrameAction,
+    _FrameExecStrategy,
+    set_code_exec_strategy,
+)
 from torch._dynamo.decorators import assume_constant_result
 from torch._dynamo.eval_frame import TorchPatcher
 from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._dynamo.types import FrameAction, FrameExecStrategy
 from torch._dynamo.utils import counters, get_compilation_metrics
 from torch._guards import CompileContext
 from torch.autograd import profiler_legacy
@@ -40,7 +43,9 @@ def leave_alone(function: Callable[..., Any]) -> None:
 
     Torch calls kernels between the graphs of a compiled function, where Dynamo looks at all code.
     """
-    set_code_exec_strategy(function.__code__, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+    set_code_exec_strategy(
+        function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    )
 
 
 def compile_id() -> tuple[int, int] | None:
