@@ -262,3 +262,15 @@ def test_dynamo_leaves_the_kernels_of_the_device_alone() -> None:
     traced = [metrics.co_filename for metrics in get_compilation_metrics()[before:]]
     assert not [name for name in traced if "pjrt_bridge" in name]
     assert not any(graph.fallback_reasons for graph in compiled_graphs())
+
+
+def test_fractional_pools_backward() -> None:
+    """Torch states no promise for it."""
+    pool = nn.FractionalMaxPool3d(2, output_size=3, _random_samples=torch.rand(1, 2, 3))
+    gradients = []
+    for device in ("cpu", "pjrt"):
+        pool = pool.to(device)
+        x = torch.arange(432.0).cos().reshape(1, 2, 6, 6, 6).to(device).requires_grad_()
+        torch.compile(pool, backend="pjrt")(x).sin().sum().backward()
+        gradients.append(x.grad.cpu())
+    torch.testing.assert_close(*gradients)
