@@ -15,6 +15,11 @@ from torch._C._autograd import (
     _enable_profiler_legacy,
     _profiler_enabled,
 )
+from torch._C._dynamo.eval_frame import (
+    _FrameAction,
+    _FrameExecStrategy,
+    set_code_exec_strategy,
+)
 from torch._dynamo.decorators import assume_constant_result
 from torch._dynamo.eval_frame import TorchPatcher
 from torch._dynamo.symbolic_convert import InstructionTranslator
@@ -30,6 +35,16 @@ def original(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """What torch.compile was given to make a function; None where it did not make it."""
     return getattr(function, "_torchdynamo_orig_callable", None) or getattr(
         function, "_orig_mod", None
+    )
+
+
+def leave_alone(function: Callable[..., Any]) -> None:
+    """Have Dynamo not compile a function that Python runs, nor what it calls.
+
+    Torch calls kernels between the graphs of a compiled function, where Dynamo looks at all code.
+    """
+    set_code_exec_strategy(
+        function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
     )
 
 

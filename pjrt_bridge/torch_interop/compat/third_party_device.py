@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache, partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import UnsupportedDtype
+from pjrt_bridge.torch_interop.compat.dynamo import leave_alone
 from pjrt_bridge.torch_interop.compat.operators import operator
 
 KEY = "PrivateUse1"
@@ -49,6 +51,8 @@ class OperatorKernels:
 
     def of(self, name: str, kernel: Callable[..., Any], key: str = KEY) -> None:
         """Give an operator of ATen, by name, a kernel."""
+        if isinstance(kernel, FunctionType):
+            leave_alone(kernel)
         self._aten.impl(name.removeprefix("aten.").removesuffix(".default"), kernel, key)
 
     def of_others(self, kernel: Callable[..., Any], key: str = KEY) -> None:
@@ -156,6 +160,10 @@ def kernel_of(name: str) -> Callable[..., Any]:
 def copy_waiting(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
     """`aten._to_copy` that waits: for others torch asks C++ of the device for pinned memory."""
     options["non_blocking"] = False
+    if torch.nn.parameter.is_lazy(tensor):
+        # Those of lazy modules tell nobody their shape, which is (0,).
+        with torch._C.DisableTorchFunctionSubclass():
+            tensor = tensor.detach()
     copied: torch.Tensor = torch.ops.aten._to_copy.default.redispatch(_ON_HOST, tensor, **options)
     return copied
 

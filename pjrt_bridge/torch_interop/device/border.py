@@ -56,11 +56,15 @@ class Residency:
         index: of the device.
         results: for each result whether it is promised there.
         written: positions of arguments that the graph writes into.
+        floating: positions of resident arguments of real floating types.
+        complex: of complex types.
     """
 
     index: int
     results: tuple[bool, ...]
     written: tuple[int, ...]
+    floating: tuple[int, ...]
+    complex: tuple[int, ...]
 
     @staticmethod
     def of(graph: fx.Graph) -> Residency | None:
@@ -94,7 +98,27 @@ class Residency:
                 for node in graph.nodes
                 if is_mutation(node) and node.args[0] in positions
             ),
+            _resident_at(placeholders, lambda dtype: dtype.is_floating_point),
+            _resident_at(placeholders, lambda dtype: dtype.is_complex),
         )
+
+    def has_bits(self, arguments: Sequence[Any]) -> bool:
+        """Whether the memory of an argument holds its values conjugated or negated."""
+        return any(map(_IS_NEG, map(arguments.__getitem__, self.floating))) or any(
+            arguments[at].is_conj() or arguments[at].is_neg() for at in self.complex
+        )
+
+
+_IS_NEG = torch.Tensor.is_neg
+
+
+def _resident_at(
+    placeholders: Sequence[fx.Node], chosen: Callable[[torch.dtype], bool]
+) -> tuple[int, ...]:
+    promises = map(compat.promise, placeholders)
+    return tuple(
+        at for at, promise in enumerate(promises) if is_resident(promise) and chosen(promise.dtype)
+    )
 
 
 def on_host_terms(module: fx.GraphModule) -> fx.GraphModule:
@@ -115,6 +139,11 @@ def on_host_terms(module: fx.GraphModule) -> fx.GraphModule:
     graph.output(fx.map_arg(output.args[0], copies.__getitem__))
     made = fx.GraphModule(module, graph)
     for node in graph.find_nodes(op="get_attr"):
+        held = getattr(module, str(node.target), None)
+        if isinstance(held, fx.GraphModule):
+            # Of control flow.
+            setattr(made, str(node.target), on_host_terms(held))
+            continue
         held = compat.promise(node)
         if is_resident(held):
             with compat.real_tensors():
@@ -164,14 +193,21 @@ class ResidentArgument(ResidentValue):
         self.host: torch.Tensor | None = None
         self.replaced = False
 
+    @property
+    def _values(self) -> torch.Tensor:
+        """It, or a copy whose memory holds its values: others are conjugated or negated there."""
+        if self.given.is_conj() or self.given.is_neg():
+            return self.given.detach().resolve_conj().resolve_neg()
+        return self.given
+
     def buffer_as(self, spec: ValueSpec) -> Array:
         """Its elements, lying as a program takes them."""
-        return transfer.buffer_as(self.given, spec)
+        return transfer.buffer_as(self._values, spec)
 
     def tensor(self) -> torch.Tensor:
         """A copy in host memory; waits for the values."""
         if self.host is None:
-            self.host = transfer.to_host(self.given)
+            self.host = transfer.to_host(self._values)
         return self.host
 
     def place(self, before: Array, after: Array) -> None:
@@ -182,7 +218,10 @@ class ResidentArgument(ResidentValue):
 
     def replace(self, buffer: Array, spec: ValueSpec) -> None:
         """Have the tensor hold other elements from now on, and all views of it."""
-        replace_elements(self.given, buffer, spec)
+        if self.given.is_conj() or self.given.is_neg():
+            self.given.detach().copy_(resident_tensor(buffer, spec, contents_of(self.given).index))
+        else:
+            replace_elements(self.given, buffer, spec)
         if not self.given.is_inference():
             torch.autograd.graph.increment_version(self.given)
         self.replaced = True
@@ -242,7 +281,7 @@ class ResidentGraph:
         Raises:
             DeviceError: an argument on another device than the graph was compiled for.
         """
-        if self._shortcut is not None:
+        if self._shortcut is not None and not self._residency.has_bits(arguments):
             found = self._shortcut.run(arguments)
             if found is not None:
                 arguments.clear()

@@ -42,10 +42,20 @@ def _keep(places: list[tuple[nn.Module, str, nn.Parameter]]) -> None:
         if after is None or after is before or NAME not in (before.device.type, after.device.type):
             continue
         if id(before) not in kept:
-            try:
-                torch.utils.swap_tensors(before, after)  # type: ignore[no-untyped-call]
-                kept[id(before)] = before
-            except RuntimeError:
-                # Something else refers to it, such as a graph that autograd has not let go of.
-                kept[id(before)] = after
+            kept[id(before)] = _moved(before, after)
         module._parameters[key] = kept[id(before)]
+
+
+def _moved(before: nn.Parameter, after: nn.Parameter) -> nn.Parameter:
+    waits: bool = nn.parameter.is_lazy(before)
+    if waits:
+        # What torch makes of it has a shape, and would never be given the right one.
+        make: Any = nn.UninitializedParameter
+        kept: nn.Parameter = make(before.requires_grad, device=after.device, dtype=after.dtype)
+        return kept
+    try:
+        torch.utils.swap_tensors(before, after)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        # Something else refers to it, such as a graph that autograd has not let go of.
+        return after
+    return before

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pjrt_bridge.torch_interop.compat import OWN_NAMESPACE, OpOverload
+from pjrt_bridge.torch_interop.compat import OWN_NAMESPACE, OpOverload, leave_alone
 from pjrt_bridge.torch_interop.device import shortcuts
 from pjrt_bridge.torch_interop.device.calls import Call, argument, form_of, tensors_in
 from pjrt_bridge.torch_interop.device.factories import resize_as
@@ -58,6 +58,7 @@ def _call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
     return results if len(results) > 1 else results[0]
 
 
+leave_alone(_call)
 call = shortcuts.entrance(_call)
 """Any operator that has no kernel of its own on the device, and its arguments.
 

@@ -66,11 +66,17 @@ def register() -> None:
             # Otherwise torch would copy such a source first, by a copy.
             kernels.of("aten._copy_from.default", third_party_device.FALL_THROUGH, key)
         kernels.of("aten._pin_memory.default", refusals.pin_memory, "CPU")
+        # Torch has none, for which it asks the host; of another device it aborts the process.
+        kernels.of("aten.fractional_max_pool3d_backward.default", _gradient_alike, "Meta")
         constraint.of_device(copies.constrained)
         register_optimizer_step_post_hook(_after_step)
         autocast.register(kernels)
         saving.register()
         modules.register()
+
+
+def _gradient_alike(_: torch.Tensor, input: torch.Tensor, *__: Any) -> torch.Tensor:
+    return torch.empty_like(input)
 
 
 def _after_step(*_: Any) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import get_compilation_metrics
+from torch._higher_order_ops import scan, while_loop
 
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop import compiled_graphs
@@ -71,6 +73,45 @@ def test_writes_into_arguments() -> None:
         torch.testing.assert_close(run(here[1:]).cpu(), f(there[1:]))
     torch.testing.assert_close(here.cpu(), there)
     assert here._version > 0
+
+
+def test_conjugated_and_negated_arguments() -> None:
+    """Their memory holds something else than their values."""
+    there = torch.randn(4, dtype=torch.complex64)
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, x + 1
+
+    run = compiled(f)
+    for view in (torch.conj, lambda x: x.conj().imag, lambda x: x.imag, lambda x: x):
+        for one, other in zip(run(view(there.to("pjrt"))), f(view(there)), strict=True):
+            torch.testing.assert_close(one.cpu(), other)
+
+
+def test_saved_values_that_are_conjugated() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.conj() * x
+
+    gradients = []
+    for device in ("cpu", "pjrt"):
+        x = torch.arange(3.0).mul(1 + 2j).to(device).requires_grad_()
+        out = compiled(f)(x)
+        (gradient,) = torch.autograd.grad(out, x, torch.full_like(out, 2 + 1j).conj())
+        gradients.append(gradient.cpu())
+    torch.testing.assert_close(*gradients)
+
+
+def test_writes_into_conjugated_and_negated_arguments() -> None:
+    for view in (torch.conj, lambda x: x.conj().imag):
+        there = torch.randn(4, dtype=torch.complex64)
+        here = there.to("pjrt")
+
+        def f(x: torch.Tensor) -> torch.Tensor:
+            x.mul_(3)
+            return x.sum()
+
+        torch.testing.assert_close(compiled(f)(view(here)).cpu(), f(view(there)))
+        torch.testing.assert_close(here.cpu(), there)
 
 
 def test_writes_into_arguments_of_both_kinds() -> None:
@@ -170,3 +211,66 @@ def test_inference_of_a_model() -> None:
     with torch.no_grad():
         for _ in range(3):
             torch.testing.assert_close(run(x.to("pjrt")).cpu(), expected.detach())
+
+
+def test_control_flow() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        def turned(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.max() > 1, torch.sin, torch.cos, (x,))
+
+        chosen = torch.cond(x.sum() > 0, turned, lambda x: x + torch.ones_like(x), (x,))
+        _, found = while_loop(
+            lambda n, x: n > 0,
+            lambda n, x: (n - 1, x * 2),
+            (torch.full((), 3, device=x.device), x),
+        )
+        last, rows = scan(lambda c, x: (c + x, c * x), torch.zeros_like(x[0]), x, dim=0)
+        return chosen, found, last, rows
+
+    there = torch.randn(3, 4)
+    found = compiled(f)(there.to("pjrt"))
+    for one, other in zip(found, torch.compile(f, backend="eager")(there), strict=True):
+        torch.testing.assert_close(one.cpu(), other)
+    assert [graph.on_device for graph in compiled_graphs()[-1:]] == [1]
+    assert not compiled_graphs()[-1].fallback_reasons
+
+
+def test_control_flow_backward() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.sin() * x, lambda x: x * 3, (x,))
+
+    gradients = []
+    for device in ("cpu", "pjrt"):
+        x = torch.linspace(-1, 2, 5).to(device).requires_grad_()
+        compiled(f)(x).sum().backward()
+        gradients.append(x.grad.cpu())
+        assert not any(graph.fallback_reasons for graph in compiled_graphs()[-2:])
+    torch.testing.assert_close(*gradients)
+
+
+def test_dynamo_leaves_the_kernels_of_the_device_alone() -> None:
+    """Operators that torch calls between the graphs of a function run in Python."""
+    x = torch.linspace(-1, 1, 7)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        # Its check of the variances divides the function.
+        return nn.functional.gaussian_nll_loss(x, x + 1, x.abs())
+
+    before = len(get_compilation_metrics())
+    found = torch.compile(f, backend="pjrt")(x.to("pjrt"))
+    torch.testing.assert_close(found.cpu(), f(x))
+    traced = [metrics.co_filename for metrics in get_compilation_metrics()[before:]]
+    assert not [name for name in traced if "pjrt_bridge" in name]
+    assert not any(graph.fallback_reasons for graph in compiled_graphs())
+
+
+def test_fractional_pools_backward() -> None:
+    """Torch states no promise for it."""
+    pool = nn.FractionalMaxPool3d(2, output_size=3, _random_samples=torch.rand(1, 2, 3))
+    gradients = []
+    for device in ("cpu", "pjrt"):
+        pool = pool.to(device)
+        x = torch.arange(432.0).cos().reshape(1, 2, 6, 6, 6).to(device).requires_grad_()
+        torch.compile(pool, backend="pjrt")(x).sin().sum().backward()
+        gradients.append(x.grad.cpu())
+    torch.testing.assert_close(*gradients)
