@@ -107,9 +107,9 @@ def _calls(function: Any) -> list[Any]:
 def _is_small(function: Any) -> bool:
     if function.name != "func.func" or len(function.regions[0].blocks) != 1:
         return False
-    private = function.attributes.get("sym_visibility")
     steps = len(list(function.regions[0].blocks[0].operations))
-    return private is not None and steps <= _SMALL and not _calls(function)
+    private = "sym_visibility" in function.attributes
+    return private and steps <= _SMALL and not _calls(function)
 
 
 def _inline(call: Any, callee: Any) -> None:

@@ -57,9 +57,7 @@ class CallOps(RewriteOps):
                     f"call {program.name!r}: result {index}: found dimensions {result.dynamic} of "
                     "bounded size, expected sizes that are known"
                 )
-        callee = self._ir.FlatSymbolRefAttr.get(
-            self._symbol(program, rewrites), self._context
-        )
+        callee = self._ir.FlatSymbolRefAttr.get(self._symbol(program, rewrites), self._context)
         types = [result.type for result in signature.results]
         return self._emit("func.call", operands, {"callee": callee}, types)
 

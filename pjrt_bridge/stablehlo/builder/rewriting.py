@@ -39,7 +39,7 @@ Rewrite = Callable[[Any, Operation], "Sequence[Value] | None"]
 """Emits what takes the place of an operation into a builder; None leaves it as it is."""
 
 Round = Mapping[str, Rewrite]
-"""Rewrites by operation (`"stablehlo.dot_general"`), tried on all operations one after the other."""
+"""Rewrites by operation (`"stablehlo.dot_general"`), tried on one after the other."""
 
 
 class RewriteOps(Emitter):
@@ -51,6 +51,8 @@ class RewriteOps(Emitter):
         What computes the same by the operation itself, in other shapes, is no better: then the
         operation stays.
         """
+        for function in functions:
+            _erase_needless(function)
         return sum(
             self._replace(handle, rewrites[handle.name])
             for rewrites in rounds
@@ -119,6 +121,15 @@ class RewriteOps(Emitter):
         return Value(type, handle, scope, origin=origin)
 
 
+def _erase_needless(function: Any) -> None:
+    """Erase what nothing uses: it is no use of a value that keeps a pattern from going."""
+    for region in function.regions:
+        for block in region.blocks:
+            for view in reversed(list(block.operations)):
+                if _is_needless(view.operation):
+                    view.operation.erase()
+
+
 def _erase_unused(handle: Any) -> None:
     """Erase an operation that nothing uses, and those that only it used, if they do nothing else.
 
@@ -129,19 +140,21 @@ def _erase_unused(handle: Any) -> None:
         item = pending.pop()
         sources = {getattr(operand.owner, "operation", operand.owner) for operand in item.operands}
         item.erase()
-        pending += [
-            source
-            for source in sources
-            if getattr(source, "name", "") in _PURE
-            and not any(True for result in source.results for _ in result.uses)
-        ]
+        pending += [source for source in sources if _is_needless(source)]
+
+
+def _is_needless(owner: Any) -> bool:
+    """Whether it is an operation without effects whose results nothing uses."""
+    if getattr(owner, "name", "") not in _PURE:
+        return False
+    return not any(True for result in owner.results for _ in result.uses)
 
 
 _PURE = frozenset(
     f"stablehlo.{name}"
     for name in (
         *("add", "broadcast_in_dim", "compare", "constant", "convert", "divide", "dot_general"),
-        *("exponential", "iota", "maximum", "multiply", "reduce", "reshape", "select"),
+        *("exponential", "iota", "log", "maximum", "multiply", "reduce", "reshape", "select"),
         *("subtract", "transpose"),
     )
 )

@@ -99,8 +99,8 @@ def _scores(value: Any, depth: int = 20) -> _Scores | None:
             hidden = number(sides[3 - seen])
             inner = None if hidden is None else _scores(sides[seen], depth - 1)
             if hidden is not None and inner is not None and hides(hidden):
-                kind = "keep" if seen == 1 else "drop"
-                return _with(inner, Mask(kind, sides[0], made.results[0], hidden))
+                mask = Mask("keep" if seen == 1 else "drop", sides[0], made.results[0], hidden)
+                return _with(inner, mask)
     return None
 
 
@@ -114,7 +114,9 @@ def _with(scores: _Scores, mask: Mask) -> _Scores | None:
 def divided_first(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`softmax(scores) @ value`."""
     last = _product(operation.handle.results[0])
-    for side in (0, 1) if last is not None else ():
+    if last is None:
+        return None
+    for side in (0, 1):
         weights = laid_out(operation.handle.operands[side], converted=are_floats)
         sides = operands(weights, "stablehlo.divide")
         powers = None if sides is None else softmax.powers(sides[0])
@@ -131,7 +133,9 @@ def divided_last(kernels: Kernels, b: Builder, operation: Operation) -> Sequence
     """`(exp(scores - max(scores)) @ value) / sum(exp(scores - max(scores)))`."""
     weighted, total = operation.handle.operands
     last = _product(laid_out(weighted, converted=are_floats))
-    for side in (0, 1) if last is not None else ():
+    if last is None:
+        return None
+    for side in (0, 1):
         powers = softmax.powers(last.handle.operands[side])
         match = None if powers is None else _find(powers, last, side, operation)
         if match is None:
@@ -177,9 +181,7 @@ class _Match:
         return found[free:] if self.side == 0 else found[:free]
 
 
-def _find(
-    powers: softmax.Powers, last: _Product, side: int, operation: Operation
-) -> _Match | None:
+def _find(powers: softmax.Powers, last: _Product, side: int, operation: Operation) -> _Match | None:
     scores = _scores(powers.x)
     if scores is None or 0 in shape_of(powers.x):
         return None
@@ -220,9 +222,9 @@ def _emit(
     given = _arranged(b, match, rows.axes, query_side)
     if given is None:
         return None
-    *sides, groups = given
+    (q, k, v), groups = given
     mask = combined(b, match.axes, masks, match.operation.value, groups[:4])
-    found = kernels.attention(b, *sides, mask, Attention(match.scores.scale, is_causal=False))
+    found = kernels.attention(b, q, k, v, mask, Attention(match.scores.scale, is_causal=False))
     if found is None:
         return None
     output, sums = found
@@ -247,7 +249,9 @@ def _query_side(match: _Match, along: frozenset[int]) -> int | None:
     return None
 
 
-def _arranged(b: Builder, match: _Match, along: frozenset[int], query_side: int) -> Any:
+def _arranged(
+    b: Builder, match: _Match, along: frozenset[int], query_side: int
+) -> tuple[list[Value], list[list[int]]] | None:
     """Query, key and value as (batch, heads, length, size), and the axes of all five."""
     first, last, axes = match.scores.product, match.last, match.axes
     dims = match.dims(first.handle.results[0])
@@ -284,7 +288,7 @@ def _arranged(b: Builder, match: _Match, along: frozenset[int], query_side: int)
         arrange(b, axes, match.operation.value(handle), tuple(at[dim] for dim in sorted(at)), its)
         for (handle, at), its in zip(stated, lengths, strict=True)
     ]
-    return *sides, groups
+    return sides, groups
 
 
 def _back(b: Builder, match: _Match, output: Value, groups: Sequence[Sequence[int]]) -> Value:

@@ -7,7 +7,7 @@ number. Reshapes that join dimensions join their axes, and those that part one p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
@@ -61,10 +61,10 @@ class Axes:
         name = made.name.removeprefix("stablehlo.")
         if name == "dot_general":
             return None
-        if name in ("transpose", "reshape", "broadcast_in_dim", "reduce"):
+        if name in _MOVED:
             if self.of(operands[0], depth) is None:
                 return None
-            return getattr(self, f"_{name}")(made, operands[0], shape)
+            return _MOVED[name](self, made, operands[0], shape)
         for operand in operands:
             if shape_of(operand) == shape and self.of(operand, depth) is not None:
                 return self._known[operand]
@@ -124,13 +124,19 @@ class Axes:
         return first, second
 
 
+_MOVED: Mapping[str, Callable[[Axes, Any, Any, tuple[int, ...]], Dims | None]] = {
+    "broadcast_in_dim": Axes._broadcast_in_dim,
+    "reduce": Axes._reduce,
+    "reshape": Axes._reshape,
+    "transpose": Axes._transpose,
+}
+
+
 def _parted(axes: tuple[int, ...], axis: int, parts: tuple[int, int]) -> tuple[int, ...]:
     return tuple(new for old in axes for new in (parts if old == axis else (old,)))
 
 
-def arrange(
-    b: Builder, axes: Axes, x: Value, dims: Dims, groups: Sequence[Sequence[int]]
-) -> Value:
+def arrange(b: Builder, axes: Axes, x: Value, dims: Dims, groups: Sequence[Sequence[int]]) -> Value:
     """A value with a dimension for each group of axes; of one element where it has none of them.
 
     Args:
@@ -141,7 +147,7 @@ def arrange(
         groups: of axes; where a value has some of a group alone, it is repeated along the others.
     """
     own = [axis for dim in dims for axis in dim]
-    wanted = [[axis for axis in group] if set(group) & set(own) else [] for group in groups]
+    wanted = [list(group) if set(group) & set(own) else [] for group in groups]
     order = [axis for group in wanted for axis in group if axis in own]
     single = tuple(axes.size((axis,)) for axis in own)
     if x.shape != single:

@@ -130,9 +130,9 @@ def varying(value: Any, depth: int = _DEPTH) -> frozenset[int]:
     if name == "reshape":
         return every & _reshaped(sources[0], shape, varying(sources[0], depth - 1), every)
     if name in _ELEMENTWISE:
-        own = [varying(source, depth - 1) for source in sources if shape_of(source) == shape]
         # What is one number for all, such as the condition of a select, varies along nothing.
-        return every & frozenset().union(*own)
+        whole = [source for source in sources if shape_of(source) == shape]
+        return frozenset(dim for source in whole for dim in varying(source, depth - 1))
     return every
 
 

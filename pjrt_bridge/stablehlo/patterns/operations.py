@@ -15,6 +15,7 @@ from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernels import Convolution, Kernels
 from pjrt_bridge.stablehlo.patterns import reading
 
+
 def product(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`dot_general`, as a product of matrices in batches."""
     x, y = operation.operands

@@ -138,11 +138,11 @@ def number(value: Any, depth: int = _DEPTH) -> float | None:
     compute = _COMPUTED.get(made.name)
     if compute is None:
         return None
-    known = [number(item, depth - 1) for item in made.operands]
-    if None in known:
+    numbers = [number(item, depth - 1) for item in made.operands]
+    if None in numbers:
         return None
     with np.errstate(all="ignore"):
-        return _rounded(compute(*(np.float64(item) for item in known)), value)
+        return _rounded(compute(*(np.float64(item) for item in numbers if item is not None)), value)
 
 
 def _rounded(exact: Any, value: Any) -> float:
@@ -156,10 +156,16 @@ def are_same(x: Any, y: Any, depth: int = _DEPTH) -> bool:
     left, right = maker(x), maker(y)
     if left is None or right is None or not depth or left.name != right.name:
         return False
-    if left.name not in _REPEATABLE or left.attributes != right.attributes or x.type != y.type:
+    if left.name not in _REPEATABLE or x.type != y.type:
+        return False
+    if _attributes(left) != _attributes(right):
         return False
     pairs = zip(left.operands, right.operands, strict=True)
     return all(are_same(one, other, depth - 1) for one, other in pairs)
+
+
+def _attributes(operation: Any) -> dict[str, Any]:
+    return {name: operation.attributes[name] for name in operation.attributes}
 
 
 _REPEATABLE = frozenset(
@@ -182,7 +188,9 @@ def between(root: Any, inputs: Iterable[Any], limit: int = 200) -> list[Any] | N
     Returns:
         With `root` at the end; None where there are more, or one leads to a parameter.
     """
-    given, found, seen = set(inputs), [], set()
+    given = set(inputs)
+    found: list[Any] = []
+    seen: set[Any] = set()
 
     def visit(operation: Any) -> bool:
         for operand in operation.operands:

@@ -50,7 +50,7 @@ def powers(value: Any) -> Powers | None:
     found = laid_out(value, converted=are_floats)
     power = operands(found, "stablehlo.exponential")
     sides = None if power is None else operands(power[0], "stablehlo.subtract")
-    return None if sides is None else Powers(*sides, handle=found)
+    return None if sides is None else Powers(sides[0], sides[1], found)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, Order, TensorType, Value, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Attention, Context, Kernels
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall
@@ -114,8 +115,15 @@ def _takes(*sides: Value, mask: Value | None) -> bool:
         and all(side.dtype == dtype and side.rank == 4 and side.size for side in sides)
         # The kernel does not check that, and reads out of bounds where a side has fewer heads.
         and len({side.shape[1] for side in sides}) == 1
-        and (mask is None or ((mask.dtype.is_bool or mask.dtype in (dtype, FLOAT32)) and mask.rank in (2, 4)))
+        and (
+            mask is None
+            or ((mask.dtype.is_bool or mask.dtype in (dtype, FLOAT32)) and mask.rank in (2, 4))
+        )
     )
+
+
+def _is_mask(mask: Value, dtype: DType) -> bool:
+    return mask.dtype.is_bool or mask.dtype in (dtype, FLOAT32)
 
 
 def _work(query: Value, key: Value) -> int:

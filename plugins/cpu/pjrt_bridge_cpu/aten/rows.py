@@ -51,9 +51,7 @@ def log_softmax(
     """`aten._log_softmax`."""
     if half_to_float or x.dtype not in (FLOAT32, BFLOAT16):
         return None
-    return only(
-        _along(operators.LOG_SOFTMAX, c, use, x, dim, ("out",), 8, half_to_float=False)
-    )
+    return only(_along(operators.LOG_SOFTMAX, c, use, x, dim, ("out",), 8, half_to_float=False))
 
 
 def running(
