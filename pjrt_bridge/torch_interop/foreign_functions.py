@@ -150,6 +150,17 @@ class ForeignFunction(ABC):
         """
         raise NotImplementedError(f"{self.name} has no gradients")
 
+    def pushed(self, moved: Sequence[bool]) -> ForeignFunction:
+        """The tangents of those results that are floats, for arguments and then tangents of some.
+
+        Args:
+            moved: by argument whether it has a tangent.
+
+        Raises:
+            NotImplementedError: it has no tangents.
+        """
+        raise NotImplementedError(f"{self.name} has no tangents (torch.func.jvp)")
+
     def mapped(self, dimensions: Sequence[int | None]) -> ForeignFunction:
         """The function over a further dimension of some arguments, which leads its results.
 
