@@ -139,7 +139,8 @@ class Kernels:
         Returns:
             The output in the shape and type of the query; and for each query the logarithm of the
             sum of its scores' exponentials, (batch, heads, queries), float32 but for float64. The
-            gradients are computed from it.
+            gradients are computed from it. For a query that sees no key they are zeros, and 0 or
+            -inf.
         """
         return None
 
