@@ -1,4 +1,4 @@
-"""Gradients by `jax.vjp`, in torch's conventions, and what is worth saving for them."""
+"""Gradients by `jax.vjp` and tangents by `jax.jvp`, in torch's conventions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,31 @@ def vjp(
     """Results, and what gives the gradients of the wanted arguments for those of the results."""
     import jax
 
-    def of_wanted(*chosen: Any) -> list[Any]:
+    chosen = compress(arrays, wanted)
+    return jax.vjp(_of(function, wanted, arrays, sizes), *chosen)  # type: ignore[no-any-return]
+
+
+def jvp(
+    function: ArrayFunction,
+    moved: Sequence[bool],
+    arrays: Sequence[Any],
+    tangents: Sequence[Any],
+    sizes: Sequence[Any],
+) -> Sequence[Any]:
+    """Tangents of the results that are floats, for those of the arguments that have some."""
+    import jax
+
+    chosen = tuple(compress(arrays, moved))
+    results, found = jax.jvp(_of(function, moved, arrays, sizes), chosen, tuple(tangents))
+    return [its for item, its in zip(results, found, strict=True) if is_inexact(item.dtype)]
+
+
+def _of(
+    function: ArrayFunction, wanted: Sequence[bool], arrays: Sequence[Any], sizes: Sequence[Any]
+) -> Callable[..., list[Any]]:
+    """A function of the wanted arguments."""
+
+    def call(*chosen: Any) -> list[Any]:
         supply = iter(chosen)
         given = [
             next(supply) if is_wanted else array
@@ -76,7 +100,7 @@ def vjp(
         ]
         return list(function(given, sizes))
 
-    return jax.vjp(of_wanted, *compress(arrays, wanted))  # type: ignore[no-any-return]
+    return call
 
 
 def pulled(pull: Any, results: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:

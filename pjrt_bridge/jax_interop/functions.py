@@ -22,6 +22,7 @@ from pjrt_bridge.jax_interop.derivatives import (
     costs_more_than_memory,
     description,
     is_inexact,
+    jvp,
     pulled,
     vjp,
 )
@@ -102,6 +103,17 @@ class JaxFunction(ForeignFunction):
 
         label = f"{self.label}.gradients"
         return self._once(("gradients", wanted), lambda: JaxFunction(gradients, label, self._weak))
+
+    def pushed(self, moved: Sequence[bool]) -> ForeignFunction:
+        """See `ForeignFunction.pushed`."""
+        moved = tuple(moved)
+        count = len(moved)
+
+        def tangents(arrays: Sequence[Any], sizes: Sequence[Any]) -> Sequence[Any]:
+            return jvp(self._function, moved, arrays[:count], arrays[count:], sizes)
+
+        label = f"{self.label}.tangents"
+        return self._once(("tangents", moved), lambda: JaxFunction(tangents, label, self._weak))
 
     def mapped(self, dimensions: Sequence[int | None]) -> ForeignFunction:
         """See `ForeignFunction.mapped`."""

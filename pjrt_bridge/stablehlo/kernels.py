@@ -1,4 +1,4 @@
-"""Kernels: how lowerings emit products, convolutions, reductions and attention.
+"""Kernels: how lowerings emit products, convolutions, reductions, softmax and attention.
 
 Lowerings emit these, in which models spend most of their time, through `Context.kernels`. A package
 that knows faster operations for its plugin derives from `Kernels` and brings an instance through
@@ -139,7 +139,21 @@ class Kernels:
         Returns:
             The output in the shape and type of the query; and for each query the logarithm of the
             sum of its scores' exponentials, (batch, heads, queries), float32 but for float64. The
-            gradients are computed from it.
+            gradients are computed from it. For a query that sees no key they are zeros, and 0 or
+            -inf.
+        """
+        return None
+
+    def softmax(self, b: Builder, x: Value, dim: int) -> Value | None:
+        """Emit `exp(x - max(x)) / sum(exp(x - max(x)))` as one kernel; None where there is none.
+
+        Args:
+            b: the builder to emit into.
+            x: floats; half precision is computed in float32 and rounded once.
+            dim: along which it goes.
+
+        Returns:
+            A value of the type of `x`. A row with NaN, or of -inf alone, is NaN.
         """
         return None
 

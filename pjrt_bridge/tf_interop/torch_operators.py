@@ -103,6 +103,12 @@ class TensorFlowFunction(ForeignFunction):
     def results(self, arguments: Sequence[Spec], sizes: Sequence[Any]) -> Sequence[Spec]:
         """See `ForeignFunction.results`; sizes become numbers."""
         found = self._traced.get_concrete_function(*map(_described, arguments))
+        for item in found.outputs:
+            if not item.shape.is_fully_defined():
+                raise ProgramError(
+                    f"{self.label}: found a result of shape {item.shape}, whose sizes depend on "
+                    "data, expected one that follows from the arguments' shapes"
+                )
         return [
             Spec(tuple(item.shape), dtypes.of(item.dtype, f"a result of {self.label}"))
             for item in found.outputs

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.stablehlo.patterns import rewrites
+from pjrt_bridge.stablehlo.patterns import rounds
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -150,6 +150,17 @@ class ForeignFunction(ABC):
         """
         raise NotImplementedError(f"{self.name} has no gradients")
 
+    def pushed(self, moved: Sequence[bool]) -> ForeignFunction:
+        """The tangents of those results that are floats, for arguments and then tangents of some.
+
+        Args:
+            moved: by argument whether it has a tangent.
+
+        Raises:
+            NotImplementedError: it has no tangents.
+        """
+        raise NotImplementedError(f"{self.name} has no tangents (torch.func.jvp)")
+
     def mapped(self, dimensions: Sequence[int | None]) -> ForeignFunction:
         """The function over a further dimension of some arguments, which leads its results.
 
@@ -203,6 +214,6 @@ def lowering_for(platform: str) -> Callable[..., Any]:
     def lower(context: Any, name: str, arguments: Sequence[Any], sizes: Sequence[int] = ()) -> Any:
         types = [argument.type for argument in arguments]
         program = find(name).program(types, sizes, platform)
-        return context.b.call(program, arguments, rewrites(context.kernels))
+        return context.b.call(program, arguments, rounds(context.kernels))
 
     return lower

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -65,6 +66,82 @@ def test_functions_of_tensorflow_too(written: Counter[str]) -> None:
     )
     np.testing.assert_allclose(found, np.maximum(x @ weight.T, 0), rtol=1e-4, atol=1e-5)
     assert written["mm.out"] == 1
+
+
+ATTENTION = "_scaled_dot_product_flash_attention_for_cpu.default"
+SIDE = (2, 32, 4, 16)
+"""Batch, length, heads and size, as JAX has them."""
+
+
+@pytest.mark.parametrize("hidden", [-np.inf, -1e9, None])
+@pytest.mark.parametrize("sees", [True, False])
+def test_attention_that_jax_wrote(
+    hidden: float | None, sees: bool, client: Client, written: Counter[str]
+) -> None:
+    """A query that sees no key gives what the softmax gives: NaN, or the mean of all values."""
+
+    def attend(q: jax.Array, k: jax.Array, v: jax.Array, mask: jax.Array) -> jax.Array:
+        if hidden is None:
+            return jax.nn.dot_product_attention(q, k, v, mask=mask)
+        scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / jnp.sqrt(16.0)
+        weights = jax.nn.softmax(jnp.where(mask, scores, hidden), axis=-1)
+        return jnp.einsum("bhqk,bkhd->bqhd", weights, v)
+
+    q, k, v = np.random.default_rng(0).standard_normal((3, *SIDE)).astype("f")
+    mask = np.tril(np.ones((1, 1, 32, 32), bool))
+    mask[0, 0, 7] &= sees
+    expected = np.asarray(attend(q, k, v, mask))
+    assert np.isnan(expected).any() == (hidden == -np.inf and not sees)
+    given = [torch.from_numpy(x) for x in (q, k, v, mask)]
+    operator = torch_op(attend)
+    found = torch.compile(lambda *x: operator(*x), backend="pjrt")(*given)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert written[ATTENTION]
+
+
+def test_attention_in_exported_models(client: Client, written: Counter[str]) -> None:
+    """The program is portable, and the kernel is found where it is loaded."""
+    layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True).eval()
+    x = torch.randn(2, 32, 64)
+    exported = export(layer, (x,))
+    assert not written
+    with torch.no_grad():
+        expected = layer(x)
+    np.testing.assert_allclose(exported.load_on(client)(x), expected, rtol=1e-4, atol=1e-5)
+    assert written[ATTENTION] == 1
+
+
+def test_attention_and_softmax_that_tensorflow_wrote(written: Counter[str]) -> None:
+    def attend(q: tf.Tensor, k: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+        weights = tf.nn.softmax(tf.matmul(q, k, transpose_b=True) / np.float32(4), axis=-1)
+        return tf.nn.softmax(tf.matmul(weights, v), axis=-1)
+
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 4, 32, 16)).astype("f")
+    found = tf_interop.function(attend)(q, k, v)
+    np.testing.assert_allclose(found, attend(q, k, v), rtol=1e-4, atol=1e-6)
+    assert written[ATTENTION] == 1
+    # The other one is in the way as it was written.
+    assert written["_softmax.out"] == 2
+
+
+def test_gradients_through_attention_that_jax_wrote() -> None:
+    """The exponentials are used backward: then nothing is replaced that is needed."""
+
+    @torch_op
+    def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+    def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        found = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return found.transpose(1, 2)
+
+    given = [torch.randn(SIDE, requires_grad=True) for _ in range(3)]
+    compiled = torch.compile(lambda *x: attend(*x), backend="pjrt")
+    found = torch.autograd.grad(compiled(*given).square().sum(), given)
+    expected = torch.autograd.grad(plain(*given).square().sum(), given)
+    for pair in zip(found, expected, strict=True):
+        torch.testing.assert_close(*pair, rtol=1e-4, atol=1e-5)
 
 
 WITHOUT_TORCH = """

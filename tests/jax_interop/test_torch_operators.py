@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from torch.autograd import forward_ad
+from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
 jax = pytest.importorskip("jax")
 
@@ -270,3 +273,79 @@ def test_results_must_be_nested_alike() -> None:
     function(torch.ones(2))
     with pytest.raises(OptionError, match="found results nested as"):
         function(torch.ones(3))
+
+
+def _cubed(x: Any, w: Any, at: Any) -> Any:
+    return {"y": jnp.sin(x) ** 3 * w, "at": at + 1}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_tangents_are_torchs() -> None:
+    """In a dual level, by `jvp`, over rows, and of gradients."""
+    function = torch_op(_cubed)
+    x, w, dx, dw = (torch.randn(4) for _ in range(4))
+    at = torch.tensor([1, 2])
+
+    def plain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x.sin() ** 3 * w
+
+    def ours(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return function(x, w, at)["y"]
+
+    expected = torch.func.jvp(plain, (x, w), (dx, dw))
+    assert_close(torch.func.jvp(ours, (x, w), (dx, dw)), expected)
+    with forward_ad.dual_level():
+        # One argument has a tangent, and one of the results none.
+        found = function(forward_ad.make_dual(x, dx), w, at)
+        tangent = forward_ad.unpack_dual(found["y"]).tangent
+        assert_close(found["at"], (at + 1).int())
+        assert_close(ours(x, w), plain(x, w))
+    assert_close(tangent, torch.func.jvp(lambda x: plain(x, w), (x,), (dx,))[1])
+    assert_close(torch.func.jacfwd(ours)(x, w), torch.func.jacfwd(plain)(x, w))
+    both = (ours, plain)
+    found, expected = (torch.func.hessian(lambda x, f=f: f(x, w).sum())(x) for f in both)
+    assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    x.requires_grad_()
+    with forward_ad.dual_level():
+        tangents = [forward_ad.unpack_dual(f(forward_ad.make_dual(x, dx), w))[1] for f in both]
+    found, expected = (torch.autograd.grad(tangent.sum(), x)[0] for tangent in tangents)
+    assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tangents_in_compiled_functions() -> None:
+    function = torch_op(lambda x: jnp.sin(x) * 2)
+    x, dx = torch.randn(4), torch.randn(4)
+    run = torch.compile(lambda x, dx: torch.func.jvp(function, (x,), (dx,)), backend="pjrt")
+    assert_close(run(x, dx), (x.sin() * 2, x.cos() * 2 * dx))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_activation_checkpointing(compiled: bool) -> None:
+    function = torch_op(jnp.sin)
+
+    def call(x: torch.Tensor) -> Any:
+        return checkpoint(lambda x: function(x) * 2, x, use_reentrant=False)
+
+    x = torch.randn(4, requires_grad=True)
+    run = torch.compile(call, backend="pjrt") if compiled else call
+    assert_close(torch.autograd.grad(run(x).sum(), x)[0], 2 * x.cos())
+
+
+def test_one_that_is_made_in_a_compiled_function() -> None:
+    """Dynamo does not trace what makes it."""
+    run = torch.compile(lambda x: torch_op(jnp.sin)(x) * 2, backend="pjrt")
+    assert_close(run(torch.ones(2)), torch.ones(2).sin() * 2)
+    whole = torch.compile(lambda x: torch_op(jnp.sin)(x) * 2, backend="pjrt", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="made outside of compiled functions"):
+        whole(torch.ones(2))
+
+
+def test_results_that_are_no_arrays() -> None:
+    class Both:
+        pass
+
+    for result in ("text", Both()):
+        function = torch_op(lambda x, result=result: (x, result))
+        with pytest.raises(OptionError, match=f"found a result of type {type(result).__name__}"):
+            function(torch.ones(2))

@@ -82,3 +82,9 @@ def test_what_is_refused() -> None:
         torch_op(lambda x: tf.strings.length(tf.as_string(x)))(torch.ones(4))
     with pytest.raises(OptionError, match="found an argument of type str"):
         layer(torch.ones(2, 2), "text")
+
+
+def test_results_whose_sizes_depend_on_data_are_refused() -> None:
+    places = torch_op(lambda x: tf.where(x > 0))
+    with pytest.raises(ProgramError, match=r"shape \(None, 1\), whose sizes depend on data"):
+        places(torch.ones(2))

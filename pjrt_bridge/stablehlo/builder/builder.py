@@ -9,16 +9,16 @@ The op methods are in the modules beside this one; this one has parameters, dona
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo import bindings, linking, modules
 from pjrt_bridge.stablehlo.builder.calls import CallOps
 from pjrt_bridge.stablehlo.builder.chlo import ChloOps
 from pjrt_bridge.stablehlo.builder.numerical import NumericalOps
-from pjrt_bridge.stablehlo.builder.rewriting import Rewrite
+from pjrt_bridge.stablehlo.builder.rewriting import Round
 from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
 from pjrt_bridge.stablehlo.builder.structured import StructuredOps
 from pjrt_bridge.stablehlo.builder.values import Value
@@ -66,14 +66,14 @@ class Builder(StructuredOps, CallOps, ChloOps, ShapeOps, NumericalOps):
         self._outermost = self._scopes
 
     @classmethod
-    def rewritten(cls, program: Program, rewrites: Mapping[str, Rewrite]) -> Program:
+    def rewritten(cls, program: Program, rewrites: Sequence[Round]) -> Program:
         """A program with operations rewritten; the same one where none is.
 
         What the program says of its parameters and results stays.
 
         Args:
             program: is not changed.
-            rewrites: by operation (`"stablehlo.dot_general"`) what takes its place.
+            rewrites: what takes the place of operations.
 
         Raises:
             ProgramError: what was emitted does not verify.
@@ -82,6 +82,7 @@ class Builder(StructuredOps, CallOps, ChloOps, ShapeOps, NumericalOps):
         source = program.bytecode()
         builder._module = module = builder._ir.Module.parse(source, builder._context)
         builder._used_chlo = b"chlo" in source
+        linking.inline_small(module)
         functions = [view.operation for view in module.body.operations]
         if not builder._rewrite(functions, rewrites):
             return program

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import linking
-from pjrt_bridge.stablehlo.builder.rewriting import Rewrite, RewriteOps
+from pjrt_bridge.stablehlo.builder.rewriting import RewriteOps, Round
 from pjrt_bridge.stablehlo.builder.values import Value, check_length
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.wrong_arguments import checked_methods
@@ -24,7 +24,7 @@ class CallOps(RewriteOps):
         self,
         program: Program,
         operands: Sequence[Value],
-        rewrites: Mapping[str, Rewrite] | None = None,
+        rewrites: Sequence[Round] = (),
     ) -> tuple[Value, ...]:
         """The results of a program for these operands.
 
@@ -34,8 +34,8 @@ class CallOps(RewriteOps):
         Args:
             program: for one device.
             operands: a value for each of its parameters.
-            rewrites: by operation (`"stablehlo.dot_general"`) what takes its place in the program's
-                functions; the same for all calls of a program.
+            rewrites: what takes the place of operations in the program's functions; the same for
+                all calls of a program.
 
         Raises:
             ProgramError: another number of operands or other types than its parameters have, a
@@ -57,18 +57,18 @@ class CallOps(RewriteOps):
                     f"call {program.name!r}: result {index}: found dimensions {result.dynamic} of "
                     "bounded size, expected sizes that are known"
                 )
-        callee = self._ir.FlatSymbolRefAttr.get(
-            self._symbol(program, rewrites or {}), self._context
-        )
+        callee = self._ir.FlatSymbolRefAttr.get(self._symbol(program, rewrites), self._context)
         types = [result.type for result in signature.results]
         return self._emit("func.call", operands, {"callee": callee}, types)
 
-    def _symbol(self, program: Program, rewrites: Mapping[str, Rewrite]) -> str:
+    def _symbol(self, program: Program, rewrites: Sequence[Round]) -> str:
         source = program.bytecode()
         found = self._called.get(source)
         if found is None:
             prefix = f"{program.name}.{len(self._called)}"
-            found, functions = linking.take_over(self._module, source, prefix)
+            found, functions = linking.take_over(
+                self._module, source, prefix, inlined=bool(rewrites)
+            )
             self._called[source] = found
             self._used_chlo = self._used_chlo or b"chlo" in source
             if rewrites:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from pjrt_bridge.stablehlo import linking
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.values import Origin, Value
 from pjrt_bridge.stablehlo.types import TensorType
@@ -20,29 +22,40 @@ class Operation:
         operands: values that can be used where the operation stands.
         results: types of its results.
         handle: the operation of MLIR, for its attributes and regions.
+        value: a value that was written before, from MLIR's handle; it has to be one that can be
+            used where the operation stands.
+        again: writes copies of operations, given in their order, anew; the results of the last.
     """
 
     name: str
     operands: tuple[Value, ...]
     results: tuple[TensorType, ...]
     handle: Any = field(repr=False)
+    value: Callable[[Any], Value] = field(repr=False)
+    again: Callable[[Sequence[Any]], tuple[Value, ...]] = field(repr=False)
 
 
 Rewrite = Callable[[Any, Operation], "Sequence[Value] | None"]
 """Emits what takes the place of an operation into a builder; None leaves it as it is."""
 
+Round = Mapping[str, Rewrite]
+"""Rewrites by operation (`"stablehlo.dot_general"`), tried on one after the other."""
+
 
 class RewriteOps(Emitter):
     """Rewrites of operations."""
 
-    def _rewrite(self, functions: Sequence[Any], rewrites: Mapping[str, Rewrite]) -> int:
-        """Rewrite the operations of functions, by name; how many were.
+    def _rewrite(self, functions: Sequence[Any], rounds: Sequence[Round]) -> int:
+        """Rewrite the operations of functions, round after round; how many were.
 
         What computes the same by the operation itself, in other shapes, is no better: then the
         operation stays.
         """
+        for function in functions:
+            _erase_needless(function)
         return sum(
             self._replace(handle, rewrites[handle.name])
+            for rewrites in rounds
             for function in functions
             for handle in self._named(function, rewrites)
         )
@@ -67,20 +80,31 @@ class RewriteOps(Emitter):
         self._ip, self._scopes = self._ir.InsertionPoint(handle), (scope,)
         self._transposed, self._created, self._loc = {}, (scope, created), handle.location
         try:
-            operands = tuple(self._value_of(item, scope) for item in handle.operands)
+            value = partial(self._value_of, scope=scope)
+            operands = tuple(value(item) for item in handle.operands)
             results = tuple(self._tensor_type(handle.name, item.type) for item in handle.results)
-            found = rewrite(self, Operation(handle.name, operands, results, handle))
+            written = Operation(handle.name, operands, results, handle, value, self._again)
+            found = rewrite(self, written)
             handles = [self._handle(handle.name, i, item) for i, item in enumerate(found or ())]
         finally:
             self._ip, self._scopes, self._transposed, self._created, self._loc = saved
-        if all(made.name in (handle.name, *_PLAIN) for made in created):
+        if found is None or all(made.name in (handle.name, *_PLAIN) for made in created):
             for made in reversed(created):
                 made.erase()
             return False
         for old, new in zip(handle.results, handles, strict=True):
             old.replace_all_uses_with(new)
-        handle.erase()
+        _erase_unused(handle)
         return True
+
+    def _again(self, handles: Sequence[Any]) -> tuple[Value, ...]:
+        copies: dict[Any, Any] = {}
+        last = [linking.copy(handle, copies, self._ip) for handle in handles][-1]
+        scope = self._scopes[-1]
+        return tuple(
+            Value(self._tensor_type(last.name, result.type), result, scope)
+            for result in last.results
+        )
 
     def _value_of(self, handle: Any, scope: object, depth: int = 2) -> Value:
         """A value that was written before, with what it has the elements of."""
@@ -97,5 +121,42 @@ class RewriteOps(Emitter):
         return Value(type, handle, scope, origin=origin)
 
 
+def _erase_needless(function: Any) -> None:
+    """Erase what nothing uses: it is no use of a value that keeps a pattern from going."""
+    for region in function.regions:
+        for block in region.blocks:
+            for view in reversed(list(block.operations)):
+                if _is_needless(view.operation):
+                    view.operation.erase()
+
+
+def _erase_unused(handle: Any) -> None:
+    """Erase an operation that nothing uses, and those that only it used, if they do nothing else.
+
+    So no later round finds what is computed for nothing.
+    """
+    pending = [handle]
+    while pending:
+        item = pending.pop()
+        sources = {getattr(operand.owner, "operation", operand.owner) for operand in item.operands}
+        item.erase()
+        pending += [source for source in sources if _is_needless(source)]
+
+
+def _is_needless(owner: Any) -> bool:
+    """Whether it is an operation without effects whose results nothing uses."""
+    if getattr(owner, "name", "") not in _PURE:
+        return False
+    return not any(True for result in owner.results for _ in result.uses)
+
+
+_PURE = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("add", "broadcast_in_dim", "compare", "constant", "convert", "divide", "dot_general"),
+        *("exponential", "iota", "log", "maximum", "multiply", "reduce", "reshape", "select"),
+        *("subtract", "transpose"),
+    )
+)
 _PLAIN = tuple(f"stablehlo.{name}" for name in ("constant", "convert", "reshape", "transpose"))
 """Operations that a kernel may need around an operation, and that compute nothing."""

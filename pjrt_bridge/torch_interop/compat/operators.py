@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
+from torch.autograd import forward_ad
 
 OWN_NAMESPACE = "pjrt_bridge"
 """Of operators that stand for ATen's in graphs; they have ATen's names."""
@@ -68,6 +69,16 @@ def is_composite(name: str) -> bool:
 def are_transforms_active() -> bool:
     """Whether this is within `torch.func.grad`, `torch.vmap` or their like."""
     return bool(torch._C._are_functorch_transforms_active())
+
+
+def is_forward_mode() -> bool:
+    """Whether this is within `torch.func.jvp` or `torch.autograd.forward_ad.dual_level`."""
+    return forward_ad._current_level >= 0
+
+
+def break_graph(reason: str) -> None:
+    """Have Dynamo end its graph here; with `fullgraph=True` the reason is an error."""
+    torch._dynamo.graph_break(reason)
 
 
 def is_observed() -> bool:

@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any
 
 from pjrt_bridge.errors import OptionError
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.foreign.arguments import (
     are_plain,
     as_tensors,
@@ -53,6 +54,8 @@ def as_operator(
     Raises:
         OptionError: a static argument that the function does not have.
     """
+    if is_compiling():
+        compat.break_graph("operators of foreign functions are made outside of compiled functions")
     owner = _Operator(function, make, framework, keyed, row_dims)
     names = owner.names
     static = frozenset(_static_names(owner.label, names, static_argnums, static_argnames))
@@ -139,6 +142,13 @@ class _Operator:
             "tuples, lists and dicts; name others in static_argnames"
         )
 
+    def refuse_result(self, kind: str) -> None:
+        """A result is no array."""
+        raise OptionError(
+            f"{self.label}: found a result of type {kind}, expected arrays and numbers in tuples, "
+            "lists and dicts"
+        )
+
     @at_compile_time
     def instance(
         self,
@@ -211,7 +221,11 @@ class _Instance:
         kwargs = dict(zip(self._keywords, values[first:], strict=True))
         found = self._operator.run(values[:first], kwargs, next(supply, None))
         leaves: list[Any] = []
-        self._operator.note_returned(self.name, flatten(found, leaves))
+        structure = flatten(found, leaves)
+        for leaf in leaves:
+            if not hasattr(leaf, "dtype") and not is_number(leaf):
+                self._operator.refuse_result(type(leaf).__name__)
+        self._operator.note_returned(self.name, structure)
         return leaves
 
 

@@ -40,13 +40,15 @@ def call(
         arguments: one or more tensors.
         sizes: see `ForeignFunction.results`.
     """
-    if torch.is_grad_enabled():
-        wanted = [tensor.requires_grad for tensor in arguments]
-        if any(wanted):
-            function = saving(function, *wanted)
-            if compat.are_transforms_active():
-                return transformed(function, sizes, arguments)
-            return _dispatched(function, arguments, sizes)
+    wanted = torch.is_grad_enabled() and [tensor.requires_grad for tensor in arguments]
+    if wanted and any(wanted):
+        function = saving(function, *wanted)
+        if compat.are_transforms_active() or compat.is_forward_mode():
+            return transformed(function, sizes, arguments)
+        return _dispatched(function, arguments, sizes)
+    if compat.is_forward_mode():
+        # An operator with a list would lose the tangents of its tensors.
+        return transformed(function, sizes, arguments)
     if not torch.compiler.is_compiling() and are_plain(arguments) and not compat.is_observed():
         # Torch's dispatcher leads there, too, and takes several times as long.
         found: list[torch.Tensor] = _on_host(function, arguments, sizes)
@@ -83,7 +85,7 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Sequence[torch.Tensor]) ->
     name, arguments, sizes = inputs
     # Torch takes an empty list for one of tensors.
     ctx.of_sizes = None if sizes else []
-    gradients.prepare(ctx, name, arguments, output)
+    gradients.prepare(ctx, name, arguments, sizes, output)
 
 
 def _backward(ctx: Any, given: Sequence[torch.Tensor | None]) -> tuple[Any, ...]:
@@ -97,6 +99,9 @@ def transformed(
     function: str, sizes: Sequence[int], arguments: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
     """The results within `torch.func.grad` and its like, which take no operator with a list."""
+    if torch.compiler.is_compiling() and compat.is_forward_mode():
+        # Dynamo leaves out the tangents of an autograd.Function.
+        compat.break_graph("tangents of foreign functions are computed in eager")
     apply: Callable[..., tuple[torch.Tensor, ...]] = _Transformed.apply
     return apply(function, tuple(sizes), *arguments)
 
@@ -112,12 +117,17 @@ class _Transformed(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep what gradients need."""
-        gradients.prepare(ctx, inputs[0], inputs[2:], output)
+        gradients.prepare(ctx, inputs[0], inputs[2:], inputs[1], output)
 
     @staticmethod
     def backward(ctx: Any, *given: torch.Tensor | None) -> Any:
         """Gradients of the arguments."""
         return None, None, *gradients.compute(ctx, given, call)
+
+    @staticmethod
+    def jvp(ctx: Any, _name: None, _sizes: None, *tangents: torch.Tensor | None) -> Any:
+        """Tangents of the results."""
+        return gradients.pushed(ctx, tangents, call)
 
     @staticmethod
     def vmap(

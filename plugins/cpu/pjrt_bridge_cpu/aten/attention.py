@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from pjrt_bridge.stablehlo import Order, Value, memory_order
-from pjrt_bridge.torch_interop.lowering.api import Context
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.stablehlo import Builder, Order, TensorType, Value, memory_order
+from pjrt_bridge.torch_interop.lowering.api import Attention, Context, Kernels
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall
 from pjrt_bridge_cpu.aten.operators import ATTENTION, ATTENTION_BACKWARD
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain
@@ -20,37 +22,49 @@ _ROWS = (0, 2, 1)
 """The same for (batch, heads, length)."""
 
 
-def attention(
-    c: Context,
-    use: UsableKernels,
-    query: Value,
-    key: Value,
-    value: Value,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Value | None = None,
-    scale: float | None = None,
-) -> tuple[Value | None, ...] | None:
-    """`aten._scaled_dot_product_flash_attention_for_cpu` without dropout."""
-    sides = {"query": query, "key": key, "value": value}
-    work = _work(query, key)
-    if dropout_p or not _takes(*sides.values(), mask=attn_mask) or work < LEAST:
-        return None
-    output, rows = c.outputs
-    if output is None or rows is None:
-        return None
-    call = KernelCall(
-        ATTENTION,
-        {**sides, "is_causal": is_causal, "attn_mask": attn_mask, "scale": scale},
-        [output, rows],
-        returns=(0, 1),
-        orders={name: _order(side) for name, side in sides.items()},
-        result_orders=[_HEADS_INSIDE, _ROWS],
-        cut=_cut(sides, attn_mask, work, 2),
-    )
-    found = use(c.b, call, query.dtype)
-    return None if found is None else c.promised(*found)
+class AtenAttention(Kernels):
+    """Attention by PyTorch.
+
+    Attributes:
+        use: emits the calls.
+    """
+
+    use: UsableKernels
+
+    def attention(
+        self,
+        b: Builder,
+        query: Value,
+        key: Value,
+        value: Value,
+        mask: Value | None,
+        how: Attention,
+    ) -> tuple[Value, Value] | None:
+        """See `Kernels.attention`."""
+        sides = {"query": query, "key": key, "value": value}
+        work = _work(query, key)
+        if not _takes(*sides.values(), mask=mask) or key.shape != value.shape or work < LEAST:
+            return None
+        mask = _added(b, mask)
+        call = KernelCall(
+            ATTENTION,
+            {**sides, "is_causal": how.is_causal, "attn_mask": mask, "scale": how.scale},
+            [query.type, TensorType(query.shape[:3], FLOAT32)],
+            returns=(0, 1),
+            orders={name: _order(side) for name, side in sides.items()},
+            result_orders=[_HEADS_INSIDE, _ROWS],
+            cut=_cut(sides, mask, work, 2),
+        )
+        found = self.use(b, call, query.dtype)
+        return None if found is None else (found[0], found[1])
+
+
+def _added(b: Builder, mask: Value | None) -> Value | None:
+    """A mask as the kernel takes it: what is added to scores."""
+    if mask is None or not mask.dtype.is_bool:
+        return mask
+    zero, never = (b.full(mask.shape, item, FLOAT32) for item in (0.0, -math.inf))
+    return b.select(mask, zero, never)
 
 
 def attention_backward(
@@ -73,6 +87,7 @@ def attention_backward(
     work = _work(query, key)
     if dropout_p or not _takes(*sides.values(), mask=attn_mask) or work < LEAST:
         return None
+    mask = _added(c.b, attn_mask)
     call = KernelCall(
         ATTENTION_BACKWARD,
         {
@@ -80,14 +95,14 @@ def attention_backward(
             "logsumexp": logsumexp,
             "dropout_p": dropout_p,
             "is_causal": is_causal,
-            "attn_mask": attn_mask,
+            "attn_mask": mask,
             "scale": scale,
         },
         [side.type for side in (query, key, value)],
         returns=(0, 1, 2),
         orders={**{name: _order(side) for name, side in sides.items()}, "logsumexp": _ROWS},
         result_orders=[_HEADS_INSIDE] * 3,
-        cut=_cut({**sides, "logsumexp": logsumexp}, attn_mask, work, 3),
+        cut=_cut({**sides, "logsumexp": logsumexp}, mask, work, 3),
     )
     found = use(c.b, call, query.dtype)
     return None if found is None else c.promised(*found)
@@ -100,8 +115,15 @@ def _takes(*sides: Value, mask: Value | None) -> bool:
         and all(side.dtype == dtype and side.rank == 4 and side.size for side in sides)
         # The kernel does not check that, and reads out of bounds where a side has fewer heads.
         and len({side.shape[1] for side in sides}) == 1
-        and (mask is None or (mask.dtype in (dtype, FLOAT32) and mask.rank in (2, 4)))
+        and (
+            mask is None
+            or ((mask.dtype.is_bool or mask.dtype in (dtype, FLOAT32)) and mask.rank in (2, 4))
+        )
     )
+
+
+def _is_mask(mask: Value, dtype: DType) -> bool:
+    return mask.dtype.is_bool or mask.dtype in (dtype, FLOAT32)
 
 
 def _work(query: Value, key: Value) -> int:
@@ -127,7 +149,6 @@ def _cut(sides: Mapping[str, Value], mask: Value | None, work: int, results: int
 
 
 RULES: Mapping[str, KernelRule] = {
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": attention_backward,
 }
 """By operator of a graph."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge_cpu.aten.attention import AtenAttention
 from pjrt_bridge_cpu.aten.products import AtenProducts
 from pjrt_bridge_cpu.aten.reductions import AtenReductions
+from pjrt_bridge_cpu.aten.rows import AtenSoftmax
 from pjrt_bridge_cpu.aten.rules import UsableKernels
 from pjrt_bridge_cpu.kernels import XlaKernels
 
 
-class CpuKernels(AtenProducts, AtenReductions, XlaKernels):
-    """`XlaKernels`, with products, and reductions of values in memory, by PyTorch's kernels.
+class CpuKernels(AtenAttention, AtenProducts, AtenReductions, AtenSoftmax, XlaKernels):
+    """`XlaKernels`, with PyTorch's kernels for products, attention, softmax and reductions.
+
+    Of reductions those of values in memory.
 
     Args:
         use: emits the calls.

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from pjrt_bridge.stablehlo import TensorType, Value
-from pjrt_bridge.torch_interop.lowering.api import Context, normalize_dim
+from pjrt_bridge.stablehlo import Builder, TensorType, Value
+from pjrt_bridge.torch_interop.lowering.api import Context, Kernels, normalize_dim
 from pjrt_bridge_cpu.aten import operators
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
 from pjrt_bridge_cpu.aten.operators import Operator
@@ -28,13 +28,30 @@ LEAST = 4_096
 """Elements from which on it is worth a call."""
 
 
-def softmax(
-    operator: Operator, c: Context, use: UsableKernels, x: Value, dim: int, half_to_float: bool
+class AtenSoftmax(Kernels):
+    """Softmax by PyTorch.
+
+    Attributes:
+        use: emits the calls.
+    """
+
+    use: UsableKernels
+
+    def softmax(self, b: Builder, x: Value, dim: int) -> Value | None:
+        """See `Kernels.softmax`."""
+        if x.dtype not in (FLOAT32, BFLOAT16):
+            return None
+        how: Mapping[str, object] = {"half_to_float": False}
+        return only(_call(operators.SOFTMAX, b, self.use, x, dim, [x.type], ("out",), 8, how))
+
+
+def log_softmax(
+    c: Context, use: UsableKernels, x: Value, dim: int, half_to_float: bool
 ) -> Value | None:
-    """`aten._softmax` and its logarithm."""
+    """`aten._log_softmax`."""
     if half_to_float or x.dtype not in (FLOAT32, BFLOAT16):
         return None
-    return only(_along(operator, c, use, x, dim, ("out",), 8, half_to_float=False))
+    return only(_along(operators.LOG_SOFTMAX, c, use, x, dim, ("out",), 8, half_to_float=False))
 
 
 def running(
@@ -100,27 +117,46 @@ def _along(
     cost: int,
     **arguments: object,
 ) -> tuple[Value | None, ...] | None:
+    """A call of an operator along a dimension, with the results that a node promises."""
+    promised = [output for output in c.outputs if output is not None]
+    if len(promised) != len(outs):
+        return None
+    at = normalize_dim(dim, x.rank)
+    return _call(operator, c.b, use, x, at, promised, outs, cost, arguments)
+
+
+def _call(
+    operator: Operator,
+    b: Builder,
+    use: UsableKernels,
+    x: Value,
+    dim: int,
+    promised: Sequence[TensorType],
+    outs: Sequence[str],
+    cost: int,
+    arguments: Mapping[str, object],
+) -> tuple[Value, ...] | None:
     """A call of an operator along a dimension, cut along the outermost one.
 
     Args:
         operator: which.
-        c: the node.
+        b: to emit into.
         use: writes the call.
         x: its operand.
         dim: along which it goes.
+        promised: types of the results.
         outs: names of the arguments that it writes its results to.
         cost: of an element, in additions.
         arguments: further ones.
     """
-    promised = [output for output in c.outputs if output is not None]
-    if not _takes(x) or len(promised) != len(outs):
+    if not _takes(x):
         return None
-    at, types = normalize_dim(dim, x.rank), promised
+    at, types = dim, list(promised)
     if x.rank > 2 and at == x.rank - 1:
         # All rows in one dimension: the outermost one alone may be too short to be cut.
         rows = math.prod(x.shape[:-1])
         types = [TensorType((rows, *item.shape[at:]), item.dtype) for item in promised]
-        x, at = c.b.reshape(x, (rows, x.shape[-1])), 1
+        x, at = b.reshape(x, (rows, x.shape[-1])), 1
     cut = None
     # Every part has to be contiguous.
     if x.rank > 1 and at > 0:
@@ -135,11 +171,14 @@ def _along(
         orders={"self": tuple(range(x.rank))},
         cut=cut,
     )
-    found = use(c.b, call, x.dtype)
+    found = use(b, call, x.dtype)
     if found is None:
         return None
     pairs = zip(found, promised, strict=True)
-    return tuple(c.reshape(value, item.shape) for value, item in pairs)
+    return tuple(
+        value if value.shape == item.shape else b.reshape(value, item.shape)
+        for value, item in pairs
+    )
 
 
 def _takes(x: Value) -> bool:
@@ -160,8 +199,7 @@ def _stable_sort(
 
 
 RULES: Mapping[str, KernelRule] = {
-    "aten._softmax.default": partial(softmax, operators.SOFTMAX),
-    "aten._log_softmax.default": partial(softmax, operators.LOG_SOFTMAX),
+    "aten._log_softmax.default": log_softmax,
     "aten.argmax.default": partial(extreme, operators.ARGMAX),
     "aten.argmin.default": partial(extreme, operators.ARGMIN),
     "aten.cumsum.default": partial(running, operators.CUMSUM),

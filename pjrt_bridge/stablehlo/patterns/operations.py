@@ -1,57 +1,22 @@
-"""Patterns: operations of programs that others wrote, computed by a target's kernels.
-
-Lowerings ask for kernels themselves. What JAX, TensorFlow, an exported model or a user wrote in
-StableHLO is found here: in a program that is called, `Builder.call(program, operands,
-rewrites(kernels))`, or in a whole one, `for_target(program, kernels)`.
-"""
+"""Patterns of one operation: products, convolutions, reductions."""
 
 from __future__ import annotations
 
 import math
 import string
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.rewriting import Operation, Rewrite
-from pjrt_bridge.stablehlo.kernels import Convolution, Kernels, Reduction
-from pjrt_bridge.stablehlo.program.program import Program
-
-_REDUCTIONS: Mapping[str, Reduction] = {
-    "stablehlo.add": "sum",
-    "stablehlo.multiply": "prod",
-    "stablehlo.maximum": "max",
-    "stablehlo.minimum": "min",
-}
+from pjrt_bridge.stablehlo.builder.rewriting import Operation
+from pjrt_bridge.stablehlo.kernels import Convolution, Kernels
+from pjrt_bridge.stablehlo.patterns import reading
 
 
-def for_target(program: Program, kernels: Kernels) -> Program:
-    """A program as the kernels of a target compute it.
-
-    One that is divided over devices stays as it is: kernels are for the arrays of one device.
-    """
-    found = rewrites(kernels)
-    if not found or program.may_be_sharded:
-        return program
-    return Builder.rewritten(program, found)
-
-
-def rewrites(kernels: Kernels) -> dict[str, Rewrite]:
-    """By operation what the kernels of a target have for it; empty for the portable ones."""
-    if type(kernels) is Kernels:
-        return {}
-    return {
-        "stablehlo.convolution": partial(_convolution, kernels),
-        "stablehlo.dot_general": partial(_product, kernels),
-        "stablehlo.reduce": partial(_reduction, kernels),
-    }
-
-
-def _product(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
+def product(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`dot_general`, as a product of matrices in batches."""
     x, y = operation.operands
     (result,) = operation.results
@@ -69,7 +34,7 @@ def _product(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Val
     return [_reshaped(b, found, result.shape)]
 
 
-def _convolution(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
+def convolution(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`convolution` whose window is not reversed."""
     x, weight = operation.operands
     (result,) = operation.results
@@ -159,39 +124,13 @@ def _accumulator(dtype: DType) -> DType:
     return dtypes.of("float32") if dtype.is_float and dtype.bits < 32 else dtype
 
 
-def _reduction(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
+def reduction(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`reduce` of one array, from the value that changes nothing."""
     if len(operation.operands) != 2:
         return None
     x, _ = operation.operands
-    reduction = _operation_of(operation.handle.regions[0].blocks[0])
-    if reduction is None or not _changes_nothing(operation.handle.operands[1], reduction, x.dtype):
+    reduction = reading.reduction_of(operation.handle)
+    if reduction is None or not x.dtype.is_float:
         return None
     dims = tuple(int(dim) for dim in operation.handle.attributes["dimensions"])
     return [kernels.reduce(b, reduction, x, dims)]
-
-
-def _operation_of(body: Any) -> Reduction | None:
-    """What a body computes, where that is one operation of its arguments."""
-    steps = list(body.operations)
-    if len(steps) != 2:
-        return None
-    step, end = (view.operation for view in steps)
-    arguments = list(body.arguments)
-    if len(step.operands) != 2 or not all(item in arguments for item in step.operands):
-        return None
-    if step.operands[0] == step.operands[1] or list(end.operands) != list(step.results):
-        return None
-    return _REDUCTIONS.get(step.name)
-
-
-def _changes_nothing(handle: Any, reduction: Reduction, dtype: DType) -> bool:
-    """Whether a value is the constant that a reduction may begin with."""
-    owner = getattr(handle.owner, "operation", handle.owner)
-    if getattr(owner, "name", "") != "stablehlo.constant" or not dtype.is_float:
-        return False
-    elements = owner.attributes["value"]
-    if not elements.is_splat:
-        return False
-    neutral = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
-    return bool(elements.get_splat_value().value == neutral[reduction])

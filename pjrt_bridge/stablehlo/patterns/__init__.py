@@ -1,0 +1,50 @@
+"""Patterns: operations of programs that others wrote, computed by a target's kernels.
+
+Lowerings ask for kernels themselves. What JAX, TensorFlow, an exported model or a user wrote in
+StableHLO is found here: in a program that is called, `Builder.call(program, operands,
+rounds(kernels))`, or in a whole one, `for_target(program, kernels)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from pjrt_bridge.stablehlo.builder.builder import Builder
+from pjrt_bridge.stablehlo.builder.rewriting import Round
+from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge.stablehlo.patterns import attention, operations, softmax
+from pjrt_bridge.stablehlo.program.program import Program
+
+
+def for_target(program: Program, kernels: Kernels) -> Program:
+    """A program as the kernels of a target compute it.
+
+    One that is divided over devices stays as it is: kernels are for the arrays of one device.
+    """
+    found = rounds(kernels)
+    if not found or program.may_be_sharded:
+        return program
+    return Builder.rewritten(program, found)
+
+
+def rounds(kernels: Kernels) -> Sequence[Round]:
+    """By operation what the kernels of a target have for it; none for the portable ones.
+
+    What consists of many operations goes first: attention has a softmax, and both have products
+    and reductions.
+    """
+    if type(kernels) is Kernels:
+        return ()
+    return (
+        {
+            "stablehlo.divide": partial(attention.divided_last, kernels),
+            "stablehlo.dot_general": partial(attention.divided_first, kernels),
+        },
+        {"stablehlo.divide": partial(softmax.softmax, kernels)},
+        {
+            "stablehlo.convolution": partial(operations.convolution, kernels),
+            "stablehlo.dot_general": partial(operations.product, kernels),
+            "stablehlo.reduce": partial(operations.reduction, kernels),
+        },
+    )

@@ -1,0 +1,208 @@
+"""Values of programs that others wrote, read from where they are used towards their operands.
+
+Handles are MLIR's values and operations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.stablehlo.kernels import Reduction
+
+_REDUCTIONS: Mapping[str, Reduction] = {
+    "stablehlo.add": "sum",
+    "stablehlo.multiply": "prod",
+    "stablehlo.maximum": "max",
+    "stablehlo.minimum": "min",
+}
+_NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
+_DEPTH = 12
+"""Operations that are followed for a number, and to see that two values are the same."""
+
+
+def maker(value: Any) -> Any:
+    """The operation whose result a value is; None for a parameter."""
+    owner = getattr(value.owner, "operation", value.owner)
+    return owner if hasattr(owner, "attributes") else None
+
+
+def name_of(value: Any) -> str:
+    """The name of the operation whose result a value is; empty for a parameter."""
+    made = maker(value)
+    return "" if made is None else str(made.name)
+
+
+def operands(value: Any, name: str) -> Sequence[Any] | None:
+    """The operands of an operation of this name whose result a value is; None of another one."""
+    made = maker(value)
+    return list(made.operands) if made is not None and made.name == name else None
+
+
+def dtype_of(value: Any) -> DType:
+    """The element type of a value."""
+    return dtypes.from_stablehlo(str(value.type.element_type))
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """The shape of a value."""
+    return tuple(value.type.shape)
+
+
+def integers(operation: Any, name: str) -> list[int]:
+    """An attribute that is an array of integers."""
+    return [int(item) for item in operation.attributes[name]]
+
+
+def laid_out(value: Any, *, converted: Callable[[DType, DType], bool] | None = None) -> Any:
+    """What a value has the elements of, in another order or shape.
+
+    Args:
+        value: where to begin.
+        converted: whether to go on through a conversion, by the types before and after it.
+    """
+    while True:
+        made = maker(value)
+        if made is None:
+            return value
+        source = made.operands[0] if len(made.operands) else None
+        if made.name == "stablehlo.convert":
+            if converted is None or not converted(dtype_of(source), dtype_of(value)):
+                return value
+        elif made.name not in ("stablehlo.transpose", "stablehlo.reshape"):
+            return value
+        value = source
+
+
+def is_widened(before: DType, after: DType) -> bool:
+    """Whether a conversion of floats changes no number."""
+    return before == after or (before.is_float and after.is_float and before.bits < after.bits)
+
+
+def are_floats(before: DType, after: DType) -> bool:
+    """Whether a conversion is one of floats."""
+    return before.is_float and after.is_float
+
+
+def reduction_of(operation: Any) -> Reduction | None:
+    """What a `reduce` of one array of floats computes, from the value that changes nothing."""
+    if operation.name != "stablehlo.reduce" or len(operation.operands) != 2:
+        return None
+    steps = list(operation.regions[0].blocks[0].operations)
+    arguments = list(operation.regions[0].blocks[0].arguments)
+    if len(steps) != 2:
+        return None
+    step, end = (view.operation for view in steps)
+    if len(step.operands) != 2 or not all(item in arguments for item in step.operands):
+        return None
+    if step.operands[0] == step.operands[1] or list(end.operands) != list(step.results):
+        return None
+    found = _REDUCTIONS.get(step.name)
+    start = operation.operands[1]
+    if found is None or name_of(start) != "stablehlo.constant" or not dtype_of(start).is_float:
+        return None
+    return found if number(start) == _NEUTRAL[found] else None
+
+
+_COMPUTED: Mapping[str, Callable[..., Any]] = {
+    "stablehlo.add": np.add,
+    "stablehlo.divide": np.divide,
+    "stablehlo.multiply": np.multiply,
+    "stablehlo.negate": np.negative,
+    "stablehlo.rsqrt": lambda x: 1 / np.sqrt(x),
+    "stablehlo.sqrt": np.sqrt,
+}
+_SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
+
+
+def number(value: Any, depth: int = _DEPTH) -> float | None:
+    """The number that all elements of a float value are; None where that is not known."""
+    made = maker(value)
+    if made is None or not depth:
+        return None
+    if made.name == "stablehlo.constant":
+        elements = made.attributes["value"]
+        if not dtype_of(value).is_float or not elements.is_splat:
+            return None
+        return float(elements.get_splat_value().value)
+    if made.name in _SAME_NUMBER:
+        return number(made.operands[0], depth - 1)
+    if made.name == "stablehlo.convert" and dtype_of(made.operands[0]).is_float:
+        known = number(made.operands[0], depth - 1)
+        return None if known is None else _rounded(known, value)
+    compute = _COMPUTED.get(made.name)
+    if compute is None:
+        return None
+    numbers = [number(item, depth - 1) for item in made.operands]
+    if None in numbers:
+        return None
+    with np.errstate(all="ignore"):
+        return _rounded(compute(*(np.float64(item) for item in numbers if item is not None)), value)
+
+
+def _rounded(exact: Any, value: Any) -> float:
+    return float(np.float64(exact).astype(dtype_of(value).numpy))
+
+
+def are_same(x: Any, y: Any, depth: int = _DEPTH) -> bool:
+    """Whether two values are the same for certain: by the same operations of the same values."""
+    if x == y:
+        return True
+    left, right = maker(x), maker(y)
+    if left is None or right is None or not depth or left.name != right.name:
+        return False
+    if left.name not in _REPEATABLE or x.type != y.type:
+        return False
+    if _attributes(left) != _attributes(right):
+        return False
+    pairs = zip(left.operands, right.operands, strict=True)
+    return all(are_same(one, other, depth - 1) for one, other in pairs)
+
+
+def _attributes(operation: Any) -> dict[str, Any]:
+    return {name: operation.attributes[name] for name in operation.attributes}
+
+
+_REPEATABLE = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        *("broadcast_in_dim", "compare", "constant", "convert", "exponential", "reshape"),
+        *("subtract", "transpose"),
+    )
+)
+
+
+def between(root: Any, inputs: Iterable[Any], limit: int = 200) -> list[Any] | None:
+    """The operations that lead from values to an operation, in an order that they can run in.
+
+    Args:
+        root: the last operation.
+        inputs: values that are given; those of other blocks are given, too.
+        limit: how many there may be.
+
+    Returns:
+        With `root` at the end; None where there are more, or one leads to a parameter.
+    """
+    given = set(inputs)
+    found: list[Any] = []
+    seen: set[Any] = set()
+
+    def visit(operation: Any) -> bool:
+        for operand in operation.operands:
+            made = maker(operand)
+            if operand in given or (made is not None and made in seen):
+                continue
+            if made is None or len(seen) == limit:
+                return False
+            seen.add(made)
+            if made.block == root.block and not visit(made):
+                return False
+        found.append(operation)
+        return True
+
+    return found if visit(root) else None
