@@ -338,7 +338,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
     record = GraphRecord("inference", f"eager_{name}", client.plugin.name)
     eager = eager_mode()
     compiler = Compiler(
-        client, BackendOptions(placement="device", check_indices=eager == "sync"), ledger=EAGER
+        client, BackendOptions(placement="device", check_indices=eager == "sync" or "auto"), ledger=EAGER
     )
     placeholders = module.graph.find_nodes(op="placeholder")
     written = tuple(

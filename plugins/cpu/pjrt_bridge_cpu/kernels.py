@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.materialization import MaterializedValues
+from pjrt_bridge_cpu.positions import CheckedPositions
 from pjrt_bridge_cpu.reductions import BlockedReductions
 
 
-class XlaKernels(DepthwiseSums, BlockedReductions, MaterializedValues):
-    """Depthwise convolutions as sums, reductions by columns, materialized values."""
+class XlaKernels(DepthwiseSums, BlockedReductions, MaterializedValues, CheckedPositions):
+    """Depthwise convolutions as sums, reductions by columns, materialized values, checks."""

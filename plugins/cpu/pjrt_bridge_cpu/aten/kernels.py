@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.products import AtenProducts
 from pjrt_bridge_cpu.aten.reductions import AtenReductions
 from pjrt_bridge_cpu.aten.rules import UsableKernels
@@ -20,7 +19,7 @@ class CpuKernels(AtenProducts, AtenReductions, XlaKernels):
         self.use = use
 
 
-def kernels(use: UsableKernels | None) -> Kernels:
+def kernels(use: UsableKernels | None) -> XlaKernels:
     """Kernels for programs of the plugin.
 
     Args:
