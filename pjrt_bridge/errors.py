@@ -10,6 +10,7 @@ Two families share one root, `PjrtBridgeError`:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
@@ -35,6 +36,9 @@ class ErrorCode(IntEnum):
     UNAVAILABLE = 14
     DATA_LOSS = 15
     UNAUTHENTICATED = 16
+
+
+_STATED = re.compile(rf"(Compute error: )?(?P<code>{'|'.join(ErrorCode.__members__)}): ")
 
 
 class PjrtBridgeError(Exception):
@@ -63,7 +67,15 @@ class PjrtError(PjrtBridgeError):
 
     @staticmethod
     def from_code(code: int, message: str, *, plugin: str, function: str) -> PjrtError:
-        """Build the subclass that belongs to `code` (plain `PjrtError` for an unknown one)."""
+        """Build the subclass that belongs to `code` (plain `PjrtError` for an unknown one).
+
+        A message that begins with the name of a code has that code. XLA's CPU plugin returns what a
+        custom call failed with as `INTERNAL`, once the call of the program is over.
+        """
+        stated = _STATED.match(message)
+        if stated is not None:
+            message = message[stated.end() :]
+            code = ErrorCode[stated["code"]]
         cls = _BY_CODE.get(code, PjrtError)
         return cls(message, code=code, plugin=plugin, function=function)
 
@@ -128,8 +140,8 @@ class Aborted(PjrtError):
     CODE = ErrorCode.ABORTED
 
 
-class OutOfRange(PjrtError):
-    """The operation went past a valid range."""
+class OutOfRange(PjrtError, IndexError):
+    """The operation went past a valid range; a position in a tensor of indices, say."""
 
     CODE = ErrorCode.OUT_OF_RANGE
 

@@ -110,6 +110,9 @@ def failure(frame: int, error: BaseException) -> int | None:
     """An XLA_FFI_Error of an exception, for the handler to return."""
     code = int(error.code) if isinstance(error, PjrtError) else _code(error)
     text = f"{type(error).__name__}: {error}"
+    if code in ErrorCode._value2member_map_:
+        # Plugins lose the code of a program that has failed after its call; see `from_code`.
+        text = f"{ErrorCode(code).name}: {text}"
     if steps := traceback.extract_tb(error.__traceback__):
         text += f" (in {steps[-1].name}, {steps[-1].filename}:{steps[-1].lineno})"
     message = text.replace("\0", " ").encode(errors="replace")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError, PjrtError
+from pjrt_bridge.errors import DEVICE_FAILURES, OutOfRange, PjrtBridgeError, PjrtError
 from pjrt_bridge.mixed.adapter import Argument, Bindings, Computed, Constant, FrameworkAdapter
 from pjrt_bridge.mixed.execution import (
     CallRecord,
@@ -85,15 +85,16 @@ class DeviceSegment:
             stays = self._staying(values)
             results = _read(launched, stays)
         except DEVICE_FAILURES as error:
-            self._failed(error)
             if self.bindings.writes and not _failed_before_execution(error):
+                if not isinstance(error, OutOfRange):
+                    self._failed(error)
                 error.add_note(
                     "The program may have begun to write into its arguments, so the host cannot "
                     "compute it instead: tensors that it updates may hold old, new or partial "
                     "values."
                 )
                 raise
-            return self._compute_on_host(values, call)
+            return self._compute_on_host(values, call, error)
         self._failures = 0
         crossed = self.result_bytes - sum(self._bytes[index] for index in stays)
         call.crossed(call.at, crossed, shared=self.shares)
@@ -133,8 +134,7 @@ class DeviceSegment:
         try:
             launched = self.launcher.launch(values, call)
         except DEVICE_FAILURES as error:
-            self._failed(error)
-            return self._compute_on_host(values, call)
+            return self._compute_on_host(values, call, error)
         execution = Execution(self, values, launched, call)
         call.began(execution)
         results = [
@@ -166,17 +166,23 @@ class DeviceSegment:
         self, values: list[Any], call: CallRecord, error: PjrtBridgeError
     ) -> Mapping[int, Any]:
         """The program's results by index, from the framework, after the device failed."""
-        self._failed(error)
-        outputs = self._compute_on_host(values, call)
+        outputs = self._compute_on_host(values, call, error)
         return {
             item.result: value
             for item, value in zip(self.bindings.outputs, outputs, strict=True)
             if isinstance(item, Computed)
         }
 
-    def _compute_on_host(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
-        # What the framework refuses too, such as a place out of range, is no fault of the device.
+    def _compute_on_host(
+        self, values: list[Any], call: CallRecord, error: PjrtBridgeError
+    ) -> Sequence[Any]:
+        # What the framework refuses too, such as an index out of range, is no fault of the device.
+        expected = isinstance(error, OutOfRange)
+        if not expected:
+            self._failed(error)
         outputs = self._host(values, call)
+        if expected:
+            self._failed(error)
         self._failures += 1
         return outputs
 

@@ -157,6 +157,20 @@ class Kernels:
         """
         return None
 
+    def checked_positions(self, b: Builder, x: Value, low: int, high: int, where: str) -> Value:
+        """Emit positions as they are, in a way that fails where one is out of range.
+
+        The program ends with `errors.OutOfRange` then. The portable kernels check nothing.
+
+        Args:
+            b: the builder to emit into.
+            x: the positions, integers.
+            low: the smallest that is in range.
+            high: the largest.
+            where: what the error begins with. It is a part of the program.
+        """
+        return x
+
     def materialize(self, b: Builder, x: Value) -> Value:
         """Keep a compiler from computing a value anew in each of the loops that read it.
 

@@ -89,7 +89,7 @@ class Compiler:
             orders=self._options.orders(),
             keeps=self._options.wants_on_host,
             refused=refused,
-            check_indices=self._options.check_indices,
+            check_indices=self._options.check_indices is True,
         )
         rewritten = rewrite(graph, context, "unsized")
         record = GraphRecord(
@@ -159,7 +159,7 @@ class Compiler:
             kind,
             returned=compat.Returned(inference=True),
             refused=refused,
-            check_indices=self._options.check_indices,
+            check_indices=self._options.check_indices is True,
         )
         first = rewrite(graph, context, "unsized")
         second = rewrite(first.module, context, "sized")

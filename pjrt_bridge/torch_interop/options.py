@@ -48,10 +48,11 @@ class BackendOptions:
         compiler_flags: flags of the plugin's compiler for these graphs alone.
         excess_precision: a chain of operators in half precision is computed in float32 and rounded
             where it ends, as Inductor does; False: after each operator, as eager mode does.
-        check_indices: indices that are out of range raise an IndexError that names operator, line
-            and numbers, and integers that are divided by zero raise eager's RuntimeError; False:
-            indices are moved into the range, or what is written there is dropped, and the plugin
-            decides what a quotient by zero is.
+        check_indices: True: indices that are out of range raise an IndexError that names operator,
+            line and numbers, and integers that are divided by zero raise eager's RuntimeError.
+            `"auto"`: indices are checked where the plugin's kernels do so at next to no cost.
+            Where nothing is checked, indices are moved into the range, or what is written there is
+            dropped, and the plugin decides what a quotient by zero is.
         layouts: order of elements of `"parameters"` on the device and of `"results"` in memory:
             `"row-major"`, `"column-major"`, `"channels-last"`, or for each rank the dimensions
             from slowest to fastest varying, `{2: (1, 0)}`; as PyTorch has them by default.
@@ -71,7 +72,7 @@ class BackendOptions:
     buckets: Sequence[int] | Literal["auto"] = "auto"
     compiler_flags: Mapping[str, Override] = field(default_factory=dict)
     excess_precision: bool = True
-    check_indices: bool = False
+    check_indices: bool | Literal["auto"] = "auto"
     layouts: Mapping[str, Rule] = field(default_factory=dict)
     mesh: Mesh | None = None
 
@@ -115,11 +116,11 @@ class BackendOptions:
             raise OptionError(
                 f"option compiler_flags: found {self.compiler_flags!r}, expected a dict"
             )
-        for name in ("excess_precision", "check_indices"):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError(
-                    f"option {name}: found {getattr(self, name)!r}, expected True or False"
-                )
+        for name, other in (("excess_precision", None), ("check_indices", "auto")):
+            found = getattr(self, name)
+            if not (isinstance(found, bool) or (other is not None and found == other)):
+                expected = "True or False" if other is None else f"True, False or {other!r}"
+                raise OptionError(f"option {name}: found {found!r}, expected {expected}")
         if self.mesh is not None and not isinstance(self.mesh, Mesh):
             raise OptionError(f"option mesh: found {self.mesh!r}, expected a sharding.Mesh")
         if self.mesh is not None and self.plugin not in (None, self.mesh.client.plugin.name):

@@ -86,7 +86,7 @@ class GraphCompiler:
         context = PassContext(
             record.kind,
             keeps=self._options.wants_on_host,
-            check_indices=self._options.check_indices,
+            check_indices=self._options.check_indices is True,
         )
         rewritten = rewrite(graph, context, "sized")
         module = rewritten.module
@@ -234,6 +234,9 @@ class GraphCompiler:
                 argument_specs=dict.fromkeys(static, self._orders.parameter),
                 kernels=self._target.kernels,
                 excess_precision=self._options.excess_precision,
+                # A backward graph computes with the positions of its forward graph.
+                checks_positions=record.kind != "backward"
+                and self._options.check_indices is not False,
             )
 
     def _compile_program(

@@ -19,6 +19,7 @@ from pjrt_bridge.torch_interop.compiling.host_calls import HostCalls
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.device.border import Residency
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
+from pjrt_bridge.torch_interop.passes.data_bounds import mark_checked
 from pjrt_bridge.torch_interop.passes.padding import Padded, Padding
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
@@ -49,7 +50,7 @@ class SymbolicCompiler:
         padding = None
         resident = Residency.of(graph.graph) is not None
         # Padding moves positions into range.
-        if self._options.buckets and not self._options.check_indices and not resident:
+        if self._options.buckets and self._options.check_indices is not True and not resident:
             padding = Padding(graph, self._options.buckets, self._extents)
             if record.kind == "forward":
                 self._extents = padding.extents
@@ -94,6 +95,9 @@ class SymbolicCompiler:
             specialized = substitute_sizes(graph, arguments)
             if padding is not None and padded is not None:
                 padding.check(specialized, padded)
+                # What is behind the end may be out of range.
+                for node in specialized.graph.nodes:
+                    mark_checked(node)
         except compat.DATA_DEPENDENT as error:
             reason = FallbackReason("", f"a size in it depends on data: {error}", "data")
             fallbacks.tell(self._target, record, f"the {record.kind} graph", [reason])

@@ -12,7 +12,7 @@ from pjrt_bridge.torch_interop.device import shortcuts
 from pjrt_bridge.torch_interop.device.calls import Call, argument, form_of, tensors_in
 from pjrt_bridge.torch_interop.device.factories import resize_as
 from pjrt_bridge.torch_interop.device.host_calls import elements_once, run_on_host, write_repeated
-from pjrt_bridge.torch_interop.device.programs import find_family, new_family
+from pjrt_bridge.torch_interop.device.programs import Resizes, find_family, new_family
 from pjrt_bridge.torch_interop.device.refusals import need_no_overlap, repeats_elements
 
 _GENERATOR = "a generator was given, which is the host's"
@@ -39,8 +39,8 @@ def _call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
             need_no_overlap(tensor)
         family = new_family(asked)
     program = family.find(asked)
-    if family.resizes is not None:
-        for tensor, wanted in zip(_written(op, args, kwargs), family.resizes, strict=True):
+    if isinstance(program, Resizes):
+        for tensor, wanted in zip(_written(op, args, kwargs), program.forms, strict=True):
             resize_as(tensor, *wanted)
         return call(op, *args, **kwargs)
     if program is None:

@@ -209,33 +209,31 @@ class Family:
     Attributes:
         is_traceable: there may be programs.
         reason: why there are none; None where everybody expects that.
-        resizes: sizes and strides that what a call writes into has to get before; None: none.
     """
 
     def __init__(self) -> None:
-        self._exact: dict[tuple[float, ...], CallProgram] = {}
+        self._exact: dict[tuple[float, ...], CallProgram | Resizes] = {}
         self._lifted: CallProgram | None = None
         self._cannot_lift = False
         self.is_traceable = True
         self.reason: str | None = None
-        self.resizes: Sequence[SizesAndStrides] | None = None
 
-    def find(self, call: Call) -> CallProgram | None:
-        """A program for a call; None where PyTorch has to run it."""
+    def find(self, call: Call) -> CallProgram | Resizes | None:
+        """A program for a call, or what to resize before; None where PyTorch has to run it."""
         if self._lifted is not None and self._lifted.serves(call.floats):
             return self._lifted
         values = tuple(call.floats)
         # Zeros of either sign are equal, and NaN is not equal to itself.
         key = tuple(map(repr, values)) if values else ()
         found = self._exact.get(key)  # type: ignore[arg-type]
-        if found is None and self.is_traceable and self.resizes is None:
+        if found is None and self.is_traceable:
             found = self._make(call, key)
         return found
 
-    def _make(self, call: Call, key: Any) -> CallProgram | None:
+    def _make(self, call: Call, key: Any) -> CallProgram | Resizes | None:
         with _compiling:
             if self._exact and self._lifted is None and not self._cannot_lift:
-                with suppress(NotTraceable):
+                with suppress(NotTraceable, Resizes):
                     found = traced(call, lifted=True)
                     if found.compiler.lowers(found.module):
                         self._lifted = found
@@ -250,8 +248,8 @@ class Family:
                 self.reason = error.args[0]
                 return None
             except Resizes as error:
-                self.resizes = error.forms
-                return None
+                # Its traceback holds tensors.
+                found = self._exact[key] = Resizes(error.forms)
             return found
 
 
@@ -340,7 +338,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
     record = GraphRecord("inference", f"eager_{name}", client.plugin.name)
     eager = eager_mode()
     compiler = Compiler(
-        client, BackendOptions(placement="device", check_indices=eager == "sync"), ledger=EAGER
+        client, BackendOptions(placement="device", check_indices=eager == "sync" or "auto"), ledger=EAGER
     )
     placeholders = module.graph.find_nodes(op="placeholder")
     written = tuple(

@@ -27,6 +27,7 @@ from pjrt_bridge.torch_interop.emit.node_lowering import (
     lower,
     tensor_types,
 )
+from pjrt_bridge.torch_interop.emit.positions import PositionChecks
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.nodes import COPY_INTO_INPUT, source_frame
 from pjrt_bridge.torch_interop.tensors import argument_spec, result_spec
@@ -75,6 +76,7 @@ def emit(
     constants: Mapping[int, ArrayLike] | None = None,
     kernels: Kernels | None = None,
     excess_precision: bool = False,
+    checks_positions: bool = False,
 ) -> Emitted:
     """Emit a whole graph, of which every node lowers.
 
@@ -88,6 +90,8 @@ def emit(
         constants: values of arguments, by position, that become part of the program.
         kernels: materialize values; the portable ones by default.
         excess_precision: round half precision where a chain of operators ends.
+        checks_positions: indices that are out of range make the program fail, where the kernels
+            can check that.
 
     Raises:
         NotLowerable: a node does not lower after all.
@@ -103,6 +107,7 @@ def emit(
         constants or {},
         kernels or Kernels(),
         excess_precision,
+        checks_positions,
     ).run()
 
 
@@ -118,6 +123,7 @@ class _Emission:
         constants: Mapping[int, ArrayLike],
         kernels: Kernels,
         excess_precision: bool,
+        checks_positions: bool,
     ) -> None:
         nodes = list(module.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
@@ -156,6 +162,7 @@ class _Emission:
         self._computed: dict[fx.Node, Computed] = {}
         self._updates: list[tuple[Argument, int]] = []
         self._in_place = in_place
+        self._checks = PositionChecks(self._builder, kernels) if checks_positions else None
         self._result_spec = result_spec
         self._written: set[int] = set()
 
@@ -189,7 +196,10 @@ class _Emission:
         if compat.operator_name(node.target) == COPY_INTO_INPUT:
             self._mutate(node)
             return
-        args, kwargs = compat.substitute((node.args, node.kwargs), self._values)
+        values: Mapping[fx.Node, Any] = self._values
+        if self._checks is not None:
+            values = self._checks.arguments(node, values)
+        args, kwargs = compat.substitute((node.args, node.kwargs), values)
         value = lower(
             self._builder,
             self._lookup,

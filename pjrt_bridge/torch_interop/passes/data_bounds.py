@@ -20,6 +20,19 @@ CHECK_DIVISORS = f"{compat.OWN_NAMESPACE}.check_divisors.default"
 CHECK_PROBABILITIES = f"{compat.OWN_NAMESPACE}.check_probabilities.default"
 """The operators that `data_checks.py` puts into graphs."""
 
+_CHECKED = "pjrt_bridge_data_checked"
+"""Key in the `meta` of nodes that need no check (any more)."""
+
+
+def is_checked(node: fx.Node) -> bool:
+    """Whether a node needs no check of its data: it has one, or must have none."""
+    return _CHECKED in node.meta
+
+
+def mark_checked(node: fx.Node) -> None:
+    """Say so; parts of the graph have it, too."""
+    node.meta[_CHECKED] = True
+
 
 @dataclass(frozen=True)
 class Bounds:

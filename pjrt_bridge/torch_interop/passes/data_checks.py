@@ -21,6 +21,8 @@ from pjrt_bridge.torch_interop.passes.data_bounds import (
     Bounds,
     bounds,
     divisor,
+    is_checked,
+    mark_checked,
     out_of_range,
     probabilities,
 )
@@ -28,8 +30,6 @@ from pjrt_bridge.torch_interop.passes.data_bounds import (
 _OPERATOR = f"{compat.OWN_NAMESPACE}::check_indices"
 _OF_DIVISORS = f"{compat.OWN_NAMESPACE}::check_divisors"
 _OF_PROBABILITIES = f"{compat.OWN_NAMESPACE}::check_probabilities"
-_CHECKED = "pjrt_bridge_data_checked"
-"""Key in the `meta` of checked nodes, so that a part of a graph is not checked again."""
 
 
 def _check(smallest: torch.Tensor, largest: torch.Tensor, low: int, high: int, where: str) -> None:
@@ -73,11 +73,11 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
         indices: also check positions and integer divisors; probabilities always are.
     """
 
-    def is_checked(node: fx.Node) -> bool:
+    def needs_check(node: fx.Node) -> bool:
         asked_for = indices and (_unchecked(node) or _divisor(node) is not None)
         return bool(asked_for) or _probabilities(node) is not None
 
-    if not any(map(is_checked, module.graph.nodes)):
+    if not any(map(needs_check, module.graph.nodes)):
         return None
     graph = fx.Graph()
     end = graph.output(graph.graph_copy(module.graph, {}))
@@ -95,22 +95,22 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
                     _add_check(graph, node, item, extremes[item.index])
                 if (by := _divisor(node)) is not None:
                     _add_divisor_check(graph, node, by)
-        node.meta[_CHECKED] = True
+        mark_checked(node)
     return fx.GraphModule(module, graph)
 
 
 def _unchecked(node: fx.Node) -> list[Bounds]:
-    if node.op != "call_function" or _CHECKED in node.meta:
+    if node.op != "call_function" or is_checked(node):
         return []
     return list(bounds(node))
 
 
 def _divisor(node: fx.Node) -> fx.Node | None:
-    return None if node.op != "call_function" or _CHECKED in node.meta else divisor(node)
+    return None if node.op != "call_function" or is_checked(node) else divisor(node)
 
 
 def _probabilities(node: fx.Node) -> fx.Node | None:
-    return None if node.op != "call_function" or _CHECKED in node.meta else probabilities(node)
+    return None if node.op != "call_function" or is_checked(node) else probabilities(node)
 
 
 def _extremes(graph: fx.Graph, index: fx.Node) -> tuple[fx.Node, fx.Node]:

@@ -89,9 +89,12 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     from pjrt_bridge_cpu.aten.kernels import kernels
     from pjrt_bridge_cpu.aten.uses import use_of
     from pjrt_bridge_cpu.memory import keep_freed
+    from pjrt_bridge_cpu.positions import can_check
 
     keep_freed()
-    return kernels(use_of(client))
+    found = kernels(use_of(client))
+    found.can_check = can_check(client)
+    return found
 
 
 def _is_own(plugin: Plugin) -> bool:

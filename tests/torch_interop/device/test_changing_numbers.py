@@ -50,3 +50,10 @@ def test_parameters_of_distributions() -> None:
         assert drawn.std().item() == pytest.approx(width, rel=0.1)
         drawn = torch.empty(4000, device="pjrt").uniform_(-width, width)
         assert drawn.abs().max().item() == pytest.approx(width, rel=0.05)
+
+
+def test_a_range_has_a_storage_of_its_own_size() -> None:
+    sizes = [105, 6, 40, 6, *range(50, 70)]
+    found = [torch.arange(float(size), device="pjrt") for size in sizes]
+    assert [item.untyped_storage().nbytes() for item in found] == [4 * size for size in sizes]
+    assert [item.tolist() for item in found] == [list(range(size)) for size in sizes]

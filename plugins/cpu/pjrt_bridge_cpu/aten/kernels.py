@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.attention import AtenAttention
 from pjrt_bridge_cpu.aten.products import AtenProducts
 from pjrt_bridge_cpu.aten.reductions import AtenReductions
@@ -24,7 +23,7 @@ class CpuKernels(AtenAttention, AtenProducts, AtenReductions, AtenSoftmax, XlaKe
         self.use = use
 
 
-def kernels(use: UsableKernels | None) -> Kernels:
+def kernels(use: UsableKernels | None) -> XlaKernels:
     """Kernels for programs of the plugin.
 
     Args:

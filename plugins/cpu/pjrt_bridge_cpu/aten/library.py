@@ -49,6 +49,19 @@ def is_at_hand() -> bool:
     return "torch" in sys.modules and isinstance(_handler(), int)
 
 
+def native_module() -> Any:
+    """The compiled module; None where there is none."""
+    try:
+        return _loaded()
+    except ImportError:
+        return None
+
+
+@cache
+def _loaded() -> Any:
+    return native_modules.load("pjrt_bridge_cpu.aten._aten", _SOURCES)
+
+
 @cache
 def _handler() -> int | str:
     """Address of the handler, or why there is none."""
@@ -56,7 +69,7 @@ def _handler() -> int | str:
     if path is None:
         return "PyTorch's library is not found"
     try:
-        native: Any = native_modules.load("pjrt_bridge_cpu.aten._aten", _SOURCES)
+        native = _loaded()
         native.connect(path, tuple(item.signature for item in OPERATORS if is_stated_so(item)))
     except (ImportError, OSError, LookupError) as error:
         return str(error)

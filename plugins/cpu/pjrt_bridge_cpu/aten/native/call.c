@@ -2,21 +2,9 @@
 
 #include "call.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 _Atomic(const Operators *) operators;
-
-int
-fail(char *message, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    vsnprintf(message, MESSAGE, format, values);
-    va_end(values);
-    return -1;
-}
 
 const Buffer *
 buffer_of(const Frame *frame, int64_t index)
@@ -24,12 +12,6 @@ buffer_of(const Frame *frame, int64_t index)
     int64_t operands = frame->operands.count;
     return index < operands ? frame->operands.buffers[index]
                             : frame->results.buffers[index - operands];
-}
-
-static bool
-is_text(const Span *span, const char *text)
-{
-    return span->size == strlen(text) && !memcmp(span->data, text, span->size);
 }
 
 static const Operator *

@@ -3,7 +3,7 @@
 #ifndef PJRT_BRIDGE_CPU_CALL_H
 #define PJRT_BRIDGE_CPU_CALL_H
 
-#include "xla.h"
+#include "frame.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,7 +28,6 @@ typedef struct {
 extern _Atomic(const Operators *) operators;
 
 #define MOST_DIMENSIONS 8
-#define MESSAGE 512
 
 typedef struct {
     const int64_t *data;
@@ -51,9 +50,6 @@ typedef struct {
     char *message;
     int64_t *lengths; /* By letter of the operator's `lengths`; 0 as long as nothing has it. */
 } Part;
-
-/* Write a reason; -1. */
-int fail(char *message, const char *format, ...);
 
 /* An operand, or a result after the operands. */
 const Buffer *buffer_of(const Frame *frame, int64_t index);

@@ -6,10 +6,12 @@
  * finds. A program may come from anywhere, so only the operators that `connect` was given are
  * called.
  *
- *     call.c   what a program says, compared with the operator and the buffers
- *     parts.c  threads for a large call
- *     run.c    a part of it: tensors of buffers, and the operator
- *     torch.c  libtorch's functions
+ *     call.c       what a program says, compared with the operator and the buffers
+ *     frame.c      what every custom call does with its caller
+ *     parts.c      threads for a large call
+ *     positions.c  another custom call, which needs no operator: a check of positions
+ *     run.c        a part of a call: tensors of buffers, and the operator
+ *     torch.c      libtorch's functions
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -17,6 +19,7 @@
 #include <Python.h>
 
 #include "call.h"
+#include "positions.h"
 #include "torch.h"
 
 #include <dlfcn.h>
@@ -27,15 +30,7 @@
 
 /* -- the handler ----------------------------------------------------------------------------- */
 
-static Error *
-refuse(const Frame *frame, int code, const Call *call, const char *message)
-{
-    char text[MESSAGE + 128];
-    const char *name = call->operator ? call->operator->name : "a call of PyTorch's kernels";
-    snprintf(text, sizeof text, "%s in a program for the CPU plugin: %s", name, message);
-    ErrorArgs args = {sizeof args, NULL, text, code};
-    return frame->api->create(&args);
-}
+static const char OF_KERNELS[] = "a call of PyTorch's kernels";
 
 typedef struct {
     const Call *call;
@@ -67,57 +62,21 @@ run_beside_modes(const Call *call, char *message)
     return errand.failed;
 }
 
-/* Answer a query for the version of the API that this handler speaks: the newest that both know.
- * A caller of another major version gets one that it does not speak, and registers nothing. */
-static Error *
-state_version(const Frame *frame, const MetadataExtension *asked)
-{
-    const Version *theirs = &frame->api->version;
-    const Call none = {0};
-    if (!REACHES(asked->base.size, MetadataExtension, metadata) ||
-        !REACHES(asked->metadata->size, Metadata, version))
-        return refuse(frame, INVALID_ARGUMENT, &none, "there is no room for its API version");
-    int minor = theirs->major == MAJOR ? theirs->minor : NEWEST_MINOR;
-    minor = minor < OLDEST_MINOR ? OLDEST_MINOR : minor;
-    asked->metadata->version.major = MAJOR;
-    asked->metadata->version.minor = minor > NEWEST_MINOR ? NEWEST_MINOR : minor;
-    return NULL;
-}
-
-/* Whether the caller's structs are those that the rest reads. */
-static int
-check_caller(const Frame *frame, char *message)
-{
-    const Api *api = frame->api;
-    if (api->version.major != MAJOR || api->version.minor < OLDEST_MINOR)
-        return fail(message, "found version %d.%d of XLA's FFI API, expected %d.%d or a later %d.x",
-                    api->version.major, api->version.minor, MAJOR, OLDEST_MINOR, MAJOR);
-    if (!REACHES(api->size, Api, threads))
-        return fail(message, "found a function table of %zu bytes, expected %zu or more", api->size,
-                    sizeof *api);
-    if (!REACHES(frame->size, Frame, attributes))
-        return fail(message, "found a call frame of %zu bytes, expected %zu or more", frame->size,
-                    sizeof *frame);
-    if (!REACHES(frame->operands.size, Buffers, buffers) ||
-        !REACHES(frame->results.size, Buffers, buffers) ||
-        !REACHES(frame->attributes.size, Attributes, values))
-        return fail(message, "its operands, results or attributes end early");
-    return 0;
-}
-
 static Error *
 handle(Frame *frame)
 {
-    for (Extension *found = frame->extension; found; found = found->next)
-        if (found->type == METADATA)
-            return state_version(frame, (MetadataExtension *)found);
+    Error *answer;
+    if (asks_for_version(frame, OF_KERNELS, &answer))
+        return answer;
     char message[MESSAGE] = "";
     Call call = {0};
-    if (check_caller(frame, message) || read_call(frame, &call, message))
-        return refuse(frame, INVALID_ARGUMENT, &call, message);
-    if (run_beside_modes(&call, message))
-        return refuse(frame, INTERNAL, &call, message);
-    return NULL;
+    int code = INVALID_ARGUMENT;
+    if (!check_caller(frame, message) && !read_call(frame, &call, message)) {
+        if (!run_beside_modes(&call, message))
+            return NULL;
+        code = INTERNAL;
+    }
+    return refuse(frame, code, call.operator ? call.operator->name : OF_KERNELS, message);
 }
 
 /* -- the module ------------------------------------------------------------------------------ */
@@ -202,19 +161,26 @@ static struct PyModuleDef MODULE = {
     NULL, NULL, NULL, NULL,
 };
 
+static int
+add_address(PyObject *module, const char *name, void *function)
+{
+    PyObject *address = PyLong_FromVoidPtr(function);
+    int failed = address ? PyModule_AddObjectRef(module, name, address) : -1;
+    Py_XDECREF(address);
+    return failed;
+}
+
 PyMODINIT_FUNC
 PyInit__aten(void)
 {
     PyObject *module = PyModule_Create(&MODULE);
     if (!module)
         return NULL;
-    PyObject *address = PyLong_FromVoidPtr((void *)handle);
-    if (!address || PyModule_AddObjectRef(module, "HANDLER", address) ||
+    if (add_address(module, "HANDLER", (void *)handle) ||
+        add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
         PyModule_AddStringConstant(module, "REVISION", REVISION)) {
-        Py_XDECREF(address);
         Py_DECREF(module);
         return NULL;
     }
-    Py_DECREF(address);
     return module;
 }

@@ -120,7 +120,7 @@ enum { MAJOR = 0, OLDEST_MINOR = 1, NEWEST_MINOR = 3 };
 #define REACHES(size, type, field) \
     ((size) >= offsetof(type, field) + sizeof(((type *)NULL)->field))
 
-enum { METADATA = 1, ARRAY = 1, BUFFER = 1, STRING = 4, S64 = 5 };
-enum { INVALID_ARGUMENT = 3, INTERNAL = 13 };
+enum { METADATA = 1, ARRAY = 1, BUFFER = 1, STRING = 4, S32 = 4, S64 = 5 };
+enum { INVALID_ARGUMENT = 3, OUT_OF_RANGE = 11, INTERNAL = 13 };
 
 #endif

@@ -1,0 +1,77 @@
+/* See frame.h. */
+
+#include "frame.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int
+fail(char *message, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    vsnprintf(message, MESSAGE, format, values);
+    va_end(values);
+    return -1;
+}
+
+bool
+is_text(const Span *span, const char *text)
+{
+    return span->size == strlen(text) && !memcmp(span->data, text, span->size);
+}
+
+Error *
+refuse(const Frame *frame, int code, const char *who, const char *message)
+{
+    char text[MESSAGE + 128];
+    snprintf(text, sizeof text, "%s in a program for the CPU plugin: %s", who, message);
+    ErrorArgs args = {sizeof args, NULL, text, code};
+    return frame->api->create(&args);
+}
+
+static Error *
+state_version(const Frame *frame, const char *who, const MetadataExtension *asked)
+{
+    const Version *theirs = &frame->api->version;
+    if (!REACHES(asked->base.size, MetadataExtension, metadata) ||
+        !REACHES(asked->metadata->size, Metadata, version))
+        return refuse(frame, INVALID_ARGUMENT, who, "there is no room for its API version");
+    int minor = theirs->major == MAJOR ? theirs->minor : NEWEST_MINOR;
+    minor = minor < OLDEST_MINOR ? OLDEST_MINOR : minor;
+    asked->metadata->version.major = MAJOR;
+    asked->metadata->version.minor = minor > NEWEST_MINOR ? NEWEST_MINOR : minor;
+    return NULL;
+}
+
+bool
+asks_for_version(const Frame *frame, const char *who, Error **answer)
+{
+    for (Extension *found = frame->extension; found; found = found->next)
+        if (found->type == METADATA) {
+            *answer = state_version(frame, who, (MetadataExtension *)found);
+            return true;
+        }
+    return false;
+}
+
+int
+check_caller(const Frame *frame, char *message)
+{
+    const Api *api = frame->api;
+    if (api->version.major != MAJOR || api->version.minor < OLDEST_MINOR)
+        return fail(message, "found version %d.%d of XLA's FFI API, expected %d.%d or a later %d.x",
+                    api->version.major, api->version.minor, MAJOR, OLDEST_MINOR, MAJOR);
+    if (!REACHES(api->size, Api, threads))
+        return fail(message, "found a function table of %zu bytes, expected %zu or more", api->size,
+                    sizeof *api);
+    if (!REACHES(frame->size, Frame, attributes))
+        return fail(message, "found a call frame of %zu bytes, expected %zu or more", frame->size,
+                    sizeof *frame);
+    if (!REACHES(frame->operands.size, Buffers, buffers) ||
+        !REACHES(frame->results.size, Buffers, buffers) ||
+        !REACHES(frame->attributes.size, Attributes, values))
+        return fail(message, "its operands, results or attributes end early");
+    return 0;
+}

@@ -1,0 +1,28 @@
+/* What every custom call does with the caller: state the API, look at its structs, refuse. */
+
+#ifndef PJRT_BRIDGE_CPU_FRAME_H
+#define PJRT_BRIDGE_CPU_FRAME_H
+
+#include "xla.h"
+
+#include <stdbool.h>
+
+#define MESSAGE 512
+
+/* Write a reason; -1. */
+int fail(char *message, const char *format, ...);
+
+/* An error for the caller. */
+Error *refuse(const Frame *frame, int code, const char *who, const char *message);
+
+/* Whether a frame asks for the version of the API instead of calling; *answer is what to return.
+ * The version is the newest that both know. A caller of another major version gets one that it
+ * does not speak, and registers nothing. */
+bool asks_for_version(const Frame *frame, const char *who, Error **answer);
+
+/* Whether the caller's structs are those that the rest reads. */
+int check_caller(const Frame *frame, char *message);
+
+bool is_text(const Span *span, const char *text);
+
+#endif

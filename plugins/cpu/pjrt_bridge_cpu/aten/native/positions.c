@@ -1,0 +1,104 @@
+/* See positions.h. */
+
+#include "positions.h"
+
+#include "frame.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char NAME[] = "A check of positions";
+
+typedef struct {
+    const Buffer *given, *result;
+    int64_t count;
+    const int64_t *range; /* The smallest and the largest position. */
+    const Span *where;
+} Check;
+
+static int64_t
+count_of(const Buffer *buffer)
+{
+    int64_t count = 1;
+    for (int64_t i = 0; i < buffer->rank; i++)
+        count *= buffer->dims[i];
+    return count;
+}
+
+/* What a program says of a check, which may come from anywhere. */
+static int
+read_check(const Frame *frame, Check *check, char *message)
+{
+    const Attributes *attributes = &frame->attributes;
+    for (int64_t i = 0; i < attributes->count; i++) {
+        const Array *array = attributes->values[i];
+        if (attributes->types[i] == STRING && is_text(attributes->names[i], "where"))
+            check->where = attributes->values[i];
+        if (attributes->types[i] == ARRAY && is_text(attributes->names[i], "range") &&
+            array->dtype == S64 && array->size == 2)
+            check->range = array->data;
+    }
+    if (!check->where || !check->range)
+        return fail(message, "its attributes are not those that the bridge writes");
+    if (frame->operands.count != 1 || frame->results.count != 1 ||
+        frame->operands.types[0] != BUFFER || frame->results.types[0] != BUFFER)
+        return fail(message, "expected one operand and one result, both arrays");
+    check->given = frame->operands.buffers[0];
+    check->result = frame->results.buffers[0];
+    if (!REACHES(check->given->size, Buffer, dims) || !REACHES(check->result->size, Buffer, dims))
+        return fail(message, "its operand or result ends early");
+    check->count = count_of(check->given);
+    if ((check->given->dtype != S64 && check->given->dtype != S32) ||
+        check->result->dtype != check->given->dtype || count_of(check->result) != check->count)
+        return fail(message, "operand and result are not int32 or int64 of one size");
+    return 0;
+}
+
+static void
+find_extremes(const Check *check, int64_t *smallest, int64_t *largest)
+{
+    if (check->given->dtype == S64) {
+        const int64_t *positions = (const int64_t *)check->given->data;
+        int64_t low = INT64_MAX, high = INT64_MIN;
+        for (int64_t i = 0; i < check->count; i++) {
+            low = positions[i] < low ? positions[i] : low;
+            high = positions[i] > high ? positions[i] : high;
+        }
+        *smallest = low, *largest = high;
+    } else {
+        const int32_t *positions = (const int32_t *)check->given->data;
+        int32_t low = INT32_MAX, high = INT32_MIN;
+        for (int64_t i = 0; i < check->count; i++) {
+            low = positions[i] < low ? positions[i] : low;
+            high = positions[i] > high ? positions[i] : high;
+        }
+        *smallest = low, *largest = high;
+    }
+}
+
+Error *
+check_positions(Frame *frame)
+{
+    Error *answer;
+    if (asks_for_version(frame, NAME, &answer))
+        return answer;
+    char message[MESSAGE] = "";
+    Check check = {0};
+    if (check_caller(frame, message) || read_check(frame, &check, message))
+        return refuse(frame, INVALID_ARGUMENT, NAME, message);
+    int64_t smallest, largest;
+    find_extremes(&check, &smallest, &largest);
+    if (check.count && (smallest < check.range[0] || largest > check.range[1])) {
+        size_t length = check.where->size < MESSAGE / 2 ? check.where->size : MESSAGE / 2;
+        fail(message, "OUT_OF_RANGE: %.*s: found indices from %lld to %lld, expected %lld to %lld", (int)length,
+             check.where->data, (long long)smallest, (long long)largest,
+             (long long)check.range[0], (long long)check.range[1]);
+        ErrorArgs args = {sizeof args, NULL, message, OUT_OF_RANGE};
+        return frame->api->create(&args);
+    }
+    if (check.result->data != check.given->data)
+        memcpy(check.result->data, check.given->data,
+               (size_t)check.count * (check.given->dtype == S64 ? 8 : 4));
+    return NULL;
+}

@@ -1,0 +1,12 @@
+/* A custom call that gives a tensor of positions as it is, and fails where one is out of range. */
+
+#ifndef PJRT_BRIDGE_CPU_POSITIONS_H
+#define PJRT_BRIDGE_CPU_POSITIONS_H
+
+#include "xla.h"
+
+/* Operand and result: int32 or int64, of one shape. Attributes: `range`, the smallest and the
+ * largest position (two int64), and `where`, what the message begins with. */
+Error *check_positions(Frame *frame);
+
+#endif

@@ -1,0 +1,50 @@
+"""Checks of positions, by a custom call that fails the program (`aten/native/positions.c`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
+from pjrt_bridge.extensions import FFI
+from pjrt_bridge.runtime import Client
+from pjrt_bridge.runtime.compile.compile_cache import keep_calls_of
+from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge_cpu.aten.library import native_module
+
+TARGET = "pjrt_bridge.positions.1"
+"""Name of the custom call. Its number changes with what it is given."""
+
+_CHECKED = ("int32", "int64")
+
+
+class CheckedPositions(Kernels):
+    """Positions that are looked at while they are copied.
+
+    Attributes:
+        can_check: the client's plugin makes the custom call.
+    """
+
+    can_check = False
+
+    def checked_positions(self, b: Builder, x: Value, low: int, high: int, where: str) -> Value:
+        """See `Kernels`."""
+        if not self.can_check or x.dtype.name not in _CHECKED or not x.size:
+            return super().checked_positions(b, x, low, high, where)
+        config: dict[str, Any] = {"range": np.array([low, high], np.int64), "where": where}
+        return b.custom_call(TARGET, [x], [x.type], backend_config=config)[0]
+
+
+def can_check(client: Client) -> bool:
+    """Register the custom call with a client's plugin; whether it makes the call."""
+    native = native_module()
+    if native is None:
+        return False
+    try:
+        client.extension(FFI).register(TARGET, native.CHECK_POSITIONS)
+    except (ExtensionUnavailable, PjrtBridgeError):
+        return False
+    keep_calls_of(TARGET)
+    return True

@@ -1,0 +1,213 @@
+"""Indices out of range: found by the program itself, at next to no cost, and PyTorch's own error."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import pjrt_bridge
+from pjrt_bridge.errors import HostFallbackWarning, InvalidArgument, OutOfRange
+from pjrt_bridge.registry.targets import kernels_of
+from pjrt_bridge.stablehlo.builder.builder import Builder
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge_cpu.positions import TARGET
+from tests.torch_interop.helpers import assert_same
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+X = torch.linspace(-1, 1, 12).reshape(4, 3)
+
+READING: dict[str, Callable[[torch.Tensor], Any]] = {
+    "advanced": lambda i: X[i] * 2,
+    "bags": lambda i: functional.embedding_bag(i.reshape(1, 2), X),
+    "embedding": lambda i: functional.embedding(i, X) + 1,
+    "filled": lambda i: X.index_fill(0, i, 3.0),
+    "gather": lambda i: X.gather(0, i.reshape(2, 1)),
+    "put": lambda i: X.index_put((i,), X[:2]),
+    "scatter": lambda i: X.scatter(0, i.reshape(2, 1), 5.0),
+    "selected": lambda i: X.index_select(0, i + 0),
+}
+
+
+def _raises_like_eager(
+    function: Callable[..., Any], compiled: Callable[..., Any], *args: torch.Tensor
+) -> None:
+    with pytest.raises((IndexError, RuntimeError)) as eager:
+        function(*args)
+    with pytest.raises(type(eager.value)) as found:
+        compiled(*args)
+    assert str(found.value) == str(eager.value)
+
+
+@pytest.mark.parametrize("name", READING)
+def test_a_compiled_call_raises_what_eager_raises_and_goes_on(name: str) -> None:
+    function = READING[name]
+    compiled = torch.compile(function, backend="pjrt")
+    inside = torch.tensor([1, 3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HostFallbackWarning)
+        # The fast path has been taken before, and is taken after.
+        for _ in range(4):
+            assert_same(compiled(inside), function(inside))
+        for wrong in ([0, 4], [-5, 1]):
+            _raises_like_eager(function, compiled, torch.tensor(wrong))
+            assert_same(compiled(inside), function(inside))
+    (graph,) = compiled_graphs()
+    (segment,) = graph.segments
+    assert segment.placement == "device"
+    assert not segment.fallback_reasons
+
+
+def test_a_class_that_is_none_is_no_loss() -> None:
+    model = torch.nn.Linear(3, 5)
+    step = torch.compile(
+        lambda x, y: functional.cross_entropy(model(x), y), backend="pjrt", fullgraph=True
+    )
+    ignored = torch.tensor([0, -100, 4, 1])
+    assert_same(step(X, ignored), functional.cross_entropy(model(X), ignored))
+    with pytest.raises(RuntimeError, match="index 5 is out of bounds for dimension 1 with size 5"):
+        step(X, torch.tensor([0, 5, 4, 1]))
+    step(X, ignored).backward()
+    assert model.weight.grad is not None
+
+
+def test_arguments_that_were_written_before_say_so() -> None:
+    def function(cache: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        cache.index_copy_(0, index, rows)
+        return cache.sum()
+
+    cache, rows = torch.zeros(256, 256), torch.ones(2, 256)
+    compiled = torch.compile(function, backend="pjrt")
+    compiled(cache, torch.tensor([0, 1]), rows)
+    with pytest.raises(IndexError) as raised:
+        compiled(cache, torch.tensor([0, 256]), rows)
+    assert "found indices from 0 to 256, expected -256 to 255" in str(raised.value)
+    assert "may hold old, new or partial values" in raised.value.__notes__[0]
+    assert compiled(cache, torch.tensor([2, 255]), rows).item() == 4 * 256
+
+
+def test_the_user_can_have_no_checks() -> None:
+    function = READING["embedding"]
+    compiled = torch.compile(function, backend="pjrt", options={"check_indices": False})
+    assert_same(compiled(torch.tensor([1, 9])), function(torch.tensor([1, 3])))
+
+
+def test_sizes_that_are_padded_are_not_refused() -> None:
+    table = torch.randn(50, 8)
+
+    def function(ids: torch.Tensor) -> torch.Tensor:
+        # Behind the end the first position is -1.
+        places = (ids > 0).long().cumsum(0) - 1
+        return functional.embedding(places, table).sum(0)
+
+    compiled = torch.compile(function, backend="pjrt", dynamic=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HostFallbackWarning)
+        for size in range(3, 40):
+            ids = torch.arange(1, size + 1)
+            assert_same(compiled(ids), function(ids))
+
+
+def _emitted(function: Callable[..., Any], *args: torch.Tensor) -> str:
+    texts: list[str] = []
+    client = pjrt_bridge.client("cpu")
+    compile = type(client).compile
+
+    def noting(self: Any, program: Any, *rest: Any, **options: Any) -> Any:
+        texts.append(program.text())
+        return compile(self, program, *rest, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(client), "compile", noting)
+        torch.compile(function, backend="pjrt")(*args)
+    return "\n".join(texts)
+
+
+def test_positions_that_a_graph_finds_itself_cost_nothing() -> None:
+    found = _emitted(lambda x: x.gather(1, x.argmax(1, keepdim=True)), X)
+    assert found
+    assert TARGET not in found
+    assert TARGET in _emitted(READING["embedding"], torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("mode", ["async", "fused", "sync"])
+def test_on_the_device_reading_the_result_raises(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", mode)
+    x = X.to("pjrt")
+    wrong = torch.tensor([0, 9]).to("pjrt")
+    # From the third call on the compiled module makes them.
+    for _ in range(5):
+        assert_same(x[torch.tensor([1, 3]).to("pjrt")].cpu(), X[[1, 3]])
+        with pytest.raises(IndexError, match="index 9 is out of bounds|found indices from 0 to 9"):
+            x[wrong].cpu()
+    assert_same(x.cpu(), X)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("shape", [(), (7,), (3, 500)])
+def test_positions_are_copied_and_compared(dtype: str, shape: tuple[int, ...]) -> None:
+    client = pjrt_bridge.client("cpu")
+    type = TensorType(shape, pjrt_bridge.dtypes.of(dtype))
+    builder = Builder([type])
+    low, high = -3, 1 << 20
+    builder_result = kernels_of(client).checked_positions(
+        builder, builder.parameters[0], low, high, "here"
+    )
+    executable = client.compile(builder.finish([builder_result]))
+    drawn = np.random.default_rng(0).integers(low, high + 1, shape).astype(dtype)
+    for at, value in ((0, low), (-1, high)):
+        given = drawn.copy()
+        given.flat[at] = value
+        (result,) = executable(given)
+        np.testing.assert_array_equal(np.asarray(result), given)
+        for wrong in (low - 1, high + 1):
+            given.flat[at] = wrong
+            with pytest.raises(OutOfRange, match=rf"here: found indices from .*{wrong}"):
+                np.asarray(executable(given)[0])
+
+
+MALFORMED: dict[str, dict[str, Any]] = {
+    "no attributes": {},
+    "one number": {"range": np.array([1], np.int64), "where": "here"},
+    "other integers": {"range": np.array([0, 1], np.int32), "where": "here"},
+    "no text": {"range": np.array([0, 1], np.int64), "where": 1},
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_call_that_the_bridge_does_not_write_is_refused(name: str) -> None:
+    client = pjrt_bridge.client("cpu")
+    kernels_of(client)
+    positions = TensorType((2,), pjrt_bridge.dtypes.of("int64"))
+    builder = Builder([positions])
+    call = builder.custom_call(
+        TARGET, builder.parameters, [positions], backend_config=MALFORMED[name]
+    )
+    executable = client.compile(builder.finish(call))
+    with pytest.raises(InvalidArgument, match="not those that the bridge writes"):
+        np.asarray(executable(np.zeros(2, np.int64))[0])
+
+
+def test_a_call_of_other_arrays_is_refused() -> None:
+    client = pjrt_bridge.client("cpu")
+    kernels_of(client)
+    config = {"range": np.array([0, 1], np.int64), "where": "here"}
+    numbers, positions = (
+        TensorType(shape, pjrt_bridge.dtypes.of(dtype))
+        for shape, dtype in (((2,), "float32"), ((3,), "int64"))
+    )
+    for given, result in ((numbers, numbers), (positions, TensorType((2,), positions.dtype))):
+        builder = Builder([given])
+        call = builder.custom_call(TARGET, builder.parameters, [result], backend_config=config)
+        executable = client.compile(builder.finish(call))
+        with pytest.raises(InvalidArgument, match="int32 or int64 of one size"):
+            np.asarray(executable(np.zeros(given.shape, given.dtype.numpy))[0])
