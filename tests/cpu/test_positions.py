@@ -1,4 +1,4 @@
-"""Indices out of range: found by the program itself, at next to no cost, and PyTorch's own error."""
+"""Indices out of range: found by the program itself, and PyTorch's own error."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _emitted(function: Callable[..., Any], *args: torch.Tensor) -> str:
     compile = type(client).compile
 
     def noting(self: Any, program: Any, *rest: Any, **options: Any) -> Any:
-        texts.append(program.text())
+        texts.append(program.text)
         return compile(self, program, *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -147,7 +147,7 @@ def test_on_the_device_reading_the_result_raises(
     # From the third call on the compiled module makes them.
     for _ in range(5):
         assert_same(x[torch.tensor([1, 3]).to("pjrt")].cpu(), X[[1, 3]])
-        with pytest.raises(IndexError, match="index 9 is out of bounds|found indices from 0 to 9"):
+        with pytest.raises(IndexError, match=r"index 9 is out of bounds|found indices from 0 to 9"):
             x[wrong].cpu()
     assert_same(x.cpu(), X)
 

@@ -234,13 +234,14 @@ class Family:
         with _compiling:
             if self._exact and self._lifted is None and not self._cannot_lift:
                 with suppress(NotTraceable, Resizes):
-                    found = traced(call, lifted=True)
-                    if found.compiler.lowers(found.module):
-                        self._lifted = found
-                        return found
+                    lifted = traced(call, lifted=True)
+                    if lifted.compiler.lowers(lifted.module):
+                        self._lifted = lifted
+                        return lifted
                 self._cannot_lift = True
             if len(self._exact) >= _VARIANTS:
                 return None
+            found: CallProgram | Resizes
             try:
                 found = self._exact[key] = traced(call, lifted=False)
             except NotTraceable as error:
@@ -338,7 +339,9 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
     record = GraphRecord("inference", f"eager_{name}", client.plugin.name)
     eager = eager_mode()
     compiler = Compiler(
-        client, BackendOptions(placement="device", check_indices=eager == "sync" or "auto"), ledger=EAGER
+        client,
+        BackendOptions(placement="device", check_indices=eager == "sync" or "auto"),
+        ledger=EAGER,
     )
     placeholders = module.graph.find_nodes(op="placeholder")
     written = tuple(

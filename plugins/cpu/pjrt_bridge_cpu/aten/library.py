@@ -57,7 +57,6 @@ def native_module() -> Any:
         return None
 
 
-@cache
 def _loaded() -> Any:
     return native_modules.load("pjrt_bridge_cpu.aten._aten", _SOURCES)
 
