@@ -168,7 +168,7 @@ def test_gradients_of_gradients_hooks_and_functions() -> None:
 
 
 def test_numbers_that_change_are_compiled_once_more() -> None:
-    from pjrt_bridge.torch_interop.device import naming, programs
+    from pjrt_bridge.torch_interop.device import programs
 
     x = torch.ones(3, device="pjrt")
     x.mul(0.5)
