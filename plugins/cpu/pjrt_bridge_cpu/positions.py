@@ -10,7 +10,7 @@ from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
 from pjrt_bridge.extensions import FFI
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.runtime.compile.compile_cache import keep_calls_of
-from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import native_module
 
