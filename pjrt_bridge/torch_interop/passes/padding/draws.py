@@ -16,6 +16,7 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size, product
+from pjrt_bridge.torch_interop.passes.padding.formulas import compute_type
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 _OF_A_SHAPE = ("rand", "randn", "randint", "normal.float_float")
@@ -77,7 +78,7 @@ def _dropped_out(e: Emission, use: Use, dims: Dims) -> list[Any]:
 
     kept = _taken(e, use, dims, draw)
     dtype = compat.promise(use["input"]).dtype
-    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    wide = compute_type(dtype)
     made = e.call("aten._to_copy.default", e[use["input"]], dtype=wide)
     # A product, in which NaN stays NaN as in ATen.
     made = e.call("aten.mul.Tensor", made, e.call("aten._to_copy.default", kept, dtype=wide))

@@ -23,6 +23,8 @@ from pjrt_bridge.torch_interop.passes.padding import (
     lookups,
     mixing,
     moves,
+    norms,
+    ordering,
     pools,
     products,
     replacing,
@@ -154,14 +156,6 @@ def _before(count: int) -> Callable[[Use], Dims]:
     return dims
 
 
-def _reduced(use: Use) -> Dims:
-    found = use.dims("self")
-    named = use.named("dim", use.rank("self"))
-    if found.keys() & named:
-        raise MixesRows("it reduces over the dimension in a way that is not known")
-    return found if use["keepdim"] else moves.dropped(found, named)
-
-
 # -- creators --------------------------------------------------------------------------------------
 
 
@@ -237,10 +231,10 @@ def _table() -> dict[str, Rule]:
     put(Rule(_before(1)), "avg_pool1d", "reflection_pad1d", "replication_pad1d")
     put(Rule(_before(2)), *_IMAGES)
     put(Rule(_before(3)), *_VOLUMES)
-    put(Rule(_reduced), "mode")
+    put(Rule(ordering.most_frequent), "mode")
     put(Rule(mixing.extremes), "aminmax")
-    put(Rule(mixing.of_rank), "aten.kthvalue.default", "aten.median.dim", "aten.nanmedian.dim")
-    put(Rule(mixing.median), "aten.median.default", "aten.nanmedian.default")
+    put(Rule(ordering.of_rank), "aten.kthvalue.default", "aten.median.dim", "aten.nanmedian.dim")
+    put(Rule(ordering.median), "aten.median.default", "aten.nanmedian.default")
     put(Rule(lookups.bucketed), "aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 
     put(Rule(mixing.filled(0)), "sum", "nansum", "count_nonzero", "any")
@@ -259,8 +253,8 @@ def _table() -> dict[str, Rule]:
     put(Rule(mixing.scanned(1)), "cumprod")
     put(Rule(mixing.scanned(-inf)), "logcumsumexp")
     put(Rule(mixing.scanned(None)), "cummax", "cummin")
-    put(Rule(mixing.ordered), "sort", "argsort")
-    put(Rule(mixing.largest), "topk")
+    put(Rule(ordering.ordered), "sort", "argsort")
+    put(Rule(ordering.largest), "topk")
     put(Rule(mixing.lost), "nll_loss_forward")
     put(Rule(mixing.lost_backward), "nll_loss_backward")
 
@@ -281,12 +275,15 @@ def _table() -> dict[str, Rule]:
     put(Rule(borders.bordered), "constant_pad_nd")
     put(Rule(moves.viewed, ("size", "shape"), moves=True), "view", "_unsafe_view", "reshape")
     put(Rule(moves.same), "aten.view.dtype", "view_as_real", "view_as_complex")
+    put(Rule(moves.diagonal), "diagonal")
+    put(Rule(replacing.diagonal_in), "diagonal_scatter")
     put(Rule(moves.flipped), "flip")
     put(Rule(moves.rolled), "roll")
 
     put(Rule(products.multiplied("self", "mat2")), "mm", "bmm")
     put(Rule(products.multiplied("mat1", "mat2", "self")), "addmm")
     put(Rule(products.multiplied("batch1", "batch2", "self")), "baddbmm")
+    put(Rule(products.multiplied_and_summed), "addbmm")
     put(Rule(products.multiplied("self", "vec")), "mv")
     put(Rule(products.multiplied("mat", "vec", "self")), "addmv")
     put(Rule(products.multiplied("self", "tensor")), "dot")
@@ -298,14 +295,14 @@ def _table() -> dict[str, Rule]:
     put(Rule(products.attention), "_scaled_dot_product_flash_attention_for_cpu")
     put(Rule(products.attention_backward), "_scaled_dot_product_flash_attention_for_cpu_backward")
     put(Rule(products.encoder_layer), "_transformer_encoder_layer_fwd")
-    put(Rule(products.layer_norm), "native_layer_norm")
-    put(Rule(products.layer_norm_backward), "native_layer_norm_backward")
+    put(Rule(norms.layer_norm), "native_layer_norm")
+    put(Rule(norms.layer_norm_backward), "native_layer_norm_backward")
     put(Rule(groups.group_norm, ("N",)), "native_group_norm")
     put(Rule(groups.group_norm_backward, ("N",)), "native_group_norm_backward")
-    put(Rule(products.fixed_batch_norm), "_native_batch_norm_legit_no_training")
-    put(Rule(products.batch_norm), "_native_batch_norm_legit_functional")
-    put(Rule(products.batch_norm), "aten._native_batch_norm_legit.no_stats")
-    put(Rule(products.batch_norm_backward), "native_batch_norm_backward")
+    put(Rule(norms.fixed_batch_norm), "_native_batch_norm_legit_no_training")
+    put(Rule(norms.batch_norm), "_native_batch_norm_legit_functional")
+    put(Rule(norms.batch_norm), "aten._native_batch_norm_legit.no_stats")
+    put(Rule(norms.batch_norm_backward), "native_batch_norm_backward")
 
     put(Rule(pools.largest), "max_pool2d_with_indices")
     put(Rule(pools.largest_backward), "max_pool2d_with_indices_backward")

@@ -68,6 +68,33 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: x.topk(5, 0, largest=False).indices.sort().values,
         (torch.tensor([nan, nan, nan, nan, nan]),),
     ),
+    "the most frequent": (
+        lambda i, x: (i.mode(0), i.t().mode(-1, keepdim=True), x.mode(0), x.round().mode(0)),
+        (COLUMNS, X),
+    ),
+    "the most frequent of equal numbers": (
+        lambda x, i: (x.mode(0), i.mode(0)),
+        (torch.tensor([inf, inf, -inf, 2.0, 2.0]), torch.tensor([3, 1, 1, 3, 2**63 - 1])),
+    ),
+    "diagonals": (
+        lambda x, y: (
+            (x @ y.t()).diagonal() * 2,
+            (x @ y.t()).diagonal(-1) * 2,
+            torch.diagonal(x[:, None] * y, 1, 0, 2).sum(0),
+            torch.diag(x[:, 0]) + torch.diag_embed(y.t()),
+            (x @ y.t()).trace(),
+            torch.diagonal_scatter(x @ y.t(), x[:, 0]),
+            torch.diagonal_scatter(x @ y.t(), x[1:, 1], -1).sum(1),
+        ),
+        (X, Y),
+    ),
+    "sums of products": (
+        lambda x, w: (
+            torch.addbmm(w[:, :2], x.transpose(1, 2)[:, :4], x[:, :, :2]),
+            torch.addbmm(w[0, 0], x.permute(1, 2, 0), x.transpose(0, 1)),
+        ),
+        (CUBE, W),
+    ),
     "backwards": (lambda x: (x.flip(0), x.flip(0, 1)), (X,)),
     "around": (lambda x: (x.roll(1, 0), x.roll((-2, 1), (0, 1))), (X,)),
     "one behind another": (

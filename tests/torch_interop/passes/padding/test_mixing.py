@@ -23,8 +23,6 @@ from tests.torch_interop.passes.padding.rows import (
 )
 
 MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
-    "mode": (lambda x: x.mode(0), (X,), "it reduces over the dimension in a way that is not"),
-    "layer_norm": (lambda x: F.layer_norm(x.t(), (x.shape[0],)), (X,), "it normalizes over"),
     "pooling behind the end": (
         lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
         (torch.randn(2, 3, N, 8),),
