@@ -59,6 +59,22 @@ def drawn(use: Use) -> Dims:
     return found
 
 
+def permutation(use: Use) -> Dims:
+    """A permutation: positions of the call in the order that more of them are drawn in."""
+    found, size = use.promised(use.result), use.number(use["n"])
+    if use.rank("key") > 0:
+        raise MixesRows("it draws a permutation for each key")
+
+    def emit(e: Emission) -> Any:
+        drawn = e.repeat(use.node, n=e.size(size))
+        behind = e.call("aten.ge.Tensor", drawn, e.actual(size))
+        order = e.item(e.call("aten.sort.stable", behind, stable=True, dim=0), 1)
+        return e.call("aten.index_select.default", drawn, 0, order)
+
+    use.emit = emit
+    return found
+
+
 def dropped_out(use: Use) -> Dims:
     """Dropout: elements that are kept, and which these are."""
     _refuse_numbers(use)

@@ -51,6 +51,18 @@ def filled(number: Number, *, elements: bool = False) -> Callable[[Use], Dims]:
     return dims
 
 
+def counted_in_bins(use: Use) -> Dims:
+    """How many elements are in each bin between two numbers; no bin has infinities.
+
+    Raises:
+        MixesRows: the elements decide between which.
+    """
+    if use.dims("self") and use["min"] == use["max"]:
+        raise MixesRows("its bins are between the extremes of the dimension")
+    use.fill("self", inf)
+    return {}
+
+
 def positions(number: Number) -> Callable[[Use], Dims]:
     """Reductions that give positions: of the first among equals, so never of padding."""
 

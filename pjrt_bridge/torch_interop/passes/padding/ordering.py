@@ -12,7 +12,6 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Dims,
-    MixesRows,
     Number,
     extent_of,
     product,
@@ -52,8 +51,6 @@ def largest(use: Use) -> Dims:
     (dim,) = inside
     use.needs_prefix(found[dim])
     count = use.number(use["k"])
-    if use.is_padded(count):
-        raise MixesRows("it uses the size as a number")
     descending = bool(use["largest"])
     _fill_behind(use, inside, descending)
 
@@ -62,7 +59,7 @@ def largest(use: Use) -> Dims:
         return [e.call("aten.slice.Tensor", item, dim, 0, e.size(count)) for item in made]
 
     use.emit = emit
-    return left
+    return {**left, dim: extent_of(count)} if use.is_padded(count) else left
 
 
 def of_rank(use: Use) -> Dims:

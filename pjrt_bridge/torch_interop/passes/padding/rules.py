@@ -21,6 +21,8 @@ from pjrt_bridge.torch_interop.passes.padding import (
     fourier,
     groups,
     lookups,
+    masks,
+    matrices,
     mixing,
     moves,
     norms,
@@ -163,6 +165,18 @@ def _created(use: Use) -> Dims:
     return use.promised_alike(use.result)
 
 
+def _created_anew(use: Use) -> Dims:
+    """Tensors that are not filled: where they lie does not matter."""
+    result = use.result
+    sizes = use.shape(result)
+
+    def emit(e: Emission) -> Any:
+        return e.call("aten.empty.memory_format", list(map(e.size, sizes)), dtype=result.dtype)
+
+    use.emit = emit
+    return use.promised_alike(result)
+
+
 def _identity(use: Use) -> Dims:
     return use.promised(use.result)
 
@@ -230,7 +244,7 @@ def _table() -> dict[str, Rule]:
     put(Rule(fourier.transformed), "_fft_r2c", "_fft_c2c", "_fft_c2r")
     put(Rule(_before(1)), "avg_pool1d", "reflection_pad1d", "replication_pad1d")
     put(Rule(_before(2)), *_IMAGES)
-    put(Rule(_before(3)), *_VOLUMES)
+    put(Rule(_before(3)), "upsample_nearest3d")
     put(Rule(ordering.most_frequent), "mode")
     put(Rule(mixing.extremes), "aminmax")
     put(Rule(ordering.of_rank), "aten.kthvalue.default", "aten.median.dim", "aten.nanmedian.dim")
@@ -239,6 +253,7 @@ def _table() -> dict[str, Rule]:
 
     put(Rule(mixing.filled(0)), "sum", "nansum", "count_nonzero", "any")
     put(Rule(mixing.filled(1)), "prod", "all")
+    put(Rule(mixing.counted_in_bins), "histc")
     put(Rule(mixing.filled(-inf, elements=True)), "amax", "aten.max.default")
     put(Rule(mixing.filled(inf, elements=True)), "amin", "aten.min.default")
     put(Rule(mixing.filled(-inf)), "logsumexp")
@@ -254,7 +269,7 @@ def _table() -> dict[str, Rule]:
     put(Rule(mixing.scanned(-inf)), "logcumsumexp")
     put(Rule(mixing.scanned(None)), "cummax", "cummin")
     put(Rule(ordering.ordered), "sort", "argsort")
-    put(Rule(ordering.largest), "topk")
+    put(Rule(ordering.largest, ("k",)), "topk")
     put(Rule(mixing.lost), "nll_loss_forward")
     put(Rule(mixing.lost_backward), "nll_loss_backward")
 
@@ -287,6 +302,23 @@ def _table() -> dict[str, Rule]:
     put(Rule(products.multiplied("self", "vec")), "mv")
     put(Rule(products.multiplied("mat", "vec", "self")), "addmv")
     put(Rule(products.multiplied("self", "tensor")), "dot")
+    put(Rule(matrices.of_square("self", "matrix", "batch")), "linalg_cholesky_ex")
+    put(Rule(matrices.of_square("self", "matrix")), "cholesky", "cholesky_inverse")
+    put(Rule(matrices.of_square("A", "matrix", "batch")), "linalg_inv_ex")
+    put(Rule(matrices.of_square("A", "batch", "matrix", "rows")), "_linalg_det")
+    put(Rule(matrices.of_square("A", "batch", "batch", "matrix", "rows")), "_linalg_slogdet")
+    put(Rule(matrices.of_square("A", "matrix", "rows", "batch")), "linalg_lu_factor_ex")
+    put(Rule(matrices.solved("A", "B", "matrix", "rows", "batch")), "_linalg_solve_ex")
+    put(Rule(matrices.unpacked), "lu_unpack")
+    put(Rule(matrices.solved("LU", "B")), "linalg_lu_solve")
+    put(Rule(matrices.solved("self", "B")), "linalg_solve_triangular")
+    put(Rule(matrices.solved("A", "self", "matrix")), "triangular_solve")
+    put(Rule(matrices.solved("input2", "self")), "cholesky_solve")
+    put(Rule(matrices.checked, only_checks=True), "_linalg_check_errors")
+    put(Rule(matrices.eigenvalues), "_linalg_eigh")
+    put(Rule(matrices.exponential), "linalg_matrix_exp")
+    put(Rule(matrices.orthogonal), "linalg_qr")
+    put(Rule(matrices.singular), "_linalg_svd")
     put(Rule(products.distances), "_cdist_forward")
     put(Rule(products.distances_backward), "_cdist_backward")
     put(Rule(products.trilinear), "_trilinear")
@@ -304,10 +336,11 @@ def _table() -> dict[str, Rule]:
     put(Rule(norms.batch_norm), "aten._native_batch_norm_legit.no_stats")
     put(Rule(norms.batch_norm_backward), "native_batch_norm_backward")
 
-    put(Rule(pools.largest), "max_pool2d_with_indices")
-    put(Rule(pools.largest_backward), "max_pool2d_with_indices_backward")
-    put(Rule(pools.mean), "avg_pool2d")
-    put(Rule(pools.mean_backward), "avg_pool2d_backward")
+    for count in (2, 3):
+        put(Rule(pools.largest(count)), f"max_pool{count}d_with_indices")
+        put(Rule(pools.largest_backward(count)), f"max_pool{count}d_with_indices_backward")
+        put(Rule(pools.mean(count)), f"avg_pool{count}d")
+        put(Rule(pools.mean_backward(count)), f"avg_pool{count}d_backward")
     # An image that is pooled to a size of its own keeps that dimension.
     for count in (2, 3):
         put(Rule(adaptive.mean(count), ("output_size",)), f"_adaptive_avg_pool{count}d")
@@ -320,7 +353,7 @@ def _table() -> dict[str, Rule]:
         put(Rule(sampling.sampled_backward), f"grid_sampler_{count}d_backward")
 
     put(Rule(lookups.embedded), "embedding")
-    put(Rule(lookups.embedded_backward), "embedding_dense_backward")
+    put(Rule(lookups.embedded_backward, ("num_weights",)), "embedding_dense_backward")
     put(Rule(bags.summed), "_embedding_bag", "_embedding_bag_forward_only")
     put(Rule(bags.summed_backward), "_embedding_bag_backward", "_embedding_bag_dense_backward")
     put(Rule(bags.weights_backward), "_embedding_bag_per_sample_weights_backward")
@@ -328,6 +361,9 @@ def _table() -> dict[str, Rule]:
     put(Rule(lookups.written_at), "index_put", "_unsafe_index_put")
     put(Rule(lookups.index_selected), "index_select")
     put(Rule(lookups.gathered), "gather")
+    put(Rule(masks.scattered), "masked_scatter")
+    put(Rule(masks.scattered_backward, ("sizes",)), "masked_scatter_backward")
+    put(Rule(masks.positions, ("size",)), "nonzero_static")
     put(Rule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")
     put(Rule(lookups.index_added), "index_add")
     put(Rule(replacing.sliced_in), "slice_scatter")
@@ -338,7 +374,9 @@ def _table() -> dict[str, Rule]:
     put(Rule(_identity, ("n", "m")), "eye")
     put(Rule(_counted), "arange", "prims.iota")
     put(Rule(foreign.called), OPERATOR)
+    put(Rule(_created_anew), "new_empty_strided", "empty_strided")
     put(Rule(draws.drawn, ("size",)), *draws.DRAWING)
+    put(Rule(draws.permutation), f"{compat.OWN_NAMESPACE}.randperm")
     put(Rule(draws.dropped_out), f"{compat.OWN_NAMESPACE}.native_dropout")
     return rules
 
@@ -353,7 +391,6 @@ _IMAGES = (
     *("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("reflection_pad2d", "replication_pad2d"),
 )
-_VOLUMES = ("max_pool3d_with_indices", "avg_pool3d", "upsample_nearest3d")
 _COPIES = (
     *("alias", "detach", "aten.clone.default", "_to_copy", "lift_fresh_copy"),
     *("prims.convert_element_type", "_conj", "_conj_physical"),
