@@ -78,6 +78,11 @@ class Layout:
         whole = all(len(extent) == 1 for extent in self.dims.values())
         return not padded or (whole and len(padded) == 1 and padded[0] == max(strides))
 
+    def is_of(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in memory as this says."""
+        found = zip(tensor.shape, tensor.stride(), self.strides(tensor.shape), strict=True)
+        return all(size < 2 or own == promised for size, own, promised in found)
+
     @cached_property
     def is_plain(self) -> bool:
         """Whether it is row-major, and each padded dimension has its padding behind it."""
@@ -128,7 +133,8 @@ class Layout:
         Autograd has to be off.
         """
         shape, own = self.shape(tensor.shape, actual), tensor.stride()
-        strides = own if self.is_outermost(own) else self.strides(shape)
+        stays = self.is_outermost(own) and self.is_of(tensor)
+        strides = own if stays else self.strides(shape)
         if tensor.shape == shape and own == strides:
             return tensor, 0
         inner = torch.empty(0, dtype=tensor.dtype, device=tensor.device)

@@ -113,9 +113,9 @@ def written_at(use: Use) -> Dims:
     positions, goes to a row behind all, which is dropped.
     """
     values = use["values"]
-    indices = {at: index for at, index in enumerate(use["indices"]) if index is not None}
-    if len(indices) == 1 and use.rank(values) == 0 and not use["accumulate"]:
-        ((at, index),) = indices.items()
+    masks = {at: index for at, index in enumerate(use["indices"]) if index is not None}
+    if len(masks) == 1 and use.rank(values) == 0 and not use["accumulate"]:
+        ((at, index),) = masks.items()
         if compat.promise(index).dtype is torch.bool:
             return _written_where(use, index, at)
     result, indices, inside = _looked_up(use)

@@ -201,14 +201,13 @@ def _several(e: Emission, use: Use, **changes: fx.Node) -> Any:
 
 def _with_ones(e: Emission, use: Use, name: str, one: Term | None = None) -> fx.Node:
     """Square matrices with ones, or another number, on the diagonal of their padding."""
+    given: fx.Node = e[use[name]]
     if not use.dims(name):
-        return e[use[name]]
+        return given
     promise = compat.promise(use[name])
     made = Term(e, e.call("aten.eye.default", e.size(use.shape(name)[-1]), dtype=promise.dtype))
     made = made if one is None else (made * one).to(promise.dtype)
-    return e.call(
-        "aten.where.self", e.mask(use.dims(name), use.rank(name)), e[use[name]], made.node
-    )
+    return e.call("aten.where.self", e.mask(use.dims(name), use.rank(name)), given, made.node)
 
 
 def _beyond(e: Emission, use: Use) -> Term:
@@ -223,8 +222,9 @@ def _beyond(e: Emission, use: Use) -> Term:
 
 def _pivots(e: Emission, use: Use, name: str) -> fx.Node:
     """Row numbers from 1 on, with which rows are swapped: those of padding stay where they are."""
-    node, dims = use[name], use.dims(name)
-    if not dims:
-        return e[node]
-    own = e.call("aten.arange.start", 1, e.size(use.shape(node)[-1] + 1), dtype=torch.int32)
-    return e.call("aten.where.self", e.mask(dims, use.rank(node)), e[node], own)
+    dims, given = use.dims(name), e[use[name]]
+    if dims:
+        own = e.call("aten.arange.start", 1, e.size(use.shape(name)[-1] + 1), dtype=torch.int32)
+        given = e.call("aten.where.self", e.mask(dims, use.rank(name)), given, own)
+    assert isinstance(given, fx.Node)
+    return given

@@ -150,7 +150,7 @@ def _renumbered(
 ) -> fx.Node:
     """Row-major positions among sizes as those among others."""
     rest, inner = Term(e, places), [*sizes[1:], 1]
-    made = None
+    made: Term | None = None
     for at in range(len(inner)):
         step = product(inner[at:])
         own = rest.call("div.Tensor_mode", before(step), rounding_mode="floor")
@@ -209,9 +209,9 @@ def _elements(e: Emission, use: Use, at: int, size: Size, windows: Size) -> Term
         )
     )
     index = Term(e, e.call("aten.arange.default", e.size(windows), dtype=torch.int64))
-    begin = index * stride - padding
+    begin: Term = index * stride - padding
     length = Term(e, e.count(size, torch.int64))
-    end = (begin + kernel).call("minimum.default", length + padding)
+    end: Term = (begin + kernel).call("minimum.default", length + padding)
     if not use["count_include_pad"]:
         begin, end = begin.call("clamp.default", 0), end.call("minimum.default", length)
     # No window of the call is empty.

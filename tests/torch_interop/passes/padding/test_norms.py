@@ -37,6 +37,13 @@ def test_layer_norm_with_one_weight_for_all_positions() -> None:
     )
 
 
+def test_layer_norm_gives_the_strides_that_torch_promises() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x.transpose(0, 1), (x.shape[0],))
+
+    assert_padding_changes_nothing(with_gradients(function), torch.randn(N, 4))
+
+
 def test_layer_norm_in_half_precision() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return F.layer_norm(x.bfloat16(), x.shape[-1:])
