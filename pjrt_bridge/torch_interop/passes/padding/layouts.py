@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -78,10 +79,11 @@ class Layout:
         whole = all(len(extent) == 1 for extent in self.dims.values())
         return not padded or (whole and len(padded) == 1 and padded[0] == max(strides))
 
-    def is_of(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor lies in memory as this says."""
-        found = zip(tensor.shape, tensor.stride(), self.strides(tensor.shape), strict=True)
-        return all(size < 2 or own == promised for size, own, promised in found)
+    def is_in_order(self, tensor: torch.Tensor) -> bool:
+        """Whether the dimensions of a tensor vary in this order; there may be gaps."""
+        strides = tensor.stride()
+        own = [strides[dim] for dim in self.slowest if tensor.shape[dim] > 1 and strides[dim]]
+        return all(one >= other for one, other in pairwise(own))
 
     @cached_property
     def is_plain(self) -> bool:
@@ -133,7 +135,7 @@ class Layout:
         Autograd has to be off.
         """
         shape, own = self.shape(tensor.shape, actual), tensor.stride()
-        stays = self.is_outermost(own) and self.is_of(tensor)
+        stays = self.is_outermost(own) and self.is_in_order(tensor)
         strides = own if stays else self.strides(shape)
         if tensor.shape == shape and own == strides:
             return tensor, 0
