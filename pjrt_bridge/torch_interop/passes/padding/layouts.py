@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -79,12 +78,6 @@ class Layout:
         whole = all(len(extent) == 1 for extent in self.dims.values())
         return not padded or (whole and len(padded) == 1 and padded[0] == max(strides))
 
-    def is_in_order(self, tensor: torch.Tensor) -> bool:
-        """Whether the dimensions of a tensor vary in this order; there may be gaps."""
-        strides = tensor.stride()
-        own = [strides[dim] for dim in self.slowest if tensor.shape[dim] > 1 and strides[dim]]
-        return all(one >= other for one, other in pairwise(own))
-
     @cached_property
     def is_plain(self) -> bool:
         """Whether it is row-major, and each padded dimension has its padding behind it."""
@@ -135,8 +128,7 @@ class Layout:
         Autograd has to be off.
         """
         shape, own = self.shape(tensor.shape, actual), tensor.stride()
-        stays = self.is_outermost(own) and self.is_in_order(tensor)
-        strides = own if stays else self.strides(shape)
+        strides = own if self.is_outermost(own) else self.strides(shape)
         if tensor.shape == shape and own == strides:
             return tensor, 0
         inner = torch.empty(0, dtype=tensor.dtype, device=tensor.device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
@@ -127,8 +128,12 @@ class _LayerNorm:
         return x if self._use["weight"] is None else x * self._given("weight")
 
     def _as_promised(self, made: list[Term | None]) -> list[Any]:
+        """Results in their element types; torch promises them in row-major order."""
         pairs = zip(made, self._use.results, strict=True)
-        return [None if x is None else x.to(promise.dtype).node for x, promise in pairs]
+        return [None if x is None else self._in_order(x.to(promise.dtype)) for x, promise in pairs]
+
+    def _in_order(self, x: Term) -> fx.Node:
+        return x.call("clone.default", memory_format=torch.contiguous_format).node
 
 
 # -- batch norm ------------------------------------------------------------------------------------
