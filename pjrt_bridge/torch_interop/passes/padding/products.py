@@ -72,6 +72,41 @@ def added(use: Use, name: str | None, found: Dims) -> Dims:
     return found
 
 
+def grouped(
+    rows: str, matrices: str, ends: str, *others: str
+) -> Callable[[Use], Dims | list[Dims]]:
+    """Products of groups of rows, each with a matrix of its own; no group has what is behind all.
+
+    Args:
+        rows: the argument with the rows.
+        matrices: that with a matrix for each group, or with rows for other rows.
+        ends: that with positions at which groups end.
+        others: arguments that have rows, too: the results are gradients of rows and of matrices.
+    """
+
+    def dims(use: Use) -> Dims | list[Dims]:
+        found, between = use.dims(rows), use.dims(matrices)
+        of_rows = use.rank(matrices) == 3
+        at, alike = (0, [use.dims(name) for name in others]) if of_rows else (1, [shifted(between)])
+        if found.keys() - {at} or use.dims(ends) or (of_rows and between):
+            raise MixesRows("it works along the dimension")
+        if any(other.keys() != found.keys() for other in alike):
+            raise MixesRows("it combines the dimension with one of another size")
+        for other in alike:
+            for dim, extent in other.items():
+                use.unified(extent, found[dim])
+        for extent in found.values():
+            use.needs_prefix(extent)
+        if others:
+            return [found, {}]
+        return found if of_rows else {}
+
+    def shifted(dims: Dims) -> Dims:
+        return {dim + 1: extent for dim, extent in dims.items()}
+
+    return dims
+
+
 def distances(use: Use) -> Dims:
     """Distances of each row of one matrix from each of another, alone or in a batch."""
     one, other, rank = use.dims("x1"), use.dims("x2"), use.results[0].dim()

@@ -16,6 +16,7 @@ from pjrt_bridge.torch_interop.passes.padding import (
     adaptive,
     bags,
     borders,
+    creators,
     draws,
     foreign,
     fourier,
@@ -158,74 +159,6 @@ def _before(count: int) -> Callable[[Use], Dims]:
     return dims
 
 
-# -- creators --------------------------------------------------------------------------------------
-
-
-def _created(use: Use) -> Dims:
-    return use.promised_alike(use.result)
-
-
-def _created_anew(use: Use) -> Dims:
-    """Tensors that are not filled: where they lie does not matter."""
-    result = use.result
-    sizes = use.shape(result)
-
-    def emit(e: Emission) -> Any:
-        return e.call("aten.empty.memory_format", list(map(e.size, sizes)), dtype=result.dtype)
-
-    use.emit = emit
-    return use.promised_alike(result)
-
-
-def _identity(use: Use) -> Dims:
-    return use.promised(use.result)
-
-
-def _filled(use: Use) -> Dims:
-    """Tensors full of one number."""
-    name = compat.operator_name(use.node.target) or ""
-    value = use["fill_value"] if "fill_value" in use.arguments else use["s"]
-    if isinstance(value, fx.Node) and use.is_padded(use.number(value)):
-        dims, result = use.promised_alike(use.result), use.result
-
-        def emit(e: Emission) -> Any:
-            one = e.actual(use.number(value), result.dtype)
-            sizes = [e.size(size) for size in use.shape(result)]
-            return e.call("aten.clone.default", e.call("aten.expand.default", one, sizes))
-
-        use.emit = emit
-        return dims
-    if "zeros" in name or "ones" in name:
-        value = 0 if "zeros" in name else 1
-    if isinstance(value, (bool, int, float)):
-        use.result_fill = value
-    return use.promised_alike(use.result)
-
-
-def _counted(use: Use) -> Dims:
-    """Numbers from one to another; those of padding go on."""
-    found, (size,) = use.promised(use.result), use.shape(use.result)
-    start, end, step = (use.number(use[name]) for name in ("start", "end", "step"))
-    start, step = (0 if start is None else start), (1 if step is None else step)
-    if any(isinstance(value, float) for value in (start, end, step)):
-        raise MixesRows("it counts in steps of a fraction")
-    dtype = use.result.dtype
-    if found and dtype not in (torch.int32, torch.int64, torch.float32, torch.float64):
-        raise MixesRows("it may count further than the element type can in the padding")
-    if found or use.is_padded(start) or use.is_padded(step):
-
-        def emit(e: Emission) -> Any:
-            made = e.call("aten.arange.default", e.size(size), dtype=torch.int64)
-            if step != 1:
-                made = e.call("aten.mul.Tensor", made, e.actual(step))
-            if start != 0:
-                made = e.call("aten.add.Tensor", made, e.actual(start))
-            return e.call("aten._to_copy.default", made, dtype=dtype)
-
-        use.emit = emit
-    return found
-
-
 _POINTWISE = Rule(_pointwise)
 
 
@@ -299,6 +232,10 @@ def _table() -> dict[str, Rule]:
     put(Rule(products.multiplied("mat1", "mat2", "self")), "addmm")
     put(Rule(products.multiplied("batch1", "batch2", "self")), "baddbmm")
     put(Rule(products.multiplied_and_summed), "addbmm")
+    put(Rule(products.grouped("self", "mat2", "offs")), "_grouped_mm")
+    put(Rule(products.grouped("input", "weight", "offs")), f"{_GROUPED}.default")
+    rule = products.grouped("input", "weight", "offs", "grad_output")
+    put(Rule(rule), f"{_GROUPED}_backward.default")
     put(Rule(products.multiplied("self", "vec")), "mv")
     put(Rule(products.multiplied("mat", "vec", "self")), "addmv")
     put(Rule(products.multiplied("self", "tensor")), "dot")
@@ -369,12 +306,12 @@ def _table() -> dict[str, Rule]:
     put(Rule(replacing.sliced_in), "slice_scatter")
     put(Rule(replacing.selected_in), "select_scatter")
 
-    put(Rule(_filled, ("size",)), *_FILLED)
-    put(Rule(_created, ("size",)), "empty", "empty_permuted", "new_empty")
-    put(Rule(_identity, ("n", "m")), "eye")
-    put(Rule(_counted), "arange", "prims.iota")
+    put(Rule(creators.filled, ("size",)), *_FILLED)
+    put(Rule(creators.created, ("size",)), "empty", "empty_permuted", "new_empty")
+    put(Rule(creators.identity, ("n", "m")), "eye")
+    put(Rule(creators.counted), "arange", "prims.iota")
     put(Rule(foreign.called), OPERATOR)
-    put(Rule(_created_anew), "new_empty_strided", "empty_strided")
+    put(Rule(creators.created_anew), "new_empty_strided", "empty_strided")
     put(Rule(draws.drawn, ("size",)), *draws.DRAWING)
     put(Rule(draws.permutation), f"{compat.OWN_NAMESPACE}.randperm")
     put(Rule(draws.dropped_out), f"{compat.OWN_NAMESPACE}.native_dropout")
@@ -396,4 +333,5 @@ _COPIES = (
     *("prims.convert_element_type", "_conj", "_conj_physical"),
 )
 _FILLED = ("full", "zeros", "ones", "new_full", "new_zeros", "new_ones", "scalar_tensor")
+_GROUPED = "transformers.grouped_mm_fallback"
 _RULES = _table()

@@ -167,6 +167,8 @@ class Walk:
         assert isinstance(index, int)
         if source in self._several:
             self._known[node] = self._several[source][index]
+        elif source in self._unknown:
+            self._unknown.add(node)
         made = self._emission[source]
         self._emission.set(
             node, made[index] if isinstance(made, list) else self._emission.copy(node)
