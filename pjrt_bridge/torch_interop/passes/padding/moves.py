@@ -294,9 +294,12 @@ def viewed(use: Use) -> Dims:
     dims, shape, result = use.dims("self"), use.shape("self"), use.shape(use.result)
     factors = [dims.get(dim, (size,)) for dim, size in enumerate(shape)]
     # Torch may know the sizes by other expressions, which are equal in calls.
-    asked = map(use.number, use["size"] or use["shape"] or ())
+    sizes = use["size"] or use["shape"] or []
+    asked = map(use.number, sizes)
     pairs = [(a, b) for a, b in zip(asked, result, strict=False) if a not in (-1, b)]
     use.equal += [pair for pair in pairs if any(map(use.is_padded, pair))]
+    # What stands for the argument may have other strides, of which there is no view.
+    use.emit = lambda e: e.call("aten.reshape.default", e[use["self"]], e.mapped(sizes))
     try:
         return regrouped(factors, result, use.symbols, use.equal)
     except MergedOtherwise:

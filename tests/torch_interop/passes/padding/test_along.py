@@ -110,6 +110,13 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "pieces": (lambda x: x.split([2, x.shape[0] - 2]), (X,)),
     "repeated as a whole": (lambda x: (x.repeat(2, 1), x.repeat(2, 1).sum(0)), (X,)),
     "bordered": (lambda x: (F.pad(x, (0, 0, 1, 2)), F.pad(x, (0, 0, 1, -1), value=3.0)), (X,)),
+    "a view of what is computed otherwise": (
+        lambda x: (
+            x.t().masked_scatter(x.t() > 0, x).view(-1),
+            F.layer_norm(x.t(), (x.shape[0],)).view(2, 2, -1),
+        ),
+        (X,),
+    ),
     "merged": (lambda x: x.t().reshape(-1) * 2, (X,)),
     "mm": (lambda x, y: (x.t() @ y, y.t() @ x[:, 0], x[:, 0] @ y[:, 1]), (X, Y)),
     "addmm over it": (lambda x, y: torch.addmm(x[0, 0], x.t(), y), (X, Y)),
