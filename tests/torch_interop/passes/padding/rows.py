@@ -113,7 +113,7 @@ STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "shift": lambda y: torch.cat([y[1:], y[:1]]),
     "gram": lambda y: y @ (y.t() @ y).tanh(),
     "norm of columns": lambda y: F.layer_norm(y.t(), (y.shape[0],)).t(),
-    "most frequent": lambda y: y + y.sign().mode(0).values,
+    "most frequent": lambda y: y + torch.cat([y.sign(), y.new_zeros(1, 4)]).mode(0).values,
     "diagonal": lambda y: y * (y @ y.t()).diagonal()[:, None].sigmoid(),
     "equations": lambda y: torch.linalg.solve(
         y.tanh() @ y.tanh().t() + torch.eye(y.shape[0], dtype=y.dtype), y.tanh()
