@@ -78,7 +78,11 @@ class TorchAdapter:
     def assign(self, target: torch.Tensor, value: torch.Tensor) -> None:
         """Give an argument its new value, which the program may have written there already."""
         if target.data_ptr() != value.data_ptr():
-            with torch.no_grad():
+            # Entering the context takes longer than copying the cache of a layer.
+            if torch.is_grad_enabled():
+                with torch.no_grad():
+                    target.copy_(value)
+            else:
                 target.copy_(value)
         elif not target.is_inference():
             torch.autograd.graph.increment_version(target)

@@ -28,7 +28,8 @@ def substitute_sizes(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.Grap
     made = fx.Graph()
     values: dict[fx.Node, Any] = {}
     copies: dict[fx.Node, Any] = {}
-    given = iter(arguments)
+    # Outside of the fakes, which would look for the gradient of a tensor that has none.
+    given = iter([x.detach() if isinstance(x, torch.Tensor) else x for x in arguments])
     with compat.fakes() as mode, torch.no_grad():
         for node in graph.graph.nodes:
             if node.op == "output":
@@ -38,7 +39,7 @@ def substitute_sizes(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.Grap
                 value = next(given)
                 copies[node] = made.node_copy(node)
                 if isinstance(value, torch.Tensor):
-                    value = mode.from_tensor(value.detach(), static_shapes=True)
+                    value = mode.from_tensor(value, static_shapes=True)
                     copies[node].meta["val"] = value
                 else:
                     # The placeholder stays; its users get the number.

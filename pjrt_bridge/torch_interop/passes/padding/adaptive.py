@@ -11,6 +11,7 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size
+from pjrt_bridge.torch_interop.passes.padding.formulas import compute_type
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
@@ -125,7 +126,7 @@ def _weighted(
     """Sums along dimensions with the weights of windows, or, backward, over the windows."""
     result = use.result
     rank = result.dim()
-    dtype = torch.float32 if result.dtype in (torch.float16, torch.bfloat16) else result.dtype
+    dtype = compute_type(result.dtype)
     made = e.call("aten._to_copy.default", made, dtype=dtype)
     for dim, windows in inside.items():
         within, count = _windows(e, use, dim, windows, dtype)

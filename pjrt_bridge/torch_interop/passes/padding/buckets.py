@@ -276,6 +276,11 @@ class Padded:
                 copies[key] = (tensor, made)
                 self.copied += 0 if made is tensor else made.nbytes
             self.arguments[position] = copies[key][1]
+        self._written = [
+            (self.original[at], self.arguments[at], found.arguments[at])
+            for at in found.written
+            if self.arguments[at] is not self.original[at]
+        ]
         for position, number in found.numbers.items():
             self.arguments[position] = padded[number]
         self.arguments += [
@@ -285,7 +290,14 @@ class Padded:
 
     @torch.no_grad()
     def restore(self, results: Sequence[Any], call: CallRecord) -> list[Any]:
-        """The results of the graph for the sizes of the call, which counts what is copied."""
+        """The results of the graph for the sizes of the call, which counts what is copied.
+
+        Arguments that the graph wrote into get the values of their padded copies first.
+        """
+        for argument, copy, layout in self._written:
+            value, _ = layout.cut(copy, self._actual.__getitem__, self._padded.__getitem__)
+            argument.copy_(value)
+            call.crossed(call.at, argument.nbytes, shared=False)
         restored = list(results)
         cut: dict[int, torch.Tensor] = {}
         for index, what in self._results.items():

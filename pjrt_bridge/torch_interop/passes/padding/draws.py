@@ -16,6 +16,7 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size, product
+from pjrt_bridge.torch_interop.passes.padding.formulas import compute_type
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 _OF_A_SHAPE = ("rand", "randn", "randint", "normal.float_float")
@@ -58,6 +59,22 @@ def drawn(use: Use) -> Dims:
     return found
 
 
+def permutation(use: Use) -> Dims:
+    """A permutation: positions of the call in the order that more of them are drawn in."""
+    found, size = use.promised(use.result), use.number(use["n"])
+    if use.rank("key") > 0:
+        raise MixesRows("it draws a permutation for each key")
+
+    def emit(e: Emission) -> Any:
+        drawn = e.repeat(use.node, n=e.size(size))
+        behind = e.call("aten.ge.Tensor", drawn, e.actual(size))
+        order = e.item(e.call("aten.sort.stable", behind, stable=True, dim=0), 1)
+        return e.call("aten.index_select.default", drawn, 0, order)
+
+    use.emit = emit
+    return found
+
+
 def dropped_out(use: Use) -> Dims:
     """Dropout: elements that are kept, and which these are."""
     _refuse_numbers(use)
@@ -77,7 +94,7 @@ def _dropped_out(e: Emission, use: Use, dims: Dims) -> list[Any]:
 
     kept = _taken(e, use, dims, draw)
     dtype = compat.promise(use["input"]).dtype
-    wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    wide = compute_type(dtype)
     made = e.call("aten._to_copy.default", e[use["input"]], dtype=wide)
     # A product, in which NaN stays NaN as in ATen.
     made = e.call("aten.mul.Tensor", made, e.call("aten._to_copy.default", kept, dtype=wide))

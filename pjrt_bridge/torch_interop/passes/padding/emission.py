@@ -250,7 +250,9 @@ class Emission:
         border = [0] * (2 * (rank - 1 - dim)) + [0, more]
         return self.call("aten.constant_pad_nd.default", made, border, 0)
 
-    def rows(self, made: fx.Node, dim: int, start: Size, count: Size, among: Size) -> fx.Node:
+    def rows(
+        self, made: fx.Node, dim: int, start: Size, count: Size, among: Size, step: Size = 1
+    ) -> fx.Node:
         """Rows of a tensor from a position that the call may decide.
 
         Args:
@@ -259,8 +261,11 @@ class Emission:
             start: position of the first.
             count: how many.
             among: how many there are in the call; further ones are the last.
+            step: from one to the next.
         """
         index = self.call("aten.arange.default", self.size(count), dtype=torch.int64)
+        if step != 1:
+            index = self.call("aten.mul.Tensor", index, self.actual(step))
         index = self.call("aten.add.Tensor", index, self.actual(start))
         return self.call("aten.index_select.default", made, dim, self.within(index, among))
 

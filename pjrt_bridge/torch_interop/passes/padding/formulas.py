@@ -10,6 +10,11 @@ from torch import fx
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 
 
+def compute_type(dtype: torch.dtype) -> torch.dtype:
+    """The element type in which sums of an element type are computed."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 class Term:
     """A tensor in a formula, broadcast as torch does.
 

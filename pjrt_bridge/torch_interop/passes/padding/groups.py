@@ -10,9 +10,8 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, product
+from pjrt_bridge.torch_interop.passes.padding.formulas import compute_type
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
-
-_HALF = (torch.float16, torch.bfloat16)
 
 
 def group_norm(use: Use) -> list[Dims]:
@@ -53,8 +52,7 @@ class _Groups:
     def __init__(self, e: Emission, use: Use, dims: Dims) -> None:
         self._e, self._use = e, use
         self._promise = compat.promise(use["input"])
-        given = self._promise.dtype
-        self._dtype = torch.float32 if given in _HALF else given
+        self._dtype = compute_type(self._promise.dtype)
         self._rank = use.rank("input")
         self._shape = use.shape("input")
         self._dims = {at + (at > 0): extent for at, extent in dims.items()}

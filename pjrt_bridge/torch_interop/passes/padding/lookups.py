@@ -10,7 +10,7 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size, extent_of
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
@@ -35,21 +35,24 @@ def _counted_from_the_front(e: Emission, index: fx.Node, size: Size) -> fx.Node:
 
 def embedded(use: Use) -> Dims:
     """Rows of a table."""
-    if 0 in use.dims("weight"):
-        raise MixesRows("it looks up rows of the dimension")
-    _positions(use, use["indices"], use.shape("weight")[0])
-    return {**use.dims("indices"), **shifted(use.dims("weight"), use.rank("indices") - 1)}
+    found, sizes = use.dims("weight"), use.shape("weight")
+    _positions(use, use["indices"], sizes[0])
+    if 0 in found:
+        use.needs_prefix(found[0])
+    left = {dim: extent for dim, extent in found.items() if dim > 0}
+    return {**use.dims("indices"), **shifted(left, use.rank("indices") - 1)}
 
 
 def embedded_backward(use: Use) -> Dims:
     """Gradients of a table: sums of the rows' gradients."""
     if use["scale_grad_by_freq"]:
         raise MixesRows("it counts rows of the dimension")
-    if use.rank("grad_output") - 1 in use.dims("grad_output"):
-        raise MixesRows("it is not known what it does with the padding")
+    last = use.rank("grad_output") - 1
     use.fill("grad_output", 0)
     use.fill("indices", 0)
-    return {}
+    count, columns = use.number(use["num_weights"]), use.dims("grad_output")
+    found = {1: columns[last]} if last in columns else {}
+    return {**found, 0: extent_of(count)} if use.is_padded(count) else found
 
 
 def _looked_up(use: Use) -> tuple[Dims, Mapping[int, fx.Node], Mapping[int, Size]]:
@@ -106,11 +109,16 @@ def _chosen(
 def written_at(use: Use) -> Dims:
     """Elements written or added at positions.
 
-    In padding nothing is added, at position 0, and what is written goes to a row behind all, which
-    is dropped.
+    In padding nothing is added, at position 0; what is written there, or added and the same for all
+    positions, goes to a row behind all, which is dropped.
     """
-    result, indices, inside = _looked_up(use)
     values = use["values"]
+    masks = {at: index for at, index in enumerate(use["indices"]) if index is not None}
+    if len(masks) == 1 and use.rank(values) == 0 and not use["accumulate"]:
+        ((at, index),) = masks.items()
+        if compat.promise(index).dtype is torch.bool:
+            return _written_where(use, index, at)
+    result, indices, inside = _looked_up(use)
     rank = len(use.shape("self")) - len(indices) + max(map(use.rank, indices.values()))
     for at, extent in use.aligned([values], rank).items():
         if at not in result:
@@ -118,16 +126,28 @@ def written_at(use: Use) -> Dims:
         use.unified(result[at], extent)
     use.meets(values, result, rank)
     padded = {at: index for at, index in indices.items() if use.dims(index)}
-    if padded and not use["accumulate"]:
+    inner = use.aligned(indices.values()).values()
+    # What is added at positions in padding is padding, too, or the same for all positions.
+    spread = sum(extent in inner for extent in use.dims(values).values()) < len(inner)
+    if padded and (spread or not use["accumulate"]):
         use.emit = lambda e: _written_apart(e, use, indices, padded, inside)
         return use.dims("self")
-    inner = use.aligned(indices.values()).values()
-    if sum(extent in inner for extent in use.dims(values).values()) < len(inner):
-        raise MixesRows("it adds one element at positions in the padding")
     use.fill(values, 0)
     if inside:
         use.emit = lambda e: e.repeat(use.node, indices=_chosen(e, indices, inside))
     return use.dims("self")
+
+
+def _written_where(use: Use, mask: fx.Node, first: int) -> Dims:
+    """One element written where a mask is true, which has some dimensions from a first one on."""
+    found = use.dims("self")
+    own = shifted(use.dims(mask), first)
+    covered = range(first, first + use.rank(mask))
+    if own.keys() != {dim for dim in found if dim in covered}:
+        raise MixesRows("it combines the dimension with one of another size")
+    for dim, extent in own.items():
+        use.unified(extent, found[dim])
+    return found
 
 
 def _written_apart(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import fx
 
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
@@ -100,10 +101,10 @@ def sliced(use: Use) -> Dims:
     found, shape, result = use.dims("self"), use.shape("self"), use.shape(use.result)
     (dim,) = use.named("dim", len(shape))
     start, end = use.number(use["start"]), use.number(use["end"])
-    step, whole = use["step"] or 1, end in (None, _END, shape[dim])
+    step, whole = use.number(use["step"] or 1), end in (None, _END, shape[dim])
     if dim not in found:
         if use.is_padded(start) or use.is_padded(result[dim]):
-            _take_rows(use, dim, use.start(use["start"], dim))
+            _take_rows(use, dim, use.start(use["start"], dim), step)
             return {**found, dim: extent_of(result[dim])} if use.is_padded(result[dim]) else found
         if use.is_padded(end):
             raise MixesRows("it uses the size as a number")
@@ -113,11 +114,8 @@ def sliced(use: Use) -> Dims:
         return found
     use.needs_prefix(found[dim])
     begin = use.start(use["start"], dim)
-    if step != 1:
-        if not whole or use.is_padded(begin):
-            raise MixesRows("it takes rows at a distance out of the dimension")
-    elif use.is_padded(begin) or use.is_padded(end) or not whole:
-        _take_rows(use, dim, begin)
+    if use.is_padded(begin) or use.is_padded(end) or not whole:
+        _take_rows(use, dim, begin, step)
     return {**dropped_one(found, dim), **_sized(use, dim, result[dim])}
 
 
@@ -130,12 +128,12 @@ def _sized(use: Use, dim: int, size: Any) -> Dims:
     return {dim: extent_of(size)} if use.is_padded(size) else {}
 
 
-def _take_rows(use: Use, dim: int, start: Any) -> None:
+def _take_rows(use: Use, dim: int, start: Any, step: Any) -> None:
     """Have rows taken from a position that the call may decide."""
     size, count = use.shape("self")[dim], use.shape(use.result)[dim]
 
     def emit(e: Emission) -> Any:
-        return e.rows(e[use["self"]], dim, start, count, size)
+        return e.rows(e[use["self"]], dim, start, count, size, step)
 
     use.needs_elements(size)
     use.emit = emit
@@ -164,9 +162,29 @@ def split(use: Use) -> list[Dims]:
     return [{**others, **_sized(use, dim, count)} for count in pieces]
 
 
-def _alike(use: Use, besides: int | None = None) -> dict[int, Extent]:
+def diagonal(use: Use) -> Dims:
+    """A diagonal, as a new last dimension; padding of either lies behind its elements."""
+    return on_diagonal(use, use.shape(use.result)[-1])
+
+
+def on_diagonal(use: Use, size: Size) -> Dims:
+    """The padded dimensions of a diagonal of `self`.
+
+    Args:
+        use: names the two dimensions.
+        size: how many elements the diagonal has.
+    """
+    found, rank = use.dims("self"), use.rank("self")
+    along = {use[name] % rank for name in ("dim1", "dim2")}
+    for dim in found.keys() & along:
+        use.needs_prefix(found[dim])
+    made = dropped(found, along)
+    return {**made, rank - 2: extent_of(size)} if use.is_padded(size) else made
+
+
+def _alike(use: Use, tensors: list[fx.Node], besides: int | None = None) -> dict[int, Extent]:
     """The padded dimensions of several tensors, which must be the same in all, besides one."""
-    first, *others = use["tensors"]
+    first, *others = tensors
     found = {dim: extent for dim, extent in use.dims(first).items() if dim != besides}
     for other in others:
         own = {dim: extent for dim, extent in use.dims(other).items() if dim != besides}
@@ -180,18 +198,17 @@ def _alike(use: Use, besides: int | None = None) -> dict[int, Extent]:
 def stacked(use: Use) -> Dims:
     """Several in a new dimension."""
     rank = use.rank(use["tensors"][0])
-    return moved_up(_alike(use), use["dim"] % (rank + 1))
+    return moved_up(_alike(use, use["tensors"]), use["dim"] % (rank + 1))
 
 
 def concatenated(use: Use) -> Dims:
-    """Several along a dimension."""
-    tensors = use["tensors"]
-    # An empty vector goes with tensors of any number of dimensions.
-    rank = max(map(use.rank, tensors))
-    if any(use.rank(item) != rank for item in tensors):
-        raise MixesRows("its arguments differ in their number of dimensions")
+    """Several along a dimension; an empty vector goes with tensors of any number of dimensions."""
+    tensors = [item for item in use["tensors"] if use.shape(item) != [0]]
+    if not tensors:
+        return {}
+    rank = use.rank(tensors[0])
     (dim,) = use.named("dim", rank)
-    found = _alike(use, dim)
+    found = _alike(use, tensors, dim)
     if not any(dim in use.dims(item) for item in tensors):
         return found
     for item in tensors:
@@ -200,17 +217,17 @@ def concatenated(use: Use) -> Dims:
     sizes = [use.shape(item)[dim] for item in tensors]
     total = use.shape(use.result)[dim]
     if len(tensors) > 1:
-        use.emit = lambda e: _joined(e, use, dim, rank, sizes)
+        use.emit = lambda e: _joined(e, use, tensors, dim, sizes)
         if all(size == 1 for size in sizes[1:]):
             fills = {use.rows(item).fill for item in tensors if use.dims(item)}
             use.result_fill = 0 if fills == {0} else None
     return {**found, **_sized(use, dim, total)}
 
 
-def _joined(e: Emission, use: Use, dim: int, rank: int, sizes: list[Any]) -> Any:
+def _joined(e: Emission, use: Use, tensors: list[fx.Node], dim: int, sizes: list[Any]) -> Any:
     """One behind another, without padding between them."""
-    made, before = e[use["tensors"][0]], sizes[0]
-    for item, size in zip(use["tensors"][1:], sizes[1:], strict=True):
+    made, before, rank = e[tensors[0]], sizes[0], use.rank(tensors[0])
+    for item, size in zip(tensors[1:], sizes[1:], strict=True):
         other, after = e[item], before + size
         if not use.is_padded(before):
             made = e.call("aten.cat.default", [made, other], dim)
@@ -277,9 +294,12 @@ def viewed(use: Use) -> Dims:
     dims, shape, result = use.dims("self"), use.shape("self"), use.shape(use.result)
     factors = [dims.get(dim, (size,)) for dim, size in enumerate(shape)]
     # Torch may know the sizes by other expressions, which are equal in calls.
-    asked = map(use.number, use["size"] or use["shape"] or ())
+    sizes = use["size"] or use["shape"] or []
+    asked = map(use.number, sizes)
     pairs = [(a, b) for a, b in zip(asked, result, strict=False) if a not in (-1, b)]
     use.equal += [pair for pair in pairs if any(map(use.is_padded, pair))]
+    # What stands for the argument may have other strides, of which there is no view.
+    use.emit = lambda e: e.call("aten.reshape.default", e[use["self"]], e.mapped(sizes))
     try:
         return regrouped(factors, result, use.symbols, use.equal)
     except MergedOtherwise:

@@ -26,6 +26,7 @@ class Paddable:
         places: of symbols: positions of arguments, and dimensions, or None where the argument is
             the number.
         arguments: for positions of tensors how they are padded.
+        written: positions of padded tensors that the graph writes into.
         numbers: for positions of numbers that depend on padded symbols, their expressions.
         given: see `Emission.given`.
         results: for indices of results that have padded sizes: their layout, the position of an
@@ -42,6 +43,7 @@ class Paddable:
     symbols: tuple[Symbol, ...]
     places: Mapping[Symbol, Sequence[tuple[int, int | None]]]
     arguments: Mapping[int, Layout]
+    written: Sequence[int]
     numbers: Mapping[int, Size]
     given: Sequence[tuple[Size, torch.dtype | None]]
     results: Mapping[int, Layout | Size | int]

@@ -1,12 +1,10 @@
-"""Products, convolutions, attention and normalizations with padded dimensions."""
+"""Products, convolutions and attention with padded dimensions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
 from typing import Any
-
-from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
@@ -46,6 +44,15 @@ def multiplied(left: str, right: str, bias: str | None = None) -> Callable[[Use]
     return dims
 
 
+def multiplied_and_summed(use: Use) -> Dims:
+    """The sum of a batch of products of matrices."""
+    found = multiplied("batch1", "batch2")(use)
+    if 0 in found:
+        use.fill("batch1", 0, [0])
+        use.fill("batch2", 0, [0])
+    return added(use, "self", dropped(found, [0]))
+
+
 def _same_batch(use: Use, one: Dims, other: Dims) -> None:
     if (0 in one) != (0 in other):
         raise MixesRows("it combines the dimension with one of another size")
@@ -63,6 +70,41 @@ def added(use: Use, name: str | None, found: Dims) -> Dims:
                 raise MixesRows("it combines the dimension with one of another size")
             use.unified(found[at], extent)
     return found
+
+
+def grouped(
+    rows: str, matrices: str, ends: str, *others: str
+) -> Callable[[Use], Dims | list[Dims]]:
+    """Products of groups of rows, each with a matrix of its own; no group has what is behind all.
+
+    Args:
+        rows: the argument with the rows.
+        matrices: that with a matrix for each group, or with rows for other rows.
+        ends: that with positions at which groups end.
+        others: arguments that have rows, too: the results are gradients of rows and of matrices.
+    """
+
+    def dims(use: Use) -> Dims | list[Dims]:
+        found, between = use.dims(rows), use.dims(matrices)
+        of_rows = use.rank(matrices) == 3
+        at, alike = (0, [use.dims(name) for name in others]) if of_rows else (1, [shifted(between)])
+        if found.keys() - {at} or use.dims(ends) or (of_rows and between):
+            raise MixesRows("it works along the dimension")
+        if any(other.keys() != found.keys() for other in alike):
+            raise MixesRows("it combines the dimension with one of another size")
+        for other in alike:
+            for dim, extent in other.items():
+                use.unified(extent, found[dim])
+        for extent in found.values():
+            use.needs_prefix(extent)
+        if others:
+            return [found, {}]
+        return found if of_rows else {}
+
+    def shifted(dims: Dims) -> Dims:
+        return {dim + 1: extent for dim, extent in dims.items()}
+
+    return dims
 
 
 def distances(use: Use) -> Dims:
@@ -248,142 +290,3 @@ def encoder_layer(use: Use) -> Dims:
 
     use.emit = emit
     return found
-
-
-# -- normalizations --------------------------------------------------------------------------------
-
-
-def layer_norm(use: Use) -> list[Dims]:
-    """Layer norm over other dimensions."""
-    found, rank = use.dims("input"), use.rank("input")
-    if any(dim >= rank - len(use["normalized_shape"]) for dim in found):
-        raise MixesRows("it normalizes over the dimension")
-    return [found] * len(use.results)
-
-
-def layer_norm_backward(use: Use) -> list[Dims]:
-    """Its gradients; those of weight and bias are sums over all rows."""
-    found = layer_norm(use)[0]
-    wanted = use["output_mask"]
-    if any(wanted[1:]):
-        for name in ("grad_out", "input", "mean", "rstd"):
-            use.fill(name, 0)
-    return [found if wanted[0] else {}, {}, {}]
-
-
-def fixed_batch_norm(use: Use) -> list[Dims]:
-    """Batch norm with statistics that are given."""
-    found, *others = _normalized(use, "input", ("weight", "bias", "running_mean", "running_var"))
-    # Statistics that are given are not given back: torch promises empty results.
-    return [found, *[{}] * len(others)]
-
-
-def _normalized(use: Use, name: str, vectors: tuple[str, ...]) -> list[Dims]:
-    """The padded dimensions of a tensor, and of vectors with an element for each channel.
-
-    Raises:
-        MixesRows: channels are padded, and a vector is not padded as they are.
-    """
-    found = use.dims(name)
-    channels = {0: found[1]} if 1 in found else {}
-    for vector in vectors:
-        if use[vector] is None:
-            continue
-        if use.dims(vector).keys() != channels.keys():
-            raise MixesRows("it has a weight for each row of the dimension")
-        if channels:
-            use.unified(channels[0], use.dims(vector)[0])
-    return [found, *[channels] * (len(use.results) - 1)]
-
-
-def batch_norm(use: Use) -> list[Dims]:
-    """Batch norm with the statistics of the batch."""
-    found = _normalized(use, "input", ("weight", "bias", "running_mean", "running_var"))
-    if not use["training"] or not found[0]:
-        return found
-    use.emit = lambda e: _batch_norm(e, use, found[0])
-    return found
-
-
-def _over(use: Use) -> list[int]:
-    return [dim for dim in range(use.rank("input")) if dim != 1]
-
-
-def _channels(e: Emission, use: Use, vector: fx.Node) -> fx.Node:
-    return e.along(vector, 1, use.rank("input"))
-
-
-def _batch_norm(e: Emission, use: Use, dims: Dims) -> list[Any]:
-    rank, over = use.rank("input"), _over(use)
-    promise = compat.promise(use["input"])
-    stats = use.results[1].dtype
-    x = e.call("aten._to_copy.default", e[use["input"]], dtype=stats)
-    count = e.count(product(use.shape("input")[dim] for dim in over), stats)
-    kept = e.filled(x, dims, rank, 0, stats)
-    mean = e.call("aten.div.Tensor", e.call("aten.sum.dim_IntList", kept, over), count)
-    gap = e.call("aten.sub.Tensor", x, _channels(e, use, mean))
-    kept = e.filled(gap, dims, rank, 0, stats)
-    square = e.call("aten.mul.Tensor", kept, kept)
-    var = e.call("aten.div.Tensor", e.call("aten.sum.dim_IntList", square, over), count)
-    rstd = e.call("aten.rsqrt.default", e.call("aten.add.Tensor", var, use["eps"]))
-    made = e.call("aten.mul.Tensor", gap, _channels(e, use, rstd))
-    if use["weight"] is not None:
-        made = e.call("aten.mul.Tensor", made, _channels(e, use, e[use["weight"]]))
-    if use["bias"] is not None:
-        made = e.call("aten.add.Tensor", made, _channels(e, use, e[use["bias"]]))
-    results = [e.call("aten._to_copy.default", made, dtype=promise.dtype), mean, rstd]
-    if len(use.results) > 3:
-        less = e.call("aten.sub.Tensor", count, 1)
-        unbiased = e.call("aten.div.Tensor", e.call("aten.mul.Tensor", var, count), less)
-        for name, new in (("running_mean", mean), ("running_var", unbiased)):
-            old = e.call("aten.mul.Tensor", e[use[name]], 1 - use["momentum"])
-            new = e.call("aten.mul.Tensor", new, use["momentum"])
-            new = e.call("aten.add.Tensor", old, new)
-            dtype = compat.promise(use[name]).dtype
-            results.append(e.call("aten._to_copy.default", new, dtype=dtype))
-    return results
-
-
-def batch_norm_backward(use: Use) -> list[Dims]:
-    """Gradients of batch norm with the statistics of the batch."""
-    found, *channels = _normalized(use, "input", ("weight", "save_mean", "save_invstd"))
-    if not use["train"] or found.keys() != use.dims("grad_out").keys():
-        raise MixesRows("it works along the dimension")
-    for dim, extent in found.items():
-        use.unified(extent, use.dims("grad_out")[dim])
-    use.emit = lambda e: _batch_norm_backward(e, use, found)
-    return [
-        one if wanted else {}
-        for one, wanted in zip((found, *channels), use["output_mask"], strict=True)
-    ]
-
-
-def _batch_norm_backward(e: Emission, use: Use, dims: Dims) -> list[Any]:
-    rank, over = use.rank("input"), _over(use)
-    stats = compat.promise(use["save_mean"]).dtype
-    dtype = compat.promise(use["input"]).dtype
-    x, grad = (
-        e.filled(e.call("aten._to_copy.default", e[use[name]], dtype=stats), dims, rank, 0, stats)
-        for name in ("input", "grad_out")
-    )
-    mean, rstd = (_channels(e, use, e[use[name]]) for name in ("save_mean", "save_invstd"))
-    count = e.count(product(use.shape("input")[dim] for dim in over), stats)
-    normal = e.call("aten.mul.Tensor", e.call("aten.sub.Tensor", x, mean), rstd)
-    bias = e.call("aten.sum.dim_IntList", grad, over)
-    weight = e.call("aten.sum.dim_IntList", e.call("aten.mul.Tensor", grad, normal), over)
-    results: list[Any] = [None, None, None]
-    wanted = use["output_mask"]
-    if wanted[0]:
-        shift = _channels(e, use, e.call("aten.div.Tensor", bias, count))
-        slope = _channels(e, use, e.call("aten.div.Tensor", weight, count))
-        made = e.call("aten.sub.Tensor", grad, shift)
-        made = e.call("aten.sub.Tensor", made, e.call("aten.mul.Tensor", normal, slope))
-        made = e.call("aten.mul.Tensor", made, rstd)
-        if use["weight"] is not None:
-            made = e.call("aten.mul.Tensor", made, _channels(e, use, e[use["weight"]]))
-        results[0] = e.call("aten._to_copy.default", made, dtype=dtype)
-    for at, made in ((1, weight), (2, bias)):
-        if wanted[at]:
-            kind = use.results[at].dtype
-            results[at] = e.call("aten._to_copy.default", made, dtype=kind)
-    return results

@@ -8,7 +8,7 @@ import torch
 
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
-from pjrt_bridge.torch_interop.passes.padding.moves import dropped, dropped_one
+from pjrt_bridge.torch_interop.passes.padding.moves import dropped, dropped_one, on_diagonal
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
@@ -74,4 +74,15 @@ def selected_in(use: Use) -> Dims:
         return e.call("aten.where.self", replaced, source, e[use["self"]])
 
     use.emit = emit
+    return found
+
+
+def diagonal_in(use: Use) -> Dims:
+    """The elements of a diagonal replaced; what is behind them in padding stays there."""
+    found, source = use.dims("self"), use.dims("src")
+    wanted = on_diagonal(use, use.shape("src")[-1])
+    if wanted.keys() != source.keys():
+        raise MixesRows("it combines the dimension with one of another size")
+    for at, extent in wanted.items():
+        use.unified(extent, source[at])
     return found

@@ -270,11 +270,13 @@ class Rule:
             what has to be filled or emitted.
         sizes: arguments that may be sizes of the padded call.
         moves: whether elements of the results are elements of its operands.
+        only_checks: whether it has no results, and raises for what it finds in its arguments.
     """
 
     dims: Callable[[Use], Dims | list[Dims]]
     sizes: tuple[str, ...] = ()
     moves: bool = False
+    only_checks: bool = False
 
 
 def apply_rule(use: Use, rule: Rule | None) -> list[Rows]:
@@ -291,7 +293,7 @@ def apply_rule(use: Use, rule: Rule | None) -> list[Rows]:
             if name not in rule.sizes and any(map(use.is_padded, _numbers(value))):
                 raise MixesRows("it uses the size as a number")
     dims = found if isinstance(found, list) else [found] * len(results)
-    if not any(isinstance(result, torch.Tensor) for result in results):
+    if not rule.only_checks and not any(isinstance(item, torch.Tensor) for item in results):
         raise MixesRows("it gives something else than tensors")
     if not all(map(_agrees, [use] * len(results), results, dims)):
         raise MixesRows("its results have the size elsewhere than its arguments")

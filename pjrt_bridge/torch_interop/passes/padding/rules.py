@@ -16,13 +16,18 @@ from pjrt_bridge.torch_interop.passes.padding import (
     adaptive,
     bags,
     borders,
+    creators,
     draws,
     foreign,
     fourier,
     groups,
     lookups,
+    masks,
+    matrices,
     mixing,
     moves,
+    norms,
+    ordering,
     pools,
     products,
     replacing,
@@ -154,70 +159,6 @@ def _before(count: int) -> Callable[[Use], Dims]:
     return dims
 
 
-def _reduced(use: Use) -> Dims:
-    found = use.dims("self")
-    named = use.named("dim", use.rank("self"))
-    if found.keys() & named:
-        raise MixesRows("it reduces over the dimension in a way that is not known")
-    return found if use["keepdim"] else moves.dropped(found, named)
-
-
-# -- creators --------------------------------------------------------------------------------------
-
-
-def _created(use: Use) -> Dims:
-    return use.promised_alike(use.result)
-
-
-def _identity(use: Use) -> Dims:
-    return use.promised(use.result)
-
-
-def _filled(use: Use) -> Dims:
-    """Tensors full of one number."""
-    name = compat.operator_name(use.node.target) or ""
-    value = use["fill_value"] if "fill_value" in use.arguments else use["s"]
-    if isinstance(value, fx.Node) and use.is_padded(use.number(value)):
-        dims, result = use.promised_alike(use.result), use.result
-
-        def emit(e: Emission) -> Any:
-            one = e.actual(use.number(value), result.dtype)
-            sizes = [e.size(size) for size in use.shape(result)]
-            return e.call("aten.clone.default", e.call("aten.expand.default", one, sizes))
-
-        use.emit = emit
-        return dims
-    if "zeros" in name or "ones" in name:
-        value = 0 if "zeros" in name else 1
-    if isinstance(value, (bool, int, float)):
-        use.result_fill = value
-    return use.promised_alike(use.result)
-
-
-def _counted(use: Use) -> Dims:
-    """Numbers from one to another; those of padding go on."""
-    found, (size,) = use.promised(use.result), use.shape(use.result)
-    start, end, step = (use.number(use[name]) for name in ("start", "end", "step"))
-    start, step = (0 if start is None else start), (1 if step is None else step)
-    if any(isinstance(value, float) for value in (start, end, step)):
-        raise MixesRows("it counts in steps of a fraction")
-    dtype = use.result.dtype
-    if found and dtype not in (torch.int32, torch.int64, torch.float32, torch.float64):
-        raise MixesRows("it may count further than the element type can in the padding")
-    if found or use.is_padded(start) or use.is_padded(step):
-
-        def emit(e: Emission) -> Any:
-            made = e.call("aten.arange.default", e.size(size), dtype=torch.int64)
-            if step != 1:
-                made = e.call("aten.mul.Tensor", made, e.actual(step))
-            if start != 0:
-                made = e.call("aten.add.Tensor", made, e.actual(start))
-            return e.call("aten._to_copy.default", made, dtype=dtype)
-
-        use.emit = emit
-    return found
-
-
 _POINTWISE = Rule(_pointwise)
 
 
@@ -236,15 +177,16 @@ def _table() -> dict[str, Rule]:
     put(Rule(fourier.transformed), "_fft_r2c", "_fft_c2c", "_fft_c2r")
     put(Rule(_before(1)), "avg_pool1d", "reflection_pad1d", "replication_pad1d")
     put(Rule(_before(2)), *_IMAGES)
-    put(Rule(_before(3)), *_VOLUMES)
-    put(Rule(_reduced), "mode")
+    put(Rule(_before(3)), "upsample_nearest3d")
+    put(Rule(ordering.most_frequent), "mode")
     put(Rule(mixing.extremes), "aminmax")
-    put(Rule(mixing.of_rank), "aten.kthvalue.default", "aten.median.dim", "aten.nanmedian.dim")
-    put(Rule(mixing.median), "aten.median.default", "aten.nanmedian.default")
+    put(Rule(ordering.of_rank), "aten.kthvalue.default", "aten.median.dim", "aten.nanmedian.dim")
+    put(Rule(ordering.median), "aten.median.default", "aten.nanmedian.default")
     put(Rule(lookups.bucketed), "aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 
     put(Rule(mixing.filled(0)), "sum", "nansum", "count_nonzero", "any")
     put(Rule(mixing.filled(1)), "prod", "all")
+    put(Rule(mixing.counted_in_bins), "histc")
     put(Rule(mixing.filled(-inf, elements=True)), "amax", "aten.max.default")
     put(Rule(mixing.filled(inf, elements=True)), "amin", "aten.min.default")
     put(Rule(mixing.filled(-inf)), "logsumexp")
@@ -259,8 +201,8 @@ def _table() -> dict[str, Rule]:
     put(Rule(mixing.scanned(1)), "cumprod")
     put(Rule(mixing.scanned(-inf)), "logcumsumexp")
     put(Rule(mixing.scanned(None)), "cummax", "cummin")
-    put(Rule(mixing.ordered), "sort", "argsort")
-    put(Rule(mixing.largest), "topk")
+    put(Rule(ordering.ordered), "sort", "argsort")
+    put(Rule(ordering.largest, ("k",)), "topk")
     put(Rule(mixing.lost), "nll_loss_forward")
     put(Rule(mixing.lost_backward), "nll_loss_backward")
 
@@ -281,15 +223,39 @@ def _table() -> dict[str, Rule]:
     put(Rule(borders.bordered), "constant_pad_nd")
     put(Rule(moves.viewed, ("size", "shape"), moves=True), "view", "_unsafe_view", "reshape")
     put(Rule(moves.same), "aten.view.dtype", "view_as_real", "view_as_complex")
+    put(Rule(moves.diagonal), "diagonal")
+    put(Rule(replacing.diagonal_in), "diagonal_scatter")
     put(Rule(moves.flipped), "flip")
     put(Rule(moves.rolled), "roll")
 
     put(Rule(products.multiplied("self", "mat2")), "mm", "bmm")
     put(Rule(products.multiplied("mat1", "mat2", "self")), "addmm")
     put(Rule(products.multiplied("batch1", "batch2", "self")), "baddbmm")
+    put(Rule(products.multiplied_and_summed), "addbmm")
+    put(Rule(products.grouped("self", "mat2", "offs")), "_grouped_mm")
+    put(Rule(products.grouped("input", "weight", "offs")), f"{_GROUPED}.default")
+    rule = products.grouped("input", "weight", "offs", "grad_output")
+    put(Rule(rule), f"{_GROUPED}_backward.default")
     put(Rule(products.multiplied("self", "vec")), "mv")
     put(Rule(products.multiplied("mat", "vec", "self")), "addmv")
     put(Rule(products.multiplied("self", "tensor")), "dot")
+    put(Rule(matrices.of_square("self", "matrix", "batch")), "linalg_cholesky_ex")
+    put(Rule(matrices.of_square("self", "matrix")), "cholesky", "cholesky_inverse")
+    put(Rule(matrices.of_square("A", "matrix", "batch")), "linalg_inv_ex")
+    put(Rule(matrices.of_square("A", "batch", "matrix", "rows")), "_linalg_det")
+    put(Rule(matrices.of_square("A", "batch", "batch", "matrix", "rows")), "_linalg_slogdet")
+    put(Rule(matrices.of_square("A", "matrix", "rows", "batch")), "linalg_lu_factor_ex")
+    put(Rule(matrices.solved("A", "B", "matrix", "rows", "batch")), "_linalg_solve_ex")
+    put(Rule(matrices.unpacked), "lu_unpack")
+    put(Rule(matrices.solved("LU", "B")), "linalg_lu_solve")
+    put(Rule(matrices.solved("self", "B")), "linalg_solve_triangular")
+    put(Rule(matrices.solved("A", "self", "matrix")), "triangular_solve")
+    put(Rule(matrices.solved("input2", "self")), "cholesky_solve")
+    put(Rule(matrices.checked, only_checks=True), "_linalg_check_errors")
+    put(Rule(matrices.eigenvalues), "_linalg_eigh")
+    put(Rule(matrices.exponential), "linalg_matrix_exp")
+    put(Rule(matrices.orthogonal), "linalg_qr")
+    put(Rule(matrices.singular), "_linalg_svd")
     put(Rule(products.distances), "_cdist_forward")
     put(Rule(products.distances_backward), "_cdist_backward")
     put(Rule(products.trilinear), "_trilinear")
@@ -298,19 +264,20 @@ def _table() -> dict[str, Rule]:
     put(Rule(products.attention), "_scaled_dot_product_flash_attention_for_cpu")
     put(Rule(products.attention_backward), "_scaled_dot_product_flash_attention_for_cpu_backward")
     put(Rule(products.encoder_layer), "_transformer_encoder_layer_fwd")
-    put(Rule(products.layer_norm), "native_layer_norm")
-    put(Rule(products.layer_norm_backward), "native_layer_norm_backward")
+    put(Rule(norms.layer_norm), "native_layer_norm")
+    put(Rule(norms.layer_norm_backward), "native_layer_norm_backward")
     put(Rule(groups.group_norm, ("N",)), "native_group_norm")
     put(Rule(groups.group_norm_backward, ("N",)), "native_group_norm_backward")
-    put(Rule(products.fixed_batch_norm), "_native_batch_norm_legit_no_training")
-    put(Rule(products.batch_norm), "_native_batch_norm_legit_functional")
-    put(Rule(products.batch_norm), "aten._native_batch_norm_legit.no_stats")
-    put(Rule(products.batch_norm_backward), "native_batch_norm_backward")
+    put(Rule(norms.fixed_batch_norm), "_native_batch_norm_legit_no_training")
+    put(Rule(norms.batch_norm), "_native_batch_norm_legit_functional")
+    put(Rule(norms.batch_norm), "aten._native_batch_norm_legit.no_stats")
+    put(Rule(norms.batch_norm_backward), "native_batch_norm_backward")
 
-    put(Rule(pools.largest), "max_pool2d_with_indices")
-    put(Rule(pools.largest_backward), "max_pool2d_with_indices_backward")
-    put(Rule(pools.mean), "avg_pool2d")
-    put(Rule(pools.mean_backward), "avg_pool2d_backward")
+    for count in (2, 3):
+        put(Rule(pools.largest(count)), f"max_pool{count}d_with_indices")
+        put(Rule(pools.largest_backward(count)), f"max_pool{count}d_with_indices_backward")
+        put(Rule(pools.mean(count)), f"avg_pool{count}d")
+        put(Rule(pools.mean_backward(count)), f"avg_pool{count}d_backward")
     # An image that is pooled to a size of its own keeps that dimension.
     for count in (2, 3):
         put(Rule(adaptive.mean(count), ("output_size",)), f"_adaptive_avg_pool{count}d")
@@ -323,7 +290,7 @@ def _table() -> dict[str, Rule]:
         put(Rule(sampling.sampled_backward), f"grid_sampler_{count}d_backward")
 
     put(Rule(lookups.embedded), "embedding")
-    put(Rule(lookups.embedded_backward), "embedding_dense_backward")
+    put(Rule(lookups.embedded_backward, ("num_weights",)), "embedding_dense_backward")
     put(Rule(bags.summed), "_embedding_bag", "_embedding_bag_forward_only")
     put(Rule(bags.summed_backward), "_embedding_bag_backward", "_embedding_bag_dense_backward")
     put(Rule(bags.weights_backward), "_embedding_bag_per_sample_weights_backward")
@@ -331,17 +298,22 @@ def _table() -> dict[str, Rule]:
     put(Rule(lookups.written_at), "index_put", "_unsafe_index_put")
     put(Rule(lookups.index_selected), "index_select")
     put(Rule(lookups.gathered), "gather")
+    put(Rule(masks.scattered), "masked_scatter")
+    put(Rule(masks.scattered_backward, ("sizes",)), "masked_scatter_backward")
+    put(Rule(masks.positions, ("size",)), "nonzero_static")
     put(Rule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")
     put(Rule(lookups.index_added), "index_add")
     put(Rule(replacing.sliced_in), "slice_scatter")
     put(Rule(replacing.selected_in), "select_scatter")
 
-    put(Rule(_filled, ("size",)), *_FILLED)
-    put(Rule(_created, ("size",)), "empty", "empty_permuted", "new_empty")
-    put(Rule(_identity, ("n", "m")), "eye")
-    put(Rule(_counted), "arange", "prims.iota")
+    put(Rule(creators.filled, ("size",)), *_FILLED)
+    put(Rule(creators.created, ("size",)), "empty", "empty_permuted", "new_empty")
+    put(Rule(creators.identity, ("n", "m")), "eye")
+    put(Rule(creators.counted), "arange", "prims.iota")
     put(Rule(foreign.called), OPERATOR)
+    put(Rule(creators.created_anew), "new_empty_strided", "empty_strided")
     put(Rule(draws.drawn, ("size",)), *draws.DRAWING)
+    put(Rule(draws.permutation), f"{compat.OWN_NAMESPACE}.randperm")
     put(Rule(draws.dropped_out), f"{compat.OWN_NAMESPACE}.native_dropout")
     return rules
 
@@ -356,10 +328,10 @@ _IMAGES = (
     *("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
     *("reflection_pad2d", "replication_pad2d"),
 )
-_VOLUMES = ("max_pool3d_with_indices", "avg_pool3d", "upsample_nearest3d")
 _COPIES = (
     *("alias", "detach", "aten.clone.default", "_to_copy", "lift_fresh_copy"),
     *("prims.convert_element_type", "_conj", "_conj_physical"),
 )
 _FILLED = ("full", "zeros", "ones", "new_full", "new_zeros", "new_ones", "scalar_tensor")
+_GROUPED = "transformers.grouped_mm_fallback"
 _RULES = _table()

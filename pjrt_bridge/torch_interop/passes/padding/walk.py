@@ -70,6 +70,7 @@ class Walk:
         self._positive: list[Size] = []
         self._placeholders: list[fx.Node] = []
         self._alike: list[fx.Node] = []
+        self._written: list[int] = []
         self._are_sizes: set[Symbol] = set()
         self._unknown: set[fx.Node] = set()
         self.better: dict[str, dict[int, Extent]] = {}
@@ -110,6 +111,7 @@ class Walk:
             symbols=tuple(symbol for symbol in self._places if symbol in self._symbols),
             places=self._places,
             arguments=self._layouts(),
+            written=tuple(self._written),
             numbers=numbers,
             given=tuple(self._emission.given),
             results=results,
@@ -165,6 +167,8 @@ class Walk:
         assert isinstance(index, int)
         if source in self._several:
             self._known[node] = self._several[source][index]
+        elif source in self._unknown:
+            self._unknown.add(node)
         made = self._emission[source]
         self._emission.set(
             node, made[index] if isinstance(made, list) else self._emission.copy(node)
@@ -183,8 +187,7 @@ class Walk:
             emission.set(node, emission.copy(node))
             return
         if is_mutation(node):
-            self._refuse(self._met(node), "it is written into", node)
-            emission.set(node, emission.copy(node))
+            self._write(node)
             return
         try:
             applied = apply(
@@ -210,6 +213,18 @@ class Walk:
         # The walk goes on to find what else there is to refuse; what it makes is not used.
         self._unknown.add(node)
         emission.set(node, emission.copy(node))
+
+    def _write(self, node: fx.Node) -> None:
+        """An argument that the graph writes into: its padded copy gets the value."""
+        argument, value = node.args
+        assert isinstance(argument, fx.Node)
+        assert isinstance(value, fx.Node)
+        own, new = (self._known.get(item, NO_ROWS).dims for item in (argument, value))
+        if own == new and argument.op == "placeholder":
+            self._written.append(self._placeholders.index(argument))
+        else:
+            self._refuse(self._met(node), "it is written into", node)
+        self._emission.set(node, self._emission.copy(node))
 
     def _note(self, node: fx.Node, applied: Applied) -> None:
         self._several[node] = applied.results

@@ -93,7 +93,7 @@ def with_gradients(function: Callable[..., Any]) -> Callable[..., list[Any]]:
 
 STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": torch.relu,
-    "product": lambda y: y @ torch.full((4, 4), 0.3),
+    "product": lambda y: y @ torch.full((4, 4), 0.3, dtype=y.dtype),
     "softmax": lambda y: y.softmax(-1),
     "cumsum": lambda y: y.cumsum(1),
     "sort": lambda y: y.sort(1, descending=True).values,
@@ -112,6 +112,15 @@ STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "merge": lambda y: y.reshape(-1).cumsum(0).view(-1, 4),
     "shift": lambda y: torch.cat([y[1:], y[:1]]),
     "gram": lambda y: y @ (y.t() @ y).tanh(),
+    "norm of columns": lambda y: F.layer_norm(y.t(), (y.shape[0],)).t(),
+    "most frequent": lambda y: y + torch.cat([y.sign(), y.new_zeros(1, 4)]).mode(0).values,
+    "diagonal": lambda y: y * (y @ y.t()).diagonal()[:, None].sigmoid(),
+    "equations": lambda y: torch.linalg.solve(
+        y.tanh() @ y.tanh().t() + torch.eye(y.shape[0], dtype=y.dtype), y.tanh()
+    ),
+    "masked": lambda y: y.masked_scatter(y > 0.3, y.flip(0)),
+    "marked": lambda y: torch.index_put(y, (y[:, 0] > 0.3,), torch.full((), 0.5, dtype=y.dtype)),
+    "nearest": lambda y: F.embedding(y[:, 0].argsort() // 2, y),
 }
 """What can be done with a tensor of any number of rows and 4 columns."""
 

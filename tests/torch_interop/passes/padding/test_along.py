@@ -1,7 +1,7 @@
 """Operators along the padded dimension give what they give without padding."""
 
 from collections.abc import Callable
-from math import inf, nan
+from math import inf
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from tests.torch_interop.passes.padding.row_values import (
 )
 from tests.torch_interop.passes.padding.rows import (
     assert_padding_changes_nothing,
+    with_gradients,
 )
 
 ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
@@ -50,23 +51,24 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (X,),
     ),
     "scans of what is merged": (lambda x: x.t().reshape(-1).cumsum(0), (X,)),
-    "orders": (lambda x: (x.sort(0), x.sort(0, descending=True), x.argsort(0)), (X,)),
-    "orders of integers": (
-        lambda i: (i.sort(0), i.sort(0, True), i.sort(dim=0, stable=True)),
-        (COLUMNS,),
+    "diagonals": (
+        lambda x, y: (
+            (x @ y.t()).diagonal() * 2,
+            (x @ y.t()).diagonal(-1) * 2,
+            torch.diagonal(x[:, None] * y, 1, 0, 2).sum(0),
+            torch.diag(x[:, 0]) + torch.diag_embed(y.t()),
+            (x @ y.t()).trace(),
+            torch.diagonal_scatter(x @ y.t(), x[:, 0]),
+            torch.diagonal_scatter(x @ y.t(), x[1:, 1], -1).sum(1),
+        ),
+        (X, Y),
     ),
-    "orders of extreme numbers": (
-        lambda x: (x.sort(0), x.sort(0, descending=True)),
-        (torch.tensor([inf, nan, -inf, nan, 0.0]),),
-    ),
-    "the largest": (lambda x: (x.topk(2, 0), x.topk(3, 0, largest=False)), (X,)),
-    "the largest of what is all the same": (
-        lambda x: (x.topk(5, 0).indices.sort().values, x.topk(5, 0, False).indices.sort().values),
-        (torch.tensor([-inf, -inf, -inf, -inf, -inf]),),
-    ),
-    "the smallest of what is all the same": (
-        lambda x: x.topk(5, 0, largest=False).indices.sort().values,
-        (torch.tensor([nan, nan, nan, nan, nan]),),
+    "sums of products": (
+        lambda x, w: (
+            torch.addbmm(w[:, :2], x.transpose(1, 2)[:, :4], x[:, :, :2]),
+            torch.addbmm(w[0, 0], x.permute(1, 2, 0), x.transpose(0, 1)),
+        ),
+        (CUBE, W),
     ),
     "backwards": (lambda x: (x.flip(0), x.flip(0, 1)), (X,)),
     "around": (lambda x: (x.roll(1, 0), x.roll((-2, 1), (0, 1))), (X,)),
@@ -74,14 +76,47 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, y, w: (torch.cat([x, y]), torch.cat([x, w.t(), y]), torch.cat([w.t(), x])),
         (X, Y, W),
     ),
+    "behind an empty vector": (
+        lambda x, y: (torch.cat([x.new_zeros(0), x * 2]), torch.cat([x, x.new_zeros(0), y])),
+        (X, Y),
+    ),
     "one row behind": (lambda x, w: torch.cat([x, w.t()[:1]]), (X, W)),
     "a cache": (lambda x, w: torch.cat([x, w.t()[:1]]).softmax(0).sum(0), (X, W)),
     "rows": (lambda x: (x[1:], x[:2], x[:-1], x[-2:], x[1:-1], x[::2], x[1::2]), (X,)),
+    "rows at a distance": (
+        lambda x: (x[1:-1:2] * 1, x[:-1:3] * 1, x[-4::2] * 1, x[:4:2] * 1),
+        (X,),
+    ),
+    "rows at a distance from a size on": (
+        lambda x, t: (t[x.shape[0] - 4 : x.shape[0] + 1 : 2] * 1, t[: x.shape[0] : 2] * 1),
+        (X, TABLE),
+    ),
+    "a table of any size": (
+        with_gradients(lambda x, i: F.embedding(i[:2], x, padding_idx=1)),
+        (X, COLUMNS),
+    ),
+    "one number added at positions": (
+        lambda i, t: torch.index_put(t, (i,), torch.tensor(1.0), accumulate=True),
+        (WORDS, TABLE),
+    ),
+    "counts in bins": (lambda x: torch.histc(x[:, 0], 4, -1.0, 1.5), (X,)),
+    "a permutation": (lambda x: DRAW.randperm(KEY, x.shape[0]), (X,)),
+    "created anew": (
+        lambda x: torch.fill(torch.empty_strided((x.shape[0], 2), (2, 1)), 3) + x[:, :2],
+        (X,),
+    ),
     "a row": (lambda x: (x[-1], x[0], x[2], x[-2] + x[1]), (X,)),
     "rows up to a size": (lambda x, t: t[: x.shape[0]] * x[:, :3], (X, TABLE)),
     "pieces": (lambda x: x.split([2, x.shape[0] - 2]), (X,)),
     "repeated as a whole": (lambda x: (x.repeat(2, 1), x.repeat(2, 1).sum(0)), (X,)),
     "bordered": (lambda x: (F.pad(x, (0, 0, 1, 2)), F.pad(x, (0, 0, 1, -1), value=3.0)), (X,)),
+    "a view of what is computed otherwise": (
+        lambda x: (
+            x.t().masked_scatter(x.t() > 0, x).view(-1),
+            F.layer_norm(x.t(), (x.shape[0],)).view(2, 2, -1),
+        ),
+        (X,),
+    ),
     "merged": (lambda x: x.t().reshape(-1) * 2, (X,)),
     "mm": (lambda x, y: (x.t() @ y, y.t() @ x[:, 0], x[:, 0] @ y[:, 1]), (X, Y)),
     "addmm over it": (lambda x, y: torch.addmm(x[0, 0], x.t(), y), (X, Y)),
@@ -256,22 +291,6 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (X, COLUMNS),
     ),
     "windows": (lambda x: (x.unfold(0, 3, 1), x.t().unfold(1, 2, 2).mean(-1)), (X,)),
-    "ranks": (
-        lambda x: (x.kthvalue(2, 0), x.kthvalue(4, 0, True), x.median(0), x[:, 1].median(0)),
-        (X,),
-    ),
-    "medians": (
-        lambda x: (x.nanmedian(0).values, x.nanmedian(), x.median(), x.t().nanmedian()),
-        (torch.where(X > 0.5, nan, X),),
-    ),
-    "medians of NaN": (
-        lambda x: (x.nanmedian(0).values, x.nanmedian(), x.median()),
-        (torch.full((N, 3), nan),),
-    ),
-    "medians of integers": (
-        lambda i: (i.nanmedian(0).values, i.nanmedian(), i.median()),
-        (COLUMNS,),
-    ),
     "numbers divided by the size": (
         lambda i, x: (i // i.shape[0], i % i.shape[0], (x * 9) // x.shape[0], i.fmod(x.shape[0])),
         (COLUMNS * 7, X),
@@ -290,11 +309,6 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             F.pad(x, (0, 0, 3 - x.shape[0], x.shape[0])),
         ),
         (X,),
-    ),
-    "ranks of integers": (lambda i: i.median(0, True).values, (COLUMNS,)),
-    "medians with NaN": (
-        lambda x: (x.median(0).values, x.median(1).values, x.kthvalue(5, 0).values),
-        (X.masked_fill(X > 1, nan),),
     ),
     "positions in order": (
         lambda x, t: (

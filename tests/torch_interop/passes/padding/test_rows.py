@@ -112,6 +112,14 @@ APART: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (X, TABLE),
     ),
     "index_select": (lambda i, t: t.index_select(0, i), (WORDS, TABLE)),
+    "written where a mask is true": (
+        lambda x, c: (
+            torch.index_put(x, (x > 0,), torch.tensor(2.0)),
+            torch.index_put(c, (c[:, :, 0] > 0,), torch.tensor(2.0)),
+            torch.ops.aten.index_put(c, [None, c[0] > 0], torch.tensor(2.0)),
+        ),
+        (X, CUBE),
+    ),
     "gather": (lambda x, i: x.gather(1, i), (X, COLUMNS)),
     "scatter": (lambda x, i: x.scatter(1, i, 1.0).scatter_add(1, i, x), (X, COLUMNS)),
     "layer_norm": (lambda x, w: F.layer_norm(x, (4,), w[:, 0], w[:, 1]), (X, W)),

@@ -1,0 +1,80 @@
+"""Tensors that are made of sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
+from pjrt_bridge.torch_interop.passes.padding.rows import Use
+
+
+def created(use: Use) -> Dims:
+    """Tensors that are not filled."""
+    return use.promised_alike(use.result)
+
+
+def created_anew(use: Use) -> Dims:
+    """Tensors that are not filled, whose strides are named: they do not matter."""
+    result = use.result
+    sizes = use.shape(result)
+
+    def emit(e: Emission) -> Any:
+        return e.call("aten.empty.memory_format", list(map(e.size, sizes)), dtype=result.dtype)
+
+    use.emit = emit
+    return use.promised_alike(result)
+
+
+def identity(use: Use) -> Dims:
+    """Ones on a diagonal."""
+    return use.promised(use.result)
+
+
+def filled(use: Use) -> Dims:
+    """Tensors full of one number."""
+    name = compat.operator_name(use.node.target) or ""
+    value = use["fill_value"] if "fill_value" in use.arguments else use["s"]
+    if isinstance(value, fx.Node) and use.is_padded(use.number(value)):
+        dims, result = use.promised_alike(use.result), use.result
+
+        def emit(e: Emission) -> Any:
+            one = e.actual(use.number(value), result.dtype)
+            sizes = [e.size(size) for size in use.shape(result)]
+            return e.call("aten.clone.default", e.call("aten.expand.default", one, sizes))
+
+        use.emit = emit
+        return dims
+    if "zeros" in name or "ones" in name:
+        value = 0 if "zeros" in name else 1
+    if isinstance(value, (bool, int, float)):
+        use.result_fill = value
+    return use.promised_alike(use.result)
+
+
+def counted(use: Use) -> Dims:
+    """Numbers from one to another; those of padding go on."""
+    found, (size,) = use.promised(use.result), use.shape(use.result)
+    start, end, step = (use.number(use[name]) for name in ("start", "end", "step"))
+    start, step = (0 if start is None else start), (1 if step is None else step)
+    if any(isinstance(value, float) for value in (start, end, step)):
+        raise MixesRows("it counts in steps of a fraction")
+    dtype = use.result.dtype
+    if found and dtype not in (torch.int32, torch.int64, torch.float32, torch.float64):
+        raise MixesRows("it may count further than the element type can in the padding")
+    if found or use.is_padded(start) or use.is_padded(step):
+
+        def emit(e: Emission) -> Any:
+            made = e.call("aten.arange.default", e.size(size), dtype=torch.int64)
+            if step != 1:
+                made = e.call("aten.mul.Tensor", made, e.actual(step))
+            if start != 0:
+                made = e.call("aten.add.Tensor", made, e.actual(start))
+            return e.call("aten._to_copy.default", made, dtype=dtype)
+
+        use.emit = emit
+    return found

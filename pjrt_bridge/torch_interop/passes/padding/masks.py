@@ -1,0 +1,85 @@
+"""What masks select of padded tensors, in row-major order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from pjrt_bridge.torch_interop.passes.padding.emission import Emission
+from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Extent, extent_of, product
+from pjrt_bridge.torch_interop.passes.padding.rows import Use
+
+
+def scattered(use: Use) -> Dims:
+    """Elements where a mask is true replaced by those of a tensor, one after the other."""
+    found = use.aligned([use["self"], use["mask"]])
+    use.needs_elements(product(use.shape("source")))
+
+    def emit(e: Emission) -> Any:
+        sizes = [e.size(size) for size in use.shape(use.result)]
+        mask, place = _places(e, use, found, use.result.dim(), sizes)
+        extent = _row_major(use, "source")
+        source = e.call("aten.reshape.default", e[use["source"]], [-1])
+        source = e.merged(source, 0, extent, extent_of(product(extent)))
+        place = e.within(place, product(extent))
+        made = e.call("aten.index_select.default", source, 0, place)
+        made = e.call("aten.reshape.default", made, sizes)
+        return e.call("aten.where.self", mask, made, e[use["self"]])
+
+    use.emit = emit
+    return found
+
+
+def scattered_backward(use: Use) -> Dims:
+    """The gradient of the tensor that elements were taken from."""
+    found = use.aligned([use["grad_output"], use["mask"]])
+    result = use.promised(use.result)
+
+    def emit(e: Emission) -> Any:
+        grad = use["grad_output"]
+        sizes = [e.size(size) for size in use.shape(grad)]
+        mask, place = _places(e, use, found, use.rank(grad), sizes)
+        shape, dtype = use.shape(use.result), use.result.dtype
+        count = e.size(product(shape))
+        # What was not taken goes behind the last, which is dropped.
+        behind = e.call("aten.full.default", [], count, dtype=torch.int64)
+        mask = e.call("aten.reshape.default", mask, [-1])
+        place = e.call("aten.where.self", mask, place, behind)
+        given = e.call("aten.reshape.default", e[grad], [-1])
+        none = e.call("aten.full.default", [e.size(product(shape) + 1)], 0, dtype=dtype)
+        made = e.call("aten.index_put.default", none, [place], given)
+        order = e.place_in_call(tuple(item for item in shape if item != 1) or (1,))
+        made = e.call("aten.index_select.default", made, 0, order)
+        return e.call("aten.reshape.default", made, [e.size(size) for size in shape])
+
+    use.emit = emit
+    return result
+
+
+def _places(
+    e: Emission, use: Use, dims: Dims, rank: int, sizes: list[Any]
+) -> tuple[fx.Node, fx.Node]:
+    """A mask in full that is false in padding, and for each element how many are true before it."""
+    mask = e.call("aten.expand.default", e[use["mask"]], sizes)
+    mask = e.filled(mask, dims, rank, 0, torch.bool) if dims else mask
+    place = e.call("aten.reshape.default", mask, [-1])
+    place = e.call("aten.cumsum.default", place, 0, dtype=torch.int64)
+    return mask, e.call("aten.sub.Tensor", place, 1)
+
+
+def _row_major(use: Use, name: str) -> Extent:
+    """A tensor's elements as one dimension."""
+    dims = use.dims(name)
+    factors = (item for at, size in enumerate(use.shape(name)) for item in dims.get(at, (size,)))
+    return tuple(item for item in factors if item != 1) or (1,)
+
+
+def positions(use: Use) -> Dims:
+    """Positions of so many elements that are not zero."""
+    for extent in use.dims("self").values():
+        use.needs_prefix(extent)
+    use.fill("self", 0)
+    count = use.number(use["size"])
+    return {0: extent_of(count)} if use.is_padded(count) else {}
