@@ -14,7 +14,7 @@ from typing import Any
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.mixed.adapter import Argument, Bindings, Computed, FrameworkAdapter
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
-from pjrt_bridge.mixed.launchers import BufferLaunched, BufferOutput
+from pjrt_bridge.mixed.launchers import BufferLaunched, BufferOutput, donated
 from pjrt_bridge.runtime import Buffer, ShardedBuffer, ShardedExecutable
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
@@ -121,7 +121,8 @@ class MeshLauncher:
             )
         ]
         self._note(executable.program.parameters)
-        results, done = executable.submit(given)
+        del taken
+        results, done = executable.submit(given, donate=donated(self._parameters, values, given))
         outputs = [
             BufferOutput(array, spec, self._adapter)
             for array, spec in zip(results, self._specs, strict=True)
