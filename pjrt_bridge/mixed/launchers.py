@@ -293,7 +293,7 @@ def donated(
     Args:
         parameters: of the program.
         values: that it is given.
-        arrays: for each parameter the array of its value, to which the caller has no other reference.
+        arrays: for each parameter that of its value; the caller has no other reference to it.
     """
     return [
         at
