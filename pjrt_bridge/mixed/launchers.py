@@ -22,6 +22,7 @@ from pjrt_bridge.mixed.pinned import PinnedInputs
 from pjrt_bridge.runtime import Buffer, Event, Executable, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.holders import held_once
 from pjrt_bridge.runtime.objects.mesh_program import Array
 from pjrt_bridge.runtime.objects.sharded import Ends
 from pjrt_bridge.runtime.ownership import callbacks
@@ -252,7 +253,9 @@ class BufferLauncher:
             self._buffer(parameter, given, call) if buffer is None else buffer
             for parameter, buffer in zip(self._parameters, pinned, strict=True)
         ]
-        results, done = self.executable.submit(buffers)
+        results, done = self.executable.submit(
+            buffers, donate=donated(self._parameters, given, buffers)
+        )
         outputs = [
             BufferOutput(buffer, spec, self._adapter)
             for buffer, spec in zip(results, self._results, strict=True)
@@ -280,6 +283,27 @@ class BufferLauncher:
         )
         call.crossed(call.at, spec.nbytes, shared=shared)
         return putting.put_host(self._client, host, self._device, writable=parameter.written)
+
+
+def donated(
+    parameters: Sequence[BoundParameter], values: Sequence[Any], arrays: Sequence[Any]
+) -> list[int]:
+    """The parameters whose memory a program may take: it writes there, and nobody else reads it.
+
+    Args:
+        parameters: of the program.
+        values: that it is given.
+        arrays: for each parameter that of its value; the caller has no other reference to it.
+    """
+    return [
+        at
+        for at, parameter in enumerate(parameters)
+        if parameter.written
+        and parameter.position is not None
+        # Results of other segments may have readers that are still to come.
+        and not isinstance(values[parameter.position], (DeferredValue, Buffer, ShardedBuffer))
+        and held_once(arrays, at)
+    ]
 
 
 def _on_one_device(parameter: BoundParameter, array: Array) -> Buffer:

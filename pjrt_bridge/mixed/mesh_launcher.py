@@ -6,6 +6,7 @@ where it says nothing Shardy's propagation decides.
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any
 from pjrt_bridge.errors import DataError
 from pjrt_bridge.mixed.adapter import Argument, Bindings, Computed, FrameworkAdapter
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
-from pjrt_bridge.mixed.launchers import BufferLaunched, BufferOutput
+from pjrt_bridge.mixed.launchers import BufferLaunched, BufferOutput, donated
 from pjrt_bridge.runtime import Buffer, ShardedBuffer, ShardedExecutable
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
@@ -114,14 +115,18 @@ class MeshLauncher:
         parameters = [self._sharding(at, array, mesh) for at, array in enumerate(taken)]
         executable = self._executable(mesh, parameters)
         constants = iter(self._constants_over(mesh) if self._constants else ())
+        numbers: dict[Any, ShardedBuffer] = {}
         given = [
-            next(constants) if array is None else self._placed(at, array, sharding, values, call)
+            next(constants)
+            if array is None
+            else self._placed(at, array, sharding, values, call, numbers)
             for at, (array, sharding) in enumerate(
                 zip(taken, executable.program.parameters, strict=True)
             )
         ]
         self._note(executable.program.parameters)
-        results, done = executable.submit(given)
+        del taken
+        results, done = executable.submit(given, donate=donated(self._parameters, values, given))
         outputs = [
             BufferOutput(array, spec, self._adapter)
             for array, spec in zip(results, self._specs, strict=True)
@@ -183,11 +188,27 @@ class MeshLauncher:
         return found
 
     def _placed(
-        self, at: int, array: Any, sharding: Sharding, values: Sequence[Any], call: CallRecord
+        self,
+        at: int,
+        array: Any,
+        sharding: Sharding,
+        values: Sequence[Any],
+        call: CallRecord,
+        numbers: dict[Any, ShardedBuffer],
     ) -> ShardedBuffer:
         if isinstance(array, HostArray):
+            key = None
+            if not array.shape:
+                # Optimizers count their steps for each parameter; equal numbers are put once.
+                size = self._parameters[at].spec.nbytes
+                key = array.dtype, ctypes.string_at(array.address, size)
+                if key in numbers:
+                    return numbers[key]
             call.crossed(call.at, self._parameters[at].spec.nbytes, shared=False)
-            return ShardedBuffer.put_host(self._program.client, array, sharding)
+            made = ShardedBuffer.put_host(self._program.client, array, sharding)
+            if key is not None:
+                numbers[key] = made
+            return made
         found = placed(array, sharding)
         position = self._parameters[at].position
         if found is not array and position is not None:

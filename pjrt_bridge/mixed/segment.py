@@ -85,14 +85,7 @@ class DeviceSegment:
             stays = self._staying(values)
             results = _read(launched, stays)
         except DEVICE_FAILURES as error:
-            if self.bindings.writes and not _failed_before_execution(error):
-                if not isinstance(error, OutOfRange):
-                    self._failed(error)
-                error.add_note(
-                    "The program may have begun to write into its arguments, so the host cannot "
-                    "compute it instead: tensors that it updates may hold old, new or partial "
-                    "values."
-                )
+            if self._may_have_written(error):
                 raise
             return self._compute_on_host(values, call, error)
         self._failures = 0
@@ -134,6 +127,8 @@ class DeviceSegment:
         try:
             launched = self.launcher.launch(values, call)
         except DEVICE_FAILURES as error:
+            if self._may_have_written(error):
+                raise
             return self._compute_on_host(values, call, error)
         execution = Execution(self, values, launched, call)
         call.began(execution)
@@ -185,6 +180,18 @@ class DeviceSegment:
             self._failed(error)
         self._failures += 1
         return outputs
+
+    def _may_have_written(self, error: PjrtBridgeError) -> bool:
+        """Whether arguments may be gone, so that the host cannot compute; the error says so."""
+        if not self.bindings.writes or _failed_before_execution(error):
+            return False
+        if not isinstance(error, OutOfRange):
+            self._failed(error)
+        error.add_note(
+            "The program may have begun to write into its arguments, so the host cannot compute it "
+            "instead: tensors that it updates may hold old, new or partial values."
+        )
+        return True
 
     def _failed(self, error: PjrtBridgeError) -> None:
         if self.fast_path is not None:

@@ -177,7 +177,7 @@ class Compiler:
             divides: for values over a mesh, instead of a device.
         """
         target = self._target.for_resident(index)
-        compiler = GraphCompiler(target.over_mesh() if divides else target)
+        compiler = GraphCompiler((target.over_mesh() if divides else target).of_operators())
         return compiler.compile_rewritten(graph, record)
 
     def lowers(self, graph: fx.GraphModule) -> bool:

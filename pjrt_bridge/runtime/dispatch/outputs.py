@@ -27,17 +27,23 @@ def buffer_of(output: Any, client: ClientCore, type: TensorType, device: Device)
     return Buffer(client, handle, type, device)
 
 
+def output_of(buffer: Buffer) -> Any:
+    """The result that a buffer is over; None for one of its own."""
+    handle = buffer.handle
+    return handle.output if isinstance(handle, _OutputHandle) else None
+
+
 class _OutputHandle(BufferHandle):
     """A plugin's buffer that belongs to a result of the compiled module."""
 
-    __slots__ = ("_output",)
+    __slots__ = ("output",)
 
     def __init__(self, client: ClientCore, output: Any) -> None:
         super().__init__(client.handle)
         # The compiled module counts the buffer.
         self.kind = BUNDLE
-        self._output = output
+        self.output = output
 
     def _destroy(self) -> None:
         # A call of the compiled module on another thread may use it still.
-        self._output = None
+        self.output = None

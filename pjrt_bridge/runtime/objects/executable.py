@@ -221,7 +221,7 @@ class Executable(Compiled):
         return outputs
 
     def submit_sharded(
-        self, buffers: Sequence[Sequence[Buffer]]
+        self, buffers: Sequence[Sequence[Buffer]], *, donate: Collection[int] | None = None
     ) -> tuple[tuple[tuple[Buffer, ...], ...], Sequence[Event]]:
         """`execute_sharded`, and for each device the event of the execution's end there.
 
@@ -229,7 +229,7 @@ class Executable(Compiled):
             PjrtBridgeError: as `execute_sharded`; failures of the execution come from the events.
         """
         self._check_lists(buffers)
-        return self._executor.execute(buffers, self.devices, None, watch=True)
+        return self._executor.execute(buffers, self.devices, donate, watch=True)
 
     def _check_lists(self, buffers: Sequence[Sequence[Buffer]]) -> None:
         if not isinstance(buffers, (list, tuple)):

@@ -262,13 +262,15 @@ class ShardedExecutable:
         rows = self._rows(arguments)
         return self._results(self.executable.execute_sharded(rows, donate=donate))
 
-    def submit(self, arguments: Sequence[ShardedBuffer]) -> tuple[tuple[ShardedBuffer, ...], Ends]:
+    def submit(
+        self, arguments: Sequence[ShardedBuffer], *, donate: Collection[int] | None = None
+    ) -> tuple[tuple[ShardedBuffer, ...], Ends]:
         """`execute`, and what waits for the execution's end on all devices.
 
         Raises:
             PjrtBridgeError: as `execute`; a failure of the execution itself comes from the wait.
         """
-        made, events = self.executable.submit_sharded(self._rows(arguments))
+        made, events = self.executable.submit_sharded(self._rows(arguments), donate=donate)
         return self._results(made), Ends(events)
 
     def _rows(self, arguments: Sequence[ShardedBuffer]) -> list[list[Buffer]]:

@@ -82,7 +82,7 @@ def shard(
         if known:
             texts = {at: one.text() for at, one in known.items()}
             modules.attach(main, name, _KEY, texts, parsed=True)
-    found = _close(module, program.name)
+    found = _close(module, program)
     return ShardedProgram(Program.from_module(module), mesh, *found)
 
 
@@ -95,12 +95,18 @@ def closed(program: Program) -> Program:
     module = bindings.parse(program.bytecode(), f"program {program.name!r}")
     if not modules.meshes(module):
         return program
-    _close(module, program.name)
+    _close(module, program)
     return Program.from_module(module)
 
 
-def _close(module: Any, name: str) -> tuple[tuple[Sharding, ...], tuple[Sharding, ...]]:
+def _close(module: Any, program: Program) -> tuple[tuple[Sharding, ...], tuple[Sharding, ...]]:
     """Annotate what has no closed sharding, in place; the shardings of parameters and results."""
+    name = program.name
+    donors = {
+        parameter.alias: at
+        for at, parameter in enumerate(program.signature.parameters)
+        if parameter.alias is not None
+    }
     meshes = {symbol: Mesh.of(axes_in(text)) for symbol, text in modules.meshes(module).items()}
     main = modules.find_main(module)
     stated = [_texts(values) for values in modules.function_values(main)]
@@ -126,7 +132,9 @@ def _close(module: Any, name: str) -> tuple[tuple[Sharding, ...], tuple[Sharding
                 symbol = symbol_in(text)
                 one = Sharding.parse(text, meshes)
             if not is_stated:
-                one = one.as_far_as_it_divides(shape)
+                # A result that takes the memory of a parameter lies as it does.
+                donor = donors.get(at) if sides else None
+                one = one.as_far_as_it_divides(shape) if donor is None else sides[0][donor]
                 changed[at] = one.text(symbol)
             _check(name, what, at, one, values[at])
             shardings.append(one)

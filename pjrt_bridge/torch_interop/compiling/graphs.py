@@ -230,7 +230,7 @@ class GraphCompiler:
                 graph,
                 self._target.lookup,
                 name=name,
-                in_place=self._target.client.shares_host_memory and not self._target.divides,
+                in_place=self._target.donates,
                 argument_specs=dict.fromkeys(static, self._orders.parameter),
                 kernels=self._target.kernels,
                 excess_precision=self._options.excess_precision,

@@ -36,6 +36,7 @@ class Target:
         adapter: of the values that programs are given.
         device: that programs run on; None: the client's default.
         divides: programs run over the mesh of the values that they are given.
+        donates: programs may write new values of arguments into their memory.
     """
 
     client: Client
@@ -47,6 +48,7 @@ class Target:
     adapter: TorchAdapter = ADAPTER
     device: Device | None = None
     divides: bool = False
+    donates: bool = False
 
     @staticmethod
     def of(client: Client, options: BackendOptions, ledger: Ledger) -> Target:
@@ -55,7 +57,16 @@ class Target:
         # Where the host is forbidden everything goes to the device.
         weighed = options.placement == "auto" and options.fallback == "host"
         slower = slower_operators(client) if weighed else {}
-        return Target(client, options, ledger, kernels, lookup(client, kernels), slower)
+        return Target(
+            client,
+            options,
+            ledger,
+            kernels,
+            lookup(client, kernels),
+            slower,
+            # Elsewhere the argument of a program is a copy.
+            donates=client.shares_host_memory,
+        )
 
     def for_resident(self, index: int) -> Target:
         """The target of graphs over resident tensors.
@@ -73,7 +84,7 @@ class Target:
                 f"device '{NAME}', which is plugin {client.plugin.name!r}"
             )
         found = self if client is self.client else Target.of(client, self.options, self.ledger)
-        return replace(found, adapter=RESIDENT, device=device, slower={})
+        return replace(found, adapter=RESIDENT, device=device, slower={}, donates=True)
 
     def over_mesh(self) -> Target:
         """The target of the same graphs over values that are divided over a mesh.
@@ -87,7 +98,12 @@ class Target:
             slower={},
             device=None,
             divides=True,
+            donates=True,
         )
+
+    def of_operators(self) -> Target:
+        """The target of single operators: their values may be those of further storages, too."""
+        return replace(self, donates=False)
 
     @property
     def plugin(self) -> str:

@@ -306,6 +306,7 @@ class ResidentGraph:
             if wrote and value.host is not None:
                 buffer = transfer.put(value.host, self._residency.index)
                 value.replace(buffer, ValueSpec.row_major(buffer.type))
+        call.let_go()
         return results
 
     def _given(self, value: Any) -> Any:

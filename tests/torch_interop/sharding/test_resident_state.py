@@ -69,3 +69,36 @@ def test_what_is_returned_is_read_though_it_replaces_a_value_too(mesh: Mesh) -> 
         assert torch.equal(compiled().cpu(), torch.full((8, 8), float(count)))
         assert torch.equal(x.detach().cpu(), torch.full((8, 8), float(count)))
     assert counter.item() == 3
+
+
+def test_equal_numbers_of_the_host_are_put_once(
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two counters that are equal and one that is not, of which an update makes new ones."""
+    x = nn.Parameter(torch.zeros(8, 8))
+    fully_shard(nn.ParameterList([x]), mesh)
+    counters = [torch.tensor(1.0), torch.tensor(1.0), torch.tensor(3.0)]
+
+    @torch.no_grad()
+    def function() -> None:
+        for counter in counters:
+            x.add_(counter)
+            counter.add_(1)
+        counters[0].add_(1)
+
+    compiled = torch.compile(function, backend="pjrt", options={"mesh": mesh})
+    compiled()
+    put: list[tuple[int, ...]] = []
+    put_host = ShardedBuffer.put_host
+
+    def counted(client: Any, host: Any, sharding: Any) -> ShardedBuffer:
+        put.append(host.shape)
+        return put_host(client, host, sharding)
+
+    monkeypatch.setattr(ShardedBuffer, "put_host", staticmethod(counted))
+    for numbers in ([3, 2, 4], [5, 3, 5], [7, 4, 6]):
+        assert [counter.item() for counter in counters] == numbers
+        put.clear()
+        compiled()
+        assert put == [()] * len(set(numbers))
+    assert torch.equal(x.detach().cpu(), torch.full((8, 8), 5.0 + 9 + 13 + 17))
