@@ -20,7 +20,8 @@ memory, `~ties` for an order or position among equal values, `~phases` for singu
 eigenvectors of another sign or phase, `~traced` for what every backend of
 torch.compile gives, unlike eager, `~strides` for strides that torch's decompositions give,
 `~rounded` for values that differ by more than the tolerance and are as near as eager's to the
-result in double precision (`exact.py`).
+result in double precision (`exact.py`); where that happens depends on the processor, so it may come
+and go.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from tests.opinfo.case import Case
 from tests.opinfo.cases import Sample
 from tests.opinfo.exact import is_as_near, widened
 from tests.opinfo.ties import SPECTRAL, differ_in_ties, in_phase
+from tests.sweeping.command import ROUNDED
 from tests.sweeping.comparing import Numbers, Ran, differences
 from tests.sweeping.placed import line_of, name_of, placement, take
 from tests.sweeping.worker import Verdict
@@ -112,7 +113,7 @@ class _Run:
         if not trouble:
             flag = self._looseness(found, expected)
         elif self._is_rounded(samples, found, expected):
-            flag = " ~rounded"
+            flag = ROUNDED
         else:
             return trouble[0]
         self._verdict.outcomes.add(placement(take()) + flag)
@@ -204,7 +205,7 @@ class _Run:
         ):
             return " ~strides"
         if self._is_rounded([sample], found, expected):
-            return " ~rounded"
+            return ROUNDED
         if self._strict is not None and self._is_right_where_finite(sample):
             return " ~infinite"
         self._problem(number, trouble[0])

@@ -115,13 +115,28 @@ def _progress(done: int, total: int, result: Result[C]) -> None:
         print(f"{done}/{total} {result.case}", *result.problems, file=sys.stderr, flush=True)
 
 
+ROUNDED = " ~rounded"
+"""The flag for values beyond the tolerance that are as near to the exact ones as eager's."""
+
+
+def settled(outcome: str) -> str:
+    """An outcome as every machine has it.
+
+    Which sums go beyond a tolerance depends on the processor: a gradient of `layer_norm` that is 0
+    comes out of eager as 1.6e-5 with AVX2 and as 0 without, and one of `rms_norm` out of a program
+    as 2.5e-9 with FMA and as eager's without. Where it happens, double precision has decided.
+    """
+    return " & ".join(dict.fromkeys(outcome.replace(ROUNDED, "").split(" & ")))
+
+
 def differences(results: Iterable[Result[C]], expected: Mapping[C, str]) -> list[str]:
     """Each problem, and each outcome that is not the expected one, as a line."""
     lines = []
     for result in results:
         lines += [f"{result.case}: {problem}" for problem in result.problems]
         known = expected.get(result.case)
-        if not result.problems and result.outcome != known:
+        same = known is not None and settled(result.outcome) == settled(known)
+        if not result.problems and not same:
             lines.append(f"{result.case}: {result.outcome}, expected {known}")
     return lines
 

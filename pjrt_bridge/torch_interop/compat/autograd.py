@@ -33,6 +33,7 @@ from pjrt_bridge.torch_interop.compat.fused_steps import (
 )
 from pjrt_bridge.torch_interop.compat.lists import list_decompositions
 from pjrt_bridge.torch_interop.compat.loss_scaling import loss_scaling_decompositions
+from pjrt_bridge.torch_interop.compat.losses import loss_decompositions
 from pjrt_bridge.torch_interop.compat.operators import operator_name
 from pjrt_bridge.torch_interop.compat.quantized import quantized_decompositions
 from pjrt_bridge.torch_interop.compat.values import DATA_DEPENDENT
@@ -66,6 +67,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **fused_step_decompositions(),
         **fused_cell_decompositions(),
         **loss_scaling_decompositions(),
+        **loss_decompositions(),
     }
     return {op: rule for op, rule in table.items() if str(op) not in KEPT}
 

@@ -63,7 +63,6 @@ _UNARY: dict[str, Unary] = {
     "exp": Builder.exp,
     "exp2": _exp2,
     "expm1": Builder.expm1,
-    "lgamma": Builder.lgamma,
     "log": Builder.log,
     "log10": _scaled(Builder.log, 1 / math.log(10)),
     "log1p": Builder.log1p,

@@ -1,4 +1,4 @@
-"""Polygamma functions and Hurwitz' zeta function.
+"""The logarithm of the gamma function, polygamma functions and Hurwitz' zeta function.
 
 ATen semantics kept: poles are infinite; zeta(1, q) is infinite and zeta(x, q) NaN for x below 1,
 and for negative q unless x is whole; trigamma is ATen's own formula, which near its poles on the
@@ -8,12 +8,16 @@ negative side depends on the rounding of pi.
 from __future__ import annotations
 
 import math
+from functools import cache
+
+import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand
 from pjrt_bridge.torch_interop.lowering.math.approximation import (
     EPSILON,
     at_most,
+    elementwise,
     equals,
     infinite_where,
     less,
@@ -22,6 +26,7 @@ from pjrt_bridge.torch_interop.lowering.math.approximation import (
     nan_where,
     over,
     plus,
+    polynomial,
     times,
 )
 from pjrt_bridge.torch_interop.lowering.registry import lowering
@@ -44,6 +49,42 @@ _BERNOULLI = (
     (-236364091, 2730),
 )
 """The numbers of even index, 2 to 24 (DLMF 24.2)."""
+
+_LOG_GAMMA_TERMS = {32: 13, 64: 26}
+"""By the bits of a float: after so many terms the series of `log_gamma` is exact to rounding."""
+
+
+@elementwise("aten.lgamma.default")
+def log_gamma(b: Builder, x: Value) -> Value:
+    """The logarithm of the magnitude of gamma.
+
+    Its values next to the roots 1 and 2 are differences of much larger terms in the approximation
+    that compilers expand. From 0.5 to 2.5 it is the series around 2 instead (DLMF 5.7.3).
+    """
+    lower = less(b, x, 1.5)
+    near = b.subtract(x, b.select(lower, like(b, x, 1), like(b, x, 2)))
+    series = b.multiply(near, polynomial(b, near, _log_gamma_coefficients(x.dtype.bits)))
+    series = b.select(lower, b.subtract(series, b.log1p(near)), series)
+    inside = less(b, b.abs(plus(b, x, -1.5)), 1)
+    return b.select(inside, series, b.lgamma(x))
+
+
+@cache
+def _log_gamma_coefficients(bits: int) -> tuple[float, ...]:
+    """Of `log(gamma(2 + y)) / y`, the highest power first."""
+    count = _LOG_GAMMA_TERMS[bits]
+    higher = [(-1) ** k * _zeta_minus_one(k) / k for k in range(count, 1, -1)]
+    return (*higher, 1 - np.euler_gamma)
+
+
+def _zeta_minus_one(k: int) -> float:
+    """Riemann's `zeta(k) - 1` by the Euler-Maclaurin formula (DLMF 25.2.9)."""
+    last = 50.0
+    rest = last ** (1 - k) / (k - 1) + last**-k / 2
+    for order, (above, below) in enumerate(_BERNOULLI[:4], 1):
+        rising = math.prod(range(k, k + 2 * order - 1)) / math.factorial(2 * order)
+        rest += above / below * rising * last ** (1 - k - 2 * order)
+    return math.fsum((*(n**-k for n in range(2, int(last))), rest))
 
 
 @lowering(

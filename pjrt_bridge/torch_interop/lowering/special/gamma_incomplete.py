@@ -34,6 +34,7 @@ from pjrt_bridge.torch_interop.lowering.math.approximation import (
     times,
 )
 from pjrt_bridge.torch_interop.lowering.registry import lowering
+from pjrt_bridge.torch_interop.lowering.special.gamma import log_gamma
 
 _TURNS = 2000
 _ORDERS, _POWERS = 16, 24
@@ -161,7 +162,7 @@ class _Regions:
 def _factor(b: Builder, a: Value, x: Value) -> Value:
     """`x ** a exp(-x) / gamma(a)`, by Lanczos' approximation where a is near x."""
     apart = b.compare(b.abs(b.subtract(a, x)), times(b, b.abs(a), 0.4), "GT")
-    plain = b.exp(b.subtract(b.subtract(b.multiply(a, b.log(x)), x), b.lgamma(a)))
+    plain = b.exp(b.subtract(b.subtract(b.multiply(a, b.log(x)), x), log_gamma(b, a)))
     base = plus(b, a, _LANCZOS_G - 0.5)
     inverse = over(b, 1, a)
     lanczos = b.select(
@@ -234,8 +235,8 @@ def _upper_series(b: Builder, a: Value, x: Value, wanted: Value) -> Value:
 
     total = _repeat(b, (like(b, x, 1), like(b, x, 0)), wanted, turn)[1]
     exponent = b.multiply(a, b.log(x))
-    first = b.negate(b.expm1(b.subtract(exponent, b.lgamma(plus(b, a, 1)))))
-    return b.subtract(first, b.multiply(b.exp(b.subtract(exponent, b.lgamma(a))), total))
+    first = b.negate(b.expm1(b.subtract(exponent, log_gamma(b, plus(b, a, 1)))))
+    return b.subtract(first, b.multiply(b.exp(b.subtract(exponent, log_gamma(b, a))), total))
 
 
 def _continued_fraction(b: Builder, a: Value, x: Value, factor: Value, wanted: Value) -> Value:

@@ -81,6 +81,20 @@ def test_eigenvectors_by_the_interpreter():
         assert_eigen(a, *lower(EIGH, a, engine=engine))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)
+def test_eigenvectors_are_as_near_to_the_exact_ones_as_those_of_lapack(dtype):
+    a = hermitian(20, 12, 12, dtype=dtype)
+    wide = a.to(torch.complex128 if dtype.is_complex else torch.float64)
+    exact = torch.linalg.eigh(wide).eigenvectors
+
+    def error(vectors: torch.Tensor) -> float:
+        phases = torch.sgn((vectors.to(wide.dtype).conj() * exact).sum(-2, keepdim=True))
+        return float((vectors * phases - exact).norm(dim=-2).median())
+
+    found = lower(EIGH, a, engine=run_on_cpu)[1]
+    assert error(found) <= error(torch.linalg.eigh(a).eigenvectors)
+
+
 def test_eigenvalues_alone():
     check(EIGH, hermitian(2, 5, 5, dtype=torch.float64), "U", False)
 

@@ -3,11 +3,32 @@ import math
 import pytest
 import torch
 
-from tests.torch_interop.lowering.harness import check, lower
+from tests.torch_interop.lowering.harness import check, lower, run_on_cpu
 
 INF, NAN = math.inf, math.nan
 EDGES = torch.tensor([0.0, -0.0, 1e-8, -1e-8, 0.5, 1.0, -3.0, 100.0, 1e4, INF, -INF, NAN])
 X = torch.cat([torch.linspace(-9.7, 20.3, 121), EDGES])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_log_gamma(dtype):
+    check("aten.lgamma.default", X[X > -2.4].to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_log_gamma_next_to_its_roots(dtype):
+    eps = torch.finfo(dtype).eps
+    apart = torch.tensor([0.0, 1e-6, 1e-3, 0.1, 0.3, 0.499, 0.5]).double()
+    x = torch.cat([root + sign * apart for root in (1, 2) for sign in (1, -1)]).to(dtype)
+    (found,) = lower("aten.lgamma.default", x, engine=run_on_cpu)
+    expected = torch.lgamma(x.double())
+    assert bool(((found - expected).abs() <= 16 * eps * expected.abs()).all())
+
+
+def test_log_gamma_of_bools_and_integers():
+    (found,) = lower("aten.lgamma.default", torch.tensor([True, False]), engine=run_on_cpu)
+    assert found.tolist() == [0.0, INF]
+    check("aten.lgamma.default", torch.arange(-3, 30))
 
 
 @pytest.mark.parametrize("n", range(5))
