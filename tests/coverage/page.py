@@ -213,11 +213,11 @@ def _errors() -> Iterable[str]:
     ]
     yield from _table(("outcome", *KINDS, "meaning"), rows)
     yield ""
-    yield "XLA moves an index that is out of range into the range, or drops what is written there,"
-    yield "and to look at each index before would cost time in every call. So constants are checked"
-    yield "always, and all others with `options={'check_indices': True}`: the calls of `checked`."
+    yield "XLA moves an index that is out of range into the range, or drops what is written there."
+    yield "The CPU plugin's programs look at indices while they copy them; with a plugin whose package"
+    yield "has no such check, constants alone are checked without `options={'check_indices': True}`."
     yield ""
-    yield "Other exceptions, and why:"
+    yield "Exceptions, and why:"
     yield ""
     for case, reason in EXCEPTIONS.items():
         yield f"- `{case}`: {reason}."

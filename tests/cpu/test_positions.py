@@ -65,6 +65,33 @@ def test_a_compiled_call_raises_what_eager_raises_and_goes_on(name: str) -> None
     assert not segment.fallback_reasons
 
 
+ONE = torch.tensor([[2.0, 3.0]])
+"""One row, so that results do not depend on the position that is right."""
+
+OF_ONE_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "advanced": lambda i: ONE[i],
+    "embedding": lambda i: functional.embedding(i, ONE),
+    "gather": lambda i: ONE.gather(0, i.reshape(1, 2)),
+    "gather of a number": lambda i: ONE[0, 0].gather(0, i[0]),
+    "put": lambda i: ONE.index_put((i,), ONE.expand(2, 2)),
+    "scatter": lambda i: ONE.scatter(0, i.reshape(1, 2), 5.0),
+    "selected": lambda i: ONE.index_select(0, i),
+    "taken": lambda i: torch.take(ONE[0, 0], i),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE_PLACE)
+def test_a_position_that_no_result_depends_on_is_checked(name: str) -> None:
+    function = OF_ONE_PLACE[name]
+    compiled = torch.compile(function, backend="pjrt")
+    inside = torch.tensor([0, 0])
+    for _ in range(3):
+        assert_same(compiled(inside), function(inside))
+    for wrong in (1000, -1000):
+        _raises_like_eager(function, compiled, torch.tensor([wrong, wrong]))
+    assert_same(compiled(inside), function(inside))
+
+
 def test_a_class_that_is_none_is_no_loss() -> None:
     model = torch.nn.Linear(3, 5)
     step = torch.compile(

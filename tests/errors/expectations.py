@@ -18,7 +18,6 @@ MEANINGS = {
     "raises": "eager raises, and the compiled call the same class, or what all backends raise",
     "raises-other": "both raise, classes differ: an operator of torch's decomposition raises first",
     "right": "eager gives a result, and the compiled call the same",
-    "checked": "eager raises; the compiled call raises where `check_indices` is asked for",
     "accepted": "eager and `aot_eager` raise, the compiled call gives a result: listed below",
     "torch-accepts": "eager raises, `aot_eager` gives a result, and so does the compiled call",
     "torch-raises": "eager gives a result; `aot_eager` raises, and so does the compiled call",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,9 +24,6 @@ from tests.opinfo.ties import SPECTRAL, differ_in_ties
 from tests.sweeping.comparing import Numbers, Ran, differences
 from tests.sweeping.placed import line_of, name_of
 from tests.sweeping.worker import Verdict
-
-CHECKED = {"check_indices": True}
-"""The option that finds indices which are out of range."""
 
 _ORACLES: tuple[Backend, ...] = ("aot_eager", decomposed)
 """Backends that run torch's graphs in PyTorch, whole and as they are taken apart."""
@@ -82,8 +79,6 @@ class _Run:
             self.counts["raises"] += 1
         elif theirs is not None and isinstance(ours, _TORCHS) and not _is_compilers(ours):
             self.counts["raises-other"] += 1
-        elif ours is None and isinstance(self._error("pjrt", sample, CHECKED), IndexError):
-            self.counts["checked"] += 1
         elif ours is None and self._case in EXCEPTIONS:
             self.counts["accepted"] += 1
         else:
@@ -144,25 +139,16 @@ class _Run:
         others = (zeros, ones, self._execute(self._function, [sample], seed=1))
         return any(self._compare(other, expected) for other in others)
 
-    def _error(
-        self, backend: Backend, sample: Sample, options: Mapping[str, Any] | None = None
-    ) -> Exception | None:
+    def _error(self, backend: Backend, sample: Sample) -> Exception | None:
         try:
-            self._compiled(backend, [sample], options)
+            self._compiled(backend, [sample])
         except Exception as error:
             return error
         return None
 
-    def _compiled(
-        self, backend: Backend, samples: list[Sample], options: Mapping[str, Any] | None = None
-    ) -> Ran:
+    def _compiled(self, backend: Backend, samples: list[Sample]) -> Ran:
         torch._dynamo.reset()
-        compiled = torch.compile(
-            self._function,
-            backend=backend,
-            dynamic=False,
-            options=None if options is None else dict(options),
-        )
+        compiled = torch.compile(self._function, backend=backend, dynamic=False)
         return self._execute(compiled, samples)
 
     def _function(self, given: list[cases.Call]) -> list[Any]:

@@ -5,8 +5,9 @@ combinations of element types, element types without a kernel. PyTorch has no ta
 operator is run once, in PyTorch, on small tensors of a node's element types; a node that is refused
 there stays with PyTorch, which raises its own error in the call.
 
-The sizes are the node's where that is cheap. Otherwise all large sizes are replaced, equal ones by
-equal ones; where fake tensors do not accept the replaced sizes, nothing is refused.
+The sizes are the node's where that is cheap: its tensors are small, or no result has elements.
+Otherwise all large sizes are replaced, equal ones by equal ones; where fake tensors do not accept
+the replaced sizes, nothing is refused.
 """
 
 from __future__ import annotations
@@ -104,14 +105,16 @@ def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | N
         return _refusal_of_numbers(target, arguments, outputs)
     if any(item.dtype.torch is None for item in types):
         return None
-    small = sum(item.size for item in (*types, *types_in(outputs))) <= _ELEMENTS
-    if not small:
+    results = types_in(outputs)
+    small = sum(item.size for item in (*types, *results)) <= _ELEMENTS
+    nothing = bool(results) and not any(item.size for item in results)
+    if not small and not nothing:
         usual = frozenset(item.dtype.name for item in types) in _USUAL
         huge = any(map(_is_huge, _numbers(arguments)))
         if usual and not huge and all(item.size for item in types):
             return None
         arguments = _replaced(arguments, _sizes(types))
-    return _cached_error(_Call(target, arguments, small))
+    return _cached_error(_Call(target, arguments, small or nothing))
 
 
 def _refusal_of_numbers(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | None:
@@ -246,7 +249,10 @@ def _tensors(arguments: Any, fill: Callable[..., torch.Tensor]) -> Any:
 
     def tensor(item: Any) -> Any:
         if isinstance(item, TensorType):
-            return fill(item.shape, dtype=getattr(torch, str(item.dtype.torch)))
+            large = item.size > _ELEMENTS
+            shape = (1,) * len(item.shape) if large else item.shape
+            filled = fill(shape, dtype=getattr(torch, str(item.dtype.torch)))
+            return filled.expand(item.shape) if large else filled
         return torch.Generator() if isinstance(item, _Generator) else item
 
     return map_aggregate(arguments, tensor)

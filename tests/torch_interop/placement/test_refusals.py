@@ -85,6 +85,21 @@ REFUSED["large and out of range"] = (
 )
 
 
+LARGE = torch.ones(20, 20, 20)
+REFUSED["a source for a tensor without elements"] = (
+    lambda x, y: x.slice_scatter(y, 0, 0, 20),
+    (torch.empty(0, 20, 20), LARGE),
+)
+REFUSED["a source for a slice without elements"] = (
+    lambda x, y: x.slice_scatter(y, 0, 0, 20),
+    (torch.empty(20, 0, 20), LARGE),
+)
+REFUSED["elements for none"] = (
+    lambda x, y: x.select_scatter(y, 0, 0),
+    (torch.empty(5, 0, 90), torch.ones(90, 90)),
+)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_the_compiled_call_raises_what_eager_raises(name: str) -> None:
     function, arguments = REFUSED[name]
