@@ -17,7 +17,7 @@ from torch.testing._internal import common_modules as database
 from torch.utils import _pytree as pytree
 
 from tests.comparing import Tolerance
-from tests.databases.case import Case
+from tests.databases.case import WAYS, Case
 from tests.databases.program import Manner, Program, home, tangents
 from tests.opinfo import cases
 from tests.sweeping.comparing import Ran
@@ -40,13 +40,11 @@ def all_cases() -> Iterator[Case]:
             if getattr(torch, dtype) not in (*info.dtypes, torch.bfloat16):
                 continue
             for mode in modes:
-                yield Case(NAME, info.name, f"{dtype} {mode} contiguous", "compiled")
-            if dtype != "float32":
-                continue
-            if any(_has_format(item) for item in _inputs(info, dtype, "train")):
-                yield Case(NAME, info.name, f"{dtype} train channels_last", "compiled")
-            yield Case(NAME, info.name, f"{dtype} train contiguous", "device")
-            yield Case(NAME, info.name, f"{dtype} train contiguous", "device-compiled")
+                for way in WAYS:
+                    yield Case(NAME, info.name, f"{dtype} {mode} contiguous", way)
+            if dtype == "float32" and any(map(_has_format, _inputs(info, dtype, "train"))):
+                for way in WAYS:
+                    yield Case(NAME, info.name, f"{dtype} train channels_last", way)
 
 
 def program(case: Case) -> Program:

@@ -18,7 +18,7 @@ import torch
 from torch.testing._internal import common_optimizers as database
 
 from tests.comparing import Tolerance
-from tests.databases.case import Case
+from tests.databases.case import WAYS, Case
 from tests.databases.program import Manner, Program, home
 from tests.opinfo import cases
 from tests.sweeping.comparing import Ran
@@ -42,12 +42,9 @@ class _Setting:
 def all_cases() -> Iterator[Case]:
     """Every case, in the order of the database."""
     for info in database.optim_db:
-        for variant, setting in _variants(info.name).items():
-            yield Case(NAME, info.name, variant, "compiled")
-            plain = setting.dtype is torch.float32 and not setting.closure
-            if plain and not info.only_supports_sparse_grads:
-                yield Case(NAME, info.name, variant, "device")
-                yield Case(NAME, info.name, variant, "device-compiled")
+        for variant in _variants(info.name):
+            for way in WAYS[: 1 if info.only_supports_sparse_grads else None]:
+                yield Case(NAME, info.name, variant, way)
 
 
 def program(case: Case) -> Program:

@@ -55,7 +55,8 @@ class Call:
         index: of the device.
 
     Raises:
-        DeviceError: tensors on several devices, or a host tensor that is no number.
+        DeviceError: tensors on several devices, or a host tensor that is neither a number nor of
+            positions.
     """
 
     __slots__ = ("_leaves", "_places", "args", "floats", "given", "index", "key", "kwargs", "op")
@@ -95,7 +96,7 @@ class Call:
     def _key_of_tensor(self, value: torch.Tensor) -> Hashable:
         device = value.device
         if device.type != NAME:
-            if value.dim() and device.type == "cpu" and not self._may_be_of_host():
+            if device.type == "cpu" and not (self._is_number(value) or self._is_position(value)):
                 raise DeviceError(
                     f"{self.op}: expected all tensors on device '{NAME}', found one of shape "
                     f"{tuple(value.shape)} and type {value.dtype} on {device}; move it with "
@@ -139,9 +140,19 @@ class Call:
             name: visit(item) for name, item in self.kwargs.items()
         }
 
-    def _may_be_of_host(self) -> bool:
-        # Torch takes positions and masks of the host for tensors of any device.
-        return self.op.__name__.startswith(("index", "_index_put", "_unsafe_index"))
+    def _is_number(self, value: torch.Tensor) -> bool:
+        """Whether a host tensor is one number that is read, which torch takes for any device."""
+        return not value.dim() and not any(
+            item is value
+            for place in form_of(self.op).written
+            for item in tensors_in(argument(place, self.args, self.kwargs))
+        )
+
+    def _is_position(self, value: torch.Tensor) -> bool:
+        """Whether a host tensor has positions, or is a mask, which torch takes for any device."""
+        if not self.op.__name__.startswith(_AT_POSITIONS) or self.args[0].device.type != NAME:
+            return False
+        return any(item is value for item in self.args[1])
 
     def _is_on(self, index: int, what: Any) -> None:
         if self.index < 0:
@@ -152,6 +163,10 @@ class Call:
                 f"{self.op}: expected all tensors on one device, found a {shown} on "
                 f"'{NAME}:{index}' beside '{NAME}:{self.index}'"
             )
+
+
+_AT_POSITIONS = ("index.", "index_put", "_index_put", "_unsafe_index")
+"""Operators, by the beginnings of their names, whose second argument is a list of positions."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.runtime import ShardedBuffer
 from pjrt_bridge.runtime.transfers.layout import Layout
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.device.chosen import chosen
 from pjrt_bridge.torch_interop.device.current import current_index
@@ -62,7 +63,9 @@ def empty_strided(
 def empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
     """`aten.empty_like`, with which `zeros_like` and its kind begin: divided as the tensor is."""
     made = third_party_device.composed_empty_like(tensor, **options)
-    if is_resident(tensor) and is_resident(made):
+    # Where torch has no rule for a promise, it runs the kernel over zeros like the promised ones.
+    promised = isinstance(tensor, compat.FakeTensor)
+    if is_resident(tensor) and is_resident(made) and not promised:
         contents, new = contents_of(tensor), contents_of(made)
         if contents.is_divided and made.stride() == tensor.stride() and new.shape == contents.shape:
             array = contents.buffer

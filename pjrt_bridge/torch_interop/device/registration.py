@@ -10,7 +10,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pjrt_bridge.errors import DeviceError
-from pjrt_bridge.torch_interop.compat import third_party_device
+from pjrt_bridge.torch_interop.compat import host_promises, third_party_device
 from pjrt_bridge.torch_interop.compat.operators import operator
 from pjrt_bridge.torch_interop.device import (
     autocast,
@@ -68,6 +68,7 @@ def register() -> None:
         kernels.of("aten._pin_memory.default", refusals.pin_memory, "CPU")
         # Torch has none, for which it asks the host; of another device it aborts the process.
         kernels.of("aten.fractional_max_pool3d_backward.default", _gradient_alike, "Meta")
+        host_promises.promise_as_host(NAME)
         constraint.of_device(copies.constrained)
         register_optimizer_step_post_hook(_after_step)
         autocast.register(kernels)

@@ -46,9 +46,9 @@ class Passing(nn.Module):
     def forward(self, nodes: torch.Tensor, source: torch.Tensor, to: torch.Tensor) -> torch.Tensor:
         ends = torch.cat([nodes[source], nodes[to]], dim=1)
         score = functional.leaky_relu(self.score(ends)).squeeze(1)
-        largest = torch.full((nodes.shape[0],), -1e9).scatter_reduce(0, to, score, "amax")
+        largest = nodes.new_full((nodes.shape[0],), -1e9).scatter_reduce(0, to, score, "amax")
         weight = (score - largest[to]).exp()
-        total = torch.zeros(nodes.shape[0]).index_add(0, to, weight)
+        total = nodes.new_zeros(nodes.shape[0]).index_add(0, to, weight)
         share = weight / total[to]
         messages = self.message(ends) * share.unsqueeze(1)
         received = torch.zeros_like(nodes).index_add(0, to, messages)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -36,6 +38,36 @@ def test_gradients_of_sparse_layers() -> None:
     loss = layer(torch.tensor([1], device="pjrt")).sum()
     with pytest.raises(DeviceError, match=r"layout torch\.strided alone.*leave sparse=True out"):
         loss.backward()
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        lambda x, at: x + torch.ones(4),
+        lambda x, at: torch.zeros(4).index_add(0, at, x),
+        lambda x, at: x.index_add(0, at.cpu(), x),
+        lambda x, at: x.index_select(0, at.cpu()),
+        lambda x, at: x.index_put((at,), torch.zeros(4)),
+        lambda x, at: torch.zeros(4).index_put((at,), x),
+        lambda x, at: torch.zeros(4)[at],
+        lambda x, at: torch.zeros(4).add_(x),
+        lambda x, at: torch.zeros(()).add_(x.sum()),
+        lambda x, at: torch.add(x, 1, out=torch.zeros(4)),
+    ],
+)
+def test_host_tensors_among_those_of_the_device(mixed: Callable[..., Any]) -> None:
+    x, at = torch.ones(4, device="pjrt"), torch.arange(4, device="pjrt")
+    # Some are torch's own to refuse.
+    with pytest.raises((DeviceError, RuntimeError), match=r"\.to\('pjrt'\)|on the same device"):
+        mixed(x, at)
+
+
+def test_host_tensors_that_torch_takes_for_any_device() -> None:
+    x, at = torch.arange(4.0, device="pjrt"), torch.tensor([2, 0])
+    assert x[at].tolist() == [2, 0]
+    assert x[torch.arange(4) > 2].tolist() == [3]
+    x[at] = torch.tensor(7.0)
+    assert (x * torch.tensor(2)).tolist() == [14, 2, 14, 6]
 
 
 def test_a_mistake_is_raised_and_not_logged() -> None:
