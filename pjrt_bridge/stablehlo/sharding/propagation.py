@@ -115,7 +115,7 @@ def _close(module: Any, program: Program) -> tuple[tuple[Sharding, ...], tuple[S
         trial = bindings.parse(bindings.write_bytecode(module), f"program {name!r}")
         bindings.run_passes(trial, _PROPAGATION)
         found = [_texts(values) for values in modules.function_values(modules.find_main(trial))]
-    sides = []
+    sides: list[tuple[Sharding, ...]] = []
     for (what, key), said, texts, values in zip(
         _SIDES, stated, found, modules.function_values(main), strict=True
     ):
