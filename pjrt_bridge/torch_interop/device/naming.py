@@ -41,7 +41,7 @@ def give_name(load_module: Callable[[], Any], first_call: Callable[..., Any] | N
         first_call: takes operators, each with its arguments, until `forget_first_call`.
     """
     setup: Callable[..., None] = backend_registration._setup_privateuseone_for_python_backend
-    setup(NAME, _Module(load_module), _Hooks(), _Guard())
+    setup(NAME, _Module(load_module), _Hooks(), Guard())
     if first_call is not None:
         library: Any = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
         library.fallback(first_call, "PrivateUse1")
@@ -100,7 +100,7 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
         return True
 
 
-class _Guard(torch._C._acc.DeviceGuard):
+class Guard(torch._C._acc.DeviceGuard):
     """What torch calls where it enters and leaves the device.
 
     It leaves it while an exception that a hook of backward raised is pending, and ends the process

@@ -10,7 +10,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pjrt_bridge.errors import DeviceError
-from pjrt_bridge.torch_interop.compat import host_promises, third_party_device
+from pjrt_bridge.torch_interop.compat import host_promises, leave_alone, third_party_device
 from pjrt_bridge.torch_interop.compat.operators import operator
 from pjrt_bridge.torch_interop.device import (
     autocast,
@@ -51,6 +51,8 @@ def register() -> None:
         if name is None:
             naming.give_name(lambda: MODULE)
         naming.forget_first_call()
+        # Code that Dynamo compiles while it lets go of other code keeps that alive.
+        leave_alone(naming.Guard.type_)
         kernels = third_party_device.OperatorKernels()
         _registered.append(kernels)
         kernels.of_others(call)

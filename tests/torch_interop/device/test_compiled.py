@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch._higher_order_ops import scan, while_loop
 
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph
 from pjrt_bridge.torch_interop.device.transfer import COUNTS
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -262,6 +264,25 @@ def test_dynamo_leaves_the_kernels_of_the_device_alone() -> None:
     traced = [metrics.co_filename for metrics in get_compilation_metrics()[before:]]
     assert not [name for name in traced if "pjrt_bridge" in name]
     assert not any(graph.fallback_reasons for graph in compiled_graphs())
+
+
+def test_reset_lets_go_of_compiled_graphs() -> None:
+    """Also of those that have nothing to do with the device, once it is registered."""
+    x = torch.linspace(-1, 1, 7)
+    assert x.to("pjrt").sum().isfinite()
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().cumsum(0)
+
+    def graphs() -> int:
+        gc.collect()
+        return sum(type(each) is DeviceGraph for each in gc.get_objects())
+
+    before = graphs()
+    torch.compile(f, backend="pjrt")(x)
+    assert graphs() == before + 1
+    torch.compiler.reset()
+    assert graphs() == before
 
 
 def test_fractional_pools_backward() -> None:
