@@ -171,12 +171,9 @@ class DeviceSegment:
     def _compute_on_host(
         self, values: list[Any], call: CallRecord, error: PjrtBridgeError
     ) -> Sequence[Any]:
-        # What the framework refuses too, such as an index out of range, is no fault of the device.
-        expected = isinstance(error, OutOfRange)
-        if not expected:
-            self._failed(error)
+        counted = self._counted(error)
         outputs = self._host(values, call)
-        if expected:
+        if not counted:
             self._failed(error)
         self._failures += 1
         return outputs
@@ -185,12 +182,18 @@ class DeviceSegment:
         """Whether arguments may be gone, so that the host cannot compute; the error says so."""
         if not self.bindings.writes or _failed_before_execution(error):
             return False
-        if not isinstance(error, OutOfRange):
-            self._failed(error)
+        self._counted(error)
         error.add_note(
             "The program may have begun to write into its arguments, so the host cannot compute it "
             "instead: tensors that it updates may hold old, new or partial values."
         )
+        return True
+
+    def _counted(self, error: PjrtBridgeError) -> bool:
+        """Count a failure, unless the framework may refuse the call for the same reason."""
+        if isinstance(error, OutOfRange):
+            return False
+        self._failed(error)
         return True
 
     def _failed(self, error: PjrtBridgeError) -> None:

@@ -6,7 +6,6 @@ import os
 import sys
 import tempfile
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Nothing of the user's is read or written.
 os.environ["PJRT_BRIDGE_CACHE"] = os.environ["PJRT_BRIDGE_CALIBRATION"] = "off"
 os.environ["PJRT_BRIDGE_ATEN"] = "off"

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import warnings
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import torch
-
-from tests.dynamo import skip_guard_timing
 from tests.errors.calls import all_cases
 from tests.errors.case import Case
 from tests.errors.running import run_case
 from tests.opinfo import cases
-from tests.sweeping import worker
+from tests.sweeping import torch_worker, worker
 
 
 def main() -> None:
     """Serve until standard input ends."""
-    stream = worker.answers()
-    warnings.simplefilter("ignore")
-    # Torch writes a traceback for each call that its fake tensors refuse.
-    logging.disable()
-    torch.set_num_threads(1)
-    skip_guard_timing()
+    stream = torch_worker.begin()
     cases.prepare()
     entries = cases.entries()
     worker.serve(stream, Case, all_cases(), lambda case: run_case(case, entries[case.entry]))

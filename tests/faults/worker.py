@@ -6,10 +6,7 @@ answers each line that names a case.
 
 from __future__ import annotations
 
-import os
 import sys
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from tests.faults.case import Case
 from tests.faults.operations import OPERATIONS

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from tests.fuzz.batch import Batch, run_batch
 from tests.sweeping import worker

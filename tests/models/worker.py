@@ -7,26 +7,20 @@ names a case.
 from __future__ import annotations
 
 import os
-import warnings
 
 # Read when the libraries are imported: models come from configurations, never from a hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import torch
 
-from tests.dynamo import skip_guard_timing
 from tests.models.case import Case
 from tests.models.running import all_cases, run_case
-from tests.sweeping import worker
+from tests.sweeping import torch_worker, worker
 
 
 def main() -> None:
     """Serve until standard input ends."""
-    stream = worker.answers()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    skip_guard_timing()
+    stream = torch_worker.begin()
     # Recurrent networks are left out of graphs by default, for any backend.
     torch._dynamo.config.allow_rnn = True
     worker.serve(stream, Case, all_cases(), run_case)

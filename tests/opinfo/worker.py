@@ -6,44 +6,28 @@ line that names a case. What torch or a plugin prints goes to standard error.
 
 from __future__ import annotations
 
-import os
 import sys
-import warnings
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-import torch
-
-from tests.dynamo import skip_guard_timing
 from tests.opinfo import cases
 from tests.opinfo.case import Case
 from tests.opinfo.running import run_case, run_wide_case
-from tests.sweeping import worker
+from tests.sweeping import torch_worker, worker
+from tests.sweeping.worker import Verdict
 
 
 def main() -> None:
     """Serve until standard input ends."""
-    stream = worker.answers()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    skip_guard_timing()
+    stream = torch_worker.begin()
     cases.prepare()
     entries = cases.entries()
-    if sys.argv[1:2] == ["wide"]:
-        count = int(sys.argv[2])
-        worker.serve(
-            stream,
-            Case,
-            cases.all_cases(wide=True),
-            lambda case: run_wide_case(case, entries[case.entry], count),
-        )
-    else:
-        worker.serve(
-            stream,
-            Case,
-            cases.all_cases(wide=False),
-            lambda case: run_case(case, entries[case.entry]),
-        )
+    wide = sys.argv[1:2] == ["wide"]
+
+    def judge(case: Case) -> Verdict:
+        if wide:
+            return run_wide_case(case, entries[case.entry], int(sys.argv[2]))
+        return run_case(case, entries[case.entry])
+
+    worker.serve(stream, Case, cases.all_cases(wide), judge)
 
 
 if __name__ == "__main__":

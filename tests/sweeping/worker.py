@@ -132,7 +132,7 @@ class Worker(Generic[C]):
                 stderr=subprocess.DEVNULL,
                 text=True,
                 cwd=Path(__file__).parent.parent.parent,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                env={"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "OMP_NUM_THREADS": "1"},
             )
             self._age = 0
             listed = self._answer(self._process)

@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from pjrt_bridge.mixed.adapter import Argument, Constant
 from pjrt_bridge.mixed.records import GraphRecord
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop import compat
@@ -28,20 +29,6 @@ NOTHING: Reference = (-2, 0)
 """An argument that the graph does not use."""
 
 _numbers = itertools.count()
-
-
-@dataclass(frozen=True)
-class Argument:
-    """An output that is an argument, by its position."""
-
-    argument: int
-
-
-@dataclass(frozen=True)
-class Constant:
-    """An output that is no tensor."""
-
-    value: Any
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.mixed.adapter import Argument
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
 from pjrt_bridge.mixed.launchers import BufferOutput
 from pjrt_bridge.runtime import Buffer, ShardedBuffer
@@ -165,8 +166,8 @@ class Recorder:
             outputs = [
                 resident_tensor(made[item], part.specs[item], self._index)
                 if isinstance(item, int)
-                else self._handed_on(arguments[item.argument])
-                if isinstance(item, merging.Argument)
+                else self._handed_on(arguments[item.position])
+                if isinstance(item, Argument)
                 else item.value
                 for item in part.outputs
             ]
@@ -176,7 +177,7 @@ class Recorder:
                 taken.contents.replace(
                     made[item]
                     if isinstance(item, int)
-                    else self._elements(arguments[item.argument])
+                    else self._elements(arguments[item.position])
                 )
             return outputs
 
