@@ -214,8 +214,9 @@ def _errors() -> Iterable[str]:
     yield from _table(("outcome", *KINDS, "meaning"), rows)
     yield ""
     yield "XLA moves an index that is out of range into the range, or drops what is written there."
-    yield "The CPU plugin's programs look at indices while they copy them; with a plugin whose package"
-    yield "has no such check, constants alone are checked without `options={'check_indices': True}`."
+    yield "The CPU plugin's programs look at indices while they copy them. With a plugin whose"
+    yield "package has no such check, constants alone are checked, and all others with"
+    yield "`options={'check_indices': True}`."
     yield ""
     yield "Exceptions, and why:"
     yield ""
