@@ -13,6 +13,9 @@ from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.passes.aliases.chains import Chain
 from pjrt_bridge.torch_interop.passes.aliases.gaps import with_strides
 
+REPLACE = "aten.set_.source_Tensor"
+"""The operator that AOTAutograd makes of `argument.data = x`."""
+
 
 @dataclass(frozen=True)
 class ResolvedAliases:
@@ -156,6 +159,12 @@ class Epilogue:
             place = (view.dtype, tuple(view.shape), view.stride(), view.storage_offset())
             self._views[key] = self._body.call_function(_placed, (source, *place))
         return self._views[key]
+
+    def replace(self, argument: fx.Node, source: fx.Node) -> None:
+        """Give an argument the memory of another tensor, after all views of it were made."""
+        operator = compat.operator(REPLACE)
+        assert operator is not None
+        self._body.call_function(operator, (self.argument(argument), source))
 
     def as_promised(self, root: fx.Node) -> fx.Node:
         """A result with the strides that are promised, where these are known, to make views of."""

@@ -1,4 +1,4 @@
-"""Which results of a graph are views, and of what."""
+"""Which results of a graph are views, and of what; and what memory arguments have after a call."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.nodes import is_mutation
 from pjrt_bridge.torch_interop.passes.aliases.chains import Chain, chain_of
-from pjrt_bridge.torch_interop.passes.aliases.epilogue import Epilogue, ResolvedAliases
+from pjrt_bridge.torch_interop.passes.aliases.epilogue import REPLACE, Epilogue, ResolvedAliases
 from pjrt_bridge.torch_interop.passes.aliases.gaps import mark_visible
 
 
 def resolve_aliases(module: fx.GraphModule, returned: compat.Returned) -> ResolvedAliases | None:
     """Move views among the results of a functional graph to an epilogue; None where there are none.
 
+    The epilogue also gives arguments the memory of other tensors, as `argument.data = x` does.
     Marks the nodes in whose memory results of the user lie, for `gaps`.
     """
     return _Resolver(module, returned).run()
@@ -28,13 +29,17 @@ class _Resolver:
         self._module = module
         self._returned = returned
         (end,) = module.graph.find_nodes(op="output")
-        self._outputs: Sequence[Any] = end.args[0]
+        self._returned_count = len(end.args[0])
+        self._replaced = [node for node in module.graph.nodes if _is_replacement(node)]
+        self._outputs: Sequence[Any] = (*end.args[0], *(node.args[1] for node in self._replaced))
         # The last value of each argument that the graph writes into.
         self._written: dict[Any, Any] = {
             node.args[0]: node.args[1] for node in module.graph.nodes if is_mutation(node)
         }
         self._chains = [
-            self._chain(at, item) if isinstance(item, fx.Node) else None
+            self._chain(at, item)
+            if isinstance(item, fx.Node) and item not in self._replaced
+            else None
             for at, item in enumerate(self._outputs)
         ]
         self._in_memory_of = self._count()
@@ -44,11 +49,13 @@ class _Resolver:
         for at, (chain, base) in enumerate(zip(self._chains, bases, strict=True)):
             if chain is not None and self._is_visible(at):
                 mark_visible(base or chain.last)
-        if not any(bases):
+        if not any(bases) and not self._replaced:
             return None
         graph = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
         graph.graph_copy(self._module.graph, copies)
+        for node in self._replaced:
+            graph.erase_node(copies[node])
         epilogue = Epilogue(graph, copies)
         outputs: list[Any] = []
         detached: dict[int, int] = {}
@@ -56,8 +63,13 @@ class _Resolver:
         for at, (item, chain, base) in enumerate(
             zip(self._outputs, self._chains, bases, strict=True)
         ):
-            if chain is None:
+            if item in self._replaced:
+                outputs.append(epilogue.argument(item.args[0]))
+            elif chain is None:
                 outputs.append(item)
+            elif base is None and at >= self._returned_count and not chain.views:
+                own = item.op == "placeholder"
+                outputs.append(epilogue.argument(item) if own else epilogue.result(item))
             elif base is None:
                 outputs.append(epilogue.result(item))
             elif chain.root is base and base in self._written:
@@ -70,7 +82,10 @@ class _Resolver:
                 outputs.append(epilogue.view(chain, epilogue.as_promised(base)))
                 if self._returned.inference and chain.views:
                     detached[at] = first.setdefault(item, at)
-        return epilogue.finish(self._module, outputs, tuple(detached.items()))
+        count = self._returned_count
+        for node, source in zip(self._replaced, outputs[count:], strict=True):
+            epilogue.replace(node.args[0], source)
+        return epilogue.finish(self._module, outputs[:count], tuple(detached.items()))
 
     def _base(self, at: int, chain: Chain | None) -> fx.Node | None:
         """The node in whose memory a result lies; None for a tensor of its own."""
@@ -117,7 +132,8 @@ class _Resolver:
         return found
 
     def _is_visible(self, at: int) -> bool:
-        return self._returned.visible is None or at < self._returned.visible
+        visible = self._returned.visible
+        return visible is None or at < visible or at >= self._returned_count
 
     def _has_place(self, at: int, chain: Chain) -> bool:
         """Whether a result is to lie in the memory of its root.
@@ -125,6 +141,16 @@ class _Resolver:
         A part that is saved for backward is a copy, so that it does not keep the root alive.
         """
         return chain.whole or self._is_visible(at)
+
+
+def _is_replacement(node: fx.Node) -> bool:
+    """Whether a node gives an argument of its graph the memory of another tensor."""
+    return (
+        compat.operator_name(node.target) == REPLACE
+        and node.args[0].op == "placeholder"
+        and isinstance(node.args[1], fx.Node)
+        and all(user.op == "output" for user in node.users)
+    )
 
 
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
