@@ -145,10 +145,13 @@ class _Resolver:
 
 def _is_replacement(node: fx.Node) -> bool:
     """Whether a node gives an argument of its graph the memory of another tensor."""
+    if compat.operator_name(node.target) != REPLACE:
+        return False
+    argument, source = node.args
     return (
-        compat.operator_name(node.target) == REPLACE
-        and node.args[0].op == "placeholder"
-        and isinstance(node.args[1], fx.Node)
+        isinstance(argument, fx.Node)
+        and argument.op == "placeholder"
+        and isinstance(source, fx.Node)
         and all(user.op == "output" for user in node.users)
     )
 
