@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from pjrt_bridge.runtime.dispatch.value_spec import has_gaps
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
@@ -19,8 +20,11 @@ def created(use: Use) -> Dims:
 
 
 def created_anew(use: Use) -> Dims:
-    """Tensors that are not filled, whose strides are named: they do not matter."""
+    """Tensors that are not filled, whose strides are named: these do not matter without gaps."""
     result = use.result
+    example = compat.stand_in(result)
+    if has_gaps(example.shape, example.stride()):
+        raise MixesRows("its elements lie apart in memory")
     sizes = use.shape(result)
 
     def emit(e: Emission) -> Any:
