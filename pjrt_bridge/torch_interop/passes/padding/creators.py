@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import fx
 
-from pjrt_bridge.runtime.dispatch.value_spec import has_gaps
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
@@ -22,9 +21,8 @@ def created(use: Use) -> Dims:
 def created_anew(use: Use) -> Dims:
     """Tensors that are not filled, whose strides are named: these do not matter without gaps."""
     result = use.result
-    example = compat.stand_in(result)
-    if has_gaps(example.shape, example.stride()):
-        raise MixesRows("its elements lie apart in memory")
+    if not _is_dense(result):
+        raise MixesRows("its elements may lie apart in memory")
     sizes = use.shape(result)
 
     def emit(e: Emission) -> Any:
@@ -32,6 +30,23 @@ def created_anew(use: Use) -> Dims:
 
     use.emit = emit
     return use.promised_alike(result)
+
+
+def _is_dense(promise: torch.Tensor) -> bool:
+    """Whether elements lie next to each other, in any order of dimensions, whatever the sizes are.
+
+    Strides may be arguments of the call, so these are compared as expressions.
+    """
+    sizes, strides = map(compat.expression, promise.shape), map(compat.expression, promise.stride())
+    left = [(size, stride) for size, stride in zip(sizes, strides, strict=True) if size != 1]
+    step: Any = 1
+    while left:
+        found = next((each for each in left if each[1] == step), None)
+        if found is None:
+            return False
+        left.remove(found)
+        step *= found[0]
+    return True
 
 
 def identity(use: Use) -> Dims:
