@@ -88,11 +88,7 @@ def counted(use: Use) -> Dims:
     if found or use.is_padded(start) or use.is_padded(step):
 
         def emit(e: Emission) -> Any:
-            made = e.call("aten.arange.default", e.size(size), dtype=torch.int64)
-            if step != 1:
-                made = e.call("aten.mul.Tensor", made, e.actual(step))
-            if start != 0:
-                made = e.call("aten.add.Tensor", made, e.actual(start))
+            made = e.counted(start, size, step)
             return e.call("aten._to_copy.default", made, dtype=dtype)
 
         use.emit = emit

@@ -263,11 +263,17 @@ class Emission:
             among: how many there are in the call; further ones are the last.
             step: from one to the next.
         """
-        index = self.call("aten.arange.default", self.size(count), dtype=torch.int64)
-        if step != 1:
-            index = self.call("aten.mul.Tensor", index, self.actual(step))
-        index = self.call("aten.add.Tensor", index, self.actual(start))
+        index = self.counted(start, count, step)
         return self.call("aten.index_select.default", made, dim, self.within(index, among))
+
+    def counted(self, start: Size, count: Size, step: Size) -> fx.Node:
+        """So many whole numbers from a first one; the steps may be those of the call."""
+        made = self.call("aten.arange.default", self.size(count), dtype=torch.int64)
+        if step != 1:
+            made = self.call("aten.mul.Tensor", made, self.actual(step))
+        if start != 0:
+            made = self.call("aten.add.Tensor", made, self.actual(start))
+        return made
 
     def within(self, index: fx.Node, among: Size) -> fx.Node:
         """Positions from 0 to the last of the call."""

@@ -26,11 +26,7 @@ def group_norm(use: Use) -> list[Dims]:
 def group_norm_backward(use: Use) -> list[Dims]:
     """Its gradients; those of weight and bias are sums over the batch and all positions."""
     found, wanted = _padded(use), use["output_mask"]
-    grad = use.dims("grad_out")
-    if found.keys() != grad.keys():
-        raise MixesRows("it combines the dimension with one of another size")
-    for dim, extent in found.items():
-        use.unified(extent, grad[dim])
+    use.same(found, use.dims("grad_out"))
     if found.keys() - {0}:
         use.emit = lambda e: _Groups(e, use, found).gradients()
     elif any(wanted[1:]):

@@ -11,12 +11,8 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size, extent_of
+from pjrt_bridge.torch_interop.passes.padding.moves import dropped_one, shifted
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
-
-
-def shifted(dims: Dims, by: int) -> Dims:
-    """Dimensions renumbered after so many were added before them."""
-    return {dim + by: extent for dim, extent in dims.items()}
 
 
 def _positions(use: Use, index: fx.Node, size: Size) -> None:
@@ -39,8 +35,8 @@ def embedded(use: Use) -> Dims:
     _positions(use, use["indices"], sizes[0])
     if 0 in found:
         use.needs_prefix(found[0])
-    left = {dim: extent for dim, extent in found.items() if dim > 0}
-    return {**use.dims("indices"), **shifted(left, use.rank("indices") - 1)}
+    left = shifted(dropped_one(found, 0), use.rank("indices") - 1)
+    return {**use.dims("indices"), **left}
 
 
 def embedded_backward(use: Use) -> Dims:
@@ -143,10 +139,7 @@ def _written_where(use: Use, mask: fx.Node, first: int) -> Dims:
     found = use.dims("self")
     own = shifted(use.dims(mask), first)
     covered = range(first, first + use.rank(mask))
-    if own.keys() != {dim for dim in found if dim in covered}:
-        raise MixesRows("it combines the dimension with one of another size")
-    for dim, extent in own.items():
-        use.unified(extent, found[dim])
+    use.same(own, {dim: extent for dim, extent in found.items() if dim in covered})
     return found
 
 
@@ -213,10 +206,7 @@ def gathered(use: Use) -> Dims:
 
 
 def _same_rows(use: Use, one: Dims, other: Dims, besides: int) -> None:
-    if one.keys() - {besides} != other.keys() - {besides}:
-        raise MixesRows("it combines the dimension with one of another size")
-    for at in one.keys() - {besides}:
-        use.unified(one[at], other[at])
+    use.same(dropped_one(one, besides), dropped_one(other, besides))
 
 
 def bucketed(use: Use) -> Dims:
@@ -237,12 +227,7 @@ def bucketed(use: Use) -> Dims:
 
         use.emit = emit
     if last > 0:
-        own = {at: extent for at, extent in use.dims(rows).items() if at != last}
-        others = {at: extent for at, extent in use.dims(numbers).items() if at != last}
-        if own.keys() != others.keys():
-            raise MixesRows("it combines the dimension with one of another size")
-        for at, extent in own.items():
-            use.unified(extent, others[at])
+        _same_rows(use, use.dims(rows), use.dims(numbers), last)
     return use.dims(numbers)
 
 

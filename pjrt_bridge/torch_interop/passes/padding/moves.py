@@ -119,6 +119,11 @@ def sliced(use: Use) -> Dims:
     return {**dropped_one(found, dim), **_sized(use, dim, result[dim])}
 
 
+def shifted(dims: Dims, by: int) -> Dims:
+    """Dimensions renumbered after so many were added before them."""
+    return {dim + by: extent for dim, extent in dims.items()}
+
+
 def dropped_one(dims: Dims, dim: int) -> Dims:
     """Without one dimension; the others keep their numbers."""
     return {at: extent for at, extent in dims.items() if at != dim}

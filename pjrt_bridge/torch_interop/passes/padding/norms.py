@@ -32,11 +32,7 @@ def layer_norm_backward(use: Use) -> list[Dims]:
     found, outside = _divided(use)
     wanted = use["output_mask"]
     inside = _of_weights(use, found)
-    grad = use.dims("grad_out")
-    if grad.keys() != found.keys():
-        raise MixesRows("it combines the dimension with one of another size")
-    for dim, extent in found.items():
-        use.unified(extent, grad[dim])
+    use.same(found, use.dims("grad_out"))
     if found != outside:
         _is_padded_as(use, "weight", inside)
         use.emit = lambda e: _LayerNorm(e, use, found).gradients()
@@ -68,12 +64,8 @@ def _is_padded_as(use: Use, name: str, wanted: Dims) -> None:
     Raises:
         MixesRows: it has not.
     """
-    if use[name] is None:
-        return
-    if use.dims(name).keys() != wanted.keys():
-        raise MixesRows("it combines the dimension with one of another size")
-    for dim, extent in wanted.items():
-        use.unified(extent, use.dims(name)[dim])
+    if use[name] is not None:
+        use.same(wanted, use.dims(name))
 
 
 class _LayerNorm:

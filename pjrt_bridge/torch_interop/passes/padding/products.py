@@ -16,7 +16,7 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     has_prefix,
     product,
 )
-from pjrt_bridge.torch_interop.passes.padding.moves import dropped
+from pjrt_bridge.torch_interop.passes.padding.moves import dropped, shifted
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
@@ -87,22 +87,17 @@ def grouped(
     def dims(use: Use) -> Dims | list[Dims]:
         found, between = use.dims(rows), use.dims(matrices)
         of_rows = use.rank(matrices) == 3
-        at, alike = (0, [use.dims(name) for name in others]) if of_rows else (1, [shifted(between)])
+        alike = [use.dims(name) for name in others] if of_rows else [shifted(between, 1)]
+        at = 0 if of_rows else 1
         if found.keys() - {at} or use.dims(ends) or (of_rows and between):
             raise MixesRows("it works along the dimension")
-        if any(other.keys() != found.keys() for other in alike):
-            raise MixesRows("it combines the dimension with one of another size")
         for other in alike:
-            for dim, extent in other.items():
-                use.unified(extent, found[dim])
+            use.same(other, found)
         for extent in found.values():
             use.needs_prefix(extent)
         if others:
             return [found, {}]
         return found if of_rows else {}
-
-    def shifted(dims: Dims) -> Dims:
-        return {dim + 1: extent for dim, extent in dims.items()}
 
     return dims
 
@@ -132,10 +127,7 @@ def distances_backward(use: Use) -> Dims:
     found, rank = use.dims("x1"), use.rank("x1")
     between = distances(use)
     for name in ("grad", "cdist"):
-        if use.dims(name).keys() != between.keys():
-            raise MixesRows("it combines the dimension with one of another size")
-        for dim, extent in use.dims(name).items():
-            use.unified(between[dim], extent)
+        use.same(between, use.dims(name))
     if any(dim < rank - 2 and dim not in found for dim in between):
         raise MixesRows("it combines the dimension with one of another size")
     if rank - 1 in between:

@@ -16,11 +16,7 @@ def sliced_in(use: Use) -> Dims:
     """Some rows of a dimension replaced."""
     found, source, shape = use.dims("self"), use.dims("src"), use.shape("self")
     (dim,) = use.named("dim", len(shape))
-    others = dropped_one(found, dim)
-    if others.keys() != dropped_one(source, dim).keys():
-        raise MixesRows("it combines the dimension with one of another size")
-    for at, extent in others.items():
-        use.unified(extent, source[at])
+    use.same(dropped_one(found, dim), dropped_one(source, dim))
     start, end = use.number(use["start"]), use.number(use["end"])
     if dim not in found and dim not in source and not any(map(use.is_padded, (start, end))):
         return found
@@ -53,10 +49,7 @@ def selected_in(use: Use) -> Dims:
     """One row replaced."""
     found, source, shape = use.dims("self"), use.dims("src"), use.shape("self")
     (dim,) = use.named("dim", len(shape))
-    if dropped(found, [dim]).keys() != source.keys():
-        raise MixesRows("it combines the dimension with one of another size")
-    for at, extent in dropped(found, [dim]).items():
-        use.unified(extent, source[at])
+    use.same(dropped(found, [dim]), source)
     index = use.number(use["index"])
     if dim not in found and not use.is_padded(index):
         return found
@@ -80,9 +73,5 @@ def selected_in(use: Use) -> Dims:
 def diagonal_in(use: Use) -> Dims:
     """The elements of a diagonal replaced; what is behind them in padding stays there."""
     found, source = use.dims("self"), use.dims("src")
-    wanted = on_diagonal(use, use.shape("src")[-1])
-    if wanted.keys() != source.keys():
-        raise MixesRows("it combines the dimension with one of another size")
-    for at, extent in wanted.items():
-        use.unified(extent, source[at])
+    use.same(on_diagonal(use, use.shape("src")[-1]), source)
     return found

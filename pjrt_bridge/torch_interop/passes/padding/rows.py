@@ -227,6 +227,17 @@ class Use:
             raise MergedOtherwise(one, other, by_hint=True)
         self.equal += [(a, b) for a, b in zip(one, other, strict=True) if a != b]
 
+    def same(self, one: Dims, other: Dims) -> None:
+        """Check that the same dimensions are padded, with the same extents; see `unified`.
+
+        Raises:
+            MixesRows: they are not.
+        """
+        if one.keys() != other.keys():
+            raise MixesRows("it combines the dimension with one of another size")
+        for dim, extent in one.items():
+            self.unified(extent, other[dim])
+
     def aligned(self, nodes: Iterable[fx.Node], rank: int | None = None) -> dict[int, Extent]:
         """The padded dimensions of tensors that are broadcast together.
 
