@@ -61,7 +61,12 @@ def gemma2() -> Gemma2ForCausalLM:
 
 def gpt2(vocabulary: int = 97) -> GPT2LMHeadModel:
     torch.manual_seed(0)
-    config = GPT2Config(
+    return GPT2LMHeadModel(gpt2_config(vocabulary)).eval()
+
+
+def gpt2_config(vocabulary: int = 97, **more: Any) -> GPT2Config:
+    """One layer; without an end of text, so that all texts grow as long as asked."""
+    return GPT2Config(
         vocab_size=vocabulary,
         n_embd=32,
         n_layer=1,
@@ -70,8 +75,8 @@ def gpt2(vocabulary: int = 97) -> GPT2LMHeadModel:
         bos_token_id=1,
         eos_token_id=None,
         pad_token_id=0,
+        **more,
     )
-    return GPT2LMHeadModel(config).eval()
 
 
 def bert(head: Any, **config: Any) -> Any:

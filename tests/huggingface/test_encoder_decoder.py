@@ -10,7 +10,6 @@ import torch
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
-    GPT2Config,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
     T5Config,
@@ -23,7 +22,7 @@ from transformers import (
 )
 
 from pjrt_bridge.torch_interop import compiled_graphs
-from tests.huggingface.helpers import on_host
+from tests.huggingface.helpers import gpt2_config, on_host
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -73,18 +72,7 @@ def whisper() -> WhisperForConditionalGeneration:
 def captions() -> VisionEncoderDecoderModel:
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
     encoder = ViTConfig(**sizes, intermediate_size=64, image_size=16, patch_size=8)
-    decoder = GPT2Config(
-        vocab_size=97,
-        n_embd=32,
-        n_layer=1,
-        n_head=4,
-        n_positions=64,
-        bos_token_id=1,
-        eos_token_id=None,
-        pad_token_id=0,
-        add_cross_attention=True,
-        is_decoder=True,
-    )
+    decoder = gpt2_config(add_cross_attention=True, is_decoder=True)
     both = VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
     model = VisionEncoderDecoderModel(both)
     model.generation_config.decoder_start_token_id = 1
