@@ -76,7 +76,7 @@ class TorchPart:
     def run(self, values: Sequence[Any]) -> Sequence[Any]:
         """The outputs: tensors with memory of their own, or numbers."""
         given = [_tensor(value) if isinstance(value, Buffer) else value for value in values]
-        with torch.no_grad():
+        with torch.no_grad(), compat.without_autocast():
             results = self._module(*self._held, *given)[: self._count]
         taken = {_memory(value) for value in (*self._held, *given)} - {None}
         # The owner of an argument may write into it while the result is still read.

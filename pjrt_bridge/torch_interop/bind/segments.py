@@ -41,19 +41,21 @@ class HostSegment:
         for index, value in enumerate(values):
             if isinstance(value, (DeferredValue, ResidentValue)):
                 values[index] = value.tensor()
-        results: Sequence[Any]
-        if timeline.current is not None:
-            given = tuple(values)
-            values.clear()
+        with compat.without_autocast():
+            # To turn off what is off already takes as long as a small operator.
+            if not torch.is_grad_enabled():
+                return self._run(values)
             with torch.no_grad():
-                results = _Observed(self._module).run(*given, enable_io_processing=False)
-            return results
-        # To turn off what is off already takes as long as a small operator.
-        if not torch.is_grad_enabled():
+                return self._run(values)
+
+    def _run(self, values: list[Any]) -> Sequence[Any]:
+        results: Sequence[Any]
+        if timeline.current is None:
             results = self._forward(values)
         else:
-            with torch.no_grad():
-                results = self._forward(values)
+            given = tuple(values)
+            values.clear()
+            results = _Observed(self._module).run(*given, enable_io_processing=False)
         return results
 
 

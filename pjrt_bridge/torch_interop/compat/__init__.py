@@ -97,6 +97,7 @@ from pjrt_bridge.torch_interop.compat.values import (
     symbols,
     symbols_of_sizes,
     untraced,
+    without_autocast,
 )
 
 __all__ = [
@@ -184,5 +185,6 @@ __all__ = [
     "tree_parts",
     "untraced",
     "with_module",
+    "without_autocast",
     "without_own_warnings",
 ]

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop.compat.autograd import KEPT, decompositions
 from pjrt_bridge.torch_interop.compat.operators import is_composite, operator
-from pjrt_bridge.torch_interop.compat.values import is_symbolic
+from pjrt_bridge.torch_interop.compat.values import is_symbolic, without_autocast
 
 
 def trace(
@@ -74,7 +74,7 @@ def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedPr
     _take_out_expressions(program)
     # Where it is given a table of one's own, torch does not decompose operators that it decomposes
     # everywhere else; what these are made of may be such operators, too.
-    with without_own_warnings(), _plain_checks(), _registered_once():
+    with without_own_warnings(), without_autocast(), _plain_checks(), _registered_once():
         usual: Any = torch.export.default_decompositions()
         table = {op: rule for op, rule in dict(usual).items() if str(op) not in KEPT}
         table |= decompositions()

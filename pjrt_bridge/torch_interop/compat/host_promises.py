@@ -16,6 +16,8 @@ from torch._subclasses.fake_impls import op_implementations_checks
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from pjrt_bridge.torch_interop.compat.values import without_autocast
+
 _HOST = torch.device("cpu")
 
 _ASKING = frozenset(
@@ -56,7 +58,7 @@ def _as_on_host(name: str, mode: FakeTensorMode, op: OpOverload, args: Any, kwar
     (device, *others) = devices or (_HOST,)
     if others or device.type != name:
         return NotImplemented
-    with mode:
+    with mode, without_autocast():
         args, kwargs = _on(_HOST, (args, kwargs))
         return _on(device, op(*args, **kwargs))
 

@@ -256,14 +256,6 @@ _OF_PYTHON = (
 )
 
 
-def without_autocast() -> AbstractContextManager[Any]:
-    """Operators inside compute as they are given."""
-    found: AbstractContextManager[Any] = torch._C._ExcludeDispatchKeyGuard(
-        torch._C.DispatchKeySet(torch._C._dispatch_key_parse("AutocastPrivateUse1"))
-    )
-    return found
-
-
 def backward_pass() -> int:
     """The number of the backward pass of which this thread computes a part; -1 of none."""
     return torch._C._current_graph_task_id()

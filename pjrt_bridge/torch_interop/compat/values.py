@@ -179,7 +179,7 @@ def storage_identity(promise: torch.Tensor) -> int | None:
 
 def promise_of_call(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What torch promises of a call, from tensors without memory."""
-    with FakeTensorMode() as mode:
+    with FakeTensorMode() as mode, without_autocast():
         faked = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (tuple(args), dict(kwargs)))
         return op(*faked[0], **faked[1])
 
@@ -207,10 +207,20 @@ def real_tensors() -> AbstractContextManager[Any]:
     return unset_fake_temporarily()
 
 
+def without_autocast() -> AbstractContextManager[None]:
+    """Operators inside compute in the types that they are given, on devices of any type.
+
+    For what runs or compiles a traced graph: the graph has the casts of the code that was traced,
+    and the state of the thread that calls it is none of its inputs.
+    """
+    found: AbstractContextManager[None] = torch._C._DisableAutocast()
+    return found
+
+
 @contextmanager
 def untraced() -> Iterator[None]:
     """Operators inside run as they are: they are not traced, converted or differentiated."""
-    with _disable_current_modes(), torch._C._DisableAutocast(), torch.no_grad():
+    with _disable_current_modes(), without_autocast(), torch.no_grad():
         yield
 
 

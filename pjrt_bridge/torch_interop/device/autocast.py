@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.compat.operators import operator
 from pjrt_bridge.torch_interop.device.naming import NAME
@@ -65,7 +66,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _run(op: Any, dtype: torch.dtype, args: Any, kwargs: Any) -> Any:
-    with third_party_device.without_autocast():
+    with compat.without_autocast():
         return op(
             *(_cast(item, dtype) for item in args),
             **{name: _cast(item, dtype) for name, item in kwargs.items()},
@@ -84,7 +85,7 @@ def _widest(op: Any, *args: Any, **kwargs: Any) -> Any:
     found = {item.dtype for item in _tensors((args, tuple(kwargs.values())))}
     if torch.float32 in found:
         return _run(op, torch.float32, args, kwargs)
-    with third_party_device.without_autocast():
+    with compat.without_autocast():
         return op(*args, **kwargs)
 
 

@@ -7,7 +7,12 @@ from typing import Any
 
 import torch
 
-from pjrt_bridge.torch_interop.compat import OWN_NAMESPACE, OpOverload, leave_alone
+from pjrt_bridge.torch_interop.compat import (
+    OWN_NAMESPACE,
+    OpOverload,
+    leave_alone,
+    without_autocast,
+)
 from pjrt_bridge.torch_interop.device import shortcuts
 from pjrt_bridge.torch_interop.device.calls import Call, argument, form_of, tensors_in
 from pjrt_bridge.torch_interop.device.factories import resize_as
@@ -19,6 +24,12 @@ _GENERATOR = "a generator was given, which is the host's"
 
 
 def _call(op: OpOverload, /, *args: Any, **kwargs: Any) -> Any:
+    # The autocast of this device comes before; programs are kept for callers in any state.
+    with without_autocast():
+        return _compute(op, args, kwargs)
+
+
+def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     asked_op, given = op, args
     replaced = _REPLACED.get(op.__name__)
     if replaced is not None:

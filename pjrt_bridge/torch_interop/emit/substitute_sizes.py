@@ -30,7 +30,7 @@ def substitute_sizes(graph: fx.GraphModule, arguments: Sequence[Any]) -> fx.Grap
     copies: dict[fx.Node, Any] = {}
     # Outside of the fakes, which would look for the gradient of a tensor that has none.
     given = iter([x.detach() if isinstance(x, torch.Tensor) else x for x in arguments])
-    with compat.fakes() as mode, torch.no_grad():
+    with compat.fakes() as mode, torch.no_grad(), compat.without_autocast():
         for node in graph.graph.nodes:
             if node.op == "output":
                 made.output(fx.map_arg(node.args[0], copies.__getitem__))

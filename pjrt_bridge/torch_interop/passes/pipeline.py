@@ -201,7 +201,8 @@ def rewrite(module: fx.GraphModule, context: PassContext, stage: Stage) -> Rewri
     steps: list[Step] = []
     for one in PASSES:
         if one.stage == stage and (one.exports or context.kind != "exported"):
-            made = one.apply(module, context)
+            with compat.without_autocast():
+                made = one.apply(module, context)
             if isinstance(made, fx.GraphModule):
                 module = made
             elif made is not None:

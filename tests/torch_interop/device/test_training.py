@@ -145,6 +145,29 @@ def test_autocast(dtype: torch.dtype) -> None:
     torch.testing.assert_close(made.float().cpu(), expected, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.parametrize("eager", ["async", "fused"])
+def test_autocast_of_the_host_is_not_that_of_the_device(
+    eager: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", eager)
+    programs.forget()
+    there = [torch.randn(size) for size in ((3, 4), (4, 5))]
+    here = [one.to("pjrt") for one in there]
+    calls: list[Callable[..., torch.Tensor]] = [
+        torch.mm,
+        lambda x, y: torch.linalg.ldl_factor(x @ x.T).LD,  # PyTorch computes it
+        torch.compile(torch.mm, backend="pjrt", options={"host_ops": ["aten.mm.default"]}),
+    ]
+    expected = [call(*there) for call in calls]
+    # The programs that are made inside serve the calls behind it.
+    for enabled in (True, False):
+        for call, plain in zip(calls, expected, strict=True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                torch.testing.assert_close(call(*here).cpu(), plain)
+    programs.forget()
+
+
 def test_gradients_of_gradients_hooks_and_functions() -> None:
     seen = []
     there = torch.randn(3, 3, requires_grad=True)

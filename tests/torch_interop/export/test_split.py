@@ -126,6 +126,22 @@ def test_results_of_the_host_are_not_the_arguments(client: Client) -> None:
         assert close(weight, net.weight[:2])
 
 
+def test_autocast_of_the_caller_does_not_matter(client: Client) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.unique(x)[None] @ torch.unique(x)[:, None]
+
+    x = torch.randn(3, 4)
+    program = torch.export.export(lambda_module(function), (x,))
+    plain = export(program, split=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = export(program, split=True)
+    for model in (plain, inside):
+        with model.load_on(client) as loaded, torch.autocast("cpu", torch.bfloat16):
+            found = np.asarray(loaded(x))
+        assert found.dtype == np.float32
+        assert close(found, function(x))
+
+
 def test_a_part_that_only_checks(client: Client) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         count = x.sum().int().item()

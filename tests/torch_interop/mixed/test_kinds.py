@@ -155,3 +155,17 @@ def test_autocast(inside: bool) -> None:
         found[0].float().sum().backward()
         assert first.weight.grad is not None
     assert sum(device_segments()) >= 2
+
+
+def test_autocast_around_the_backward_changes_nothing_that_was_traced() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return (x @ y).sin()
+
+    run = torch.compile(function, backend="pjrt", options={"host_ops": ["aten.mm.default"]})
+    given = [torch.randn(size, requires_grad=True) for size in ((3, 4), (4, 5))]
+    found = []
+    for enabled in (False, True):
+        result = run(*given).sum()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            found.append(torch.autograd.grad(result, given))
+    assert all(map(torch.equal, *found))
