@@ -6,7 +6,7 @@ division by zero, for which eager raises, has an undefined result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,9 +67,21 @@ def _flat(source: Any, index: Any, *_: Any, **__: Any) -> Iterator[Any]:
     yield index, -places, places - 1
 
 
+def _added(source: Any, dim: int, index: Any, *_: Any, **__: Any) -> Iterator[Any]:
+    shape = compat.promise(source).shape
+    # Eager looks at no position of slices without elements.
+    if len(shape) < 2 or not _is_empty(shape):
+        yield from _along(source, dim, index)
+
+
 def _advanced(source: Any, indices: Any, *_: Any, **__: Any) -> Iterator[Any]:
-    for dim, index in enumerate(indices):
-        places = compat.promise(source).shape[dim]
+    shape = compat.promise(source).shape
+    kept = [size for dim, size in enumerate(shape) if (*indices, *[None] * len(shape))[dim] is None]
+    chosen = [compat.promise(index).shape for index in indices if index is not None]
+    # Eager looks at no position where no element is read or written.
+    if any(map(_is_empty, (kept, *chosen))):
+        return
+    for places, index in zip(shape, indices, strict=False):
         yield index, -places, places - 1
 
 
@@ -86,11 +98,15 @@ def _pivots(factors: Any, pivots: Any, *_: Any, **__: Any) -> Iterator[Any]:
     yield pivots, 1, compat.promise(factors).shape[-2]
 
 
+def _is_empty(sizes: Iterable[Any]) -> bool:
+    return any(compat.is_number(size) and size == 0 for size in sizes)
+
+
 _RULES: dict[str, _Rule] = {
     "aten.index.Tensor": _advanced,
     "aten.index_put.default": _advanced,
     "aten.index_select.default": _along,
-    "aten.index_add.default": _along,
+    "aten.index_add.default": _added,
     "aten.index_copy.default": _along,
     "aten.index_reduce.default": _along,
     "aten.gather.default": _along,

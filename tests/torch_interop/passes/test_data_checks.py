@@ -111,6 +111,43 @@ def test_sizes_that_change_are_checked_and_no_index_is_none_out_of_range(
             checked(X, wrong)
 
 
+WITHOUT_ELEMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "rows": lambda i: X[:, :0][i],
+    "other rows": lambda i: X[:0][:, i],
+    "no positions beside": lambda i: X[i[:1], i[:0]],
+    "written": lambda i: X[:, :0].index_put((i,), X[0, :1]),
+    "added": lambda i: X[:0].index_add(0, i, X[:2]),
+    "copied": lambda i: X[:, :0].index_copy(0, i, X[:2, :0]),
+    "filled": lambda i: X[:, :0].index_fill(0, i, 1.0),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_ELEMENTS)
+@pytest.mark.parametrize("index", [INSIDE, ABOVE, BELOW], ids=["inside", "above", "below"])
+def test_positions_at_which_nothing_is_read_or_written_are_not_out_of_range(
+    kind: str, index: torch.Tensor
+) -> None:
+    function = WITHOUT_ELEMENTS[kind]
+    checked = compiled(function, check_indices=True, fallback="host")
+    assert_same(checked(index), function(index))
+
+
+NO_PLACE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "selected": lambda i: X[:0].index_select(0, i),
+    "flat": lambda i: X[:0].take(i),
+    "added to a line": lambda i: X[:0, 0].index_add(0, i, X[:2, 0]),
+    "read of a line": lambda i: X[:0, 0][i],
+}
+
+
+@pytest.mark.parametrize("kind", NO_PLACE)
+def test_a_dimension_without_elements_has_no_position(kind: str) -> None:
+    function = NO_PLACE[kind]
+    for run in (function, compiled(function, check_indices=True, fallback="host")):
+        with pytest.raises((IndexError, RuntimeError)):
+            run(INSIDE)
+
+
 def test_numbers_that_change_come_between_arguments_and_checks() -> None:
     def function(p: torch.Tensor, k: int) -> torch.Tensor:
         return p.index_fill(0, p, k).index_fill(0, torch.tensor([2]), 1)
