@@ -36,6 +36,7 @@ from pjrt_bridge.torch_interop.device.storage import (
     resident_tensor,
 )
 from pjrt_bridge.torch_interop.nodes import is_mutation
+from pjrt_bridge.torch_interop.placement.surroundings import addressed
 
 
 class ResidentAdapter(TorchAdapter):
@@ -58,6 +59,7 @@ class Residency:
         written: positions of arguments that the graph writes into.
         floating: positions of resident arguments of real floating types.
         complex: of complex types.
+        addressed: of those whose memory the graph addresses, elements around them included.
     """
 
     index: int
@@ -65,6 +67,7 @@ class Residency:
     written: tuple[int, ...]
     floating: tuple[int, ...]
     complex: tuple[int, ...]
+    addressed: frozenset[int]
 
     @staticmethod
     def of(graph: fx.Graph) -> Residency | None:
@@ -100,6 +103,7 @@ class Residency:
             ),
             _resident_at(placeholders, lambda dtype: dtype.is_floating_point),
             _resident_at(placeholders, lambda dtype: dtype.is_complex),
+            frozenset(map(positions.__getitem__, addressed(graph))),
         )
 
     def has_bits(self, arguments: Sequence[Any]) -> bool:
@@ -179,6 +183,7 @@ class ResidentArgument(ResidentValue):
 
     Args:
         given: the user's.
+        addressed: host segments need the elements around it, too.
 
     Attributes:
         given: see above.
@@ -186,10 +191,11 @@ class ResidentArgument(ResidentValue):
         replaced: the program gave new elements.
     """
 
-    __slots__ = ("given", "host", "replaced")
+    __slots__ = ("_addressed", "given", "host", "replaced")
 
-    def __init__(self, given: torch.Tensor) -> None:
+    def __init__(self, given: torch.Tensor, *, addressed: bool = False) -> None:
         self.given = given
+        self._addressed = addressed
         self.host: torch.Tensor | None = None
         self.replaced = False
 
@@ -207,7 +213,11 @@ class ResidentArgument(ResidentValue):
     def tensor(self) -> torch.Tensor:
         """A copy in host memory; waits for the values."""
         if self.host is None:
-            self.host = transfer.to_host(self._values)
+            self.host = (
+                transfer.to_host_in_memory(self.given)
+                if self._addressed
+                else transfer.to_host(self._values)
+            )
         return self.host
 
     def place(self, before: Array, after: Array) -> None:
@@ -288,7 +298,7 @@ class ResidentGraph:
                 return found
         if self._make_divided is not None and any(map(is_divided, arguments)):
             return run(self._divided, arguments, call)
-        values = [self._given(value) for value in arguments]
+        values = [self._given(at, value) for at, value in enumerate(arguments)]
         arguments.clear()
         from_host = any(isinstance(value, torch.Tensor) for value in values)
         written = [values[at] for at in self._residency.written]
@@ -309,7 +319,7 @@ class ResidentGraph:
         call.let_go()
         return results
 
-    def _given(self, value: Any) -> Any:
+    def _given(self, at: int, value: Any) -> Any:
         if not is_resident(value):
             return value
         if (value.device.index or 0) != self._residency.index:
@@ -317,7 +327,7 @@ class ResidentGraph:
                 f"found a tensor of shape {tuple(value.shape)} on device {value.device}, expected "
                 f"all on {NAME}:{self._residency.index}"
             )
-        return ResidentArgument(value)
+        return ResidentArgument(value, addressed=at in self._residency.addressed)
 
     def _result(self, value: Any, *, resident: bool) -> Any:
         if isinstance(value, ResidentArgument):

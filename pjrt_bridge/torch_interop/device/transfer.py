@@ -91,6 +91,20 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
         return found.clone() if contents.buffer.client.shares_host_memory else found
 
 
+def to_host_in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The same, where it is in a copy of all that its storage holds."""
+    elements = contents_of(tensor).buffer
+    whole = ValueSpec.row_major(elements.type)
+    with compat.real_tensors():
+        memory = to_host(resident_tensor(elements, whole, contents_of(tensor).index))
+        found = torch.empty(0, dtype=tensor.dtype).set_(memory.untyped_storage())
+        if tensor.is_conj():
+            found.conj_physical_()
+        if tensor.is_neg():
+            found.neg_()
+        return found.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
 def buffer_as(tensor: torch.Tensor, spec: ValueSpec) -> Array:
     """The elements of a resident tensor as the row-major array that a program takes."""
     contents = contents_of(tensor)

@@ -37,12 +37,24 @@ _COPYING = frozenset(
 def needing_surroundings(graph: fx.Graph) -> frozenset[fx.Node]:
     """The nodes that read what lies around an argument, and those that hand it to them."""
     found: set[fx.Node] = set()
+    for node, *between, root in _addressing(graph):
+        if not lies_row_major(compat.promise(root)):
+            found.update((node, *between))
+    return frozenset(found)
+
+
+def addressed(graph: fx.Graph) -> frozenset[fx.Node]:
+    """The arguments whose memory is addressed, elements around them included."""
+    return frozenset(root for *_, root in _addressing(graph))
+
+
+def _addressing(graph: fx.Graph) -> Iterator[tuple[fx.Node, ...]]:
+    """Each node that addresses the memory of an argument, and what is between them, up to that."""
     for node in graph.nodes:
         if compat.operator_name(node.target) in _ADDRESSING:
-            *between, root = _path(node.all_input_nodes[0])
-            if root.op == "placeholder" and not lies_row_major(compat.promise(root)):
-                found.update((node, *between))
-    return frozenset(found)
+            path = tuple(_path(node.all_input_nodes[0]))
+            if path[-1].op == "placeholder":
+                yield node, *path
 
 
 def _path(node: fx.Node) -> Iterator[fx.Node]:

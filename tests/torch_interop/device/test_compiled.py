@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -168,6 +169,46 @@ def test_writes_of_host_segments_arrive() -> None:
     run = compiled(f, host_ops=["aten.sin.default", "aten.mul.Tensor", "aten.add.Tensor"])
     torch.testing.assert_close(run(here).cpu(), f(there))
     torch.testing.assert_close(here.cpu(), there)
+
+
+PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "behind the start": lambda x: x[2:6],
+    "every second": lambda x: x[1::2],
+    "transposed": lambda x: x.reshape(2, 4).t()[1:],
+    "conjugated": lambda x: torch.complex(x, x)[2:6].conj(),
+    "negated": lambda x: torch.complex(x, x)[2:6].conj().imag,
+    "of a storage that is larger": lambda x: x.clone().resize_(4),
+}
+ADDRESSING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "read": lambda x: x.as_strided((2, 2), (1, 2), 1) + 0,
+    "of its own offset": lambda x: x.as_strided((2,), (1,)) + 0,
+    "written": lambda x: torch.as_strided_scatter(x, x.flatten()[:2] * 3, (2,), (1,), 1),
+    "after a write": lambda x: x.clone().select_scatter(x[0] * 0, 0, 0) + x.as_strided((1,), (1,)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.parametrize("name", ADDRESSING)
+@pytest.mark.parametrize("part", PARTS)
+def test_memory_around_an_argument(part: str, name: str) -> None:
+    there, here = (PARTS[part](torch.arange(8.0).to(device)) for device in ("cpu", "pjrt"))
+    function = ADDRESSING[name]
+    found = torch.compile(function, backend="pjrt")(here)
+    torch.testing.assert_close(found.cpu(), function(there), rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_memory_behind_an_argument_that_grew() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x.resize_(8)
+        x[4:] = 7.0
+        x.resize_(4)
+        return x.as_strided((8,), (1,), 0) + 1
+
+    here = torch.arange(4.0).to("pjrt")
+    found = torch.compile(function, backend="pjrt")(here)
+    assert found.tolist() == [1, 2, 3, 4, 8, 8, 8, 8]
+    assert here.tolist() == [0, 1, 2, 3]
 
 
 def test_tensors_come_and_go_within_a_graph() -> None:
