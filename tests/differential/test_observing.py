@@ -210,6 +210,29 @@ def test_padding_times_infinite_weights_is_as_the_kernel_likes(dtype: torch.dtyp
     assert not noise.within_rounding(program, lambda: functions, [call], [wrong], found)
 
 
+def test_rounding_is_told_in_gradients_of_branches() -> None:
+    def f(x0: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x0.sum() > 0, lambda a: a.sin(), lambda a: -a, (x0,)).exp()
+
+    def arguments() -> dict[str, Any]:
+        return {"x0": (numbers((5,), torch.float32, 1).abs() / 3).requires_grad_()}
+
+    program = Program(parameters=("x0",), calls=((),), backward="backward")
+    (call,) = observe(f, arguments, program)
+    (name, seen), *_ = call.gradients.items()
+    for factor, rounded in ((1 + 1e-7, True), (1.01, False)):
+        gradients = {name: replace(seen, value=seen.value * factor)}
+        wrong = [Difference("gradient", 0, f"gradient of {name}", "")]
+        found = noise.within_rounding(
+            program,
+            lambda: {"f": f, "arguments": arguments},
+            [call],
+            [replace(call, gradients=gradients)],
+            wrong,
+        )
+        assert bool(found) == rounded
+
+
 def test_strides_that_torch_does_not_keep_to_are_its_own() -> None:
     # What is promised of `expand` has another stride where a dimension has size one.
     def f(x0: torch.Tensor) -> torch.Tensor:

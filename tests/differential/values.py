@@ -54,7 +54,8 @@ def numbers(shape: Sequence[int], dtype: torch.dtype, seed: int) -> torch.Tensor
         found = (draws.double() / 4).to(dtype)
     else:
         found = draws.to(dtype)
-    return found.reshape(tuple(shape))
+    # Not a view: torch treats those otherwise, and programs say where they have one.
+    return found.reshape(tuple(shape)).clone()
 
 
 @_made_on_host
