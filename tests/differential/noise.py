@@ -201,7 +201,7 @@ def within_rounding(
     unjudged = replace(program, random=True)
     for seed in range(_RUNS):
         functions = namespace()
-        # Torch cannot differentiate `cond` under a mode of another's, and noise does not get into it.
+        # Torch cannot differentiate `cond` under such a mode, and hides what is in it.
         with mock.patch.object(torch, "cond", _branch), _Noise(seed):
             runs.append(observe(functions["f"], functions["arguments"], unjudged))
     return [

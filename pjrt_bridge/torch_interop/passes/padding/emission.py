@@ -101,10 +101,17 @@ class Emission:
     # -- new nodes ---------------------------------------------------------------------------------
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> fx.Node:
-        """A call of an operator, by its name with overload."""
+        """A call of an operator, by its name with overload.
+
+        Nodes among the arguments are of the new graph, or of the old one: numbers of the call.
+        """
         target = compat.operator(name)
         assert target is not None, name
+        args, kwargs = fx.map_arg((args, kwargs), self._renewed)
         return self._made(target, args, kwargs)
+
+    def _renewed(self, node: fx.Node) -> Any:
+        return node if node.graph is self._graph else self[node]
 
     def _made(
         self, target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

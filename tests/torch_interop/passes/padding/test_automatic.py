@@ -253,3 +253,15 @@ def test_a_position_that_a_call_brings() -> None:
         expected.copy_(found)
         assert_same(run(found, n), function(expected, n))
         assert_same(found, expected)
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_rows_move_around_by_a_number_that_changes_in_pytorch() -> None:
+    def function(x: torch.Tensor, count: int) -> torch.Tensor:
+        return (x * 2).roll((count, 1), (0, 1)).sum(0)
+
+    options = {"host_ops": ["aten.roll"]}
+    run = torch.compile(function, backend="pjrt", dynamic=True, options=options)
+    for length, count in ((5, 1), (6, 2), (7, 3), (3, -1), (5, 9)):
+        x = torch.randn(length, 3)
+        assert_same(run(x, count), function(x, count), rtol=1e-5, atol=1e-6)
