@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from pjrt_bridge import timeline
-from pjrt_bridge.mixed.adapter import Argument, Computed, Constant
+from pjrt_bridge.mixed.adapter import Computed, Constant, SegmentInput
 from pjrt_bridge.mixed.launchers import BufferLauncher, PreparedLauncher
 from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import deferred_queues, run_deferred
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
-from pjrt_bridge.torch_interop.device.calls import Form
+from pjrt_bridge.torch_interop.device.calls import OperatorSchema
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import Contents, form_of_array
 from pjrt_bridge.torch_interop.tensors import torch_dtype
@@ -64,7 +64,7 @@ def forget() -> None:
         made.forget()
 
 
-def shortcut(graph: PlainGraph, form: Form, layout: Sequence[Any], index: int) -> Any:
+def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], index: int) -> Any:
     """The `Shortcut` of a graph; None where more has to be done than to start one program.
 
     Args:
@@ -85,7 +85,8 @@ def shortcut(graph: PlainGraph, form: Form, layout: Sequence[Any], index: int) -
     places = [item.position for item in bindings.parameters]
     results = [item.result if isinstance(item, Computed) else None for item in bindings.outputs]
     targets = [
-        target.position if isinstance(target, Argument) else None for target, _ in bindings.updates
+        target.position if isinstance(target, SegmentInput) else None
+        for target, _ in bindings.updates
     ]
     if None in places or None in results or None in targets:
         return None
