@@ -294,7 +294,7 @@ class Api:
 
         if not self.address or self.address % 8 or not readable(FIRST_OFFSET):
             raise self._incompatible(f"GetPjrtApi returned {self.address:#x}, which is no table")
-        header = _Header.from_address(self.address)
+        header = _TableHeader.from_address(self.address)
         size = header.struct_size
         version = header.version
         if version.major_version != MAJOR_VERSION or not 0 <= version.minor_version < 10_000:
@@ -323,7 +323,7 @@ class Api:
         return PluginIncompatible(f"plugin {self.plugin!r} cannot be used: {why}")
 
 
-class _Header(ctypes.Structure):
+class _TableHeader(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
         ("extension_start", ctypes.c_void_p),

@@ -21,7 +21,7 @@ from pjrt_bridge.abi.implementation_objects import Errors, Status
 from pjrt_bridge.abi.structs import STRUCTS, Struct
 from pjrt_bridge.errors import ErrorCode
 
-Function = Callable[[Any], int | None]
+TableFunction = Callable[[Any], int | None]
 """Takes the args struct of a slot and fills its outputs; may return an error of the base's."""
 
 _RETURNS_ERROR = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -50,7 +50,7 @@ class Implementation:
 
     def __init__(
         self,
-        functions: Mapping[str, Function],
+        functions: Mapping[str, TableFunction],
         *,
         version: tuple[int, int] = (0, 81),
         slots: int = SLOTS_0_81,
@@ -76,7 +76,7 @@ class Implementation:
         header = stated.ctype.from_address(self.address + 16)
         header.struct_size = stated.size
         header.major_version, header.minor_version = version
-        about_errors: dict[str, Function] = {
+        about_errors: dict[str, TableFunction] = {
             "Error_Destroy": self._destroy_error,
             "Error_Message": self._error_message,
             "Error_GetCode": self._error_code,
@@ -93,14 +93,14 @@ class Implementation:
         """Errors that were returned and not destroyed."""
         return self._errors.count()
 
-    def function(self, args: Struct, function: Function) -> int:
+    def function(self, args: Struct, function: TableFunction) -> int:
         """A C function pointer for a function of an extension's table."""
         return self._callback(args, function, _RETURNS_ERROR)
 
     def function_table(
         self,
         table: FunctionTable,
-        functions: Mapping[str, Function],
+        functions: Mapping[str, TableFunction],
         *,
         size: int | None = None,
         **fields: int,
@@ -131,7 +131,7 @@ class Implementation:
     def add_extension(
         self,
         table: ExtensionTable,
-        functions: Mapping[str, Function],
+        functions: Mapping[str, TableFunction],
         *,
         size: int | None = None,
         **fields: int,
@@ -159,13 +159,13 @@ class Implementation:
     def _set(self, name: str, pointer: int) -> None:
         ctypes.c_void_p.from_address(self.address + offset_of(name)).value = pointer
 
-    def _pointer(self, name: str, function: Function) -> int:
+    def _pointer(self, name: str, function: TableFunction) -> int:
         struct = FUNCTIONS[name]
         if struct is None:
             raise KeyError(f"the args of PJRT_{name} are not declared")
         return self._callback(struct, function, _prototype(name))
 
-    def _callback(self, struct: Struct, function: Function, prototype: Any) -> int:
+    def _callback(self, struct: Struct, function: TableFunction, prototype: Any) -> int:
         def call(address: int) -> int | None:
             # Nothing may be raised into C: ctypes would print it and return 0, which means success.
             try:

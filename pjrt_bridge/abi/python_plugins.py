@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pjrt_bridge.abi.functions import FUNCTIONS, SLOTS_0_81
-from pjrt_bridge.abi.implement import Function, Implementation
+from pjrt_bridge.abi.implement import Implementation, TableFunction
 from pjrt_bridge.abi.implementation_objects import Keep, Objects, Status
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.dtypes import DType
@@ -21,7 +21,7 @@ from pjrt_bridge.errors import ErrorCode
 
 _T = TypeVar("_T")
 
-Output = str | int | float | tuple[int, ...] | Mapping[str, NamedValue]
+GetterOutput = str | int | float | tuple[int, ...] | Mapping[str, NamedValue]
 """An output of a getter: a text, a number or pointer, an array of 64-bit numbers or pointers, or
 named values, in which lists are tuples."""
 
@@ -38,7 +38,7 @@ def unimplemented(message: str) -> Status:
     return Status(ErrorCode.UNIMPLEMENTED, message)
 
 
-class Functions(dict[str, Function]):
+class Functions(dict[str, TableFunction]):
     """Functions of a PJRT_Api, by name without `PJRT_`.
 
     Attributes:
@@ -68,7 +68,7 @@ class Functions(dict[str, Function]):
 
         return put
 
-    def getter(self, name: str, kind: type[_T], /, **outputs: Callable[[_T], Output]) -> None:
+    def getter(self, name: str, kind: type[_T], /, **outputs: Callable[[_T], GetterOutput]) -> None:
         """Put a function into a slot that fills outputs with properties of an object.
 
         Args:
@@ -102,7 +102,7 @@ _ERRORS = 3
 """Slots at the start of the table that `Implementation` fills."""
 
 
-def fill(args: Any, /, **outputs: Output) -> None:
+def fill(args: Any, /, **outputs: GetterOutput) -> None:
     """Fill outputs of an args struct with values that live as long as the process.
 
     Texts, arrays and named values have an address and a size: the latter goes to the field
@@ -136,10 +136,12 @@ def host_array(
     if not address:
         raise invalid(f"the address of {tuple(shape)} elements is NULL")
     # Types of ml_dtypes have no name that other libraries know.
-    return np.asarray(_Memory(address, shape, f"|V{dtype.itemsize}", strides)).view(dtype.numpy)
+    return np.asarray(_ArrayAtAddress(address, shape, f"|V{dtype.itemsize}", strides)).view(
+        dtype.numpy
+    )
 
 
-class _Memory:
+class _ArrayAtAddress:
     """Source: NumPy's array interface, version 3."""
 
     def __init__(
@@ -175,7 +177,7 @@ _HEADER = 2
 """Fields before the first one of a function's own: struct_size and extension_start."""
 
 
-def _unimplemented(name: str) -> Function:
+def _unimplemented(name: str) -> TableFunction:
     def function(args: Any) -> None:
         raise unimplemented(f"PJRT_{name} is not implemented")
 

@@ -17,11 +17,11 @@ from pjrt_bridge.report.wording import byte_size
 
 if TYPE_CHECKING:
     from pjrt_bridge.abi.values import NamedValue
-    from pjrt_bridge.exported.ahead import Compiler
+    from pjrt_bridge.exported.ahead import ProgramCompiler
     from pjrt_bridge.runtime import Compiled, CompileOptions, MemoryStats
     from pjrt_bridge.stablehlo import Program
 
-Account = dict[str, Any]
+ProgramAccount = dict[str, Any]
 
 UNTOLD = "the plugin does not tell"
 
@@ -38,9 +38,9 @@ class Accountant:
         accounts: of the programs so far.
     """
 
-    def __init__(self, compiler: Compiler, count: int) -> None:
+    def __init__(self, compiler: ProgramCompiler, count: int) -> None:
         self.plugin = compiler.plugin
-        self.accounts: list[Account] = []
+        self.accounts: list[ProgramAccount] = []
         self._compiler = compiler
         self._count = count
 
@@ -55,7 +55,7 @@ class Accountant:
         return compiled
 
 
-def _account(compiled: Compiled, seconds: float) -> Account:
+def _account(compiled: Compiled, seconds: float) -> ProgramAccount:
     """What the compiler tells; None for what it does not."""
     cost: dict[str, NamedValue] | None = None
     memory: MemoryStats | None = None
@@ -81,7 +81,7 @@ def _account(compiled: Compiled, seconds: float) -> Account:
     }
 
 
-def target_rows(account: Account, seconds: float) -> dict[str, object]:
+def target_rows(account: ProgramAccount, seconds: float) -> dict[str, object]:
     """What was compiled for, and how long it took."""
     where = account["topology"] or "this machine"
     return {
@@ -90,7 +90,7 @@ def target_rows(account: Account, seconds: float) -> dict[str, object]:
     }
 
 
-def rows(account: Account) -> dict[str, object]:
+def rows(account: ProgramAccount) -> dict[str, object]:
     """All that is worth a line of one program."""
     found = target_rows(account, account["seconds"])
     cost = account["cost"] or {}
@@ -114,7 +114,7 @@ def rows(account: Account) -> dict[str, object]:
     return found
 
 
-def table(accounts: Sequence[Account]) -> Table:
+def table(accounts: Sequence[ProgramAccount]) -> Table:
     """One line for each program: time, cost, and memory on each device."""
     found = columns("program", "compiled in", "flops", "bytes accessed", "needed", "fits")
     for account in accounts:

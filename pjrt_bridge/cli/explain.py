@@ -16,7 +16,7 @@ from pjrt_bridge.cli.console import out
 from pjrt_bridge.cli.frameworks import need_tensorflow, need_torch
 from pjrt_bridge.cli.plugins import PluginName
 from pjrt_bridge.errors import HostFallbackWarning, OptionError
-from pjrt_bridge.report.data import Framework
+from pjrt_bridge.report.data import FrameworkName
 from pjrt_bridge.report.report import Report
 
 
@@ -52,7 +52,7 @@ def explain(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     framework: Annotated[
-        Framework | None, typer.Option("--framework", help="Whose function it is.")
+        FrameworkName | None, typer.Option("--framework", help="Whose function it is.")
     ] = None,
 ) -> None:
     """Compile a function of PyTorch or TensorFlow, call it, and report what ran where and why.
@@ -107,7 +107,7 @@ def _check_count(target: str, function: Callable[..., Any], inputs: Sequence[str
         ) from error
 
 
-def _framework(asked: Framework | None, function: Callable[..., Any]) -> Framework:
+def _framework(asked: FrameworkName | None, function: Callable[..., Any]) -> FrameworkName:
     """Whose function it is: what the user says, or what its class belongs to."""
     if asked is not None:
         return asked

@@ -25,7 +25,7 @@ from pjrt_bridge.cli.opening import (
 from pjrt_bridge.cli.plugins import ClientOptions, PluginName
 from pjrt_bridge.cli.runnable import (
     ExportedRunnable,
-    Runnable,
+    RunnableModel,
     SavedModelRunnable,
     described_array,
 )
@@ -112,7 +112,7 @@ def run(
         _write(results, output_dir)
 
 
-def _open(path: Path, choice: Choice) -> Runnable:
+def _open(path: Path, choice: Choice) -> RunnableModel:
     if path.is_dir() and kind_of(path) == SAVED_MODEL:
         check_offered(path, SAVED_MODEL, choice, "function")
         return SavedModelRunnable(path, choice.function)
@@ -144,7 +144,7 @@ def _assigned(names: Sequence[str], inputs: Sequence[str]) -> dict[str, str]:
     return named | dict(zip(free, others, strict=False))
 
 
-def _explain(path: Path, model: Runnable) -> None:
+def _explain(path: Path, model: RunnableModel) -> None:
     console = out()
     console.print(Text(model.name, "bold"))
     rows: dict[str, object] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pjrt_bridge.runtime import Client
 
 
-class Runnable(Protocol):
+class RunnableModel(Protocol):
     """Something that takes arrays by name.
 
     Attributes:
@@ -48,7 +48,7 @@ class Runnable(Protocol):
         """The results as NumPy's arrays."""
 
 
-class ExportedRunnable(Runnable):
+class ExportedRunnable(RunnableModel):
     """An exported model."""
 
     one_of = "one .npy file (numpy.save)"
@@ -111,7 +111,7 @@ class ExportedRunnable(Runnable):
             return [_array(value) for value in loaded.run(leaves)]
 
 
-class SavedModelRunnable(Runnable):
+class SavedModelRunnable(RunnableModel):
     """A signature of a SavedModel, on the plugin and where it has to be in TensorFlow.
 
     Args:

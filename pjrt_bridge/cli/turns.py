@@ -29,7 +29,7 @@ class _Failed(Exception):
     """A process that ended, or an answer that says why there is none."""
 
 
-class _Process:
+class _TurnProcess:
     """One way in a process of its own; it ends with the block."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class _Process:
             raise _Failed(answer["failed"])
         return answer
 
-    def __enter__(self) -> _Process:
+    def __enter__(self) -> _TurnProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -107,7 +107,7 @@ def compare(
         processes = {}
         for way in ways:
             note(f"the first call: {way}")
-            process = stack.enter_context(_Process())
+            process = stack.enter_context(_TurnProcess())
             with _noting(found[way]):
                 first = process.ask("prepare", way=way, target=target, **case)["seconds"]
                 found[way].facts["first"] = first
@@ -140,7 +140,7 @@ def compare(
 
 
 def _rounds(
-    processes: Mapping[str, _Process],
+    processes: Mapping[str, _TurnProcess],
     found: Mapping[str, _Samples],
     rounds: int,
     budget: float,

@@ -20,7 +20,7 @@ from pjrt_bridge.stablehlo.program.saved import SavedProgram
 from pjrt_bridge.stablehlo.types import Signature
 
 
-class Compiler(Protocol):
+class ProgramCompiler(Protocol):
     """What compiles programs: a Client for its own devices, a Topology for others.
 
     Attributes:

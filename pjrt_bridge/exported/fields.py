@@ -18,7 +18,7 @@ _LONGEST = 100_000
 """Characters of a text."""
 
 
-class Field:
+class JsonField:
     """One value.
 
     Args:
@@ -39,7 +39,7 @@ class Field:
         found = reprlib.repr(self.value)
         return SavedModelError(f"{self.file}: field {self.path!r}: found {found}, needed {needed}")
 
-    def __getitem__(self, name: str) -> Field:
+    def __getitem__(self, name: str) -> JsonField:
         """A member of an object."""
         found = self.find(name)
         if found is None:
@@ -47,32 +47,32 @@ class Field:
             raise SavedModelError(f"{self.file}: {place}{name!r} is missing")
         return found
 
-    def find(self, name: str) -> Field | None:
+    def find(self, name: str) -> JsonField | None:
         """A member of an object that may be missing."""
         if not isinstance(self.value, dict):
             raise self.error("an object")
         if name not in self.value:
             return None
         path = f"{self.path}.{name}" if self.path else name
-        return Field(self.file, self.value[name], path)
+        return JsonField(self.file, self.value[name], path)
 
-    def members(self) -> dict[str, Field]:
+    def members(self) -> dict[str, JsonField]:
         """All members of an object whose names the file chooses."""
         if not isinstance(self.value, dict):
             raise self.error("an object")
         return {
-            Field(self.file, name, f"{self.path} (a name)").text(): Field(
+            JsonField(self.file, name, f"{self.path} (a name)").text(): JsonField(
                 self.file, value, f"{self.path}[{name!r:.80}]"
             )
             for name, value in self.value.items()
         }
 
-    def items(self, count: int | None = None) -> list[Field]:
+    def items(self, count: int | None = None) -> list[JsonField]:
         """The elements of a list."""
         if not isinstance(self.value, list) or count not in (None, len(self.value)):
             raise self.error("a list" if count is None else f"a list of {count}")
         return [
-            Field(self.file, value, f"{self.path}[{index}]")
+            JsonField(self.file, value, f"{self.path}[{index}]")
             for index, value in enumerate(self.value)
         ]
 

@@ -14,7 +14,7 @@ from pjrt_bridge.wrong_arguments import checked_methods
 Dimension = int | str
 """A size, or the text of a symbolic one: `"batch"`, `"2*s0"`."""
 
-Number = bool | int | float | str | None
+ConstantValue = bool | int | float | str | None
 """What an argument may be that is no tensor; it is part of the programs."""
 
 WeightKind = Literal["parameter", "buffer", "constant", "optimizer"]
@@ -43,7 +43,7 @@ class ConstantLeaf:
     """An argument that is no tensor: a call may give this value only, or leave it out."""
 
     name: str
-    value: Number
+    value: ConstantValue
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Slot:
     of: Any
 
 
-def _same(value: Any, constant: Number) -> bool:
+def _same(value: Any, constant: ConstantValue) -> bool:
     return type(value) is type(constant) and bool(value == constant)
 
 

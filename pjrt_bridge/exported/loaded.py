@@ -19,7 +19,7 @@ from pjrt_bridge.exported import checks
 from pjrt_bridge.exported.files import Array
 from pjrt_bridge.exported.interface import Interface, Slot, TensorLeaf, Weight
 from pjrt_bridge.exported.parts import SplitProgram
-from pjrt_bridge.exported.running import Runnable, compiled
+from pjrt_bridge.exported.running import RunnableProgram, compiled
 from pjrt_bridge.exported.specialization import Specialization
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions
 from pjrt_bridge.runtime.transfers.host import overwrite
@@ -69,7 +69,7 @@ class LoadedModel:
         self._specializations = specializations
         self._options = options
         self._layouts = _layouts(specializations[0])
-        self._compiled: dict[int, Runnable] = {}
+        self._compiled: dict[int, RunnableProgram] = {}
         self._state: dict[str, Buffer] = {}
         if seed is not None and seed < 0:
             raise OptionError(wrong("seed", seed, "a number from 0 up"))
@@ -209,7 +209,7 @@ class LoadedModel:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _runnable(self, one: Specialization) -> Runnable:
+    def _runnable(self, one: Specialization) -> RunnableProgram:
         found = self._compiled.get(id(one))
         if found is None:
             found = compiled(one.program, self.client, self._options)

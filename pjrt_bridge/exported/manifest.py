@@ -16,7 +16,7 @@ from typing import Any
 
 from pjrt_bridge.errors import SavedModelError
 from pjrt_bridge.exported import files
-from pjrt_bridge.exported.fields import Field
+from pjrt_bridge.exported.fields import JsonField
 
 FILE = "manifest.json"
 FORMAT = 3
@@ -52,7 +52,7 @@ class Manifest:
     versions: Mapping[str, str]
     exporter: str
     files: Mapping[str, FileRecord]
-    model: Field
+    model: JsonField
     format: int = 1
 
     def write(self, folder: Path) -> None:
@@ -98,7 +98,7 @@ class Manifest:
                 f"{path}: field 'sha256': found {reprlib.repr(stated)}, needed {needed!r}: it was "
                 "altered"
             )
-        fields = Field(path, found)
+        fields = JsonField(path, found)
         return cls(
             {name: version.text() for name, version in fields["versions"].members().items()},
             fields["exporter"].text(),
@@ -128,7 +128,7 @@ class Manifest:
             )
 
 
-def _record(name: str, field: Field) -> FileRecord:
+def _record(name: str, field: JsonField) -> FileRecord:
     if not files.is_plain(name):
         raise SavedModelError(
             f"{field.file}: field 'files': found the name {reprlib.repr(name)}, needed that of a "

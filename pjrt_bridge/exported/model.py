@@ -14,8 +14,8 @@ from typing import Any
 from pjrt_bridge import dtypes, registry
 from pjrt_bridge.errors import DataError, OptionError, ProgramError, SavedModelError
 from pjrt_bridge.exported import weights as files
-from pjrt_bridge.exported.ahead import Compiler, compile_ahead
-from pjrt_bridge.exported.fields import Field
+from pjrt_bridge.exported.ahead import ProgramCompiler, compile_ahead
+from pjrt_bridge.exported.fields import JsonField
 from pjrt_bridge.exported.files import Array
 from pjrt_bridge.exported.interface import Interface, Weight, leaf_to_json
 from pjrt_bridge.exported.loaded import LoadedModel
@@ -139,7 +139,7 @@ class ExportedModel:
         return tuple(program for one in self.specializations for program in one.device_programs)
 
     def compile_for(
-        self, compiler: Compiler, *, options: CompileOptions | None = None
+        self, compiler: ProgramCompiler, *, options: CompileOptions | None = None
     ) -> ExportedModel:
         """The model with its programs compiled: loading it compiles nothing.
 
@@ -219,7 +219,7 @@ class ExportedModel:
             if self.tensors:
                 sha256 = files.write(path / WEIGHTS, self.tensors)
                 found[WEIGHTS] = FileRecord((path / WEIGHTS).stat().st_size, sha256)
-            fields = Field(path / FILE, model)
+            fields = JsonField(path / FILE, model)
             Manifest(_versions(), self.exporter, found, fields, format).write(path)
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error.strerror}") from error

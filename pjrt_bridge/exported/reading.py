@@ -13,7 +13,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.errors import SavedModelError
 from pjrt_bridge.exported import weights as tensors
 from pjrt_bridge.exported.checks import Check
-from pjrt_bridge.exported.fields import Field
+from pjrt_bridge.exported.fields import JsonField
 from pjrt_bridge.exported.files import Array, map_file
 from pjrt_bridge.exported.interface import (
     Argument,
@@ -48,7 +48,7 @@ def read_tensors(
     return tensors.read(path, data)
 
 
-def read_interface(model: Field) -> Interface:
+def read_interface(model: JsonField) -> Interface:
     """How the model is called.
 
     Raises:
@@ -67,7 +67,7 @@ def read_interface(model: Field) -> Interface:
     return Interface(tuple(arguments), inputs, _tree(model["outputs"], count))
 
 
-def read_weights(model: Field) -> dict[str, Weight]:
+def read_weights(model: JsonField) -> dict[str, Weight]:
     """The weights by name, without their elements.
 
     Raises:
@@ -84,7 +84,7 @@ def read_weights(model: Field) -> dict[str, Weight]:
     }
 
 
-def read_symbols(model: Field) -> dict[str, tuple[int | None, int | None]]:
+def read_symbols(model: JsonField) -> dict[str, tuple[int | None, int | None]]:
     """For each symbolic size its limits.
 
     Raises:
@@ -121,7 +121,7 @@ def read_programs(
     programs = manifest.model["programs"].items()
     if not programs:
         raise manifest.model["programs"].error("one program or more")
-    slots = _Slots(interface, weights)
+    slots = _SlotReader(interface, weights)
     found = []
     for field in programs:
         program = restore(folder, manifest, field, trusted=trusted)
@@ -158,18 +158,18 @@ def check_weights(file: Path, weights: Mapping[str, Weight], arrays: Mapping[str
             )
 
 
-class _Slots:
+class _SlotReader:
     """Reads where values come from and go to."""
 
     def __init__(self, interface: Interface, weights: Mapping[str, Weight]) -> None:
         self._inputs = interface.inputs
         self._weights = weights
 
-    def parameter(self, field: Field) -> Slot:
+    def parameter(self, field: JsonField) -> Slot:
         """What a parameter is given."""
         return self._read(field, 0, "weight", "input", "key")
 
-    def _read(self, field: Field, results: int, *kinds: str) -> Slot:
+    def _read(self, field: JsonField, results: int, *kinds: str) -> Slot:
         """A slot of one of some kinds."""
         name, of = field.items(2)
         match kind := name.choice(*kinds):
@@ -187,18 +187,18 @@ class _Slots:
         assert kind == "constant"
         return Slot("constant", of.scalar())
 
-    def update(self, field: Field) -> Slot | None:
+    def update(self, field: JsonField) -> Slot | None:
         """What a result is the new value of."""
         if field.value is None:
             return None
         return self._known(field, self._read(field, 0, "weight", "input"))
 
-    def value(self, field: Field, results: int) -> Slot:
+    def value(self, field: JsonField, results: int) -> Slot:
         """What a leaf of the model's results is."""
         slot = self._read(field, results, "result", "input", "weight", "constant")
         return self._known(field, slot)
 
-    def check(self, field: Field, results: int) -> Check:
+    def check(self, field: JsonField, results: int) -> Check:
         """An assertion."""
         return Check(
             self.value(field["value"], results),
@@ -207,7 +207,7 @@ class _Slots:
             field["source"].optional_text(),
         )
 
-    def check_types(self, one: Specialization, field: Field) -> None:
+    def check_types(self, one: Specialization, field: JsonField) -> None:
         """See that a program takes and gives what the manifest says."""
         counts = (len(one.parameters), len(one.updates))
         needed = (len(one.types), one.results)
@@ -232,7 +232,7 @@ class _Slots:
                         f"{field.file}: input {leaf.name!r}: found {leaf}, needed {type}"
                     )
 
-    def _known(self, field: Field, slot: Slot) -> Slot:
+    def _known(self, field: JsonField, slot: Slot) -> Slot:
         if slot.kind == "weight" and slot.of not in self._weights:
             raise field.error("the name of a weight")
         return slot
@@ -245,7 +245,7 @@ def _fits(shape: Collection[Dimension], sizes: Collection[int]) -> bool:
     )
 
 
-def _leaf(field: Field) -> TensorLeaf | ConstantLeaf:
+def _leaf(field: JsonField) -> TensorLeaf | ConstantLeaf:
     constant = field.find("constant")
     name = field["name"].text()
     if constant is not None:
@@ -257,7 +257,7 @@ def _leaf(field: Field) -> TensorLeaf | ConstantLeaf:
     return TensorLeaf(name, field["dtype"].parsed(dtypes.of), shape)
 
 
-def _tree(field: Field, leaves: int) -> Tree:
+def _tree(field: JsonField, leaves: int) -> Tree:
     tree = field.parsed(Tree.from_json)
     if any(leaf >= leaves for leaf in tree.leaves):
         raise field.error(f"numbers of leaves below {leaves}")

@@ -20,7 +20,7 @@ from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.program.saved import SavedProgram
 
 
-class Runnable(Protocol):
+class RunnableProgram(Protocol):
     """A program that is compiled."""
 
     def run(self, arguments: Sequence[Buffer], consumed: Sequence[int]) -> Sequence[Any]:
@@ -37,7 +37,7 @@ class Runnable(Protocol):
 
 def compiled(
     program: Program | SplitProgram, client: Client, options: CompileOptions | None
-) -> Runnable:
+) -> RunnableProgram:
     """A program as a client runs it.
 
     Raises:

@@ -8,14 +8,14 @@ from typing import Any, get_args
 
 from pjrt_bridge.errors import PjrtBridgeError, ProgramError, SavedModelError
 from pjrt_bridge.exported.ahead import CompiledProgram
-from pjrt_bridge.exported.fields import Field
+from pjrt_bridge.exported.fields import JsonField
 from pjrt_bridge.exported.files import PROGRAM_LIMIT, is_plain, read_file
 from pjrt_bridge.exported.foreign import ForeignProgram
 from pjrt_bridge.exported.manifest import FILE, Manifest
 from pjrt_bridge.exported.parts import HostPart, Part, SplitProgram, read_host_part
 from pjrt_bridge.exported.running import graph_of
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
+from pjrt_bridge.report.fallback_reason import FallbackReason, ReasonKind
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.program.saved import SavedProgram
 from pjrt_bridge.stablehlo.types import Signature, TensorType
@@ -83,7 +83,7 @@ def _store_part(part: Part, name: str, target: str | None) -> tuple[dict[str, An
 
 
 def restore(
-    folder: Path, manifest: Manifest, data: Field, *, trusted: bool
+    folder: Path, manifest: Manifest, data: JsonField, *, trusted: bool
 ) -> Program | SplitProgram:
     """The program that `store` gave these fields for; its files are checked.
 
@@ -97,17 +97,17 @@ def restore(
         SavedModelError: a file is missing, truncated, altered or not trusted, a part cannot be
             read, or a field is of another form.
     """
-    reader = _Reader(folder, manifest, trusted)
+    reader = _ManifestReader(folder, manifest, trusted)
     return reader.program(data) if data.find("file") else reader.split(data)
 
 
-class _Reader:
+class _ManifestReader:
     def __init__(self, folder: Path, manifest: Manifest, trusted: bool) -> None:
         self._folder = folder
         self._manifest = manifest
         self._trusted = trusted
 
-    def program(self, data: Field) -> Program:
+    def program(self, data: JsonField) -> Program:
         """A program for a device."""
         path, artifact = self._content(data["file"])
         name, signature = data["name"].text(), data["signature"].parsed(Signature.from_json)
@@ -124,7 +124,7 @@ class _Reader:
         except ProgramError as error:
             raise SavedModelError(f"{path}: {error}") from error
 
-    def split(self, data: Field) -> SplitProgram:
+    def split(self, data: JsonField) -> SplitProgram:
         """A program in parts."""
         found = SplitProgram(
             data["name"].text(),
@@ -138,7 +138,7 @@ class _Reader:
             raise SavedModelError(f"{self._folder / FILE}: field 'parts': {error}") from error
         return found
 
-    def _part(self, data: Field) -> Part:
+    def _part(self, data: JsonField) -> Part:
         runs: Program | HostPart
         inputs, outputs = data["inputs"].numbers(), data["outputs"].numbers()
         framework = data.find("framework")
@@ -164,14 +164,14 @@ class _Reader:
                 FallbackReason(
                     reason["operator"].text(),
                     reason["reason"].text(),
-                    reason["kind"].choice(*get_args(Kind)),
+                    reason["kind"].choice(*get_args(ReasonKind)),
                     reason["source"].optional_text(),
                 )
                 for reason in reasons.items()
             ),
         )
 
-    def _code(self, field: Field, what: str) -> tuple[Path, bytes]:
+    def _code(self, field: JsonField, what: str) -> tuple[Path, bytes]:
         """A file whose contents run."""
         if not self._trusted:
             raise SavedModelError(
@@ -181,7 +181,7 @@ class _Reader:
             )
         return self._content(field)
 
-    def _content(self, field: Field) -> tuple[Path, bytes]:
+    def _content(self, field: JsonField) -> tuple[Path, bytes]:
         name = field.text()
         if not is_plain(name):
             raise field.error("the name of a file in this folder: letters, digits, '_', '-', '.'")

@@ -31,12 +31,12 @@ from pjrt_bridge.exported.interface import (
 )
 from pjrt_bridge.exported.model import ExportedModel
 from pjrt_bridge.exported.specialization import Specialization
-from pjrt_bridge.exported.tree import LEVELS, Kind, Tree
+from pjrt_bridge.exported.tree import LEVELS, NodeKind, Tree
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import Parameter
 
 FUNCTIONS = "functions"
-_KINDS: Mapping[str, Kind] = {
+_KINDS: Mapping[str, NodeKind] = {
     "builtins.tuple": "tuple",
     "builtins.list": "list",
     "builtins.dict": "dict",
@@ -80,7 +80,7 @@ def read_bundle(
             f"{where}: input_locations: found {len(locations)}, needed "
             f"{len(signature.parameters)}, one for each parameter of the program"
         )
-    reader = _Reader(path, where, signature.parameters)
+    reader = _BundleReader(path, where, signature.parameters)
     slots = tuple(reader.slot(index, location) for index, location in enumerate(locations))
     outputs = _tree(where, "output_pytree_spec", meta.get("output_pytree_spec"))
     count = len(signature.results)
@@ -112,7 +112,7 @@ def read_bundle(
     )
 
 
-class _Reader:
+class _BundleReader:
     """Follows where each parameter comes from.
 
     Attributes:

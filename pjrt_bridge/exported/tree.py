@@ -17,7 +17,7 @@ from pjrt_bridge.wrong_arguments import checked_methods
 LEVELS = 100
 """Containers within containers that are read."""
 
-Kind = Literal["leaf", "none", "list", "tuple", "dict"]
+NodeKind = Literal["leaf", "none", "list", "tuple", "dict"]
 
 
 @checked_methods
@@ -33,7 +33,7 @@ class Tree:
         origin: the class that the container had, where it was none of Python's own.
     """
 
-    kind: Kind
+    kind: NodeKind
     leaf: int = -1
     items: tuple[Tree, ...] = ()
     keys: tuple[str, ...] = ()
@@ -146,7 +146,7 @@ def _from_json(data: Any, depth: int) -> Tree:
                 items = tuple(_from_json(item, depth + 1) for item in found.values())
                 return Tree("dict", items=items, keys=tuple(found), origin=origin)
             case {"list": list() as found} | {"tuple": list() as found}:
-                kind: Kind = "list" if "list" in data else "tuple"
+                kind: NodeKind = "list" if "list" in data else "tuple"
                 items = tuple(_from_json(item, depth + 1) for item in found)
                 return Tree(kind, items=items, origin=origin)
     raise SavedModelError(
@@ -163,7 +163,7 @@ def tree_of(value: Any, leaves: list[Any]) -> Tree:
         items = tuple(tree_of(item, leaves) for item in value.values())
         return Tree("dict", items=items, keys=tuple(map(str, value)))
     if isinstance(value, (list, tuple)):
-        kind: Kind = "list" if isinstance(value, list) else "tuple"
+        kind: NodeKind = "list" if isinstance(value, list) else "tuple"
         return Tree(kind, items=tuple(tree_of(item, leaves) for item in value))
     leaves.append(value)
     return Tree("leaf", leaf=len(leaves) - 1)

@@ -32,9 +32,9 @@ from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.foreign_functions import (
     ArrayFunction,
+    ArraySpec,
     Derivative,
     ForeignFunction,
-    Spec,
 )
 
 _PLATFORMS = {"tpu": "tpu", "cuda": "cuda", "rocm": "rocm", "gpu": "cuda"}
@@ -64,11 +64,11 @@ class JaxFunction(ForeignFunction):
         self._related: dict[Any, ForeignFunction] = {}
         self._lock = threading.RLock()
 
-    def results(self, arguments: Sequence[Spec], sizes: Sequence[Any]) -> Sequence[Spec]:
+    def results(self, arguments: Sequence[ArraySpec], sizes: Sequence[Any]) -> Sequence[ArraySpec]:
         """See `ForeignFunction.results`; a size that JAX cannot decide about becomes a number."""
         import jax
 
-        def shapes(known: Sequence[Spec], numbers: Sequence[Any]) -> Any:
+        def shapes(known: Sequence[ArraySpec], numbers: Sequence[Any]) -> Any:
             call = partial(self._function, sizes=numbers)
             with self._types(known):
                 return jax.eval_shape(call, self._described(known))
@@ -86,7 +86,7 @@ class JaxFunction(ForeignFunction):
         """See `ForeignFunction.saving`."""
         return self._once(("saving", tuple(wanted)), lambda: _Saving(self, tuple(wanted)))
 
-    def derivative(self, arguments: Sequence[Spec], wanted: Sequence[bool]) -> Derivative:
+    def derivative(self, arguments: Sequence[ArraySpec], wanted: Sequence[bool]) -> Derivative:
         """See `ForeignFunction.derivative`; the function is computed again for its gradients."""
         again = self.differentiable(wanted)
         places = tuple(range(len(arguments)))
@@ -137,7 +137,7 @@ class JaxFunction(ForeignFunction):
 
     # -- tracing -----------------------------------------------------------------------------------
 
-    def _types(self, arguments: Sequence[Spec]) -> AbstractContextManager[Any]:
+    def _types(self, arguments: Sequence[ArraySpec]) -> AbstractContextManager[Any]:
         """With types of 64 bits, where an argument is a float of 64 bits or JAX has them on."""
         import jax
 
@@ -149,7 +149,7 @@ class JaxFunction(ForeignFunction):
         on: AbstractContextManager[Any] = jax.enable_x64(wide or bool(jax.config.jax_enable_x64))
         return on
 
-    def _described(self, arguments: Sequence[Spec]) -> list[Any]:
+    def _described(self, arguments: Sequence[ArraySpec]) -> list[Any]:
         import jax
         from jax.dtypes import canonicalize_dtype
 
@@ -165,7 +165,7 @@ class JaxFunction(ForeignFunction):
     ) -> Program:
         import jax
 
-        specs = [Spec(item.shape, item.dtype) for item in arguments]
+        specs = [ArraySpec(item.shape, item.dtype) for item in arguments]
 
         def call(arrays: Sequence[Any]) -> Sequence[Any]:
             return self._function(arrays, sizes)
@@ -190,14 +190,14 @@ class JaxFunction(ForeignFunction):
             operands.append(value if value.dtype == dtype else builder.convert(value, dtype))
         return builder.finish(builder.call(found.program, operands))
 
-    def _floats(self, arguments: Sequence[Spec]) -> tuple[int, ...]:
+    def _floats(self, arguments: Sequence[ArraySpec]) -> tuple[int, ...]:
         """Positions of the results that have gradients."""
         results = self.results(arguments, ())
         return tuple(at for at, spec in enumerate(results) if _has_gradients(spec.dtype))
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _GradientPlan:
     """What the gradients of a function need, for arguments of certain types.
 
     Attributes:
@@ -220,7 +220,7 @@ class _Saving(JaxFunction):
         super().__init__(self._saving, f"{base.label}.saving", base._weak)
         self._base = base
         self._wanted = wanted
-        self._plans: dict[Any, _Plan] = {}
+        self._plans: dict[Any, _GradientPlan] = {}
 
     def _saving(self, arrays: Sequence[Any], sizes: Sequence[Any]) -> Sequence[Any]:
         import jax
@@ -244,7 +244,7 @@ class _Saving(JaxFunction):
 
         return call
 
-    def _plan(self, described: Sequence[Any]) -> _Plan:
+    def _plan(self, described: Sequence[Any]) -> _GradientPlan:
         import jax
 
         key = tuple((item.shape, item.dtype, item.weak_type) for item in described)
@@ -272,10 +272,10 @@ class _Saving(JaxFunction):
                 fresh.append(at)
             places.append(known[id(variable)])
         results = tuple(variable.aval for variable in outputs[:count])
-        plan = _Plan(results, structure, tuple(fresh), tuple(places))
+        plan = _GradientPlan(results, structure, tuple(fresh), tuple(places))
         return self._plans.setdefault(key, plan)
 
-    def derivative(self, arguments: Sequence[Spec], wanted: Sequence[bool]) -> Derivative:
+    def derivative(self, arguments: Sequence[ArraySpec], wanted: Sequence[bool]) -> Derivative:
         """See `ForeignFunction.derivative`; values that were saved are used."""
         if tuple(wanted) != self._wanted:
             return super().derivative(arguments, wanted)
@@ -311,7 +311,7 @@ class _Backward(JaxFunction):
         import jax
 
         specs = [
-            Spec(tuple(sizes[start:end]), dtype)
+            ArraySpec(tuple(sizes[start:end]), dtype)
             for (start, end), dtype in zip(self._bounds, self._dtypes, strict=True)
         ]
         plan = self._saving._plan(self._saving._described(specs))
@@ -319,8 +319,8 @@ class _Backward(JaxFunction):
         pull = jax.tree.unflatten(plan.pull, arrays[:count])
         return pulled(pull, plan.results, arrays[count:])
 
-    def _types(self, arguments: Sequence[Spec]) -> AbstractContextManager[Any]:
-        empty = [Spec((), dtype) for dtype in self._dtypes]
+    def _types(self, arguments: Sequence[ArraySpec]) -> AbstractContextManager[Any]:
+        empty = [ArraySpec((), dtype) for dtype in self._dtypes]
         return self._saving._types(empty)
 
 

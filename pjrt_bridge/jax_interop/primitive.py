@@ -11,7 +11,7 @@ from pjrt_bridge.errors import OptionError
 from pjrt_bridge.jax_interop import compat
 from pjrt_bridge.stablehlo import linking
 from pjrt_bridge.torch_interop.foreign.torch_function import TorchFunction
-from pjrt_bridge.torch_interop.foreign_functions import Spec
+from pjrt_bridge.torch_interop.foreign_functions import ArraySpec
 
 _numbers = itertools.count()
 
@@ -97,12 +97,12 @@ def _primitive() -> Any:
     import jax
 
     def types(*avals: Any, function: TorchFunction) -> list[Any]:
-        found = function.results(list(map(Spec.of_array, avals)))
+        found = function.results(list(map(ArraySpec.of_array, avals)))
         # All operands vary over the same axes, see `alike`.
         return [compat.array_type(spec.shape, spec.dtype.numpy, avals) for spec in found]
 
     def lower(context: Any, *operands: Any, function: TorchFunction) -> Any:
-        program = function.program(list(map(Spec.of_array, context.avals_in)))
+        program = function.program(list(map(ArraySpec.of_array, context.avals_in)))
         module = context.module_context.module
         prefix = f"{program.name}.{next(_numbers)}"
         symbol, _ = linking.take_over(module, program.bytecode(), prefix)
@@ -111,8 +111,10 @@ def _primitive() -> Any:
     def mapped(arrays: Any, dimensions: Any, *, function: TorchFunction) -> Any:
         dims = tuple(dimensions)
         rows = [
-            spec if dim is None else Spec((*spec.shape[:dim], *spec.shape[dim + 1 :]), spec.dtype)
-            for spec, dim in zip(map(Spec.of_array, arrays), dims, strict=True)
+            spec
+            if dim is None
+            else ArraySpec((*spec.shape[:dim], *spec.shape[dim + 1 :]), spec.dtype)
+            for spec, dim in zip(map(ArraySpec.of_array, arrays), dims, strict=True)
         ]
         found = bind(function.mapped(dims, rows), arrays)
         return found, [0] * len(found)

@@ -7,12 +7,12 @@ from typing import Any
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.jax_interop import symbols
-from pjrt_bridge.torch_interop.foreign_functions import Spec
+from pjrt_bridge.torch_interop.foreign_functions import ArraySpec
 
 
 def with_symbols(
-    arguments: Sequence[Spec], sizes: Sequence[Any]
-) -> tuple[list[Spec], dict[str, Any]]:
+    arguments: Sequence[ArraySpec], sizes: Sequence[Any]
+) -> tuple[list[ArraySpec], dict[str, Any]]:
     """Arguments whose unknown sizes are symbols of JAX, and what each symbol stands for."""
     from jax import export
 
@@ -34,12 +34,12 @@ def with_symbols(
 
 
 def results_of(
-    arguments: Sequence[Spec],
+    arguments: Sequence[ArraySpec],
     sizes: Sequence[Any],
-    shapes: Callable[[Sequence[Spec], Sequence[Any]], Sequence[Any]],
-) -> list[Spec]:
+    shapes: Callable[[Sequence[ArraySpec], Sequence[Any]], Sequence[Any]],
+) -> list[ArraySpec]:
     """Types of results that JAX finds, with sizes as they were given."""
-    joined = [*arguments, Spec(tuple(sizes), dtypes.of("int64"))]
+    joined = [*arguments, ArraySpec(tuple(sizes), dtypes.of("int64"))]
     known, values = with_symbols(joined, ())
     try:
         found = shapes(known[:-1], known[-1].shape)
@@ -50,7 +50,7 @@ def results_of(
         joined = [item._replace(shape=tuple(map(int, item.shape))) for item in joined]
         found = shapes(joined[:-1], joined[-1].shape)
     return [
-        Spec(
+        ArraySpec(
             tuple(
                 size if type(size) is int else symbols.evaluate(str(size), values)
                 for size in item.shape

@@ -18,7 +18,7 @@ from pjrt_bridge.jax_interop.derivatives import is_inexact
 from pjrt_bridge.torch_interop.foreign.modules import ModuleCalls
 from pjrt_bridge.torch_interop.foreign.structures import flatten, unflatten
 from pjrt_bridge.torch_interop.foreign.torch_function import TorchFunction
-from pjrt_bridge.torch_interop.foreign_functions import Spec
+from pjrt_bridge.torch_interop.foreign_functions import ArraySpec
 
 
 def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any], dict[str, Any]]:
@@ -74,7 +74,7 @@ def _drawn(
     function: TorchFunction, rng: Any, arrays: Sequence[Any], fixed: frozenset[int]
 ) -> Sequence[Any]:
     """The results of a function that may draw random numbers, from a key."""
-    specs = tuple(map(Spec.of_array, arrays))
+    specs = tuple(map(ArraySpec.of_array, arrays))
     if not function.draws(specs):
         return _called(function, arrays, fixed)
     if rng is None:
@@ -96,7 +96,7 @@ def _called(
         return tuple(primitive.bind(function, given))
 
     def forward(*given: Any) -> Any:
-        specs = tuple(map(Spec.of_array, given))
+        specs = tuple(map(ArraySpec.of_array, given))
         wanted = tuple(at not in fixed and is_inexact(a.dtype) for at, a in enumerate(given))
         gradients = function.derivative(specs, wanted)
         found = _called(gradients.forward, given, fixed)

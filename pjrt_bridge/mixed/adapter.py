@@ -9,12 +9,12 @@ from typing import Any, Protocol
 from pjrt_bridge.runtime import Executable
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter, Capsules, Framework
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import Array
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.runtime.transfers.host import HostArray
 
 
 @dataclass(frozen=True)
-class Argument:
+class SegmentInput:
     """One of the values that a segment is given, handed back or updated."""
 
     position: int
@@ -51,8 +51,8 @@ class Bindings:
 
     parameters: Sequence[BoundParameter]
     results: Sequence[ValueSpec]
-    outputs: Sequence[Argument | Computed | Constant]
-    updates: Sequence[tuple[Argument | Constant, int]] = ()
+    outputs: Sequence[SegmentInput | Computed | Constant]
+    updates: Sequence[tuple[SegmentInput | Constant, int]] = ()
     takes: Sequence[int] | None = None
     reads: Callable[[], list[Any]] | None = None
     pinned: frozenset[int] = frozenset()
@@ -95,7 +95,7 @@ class FrameworkAdapter(Protocol):
             DataError: a value of another shape or element type.
         """
 
-    def adopt(self, buffer: Array, spec: ValueSpec) -> Any:
+    def adopt(self, buffer: AnyBuffer, spec: ValueSpec) -> Any:
         """A tensor over a buffer's memory, or over a copy; waits for the values."""
 
     def assign(self, target: Any, value: Any) -> None:

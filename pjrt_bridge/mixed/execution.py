@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import Array
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.stablehlo.types import TensorType
 
 
@@ -260,7 +260,7 @@ class ResidentValue(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def buffer_as(self, spec: ValueSpec) -> Array:
+    def buffer_as(self, spec: ValueSpec) -> AnyBuffer:
         """Its elements, lying as a program takes them."""
 
     @abstractmethod
@@ -268,10 +268,10 @@ class ResidentValue(ABC):
         """The framework's tensor of a copy in host memory; waits for the values."""
 
     @abstractmethod
-    def replace(self, buffer: Array, spec: ValueSpec) -> None:
+    def replace(self, buffer: AnyBuffer, spec: ValueSpec) -> None:
         """Have the user's value hold other elements from now on."""
 
-    def place(self, before: Array, after: Array) -> None:  # noqa: B027
+    def place(self, before: AnyBuffer, after: AnyBuffer) -> None:  # noqa: B027
         """Have the user's value hold the same elements, divided, where it holds `before`."""
 
 

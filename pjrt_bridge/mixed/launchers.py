@@ -23,7 +23,7 @@ from pjrt_bridge.runtime import Buffer, Event, Executable, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.holders import held_once
-from pjrt_bridge.runtime.objects.mesh_program import Array
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.runtime.objects.sharded import Ends
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import run_deferred
@@ -306,7 +306,7 @@ def donated(
     ]
 
 
-def _on_one_device(parameter: BoundParameter, array: Array) -> Buffer:
+def _on_one_device(parameter: BoundParameter, array: AnyBuffer) -> Buffer:
     if isinstance(array, ShardedBuffer):
         raise DataError(
             f"argument {parameter.position}: found {array!r}, expected an array on one device"
@@ -319,7 +319,7 @@ class BufferOutput:
 
     __slots__ = ("_adapter", "buffer", "spec")
 
-    def __init__(self, buffer: Array, spec: ValueSpec, adapter: FrameworkAdapter) -> None:
+    def __init__(self, buffer: AnyBuffer, spec: ValueSpec, adapter: FrameworkAdapter) -> None:
         self.buffer = buffer
         self.spec = spec
         self._adapter = adapter

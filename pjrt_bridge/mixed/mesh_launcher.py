@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pjrt_bridge.errors import DataError
-from pjrt_bridge.mixed.adapter import Argument, Bindings, Computed, FrameworkAdapter
+from pjrt_bridge.mixed.adapter import Bindings, Computed, FrameworkAdapter, SegmentInput
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
 from pjrt_bridge.mixed.launchers import BufferLaunched, BufferOutput, donated
 from pjrt_bridge.runtime import Buffer, ShardedBuffer, ShardedExecutable
@@ -81,7 +81,7 @@ class MeshLauncher:
         written = {
             target.position: result
             for target, result in bindings.updates
-            if isinstance(target, Argument)
+            if isinstance(target, SegmentInput)
         }
         self._written = {
             at: written[parameter.position]

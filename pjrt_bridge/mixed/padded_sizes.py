@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-Sizes = tuple[int, ...]
+SizesOfCall = tuple[int, ...]
 
 WASTE = 1.25
 """How much more work than a call's a program may do that is made for it."""
@@ -57,18 +57,18 @@ class PaddedSizes:
         made: sizes of programs, in the order in which they were made.
     """
 
-    work: Callable[[Sizes], float]
+    work: Callable[[SizesOfCall], float]
     positions: Sequence[int]
-    fits: Callable[[Sizes], bool] = lambda _: True
-    made: list[Sizes] = field(default_factory=list)
-    _first: Sizes | None = None
-    _chosen: OrderedDict[Sizes, Sizes] = field(default_factory=OrderedDict)
-    _wanted: dict[Sizes, _Wanted] = field(default_factory=dict)
-    _calls: OrderedDict[Sizes, int] = field(default_factory=OrderedDict)
-    _own: set[Sizes] = field(default_factory=set)
+    fits: Callable[[SizesOfCall], bool] = lambda _: True
+    made: list[SizesOfCall] = field(default_factory=list)
+    _first: SizesOfCall | None = None
+    _chosen: OrderedDict[SizesOfCall, SizesOfCall] = field(default_factory=OrderedDict)
+    _wanted: dict[SizesOfCall, _Wanted] = field(default_factory=dict)
+    _calls: OrderedDict[SizesOfCall, int] = field(default_factory=OrderedDict)
+    _own: set[SizesOfCall] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def choose(self, sizes: Sizes) -> Sizes | None:
+    def choose(self, sizes: SizesOfCall) -> SizesOfCall | None:
         """The sizes of the padded program that is to serve a call; None: it is not padded."""
         with self._lock:
             if self._first is None:
@@ -84,7 +84,7 @@ class PaddedSizes:
                         self._chosen.popitem(last=False)
             return found
 
-    def deserves_own(self, sizes: Sizes) -> bool:
+    def deserves_own(self, sizes: SizesOfCall) -> bool:
         """Whether these sizes come so often that a program of just these is worth compiling.
 
         Each call of this method counts as one of a padded call of these sizes.
@@ -104,7 +104,7 @@ class PaddedSizes:
             self._own.add(sizes)
             return True
 
-    def _find(self, sizes: Sizes) -> tuple[Sizes, bool]:
+    def _find(self, sizes: SizesOfCall) -> tuple[SizesOfCall, bool]:
         """A choice, and whether it holds for later calls too."""
         own = self.work(sizes)
         able = [(self.work(made), made) for made in self.made if self._serves(made, sizes)]
@@ -129,16 +129,16 @@ class PaddedSizes:
         self._wanted.pop(rounded, None)
         return rounded, True
 
-    def _joined(self, sizes: Sizes) -> Sizes:
+    def _joined(self, sizes: SizesOfCall) -> SizesOfCall:
         """Padded sizes that hold those of a call and of all programs that might have served it."""
         alike = [made for made in self.made if self._differ_in_padding(made, sizes)]
         return tuple(map(max, zip(sizes, *alike, strict=True)))
 
-    def _differ_in_padding(self, one: Sizes, other: Sizes) -> bool:
+    def _differ_in_padding(self, one: SizesOfCall, other: SizesOfCall) -> bool:
         different = [at for at, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
         return set(different) <= set(self.positions)
 
-    def _fitting(self, sizes: Sizes) -> Sizes:
+    def _fitting(self, sizes: SizesOfCall) -> SizesOfCall:
         """The next larger padded sizes that operators can divide as they do."""
         for unit in range(1, UNITS + 1):
             made = tuple(
@@ -149,13 +149,13 @@ class PaddedSizes:
                 return made
         return sizes
 
-    def _serves(self, made: Sizes, sizes: Sizes) -> bool:
+    def _serves(self, made: SizesOfCall, sizes: SizesOfCall) -> bool:
         return all(
             a >= b if at in self.positions else a == b
             for at, (a, b) in enumerate(zip(made, sizes, strict=True))
         )
 
-    def forget(self, sizes: Sizes) -> None:
+    def forget(self, sizes: SizesOfCall) -> None:
         """A program of these sizes could not be made."""
         with self._lock:
             if sizes in self.made:
@@ -163,7 +163,9 @@ class PaddedSizes:
             self._chosen.clear()
 
 
-def round_up(sizes: Sizes, positions: Sequence[int], work: Callable[[Sizes], float]) -> Sizes:
+def round_up(
+    sizes: SizesOfCall, positions: Sequence[int], work: Callable[[SizesOfCall], float]
+) -> SizesOfCall:
     """Round sizes above those of a call, as large as the work allows.
 
     Sizes that are equal stay equal, because operators may combine them.
@@ -171,7 +173,7 @@ def round_up(sizes: Sizes, positions: Sequence[int], work: Callable[[Sizes], flo
     most, few = WASTE * work(sizes), GROWS * work(sizes)
     chosen = {sizes[at]: sizes[at] for at in positions}
 
-    def with_(size: int, larger: int) -> Sizes:
+    def with_(size: int, larger: int) -> SizesOfCall:
         bounds = {**chosen, size: larger}
         return tuple(bounds[item] if at in positions else item for at, item in enumerate(sizes))
 

@@ -24,7 +24,7 @@ _QUICK_SECONDS = 1.0
 """Seconds between moves in quick succession."""
 
 
-class _State(NamedTuple):
+class _PinnedState(NamedTuple):
     """What is pinned now: one object, so that other threads see marks and buffers that fit."""
 
     marks: Mapping[int, object]
@@ -67,7 +67,7 @@ class PinnedInputs:
         self._moves = dict.fromkeys(self._candidates, 0)
         self._moved_at = 0.0
         self._extra: frozenset[int] = frozenset()
-        self._state: _State | None = None if self._candidates else self._pin({}, {})
+        self._state: _PinnedState | None = None if self._candidates else self._pin({}, {})
 
     @property
     def dispatched(self) -> PinnedBuffers | None:
@@ -135,10 +135,10 @@ class PinnedInputs:
     def _mark(self, value: Any) -> object:
         return self._adapter.address(value) if self._in_place else self._adapter.version(value)
 
-    def _pin(self, marks: Mapping[int, object], buffers: Mapping[int, Buffer]) -> _State:
+    def _pin(self, marks: Mapping[int, object], buffers: Mapping[int, Buffer]) -> _PinnedState:
         found = [buffers.get(index, constant) for index, constant in enumerate(self._constants)]
         addresses = [
             mark if self._in_place and isinstance(mark := marks.get(index), int) else 0
             for index in range(len(found))
         ]
-        return _State(marks, found, PinnedBuffers(found, addresses))
+        return _PinnedState(marks, found, PinnedBuffers(found, addresses))

@@ -10,7 +10,7 @@ from pjrt_bridge.mixed.graph import Graph
 from pjrt_bridge.mixed.partition import Segment
 
 
-class _Step(NamedTuple):
+class _SegmentRun(NamedTuple):
     run: Runner
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -52,7 +52,7 @@ class MixedProgram:
             if slots[value] not in last and slots[value] not in kept
         )
         self._steps = tuple(
-            _Step(
+            _SegmentRun(
                 run=runner,
                 reads=tuple(slots[value] for value in segment.inputs),
                 writes=tuple(slots[value] for value in segment.outputs),

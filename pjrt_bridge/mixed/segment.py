@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pjrt_bridge.errors import DEVICE_FAILURES, OutOfRange, PjrtBridgeError, PjrtError
-from pjrt_bridge.mixed.adapter import Argument, Bindings, Computed, Constant, FrameworkAdapter
+from pjrt_bridge.mixed.adapter import Bindings, Computed, Constant, FrameworkAdapter, SegmentInput
 from pjrt_bridge.mixed.execution import (
     CallRecord,
     DeferredValue,
@@ -141,8 +141,8 @@ class DeviceSegment:
         return self._outputs(values, results)
 
     @staticmethod
-    def _place(target: Argument | Constant, values: Sequence[Any]) -> Any:
-        return values[target.position] if isinstance(target, Argument) else target.value
+    def _place(target: SegmentInput | Constant, values: Sequence[Any]) -> Any:
+        return values[target.position] if isinstance(target, SegmentInput) else target.value
 
     def _outputs(self, values: Sequence[Any], results: Sequence[Any]) -> Sequence[Any]:
         if self.is_plain:
@@ -225,9 +225,9 @@ def _failed_before_execution(error: PjrtBridgeError) -> bool:
 
 
 def _output(
-    item: Argument | Computed | Constant, values: Sequence[Any], results: Sequence[Any]
+    item: SegmentInput | Computed | Constant, values: Sequence[Any], results: Sequence[Any]
 ) -> Any:
     """An output of a segment, from its values and the results of its program."""
     if isinstance(item, Computed):
         return results[item.result]
-    return values[item.position] if isinstance(item, Argument) else item.value
+    return values[item.position] if isinstance(item, SegmentInput) else item.value

@@ -47,7 +47,7 @@ def encode(name: str, spans: Iterable[Span]) -> bytes:
     tracks: dict[str, list[Span]] = {}
     for item in spans:
         tracks.setdefault(item.track, []).append(item)
-    names = _Names()
+    names = _NameNumbers()
     lines = b"".join(
         wire.message(3, _line(at, track, found, names))
         for at, (track, found) in enumerate(tracks.items(), 1)
@@ -56,7 +56,7 @@ def encode(name: str, spans: Iterable[Span]) -> bytes:
     return wire.message(1, plane)
 
 
-class _Names:
+class _NameNumbers:
     """Names of events and of details, which events mention by number."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class _Names:
         return b"".join(parts)
 
 
-def _line(id: int, name: str, spans: Sequence[Span], names: _Names) -> bytes:
+def _line(id: int, name: str, spans: Sequence[Span], names: _NameNumbers) -> bytes:
     start = min(item.start for item in spans)
     events = b"".join(
         wire.message(4, _event(item, start, names))
@@ -88,7 +88,7 @@ def _line(id: int, name: str, spans: Sequence[Span], names: _Names) -> bytes:
     return wire.varint(1, id) + wire.text(2, name) + wire.varint(3, start) + events
 
 
-def _event(item: Span, line_start: int, names: _Names) -> bytes:
+def _event(item: Span, line_start: int, names: _NameNumbers) -> bytes:
     proto = wire.varint(1, names.event(item.name))
     # Picoseconds.
     proto += wire.varint(2, (item.start - line_start) * 1000)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pjrt_bridge.report import wording
-from pjrt_bridge.report.data import EXPORTED, Framework, GraphReport, ReportData, SegmentReport
-from pjrt_bridge.report.fallback_reason import Kind
+from pjrt_bridge.report.data import EXPORTED, FrameworkName, GraphReport, ReportData, SegmentReport
+from pjrt_bridge.report.fallback_reason import ReasonKind
 
 # Rough costs in seconds of a call, used only to order the advice.
 _PER_SEGMENT = 100e-6
@@ -54,7 +54,7 @@ def advise(report: ReportData) -> list[str]:
     return [sentence for _, sentence in sorted(found, key=lambda item: -item[0])]
 
 
-_Sentences = Mapping[Kind, Callable[[str], str]]
+_Sentences = Mapping[ReasonKind, Callable[[str], str]]
 """For each kind of fallback reason a sentence about operators, given their description."""
 _Advice = Iterator[tuple[float, str]]
 """Sentences, each with the seconds of a call that it may save."""
@@ -108,7 +108,7 @@ def _fallbacks(graphs: Collection[GraphReport], sentences: _Sentences) -> _Advic
         yield (before - left) * _PER_SEGMENT + count * _PER_HOST_OPERATOR, sentence
 
 
-def _host_operators(graphs: Iterable[GraphReport], kind: Kind) -> dict[str, _HostOperator]:
+def _host_operators(graphs: Iterable[GraphReport], kind: ReasonKind) -> dict[str, _HostOperator]:
     operators: dict[str, _HostOperator] = {}
     for segment in (part for graph in graphs for part in graph.segments):
         if segment.placement == "host":
@@ -123,7 +123,7 @@ def _host_operators(graphs: Iterable[GraphReport], kind: Kind) -> dict[str, _Hos
 
 
 def _segments_without(
-    graphs: Iterable[GraphReport], kind: Kind | None = None, operators: Collection[str] = ()
+    graphs: Iterable[GraphReport], kind: ReasonKind | None = None, operators: Collection[str] = ()
 ) -> int:
     """How many segments would be left if these operators had no fallback reasons of one kind.
 
@@ -146,7 +146,7 @@ def _changes(places: Iterable[bool]) -> int:
     return sum(1 for _ in itertools.groupby(places))
 
 
-def _described(kind: Kind, name: str, operator: _HostOperator, extra: int) -> str:
+def _described(kind: ReasonKind, name: str, operator: _HostOperator, extra: int) -> str:
     details = [wording.times(operator.count)]
     if extra:
         details.append(wording.plural(extra, "extra segment"))
@@ -202,7 +202,7 @@ _TENSORFLOW: _Sentences = {
         " place of `tf.boolean_mask`, and numbers that are sizes out of tensors."
     ),
 }
-_SENTENCES: Mapping[Framework, _Sentences] = {"tensorflow": _TENSORFLOW, "torch": _TORCH}
+_SENTENCES: Mapping[FrameworkName, _Sentences] = {"tensorflow": _TENSORFLOW, "torch": _TORCH}
 
 
 def _copies(graphs: Collection[GraphReport]) -> _Advice:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pjrt_bridge.report.fallback_reason import FallbackReason
 
-Framework = Literal["tensorflow", "torch"]
+FrameworkName = Literal["tensorflow", "torch"]
 
 EXPORTED = "exported"
 """`GraphReport.kind` of a saved program; what a call of it costs is not known."""
@@ -136,7 +136,7 @@ class ReportData:
     breaks: tuple[str, ...] = ()
     first_seconds: float | None = None
     call_seconds: float | None = None
-    framework: Framework = "torch"
+    framework: FrameworkName = "torch"
     outside: Mapping[str, int] = field(default_factory=dict)
 
     @property

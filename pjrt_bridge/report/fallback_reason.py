@@ -8,7 +8,7 @@ from typing import Literal
 
 from pjrt_bridge.report.wording import plural
 
-Kind = Literal[
+ReasonKind = Literal[
     "unsupported", "refused", "data", "requested", "small", "slow", "sizes", "failed", "collective"
 ]
 """Why something runs on the host:
@@ -24,7 +24,7 @@ Kind = Literal[
 - collective: it exchanges data with other processes.
 """
 
-_INTENDED: frozenset[Kind] = frozenset({"requested", "small", "slow", "collective"})
+_INTENDED: frozenset[ReasonKind] = frozenset({"requested", "small", "slow", "collective"})
 _SHOWN = 3
 
 
@@ -35,13 +35,13 @@ class FallbackReason:
     Attributes:
         operator: in the framework's spelling; empty where the reason concerns the whole segment.
         reason: in the user's terms.
-        kind: see `Kind`.
+        kind: see `ReasonKind`.
         source: the user's line, `file:line: code`, where the framework knows it.
     """
 
     operator: str
     reason: str
-    kind: Kind
+    kind: ReasonKind
     source: str | None = None
 
     def __str__(self) -> str:

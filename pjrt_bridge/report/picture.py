@@ -41,7 +41,7 @@ _Readers = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class _Box:
+class _Rectangle:
     x: float
     y: float
     row: int
@@ -127,9 +127,9 @@ def _lane_y(row: int, lane: int, lanes: int) -> float:
     return row * _row_height(lanes) + _OUTSIDE + lane * (_BOX_HEIGHT + _BETWEEN)
 
 
-def _place(graph: GraphReport, lanes: int) -> list[_Box]:
+def _place(graph: GraphReport, lanes: int) -> list[_Rectangle]:
     """Positions of the boxes, rows filled from left to right."""
-    boxes: list[_Box] = []
+    boxes: list[_Rectangle] = []
     row = 0
     last: dict[int, int] = {}
     for number, segment in enumerate(graph.segments):
@@ -142,13 +142,13 @@ def _place(graph: GraphReport, lanes: int) -> list[_Box]:
             if x + _BOX_WIDTH + _RIGHT > _WIDTH:
                 row, last, x = row + 1, {}, float(_LEFT)
         # A single lane has its arrows above.
-        boxes.append(_Box(x, _lane_y(row, lane, lanes), row, lane == 0, last.get(lane)))
+        boxes.append(_Rectangle(x, _lane_y(row, lane, lanes), row, lane == 0, last.get(lane)))
         last[lane] = number
     return boxes
 
 
 def _edges(
-    graph: GraphReport, boxes: Sequence[_Box], readers: _Readers
+    graph: GraphReport, boxes: Sequence[_Rectangle], readers: _Readers
 ) -> Iterator[tuple[str, str]]:
     """One path for each read of each segment."""
     for target, segment in enumerate(graph.segments):
@@ -179,7 +179,7 @@ def _readers(graph: GraphReport) -> _Readers:
     return readers
 
 
-def _leaving(boxes: Sequence[_Box], readers: _Readers) -> Iterator[tuple[str, str]]:
+def _leaving(boxes: Sequence[_Rectangle], readers: _Readers) -> Iterator[tuple[str, str]]:
     """One arrow out of each box that segments in other rows read from."""
     for number, box in enumerate(boxes):
         if any(boxes[reader].row != box.row for reader in readers[number]):
@@ -196,7 +196,7 @@ def _curve(x0: float, y0: float, x1: float, y1: float, bend0: float, bend1: floa
     return f"M{x0:g} {y0:g}C{x0:g} {y0 + bend0:g} {x1:g} {y1 + bend1:g} {x1:g} {y1:g}"
 
 
-def _ends(graph: GraphReport, boxes: Sequence[_Box]) -> Iterator[tuple[str, str]]:
+def _ends(graph: GraphReport, boxes: Sequence[_Rectangle]) -> Iterator[tuple[str, str]]:
     """Short arrows for the graph's arguments and results."""
     for segment, box in zip(graph.segments, boxes, strict=True):
         far = box.outer + 20 * box.outwards
@@ -214,7 +214,7 @@ def _band(place: str, label: str, y: float, width: float) -> str:
     )
 
 
-def _drawn(segment: SegmentReport, number: int, box: _Box, anchor: str) -> str:
+def _drawn(segment: SegmentReport, number: int, box: _Rectangle, anchor: str) -> str:
     operators = wording.counted(segment.operators.items())
     title = [
         f"Segment {number} on the {segment.placement}",
@@ -240,7 +240,7 @@ def _drawn(segment: SegmentReport, number: int, box: _Box, anchor: str) -> str:
 
 
 def _notes(
-    segment: SegmentReport, number: int, boxes: Sequence[_Box], readers: Sequence[int]
+    segment: SegmentReport, number: int, boxes: Sequence[_Rectangle], readers: Sequence[int]
 ) -> Iterator[str]:
     """Labels of the arrows that touch one box only."""
     box = boxes[number]

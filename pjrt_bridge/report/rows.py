@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pjrt_bridge.report.data import Exchange, GraphReport, SegmentReport, total_seconds
-from pjrt_bridge.report.fallback_reason import Kind
+from pjrt_bridge.report.fallback_reason import ReasonKind
 from pjrt_bridge.report.wording import byte_size, duration, printable
 
 SEVERAL = 10
@@ -31,7 +31,7 @@ class MergedReason:
 
     operator: str
     text: str
-    kind: Kind
+    kind: ReasonKind
     count: int
     sources: tuple[str, ...]
 
@@ -142,8 +142,8 @@ def _exchanges(segments: Iterable[SegmentReport]) -> tuple[Exchange, ...]:
 def _reasons(
     segments: Iterable[SegmentReport], operators: Mapping[str, int]
 ) -> tuple[MergedReason, ...]:
-    sources: dict[tuple[str, str, Kind], dict[str, None]] = {}
-    seen: Counter[tuple[str, str, Kind]] = Counter()
+    sources: dict[tuple[str, str, ReasonKind], dict[str, None]] = {}
+    seen: Counter[tuple[str, str, ReasonKind]] = Counter()
     for segment in segments:
         for found in segment.fallback_reasons:
             key = (found.operator, found.reason, found.kind)

@@ -89,9 +89,9 @@ def estimate(program: Program) -> Cost:
         module = with_collectives(program)
     else:
         bindings.run_passes(module, "inline")
-    sizes = _Sizes(module)
+    sizes = _DeviceSizes(module)
     operations = [op for op in modules.operations(module) if _is_counted(op)]
-    found = _Block(modules.find_main(module).operation.regions[0].blocks[0], sizes)
+    found = _BlockCost(modules.find_main(module).operation.regions[0].blocks[0], sizes)
     return Cost(
         float(sum(_flops(operation, sizes) for operation in operations)),
         float(found.bytes_accessed),
@@ -111,7 +111,7 @@ def communicated(code: bytes) -> dict[str, list[int]]:
         ProgramError: no module.
     """
     module = bindings.parse(code, "program")
-    return _exchanged(modules.operations(module), _Sizes(module))
+    return _exchanged(modules.operations(module), _DeviceSizes(module))
 
 
 def _is_counted(operation: Any) -> bool:
@@ -119,7 +119,7 @@ def _is_counted(operation: Any) -> bool:
     return dialect == "stablehlo" or (dialect == "sdy" and name in COLLECTIVES)
 
 
-def _exchanged(operations: Iterable[Any], sizes: _Sizes) -> dict[str, list[int]]:
+def _exchanged(operations: Iterable[Any], sizes: _DeviceSizes) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for operation in operations:
         if _name(operation) in COLLECTIVES:
@@ -128,7 +128,7 @@ def _exchanged(operations: Iterable[Any], sizes: _Sizes) -> dict[str, list[int]]
     return found
 
 
-class _Sizes:
+class _DeviceSizes:
     """How large values are on one device.
 
     Args:
@@ -191,7 +191,7 @@ class _Sizes:
         return self._tiles[text]
 
 
-class _Block:
+class _BlockCost:
     """The memory traffic of a block, and the most that it holds at any moment.
 
     Attributes:
@@ -199,7 +199,7 @@ class _Block:
         peak: bytes of the values that lie between the arguments and results.
     """
 
-    def __init__(self, block: Any, sizes: _Sizes) -> None:
+    def __init__(self, block: Any, sizes: _DeviceSizes) -> None:
         operations = [view.operation for view in block.operations]
         self._readers: dict[Any, list[int]] = {}
         for at, operation in enumerate(operations):
@@ -215,7 +215,7 @@ class _Block:
         for at, operation in enumerate(operations[:-1]):
             inner = 0
             for region in operation.regions if _name(operation) in _STRUCTURED else ():
-                bodies = [_Block(body, sizes) for body in region.blocks]
+                bodies = [_BlockCost(body, sizes) for body in region.blocks]
                 self.bytes_accessed += sum(body.bytes_accessed for body in bodies)
                 inner = max([inner, *(body.peak for body in bodies)])
             for result in operation.results:
@@ -252,7 +252,7 @@ class _Block:
         return found
 
 
-def _taken(reader: Any, value: Any, size: int, sizes: _Sizes) -> int:
+def _taken(reader: Any, value: Any, size: int, sizes: _DeviceSizes) -> int:
     """Bytes that an operation reads of a value."""
     if _name(reader) == "return":
         return 0
@@ -274,7 +274,7 @@ def _name(operation: Any) -> str:
     return str(operation.name).rpartition(".")[2]
 
 
-def _flops(operation: Any, sizes: _Sizes) -> int:
+def _flops(operation: Any, sizes: _DeviceSizes) -> int:
     name = _name(operation)
     if name in _MOVING or name in _STRUCTURED or not operation.results:
         return 0

@@ -8,7 +8,7 @@ from pjrt_bridge.errors import DataError
 from pjrt_bridge.runtime import Buffer, Executable
 from pjrt_bridge.runtime.dispatch.plans import Capsules
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import Array
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.runtime.transfers.host import HostArray
 from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.tensors import memory_of, tensor_over
@@ -54,7 +54,7 @@ class TensorFlowAdapter:
             )
         return host
 
-    def adopt(self, buffer: Array, spec: ValueSpec) -> Any:
+    def adopt(self, buffer: AnyBuffer, spec: ValueSpec) -> Any:
         """A tensor over a buffer's memory, or over a copy; waits for the values."""
         assert isinstance(buffer, Buffer)
         return tensor_over(buffer)

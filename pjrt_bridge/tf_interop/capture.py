@@ -29,7 +29,7 @@ _LIBRARIES = ("tensorflow", "keras")
 
 
 @dataclass(frozen=True, eq=False)
-class Operation:
+class FlatOperation:
     """An operation of the flat graph.
 
     Attributes:
@@ -57,7 +57,7 @@ class Operation:
 
 
 @dataclass
-class Captured:
+class CapturedFunction:
     """A function in operations.
 
     Attributes:
@@ -73,11 +73,11 @@ class Captured:
     values: list[Any] = field(default_factory=list)
     arguments: list[int] = field(default_factory=list)
     captures: dict[int, Any] = field(default_factory=dict)
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[FlatOperation] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
 
 
-def capture(function: Any) -> Captured:
+def capture(function: Any) -> CapturedFunction:
     """The operations of a concrete function.
 
     Raises:
@@ -89,7 +89,7 @@ def capture(function: Any) -> Captured:
             f"function {graph.name!r}: TensorFlow finds some of its inputs anew in each call "
             "(deferred captures), which nothing else can do; pass them as arguments"
         )
-    found = Captured(graph.name)
+    found = CapturedFunction(graph.name)
     held = list(function.captured_inputs)
     count = len(graph.inputs) - len(held)
     flattening = _Flattening(found)
@@ -125,7 +125,7 @@ class _Inlined:
 
 
 class _Flattening:
-    def __init__(self, found: Captured) -> None:
+    def __init__(self, found: CapturedFunction) -> None:
         self._found = found
         self._names: set[str] = set()
         # For each value the effects that have to come before an effect that reads it.
@@ -230,7 +230,7 @@ class _Flattening:
             if waits and not stateful:
                 self._before[value] = waits
         found.operations.append(
-            Operation(
+            FlatOperation(
                 name=self._name(prefix + made.name),
                 made=made,
                 inputs=tuple(inputs),
@@ -280,7 +280,7 @@ def _sources(operation: Any) -> Iterable[Any]:
     yield from operation.control_inputs
 
 
-def _pruned(found: Captured) -> Captured:
+def _pruned(found: CapturedFunction) -> CapturedFunction:
     """Without operations that neither give results nor have effects."""
     maker = {
         value: index
@@ -306,7 +306,7 @@ def _pruned(found: Captured) -> Captured:
 
 
 def _kept_before(
-    operations: Sequence[Operation], after: Iterable[int], place: Mapping[int, int]
+    operations: Sequence[FlatOperation], after: Iterable[int], place: Mapping[int, int]
 ) -> set[int]:
     """New indices of what comes before; of an operation that went, what came before that."""
     found: set[int] = set()

@@ -18,7 +18,7 @@ from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord, begin, end
 from pjrt_bridge.report.fallback_reason import FallbackReason, UnintendedFallback
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.tf_interop import compat
-from pjrt_bridge.tf_interop.capture import Captured, capture
+from pjrt_bridge.tf_interop.capture import CapturedFunction, capture
 from pjrt_bridge.tf_interop.constants import ConstantInputs, needs
 from pjrt_bridge.tf_interop.fast_path import FunctionPath
 from pjrt_bridge.tf_interop.ledger import LEDGER
@@ -237,7 +237,7 @@ class CompiledFunction:
         )
 
 
-def _record(captured: Captured, part: Part) -> SegmentRecord:
+def _record(captured: CapturedFunction, part: Part) -> SegmentRecord:
     return SegmentRecord(
         placement="device" if part.on_device else "host",
         operators=operators(captured, part.operations),

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.tf_interop import compat
-from pjrt_bridge.tf_interop.capture import Captured, Operation
+from pjrt_bridge.tf_interop.capture import CapturedFunction, FlatOperation
 from pjrt_bridge.tf_interop.split import Part
 
 _SIZES = frozenset({"Const", "Rank", "Shape", "ShapeN", "Size", "VariableShape"})
@@ -47,7 +47,7 @@ class ConstantInputs:
     fallback_reasons: Mapping[int, FallbackReason]
 
 
-def needs(captured: Captured, part: Part) -> ConstantInputs:
+def needs(captured: CapturedFunction, part: Part) -> ConstantInputs:
     """The inputs of a part whose values are needed to compile it."""
     maker = {
         value: captured.operations[index]
@@ -67,7 +67,7 @@ def needs(captured: Captured, part: Part) -> ConstantInputs:
     return ConstantInputs(tuple(value for value in part.inputs if value in found), reasons)
 
 
-def _sources(values: Iterable[int], maker: Mapping[int, Operation]) -> set[int]:
+def _sources(values: Iterable[int], maker: Mapping[int, FlatOperation]) -> set[int]:
     """The values from before the part that these are computed from."""
     waiting = list(values)
     seen = set(waiting)
@@ -84,7 +84,7 @@ def _sources(values: Iterable[int], maker: Mapping[int, Operation]) -> set[int]:
     return found
 
 
-def _is_small(captured: Captured, value: int) -> bool:
+def _is_small(captured: CapturedFunction, value: int) -> bool:
     """Whether a value can tell one compilation from another; those that are held are known."""
     tensor = captured.values[value]
     if value in captured.captures:
@@ -93,7 +93,7 @@ def _is_small(captured: Captured, value: int) -> bool:
     return bool((tensor.dtype.is_integer or tensor.dtype.is_bool) and (count or 0) <= _SMALL)
 
 
-def _constant_inputs(operation: Operation) -> Iterator[int]:
+def _constant_inputs(operation: FlatOperation) -> Iterator[int]:
     names = _needed_names(operation)
     if names:
         position = 0
@@ -104,7 +104,7 @@ def _constant_inputs(operation: Operation) -> Iterator[int]:
             position += count
 
 
-def _needed_names(operation: Operation) -> Collection[str]:
+def _needed_names(operation: FlatOperation) -> Collection[str]:
     """Names of the inputs whose values are needed.
 
     XLA has slices of known size that begin where the program says.

@@ -13,7 +13,7 @@ from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.program import mhlo
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes, randomness
-from pjrt_bridge.tf_interop.capture import Captured
+from pjrt_bridge.tf_interop.capture import CapturedFunction
 from pjrt_bridge.tf_interop.split import Part
 
 _INLINED = 1024
@@ -21,7 +21,9 @@ _INLINED = 1024
 may be needed to compile."""
 
 
-def traced(captured: Captured, part: Part, constants: Mapping[int, Any] | None = None) -> Any:
+def traced(
+    captured: CapturedFunction, part: Part, constants: Mapping[int, Any] | None = None
+) -> Any:
     """A concrete function that does what a part does.
 
     Args:

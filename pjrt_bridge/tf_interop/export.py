@@ -10,7 +10,7 @@ from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.program.saved import SavedProgram
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes
-from pjrt_bridge.tf_interop.capture import Captured, capture
+from pjrt_bridge.tf_interop.capture import CapturedFunction, capture
 from pjrt_bridge.tf_interop.constants import needs
 from pjrt_bridge.tf_interop.emit import emit, traced
 from pjrt_bridge.tf_interop.function import polymorphic
@@ -62,14 +62,14 @@ def export(
     return SavedProgram(program.portable_artifact(target), program.name, program.signature)
 
 
-def _refusal(captured: Captured, reasons: list[str]) -> NotExportable:
+def _refusal(captured: CapturedFunction, reasons: list[str]) -> NotExportable:
     return NotExportable(
         f"function {captured.name!r} cannot become one program: {'; '.join(reasons)}",
         reasons=reasons,
     )
 
 
-def _type(captured: Captured, value: int) -> TensorType:
+def _type(captured: CapturedFunction, value: int) -> TensorType:
     tensor = captured.values[value]
     dtype = dtypes.of(tensor.dtype, f"argument {tensor.name!r}")
     if not tensor.shape.is_fully_defined():
@@ -80,7 +80,7 @@ def _type(captured: Captured, value: int) -> TensorType:
     return TensorType(tuple(tensor.shape), dtype)
 
 
-def _whole(captured: Captured) -> Part:
+def _whole(captured: CapturedFunction) -> Part:
     return Part(
         on_device=True,
         operations=tuple(range(len(captured.operations))),

@@ -14,16 +14,16 @@ from typing import Any
 import tensorflow as tf
 
 from pjrt_bridge.errors import NotExportable
-from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
+from pjrt_bridge.report.fallback_reason import FallbackReason, ReasonKind
 from pjrt_bridge.tf_interop import compat, randomness
-from pjrt_bridge.tf_interop.capture import Captured, Operation
+from pjrt_bridge.tf_interop.capture import CapturedFunction, FlatOperation
 from pjrt_bridge.tf_interop.dtypes import crosses
 
 _SIZES = "the size of its result depends on data"
 _RANDOM = "it draws from a random state of TensorFlow's own; stateless operations can be compiled"
 _CHECKS = "what it checks would not be checked in compiled code"
 
-_REFUSED: Mapping[str, tuple[str, Kind]] = {
+_REFUSED: Mapping[str, tuple[str, ReasonKind]] = {
     **dict.fromkeys(
         (
             "DynamicPartition",
@@ -71,7 +71,7 @@ class Placement:
 
     def __init__(
         self,
-        captured: Captured,
+        captured: CapturedFunction,
         failed: Mapping[str, FallbackReason],
         slower: Mapping[str, int] | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class Placement:
                 found[index] = reason
         return found
 
-    def _fallback_reason(self, operation: Operation) -> FallbackReason | None:
+    def _fallback_reason(self, operation: FlatOperation) -> FallbackReason | None:
         reason = (
             _refusal(operation.made, self._kernels)
             or _type_refusal(operation.made)
@@ -103,7 +103,7 @@ class Placement:
             operation.type, f"{text} (node {operation.name})", kind, operation.source
         )
 
-    def _border(self, operation: Operation) -> tuple[str, Kind] | None:
+    def _border(self, operation: FlatOperation) -> tuple[str, ReasonKind] | None:
         """Why a resource that it uses cannot be an argument of a program."""
         for value in operation.inputs:
             tensor = self._captured.values[value]
@@ -125,7 +125,7 @@ class Placement:
 
 def _refusal(
     made: Any, kernels: Mapping[str, Any], inside: Collection[str] = ()
-) -> tuple[str, Kind] | None:
+) -> tuple[str, ReasonKind] | None:
     """Why XLA cannot compile an operation, or should not."""
     if made.type in _REFUSED:
         return _REFUSED[made.type]
@@ -159,7 +159,7 @@ def _refusal(
 
 def _inner_refusal(
     made: Any, name: str, kernels: Mapping[str, Any], inside: Collection[str]
-) -> tuple[str, Kind] | None:
+) -> tuple[str, ReasonKind] | None:
     try:
         operations = compat.called(made.graph, name).get_operations()
     except NotExportable as error:
@@ -173,7 +173,7 @@ def _inner_refusal(
     return None
 
 
-def _type_refusal(made: Any) -> tuple[str, Kind] | None:
+def _type_refusal(made: Any) -> tuple[str, ReasonKind] | None:
     """Why its tensors cannot be on a device."""
     for tensor in (*made.inputs, *made.outputs):
         dtype = tensor.dtype.base_dtype
@@ -182,7 +182,7 @@ def _type_refusal(made: Any) -> tuple[str, Kind] | None:
     return None
 
 
-def _slow(made: Any, slower: Mapping[str, int]) -> tuple[str, Kind] | None:
+def _slow(made: Any, slower: Mapping[str, int]) -> tuple[str, ReasonKind] | None:
     """Whether TensorFlow is faster, as far as sizes are known before a call."""
     least = slower.get(f"tf.{made.type}")
     if least is None:

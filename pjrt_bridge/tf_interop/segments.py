@@ -25,7 +25,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes
 from pjrt_bridge.tf_interop.adapter import ADAPTER
-from pjrt_bridge.tf_interop.capture import Captured
+from pjrt_bridge.tf_interop.capture import CapturedFunction
 from pjrt_bridge.tf_interop.constants import ConstantInputs
 from pjrt_bridge.tf_interop.emit import Emitted, emit, traced
 from pjrt_bridge.tf_interop.split import Part
@@ -46,7 +46,7 @@ class HostSegment:
     To call a function costs TensorFlow about as much as six operations.
     """
 
-    def __init__(self, captured: Captured, part: Part) -> None:
+    def __init__(self, captured: CapturedFunction, part: Part) -> None:
         self._captured = captured
         self._part = part
 
@@ -131,7 +131,7 @@ class SizedSegment:
 
     def __init__(
         self,
-        captured: Captured,
+        captured: CapturedFunction,
         part: Part,
         needs: ConstantInputs,
         client: Client,
@@ -245,7 +245,7 @@ def _type(value: Any) -> TensorType:
     return type_of(tensor_of(value), "a value that crosses to the device")
 
 
-def static_types(captured: Captured, part: Part) -> list[TensorType] | None:
+def static_types(captured: CapturedFunction, part: Part) -> list[TensorType] | None:
     """Types of a part's inputs; None where TensorFlow does not know a shape before a call."""
     found = []
     for value in part.inputs:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import Segment, partition
 from pjrt_bridge.report.fallback_reason import FallbackReason
-from pjrt_bridge.tf_interop.capture import Captured, Operation
+from pjrt_bridge.tf_interop.capture import CapturedFunction, FlatOperation
 
 _VIEWS = frozenset(
     {
@@ -80,13 +80,13 @@ class Split:
     parts: Sequence[Part]
 
 
-def operators(captured: Captured, part: Sequence[int]) -> Counter[str]:
+def operators(captured: CapturedFunction, part: Sequence[int]) -> Counter[str]:
     """How often operations occur, without constants."""
     types = (captured.operations[index].type for index in part)
     return Counter(type for type in types if type != "Const")
 
 
-def split(captured: Captured, reasons: Mapping[int, FallbackReason]) -> Split:
+def split(captured: CapturedFunction, reasons: Mapping[int, FallbackReason]) -> Split:
     """Split a function by where its operations can run.
 
     Args:
@@ -105,7 +105,7 @@ def split(captured: Captured, reasons: Mapping[int, FallbackReason]) -> Split:
 
 
 def _divided(
-    captured: Captured, reasons: Mapping[int, FallbackReason]
+    captured: CapturedFunction, reasons: Mapping[int, FallbackReason]
 ) -> tuple[Graph, Sequence[Segment]]:
     written = {
         value
@@ -134,7 +134,7 @@ def _distinct(values: Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _is_cheap(operation: Operation, written: set[int]) -> bool:
+def _is_cheap(operation: FlatOperation, written: set[int]) -> bool:
     if operation.effect:
         return False
     if operation.type == "ReadVariableOp":
@@ -143,7 +143,7 @@ def _is_cheap(operation: Operation, written: set[int]) -> bool:
     return operation.type == "Const" or operation.type in _VIEWS
 
 
-def _is_light(operation: Operation) -> bool:
+def _is_light(operation: FlatOperation) -> bool:
     if operation.type in _VIEWS or operation.type in ("Const", "ReadVariableOp"):
         return True
     tensors = (*operation.made.inputs, *operation.made.outputs)
@@ -170,7 +170,7 @@ def _elements(tensor: Any) -> float:
 
 
 def _host_variables(
-    captured: Captured, reasons: Mapping[int, FallbackReason]
+    captured: CapturedFunction, reasons: Mapping[int, FallbackReason]
 ) -> dict[int, FallbackReason]:
     """Reads and updates of variables that have to do with the host alone."""
     found: dict[int, FallbackReason] = {}
@@ -200,7 +200,7 @@ def _host_variables(
 
 
 def _torn_lists(
-    captured: Captured, graph: Graph, segments: Sequence[Segment]
+    captured: CapturedFunction, graph: Graph, segments: Sequence[Segment]
 ) -> dict[int, FallbackReason]:
     """Operations on lists of tensors that would cross between a device and something else."""
     torn = {
@@ -223,7 +223,7 @@ def _torn_lists(
     }
 
 
-def _parts(captured: Captured, graph: Graph, segments: Sequence[Segment]) -> Split:
+def _parts(captured: CapturedFunction, graph: Graph, segments: Sequence[Segment]) -> Split:
     maker = {value: index for index, segment in enumerate(segments) for value in segment.outputs}
     arguments = set(captured.arguments)
     parts = []
@@ -246,7 +246,9 @@ def _parts(captured: Captured, graph: Graph, segments: Sequence[Segment]) -> Spl
     return Split(graph, segments, parts)
 
 
-def _reasons(captured: Captured, graph: Graph, segment: Segment) -> tuple[FallbackReason, ...]:
+def _reasons(
+    captured: CapturedFunction, graph: Graph, segment: Segment
+) -> tuple[FallbackReason, ...]:
     found = []
     for index in segment.nodes:
         reason = graph.nodes[index].fallback_reason

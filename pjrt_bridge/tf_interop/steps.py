@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pjrt_bridge.tf_interop import compat
-from pjrt_bridge.tf_interop.capture import Captured, Operation
+from pjrt_bridge.tf_interop.capture import CapturedFunction, FlatOperation
 from pjrt_bridge.tf_interop.split import Part
 
 _MOST = 5
@@ -16,7 +16,7 @@ _HARMLESS = frozenset({"AssignVariableOp", "LookupTableFindV2", "ReadVariableOp"
 """Stateful operations that have no effect beyond their results."""
 
 
-def steps_of(captured: Captured, part: Part) -> Steps | None:
+def steps_of(captured: CapturedFunction, part: Part) -> OrderedOperations | None:
     """The steps of a part; None where they are many, or belong into a function."""
     operations = [captured.operations[index] for index in part.operations]
     counted = [item for item in operations if item.type != "Const"]
@@ -27,20 +27,20 @@ def steps_of(captured: Captured, part: Part) -> Steps | None:
         attributes = compat.attributes(operation.made)
         if attributes is None or not _is_plain(operation):
             return None
-        steps.append(_Step(operation.type, operation.inputs, operation.outputs, attributes))
+        steps.append(_OperationRun(operation.type, operation.inputs, operation.outputs, attributes))
     known = {value: captured.captures[value] for value in part.held}
     for operation in operations:
         if operation.type == "Const":
             known[operation.outputs[0]] = compat.constant(operation.made)
-    return Steps(part.inputs, part.outputs, known, steps)
+    return OrderedOperations(part.inputs, part.outputs, known, steps)
 
 
-def _is_plain(operation: Operation) -> bool:
+def _is_plain(operation: FlatOperation) -> bool:
     return operation.type in _HARMLESS or not operation.made.op_def.is_stateful
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _OperationRun:
     type: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -48,7 +48,7 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class OrderedOperations:
     """Operations in running order.
 
     Attributes:
@@ -61,7 +61,7 @@ class Steps:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     known: dict[int, Any]
-    steps: Sequence[_Step]
+    steps: Sequence[_OperationRun]
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs for the inputs.

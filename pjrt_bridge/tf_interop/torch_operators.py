@@ -26,9 +26,9 @@ from pjrt_bridge.tf_interop.export import export
 from pjrt_bridge.torch_interop.foreign.calls import as_operator
 from pjrt_bridge.torch_interop.foreign_functions import (
     ArrayFunction,
+    ArraySpec,
     Derivative,
     ForeignFunction,
-    Spec,
 )
 
 _KEPT_PROGRAMS = 64
@@ -100,7 +100,7 @@ class TensorFlowFunction(ForeignFunction):
         self._exported = lru_cache(_KEPT_PROGRAMS)(self._export)
         self._gradients: dict[Any, TensorFlowFunction] = {}
 
-    def results(self, arguments: Sequence[Spec], sizes: Sequence[Any]) -> Sequence[Spec]:
+    def results(self, arguments: Sequence[ArraySpec], sizes: Sequence[Any]) -> Sequence[ArraySpec]:
         """See `ForeignFunction.results`; sizes become numbers."""
         found = self._traced.get_concrete_function(*map(_described, arguments))
         for item in found.outputs:
@@ -110,7 +110,7 @@ class TensorFlowFunction(ForeignFunction):
                     "data, expected one that follows from the arguments' shapes"
                 )
         return [
-            Spec(tuple(item.shape), dtypes.of(item.dtype, f"a result of {self.label}"))
+            ArraySpec(tuple(item.shape), dtypes.of(item.dtype, f"a result of {self.label}"))
             for item in found.outputs
         ]
 
@@ -122,7 +122,7 @@ class TensorFlowFunction(ForeignFunction):
 
     def _export(self, arguments: tuple[TensorType, ...]) -> Program:
         found = export(
-            self._traced, *(_described(Spec(item.shape, item.dtype)) for item in arguments)
+            self._traced, *(_described(ArraySpec(item.shape, item.dtype)) for item in arguments)
         )
         count = len(found.signature.parameters)
         if count != len(arguments):
@@ -132,7 +132,7 @@ class TensorFlowFunction(ForeignFunction):
             )
         return found
 
-    def derivative(self, arguments: Sequence[Spec], wanted: Sequence[bool]) -> Derivative:
+    def derivative(self, arguments: Sequence[ArraySpec], wanted: Sequence[bool]) -> Derivative:
         """See `ForeignFunction.derivative`; the function is computed again."""
         again = self._gradients_of(tuple(wanted))
         reads = tuple(
@@ -163,7 +163,7 @@ class TensorFlowFunction(ForeignFunction):
         return self._gradients[wanted]
 
 
-def _described(spec: Spec) -> Any:
+def _described(spec: ArraySpec) -> Any:
     return tf.TensorSpec(tuple(map(int, spec.shape)), _name_of(spec.dtype))
 
 

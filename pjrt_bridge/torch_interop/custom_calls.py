@@ -39,7 +39,7 @@ Kernel = Callable[..., None] | int
 
 
 @dataclass(frozen=True)
-class _Call:
+class _RegisteredCall:
     """An operator that is a custom call.
 
     Attributes:
@@ -53,7 +53,7 @@ class _Call:
     kernel: Kernel
 
 
-_calls: dict[str, _Call] = {}
+_calls: dict[str, _RegisteredCall] = {}
 _numbers = itertools.count()
 _lock = threading.Lock()
 
@@ -80,7 +80,7 @@ def custom_call(operator: Any, kernel: Kernel | None = None) -> None:
     with _lock:
         # A plugin never forgets a name, so another kernel gets another one.
         target = f"torch.{name}.{next(_numbers)}"
-        _calls[name] = _Call(name, target, _own(overload) if kernel is None else kernel)
+        _calls[name] = _RegisteredCall(name, target, _own(overload) if kernel is None else kernel)
 
 
 def lowering_of(name: str, client: Client) -> Lowering | None:
@@ -96,7 +96,11 @@ def lowering_of(name: str, client: Client) -> Lowering | None:
 
 
 def _lower(
-    call: _Call, client: Client, context: Context, args: Sequence[Any], kwargs: Mapping[str, Any]
+    call: _RegisteredCall,
+    client: Client,
+    context: Context,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
 ) -> Value | Sequence[Value | None]:
     try:
         client.extension(FFI).register(call.target, call.kernel)

@@ -118,7 +118,7 @@ def _breaks(watch: Watch, before: Mapping[str, int]) -> tuple[str, ...]:
 
 def _graphs(watch: Watch, known: frozenset[GraphRecord]) -> Iterator[GraphReport]:
     """The graphs that ran, and others that were compiled for the same code or the same call."""
-    names = _Names()
+    names = _DistinctNames()
     codes = {record.code[0] for record in watch.calls if record.code is not None}
     reasons = compat.recompile_reasons()
     for record in LEDGER.graphs:
@@ -132,7 +132,7 @@ def _graphs(watch: Watch, known: frozenset[GraphRecord]) -> Iterator[GraphReport
             yield replace(found, name=names.of(record), within=within)
 
 
-class _Names:
+class _DistinctNames:
     """Names of graphs, made different where several have the same."""
 
     def __init__(self) -> None:

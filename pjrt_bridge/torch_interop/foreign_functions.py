@@ -30,7 +30,7 @@ PORTABLE = "pjrt"
 """The platform of programs that any plugin takes."""
 
 
-class Spec(NamedTuple):
+class ArraySpec(NamedTuple):
     """Shape and element type of an array.
 
     Attributes:
@@ -43,22 +43,22 @@ class Spec(NamedTuple):
     dtype: DType
 
     @staticmethod
-    def of(tensor: Any) -> Spec:
+    def of(tensor: Any) -> ArraySpec:
         """That of a tensor of torch.
 
         Raises:
             UnsupportedDtype: an element type without a PJRT counterpart.
         """
-        return Spec(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))
+        return ArraySpec(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))
 
     @staticmethod
-    def of_array(array: Any) -> Spec:
+    def of_array(array: Any) -> ArraySpec:
         """That of an array of NumPy or JAX, or of what describes one.
 
         Raises:
             UnsupportedDtype: an element type without a PJRT counterpart.
         """
-        return Spec(tuple(array.shape), dtypes.from_numpy(array.dtype))
+        return ArraySpec(tuple(array.shape), dtypes.from_numpy(array.dtype))
 
 
 class ArrayFunction(Protocol):
@@ -109,7 +109,7 @@ class ForeignFunction(ABC):
         self.name = _register(self, label)
 
     @abstractmethod
-    def results(self, arguments: Sequence[Spec], sizes: Sequence[Any]) -> Sequence[Spec]:
+    def results(self, arguments: Sequence[ArraySpec], sizes: Sequence[Any]) -> Sequence[ArraySpec]:
         """What it gives for such arguments.
 
         Args:
@@ -142,7 +142,7 @@ class ForeignFunction(ABC):
         """
         return self
 
-    def derivative(self, arguments: Sequence[Spec], wanted: Sequence[bool]) -> Derivative:
+    def derivative(self, arguments: Sequence[ArraySpec], wanted: Sequence[bool]) -> Derivative:
         """How gradients of these arguments are computed.
 
         Raises:

@@ -47,14 +47,14 @@ def _accelerate() -> Callable[[], object]:
     """Make a member of an enumeration: what says whether a backend is known."""
     backends = importlib.import_module("accelerate.utils").DynamoBackend
     own = vars(backends).get("_missing_")
-    if isinstance(own, _Missing):
+    if isinstance(own, _MissingMember):
         return lambda: None
     if own is not None or not issubclass(backends, (str, enum.Enum)) or "INDUCTOR" not in backends:
         raise _changed("accelerate", "DynamoBackend", "an enumeration of strings")
-    return lambda: setattr(backends, "_missing_", _Missing(backends))
+    return lambda: setattr(backends, "_missing_", _MissingMember(backends))
 
 
-class _Missing:
+class _MissingMember:
     """What an enumeration asks for the member of a value that it does not list.
 
     Args:

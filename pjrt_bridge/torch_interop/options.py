@@ -11,7 +11,7 @@ from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime import CompileOptions, Device
 from pjrt_bridge.runtime.compile.options import Override
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.layouts import Orders, Rule
+from pjrt_bridge.torch_interop.passes.layouts import OrderRule, Orders
 from pjrt_bridge.torch_interop.sharding.mesh import Mesh
 
 MODES: Mapping[str, Mapping[str, Any]] = {
@@ -73,7 +73,7 @@ class BackendOptions:
     compiler_flags: Mapping[str, Override] = field(default_factory=dict)
     excess_precision: bool = True
     check_indices: bool | Literal["auto"] = "auto"
-    layouts: Mapping[str, Rule] = field(default_factory=dict)
+    layouts: Mapping[str, OrderRule] = field(default_factory=dict)
     mesh: Mesh | None = None
 
     @staticmethod

@@ -20,7 +20,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DEVICE_FAILURES, DataError
 from pjrt_bridge.runtime import ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import Array
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.runtime.ownership.pins import Pin
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.compat import resizing
@@ -103,7 +103,7 @@ def in_memory(tensor: torch.Tensor, spec: ValueSpec) -> torch.Tensor:
     return dense if dense.is_contiguous() else dense.contiguous()
 
 
-def adopt(buffer: Array, spec: ValueSpec) -> torch.Tensor:
+def adopt(buffer: AnyBuffer, spec: ValueSpec) -> torch.Tensor:
     """A tensor over a buffer's memory, or over a copy where the memory is not the host's.
 
     Waits for the values.
@@ -121,7 +121,7 @@ def adopt(buffer: Array, spec: ValueSpec) -> torch.Tensor:
     return flat.set_(storage, 0, shape, spec.strides)
 
 
-def _in_place(buffer: Array, nbytes: int) -> Any:
+def _in_place(buffer: AnyBuffer, nbytes: int) -> Any:
     """The host memory of a buffer, which keeps it; None where it cannot be had."""
     if isinstance(buffer, ShardedBuffer) or not buffer.client.shares_host_memory:
         return None

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pjrt_bridge.torch_interop.passes.layouts import Rule, order_of
+from pjrt_bridge.torch_interop.passes.layouts import OrderRule, order_of
 from tests.differential.observing import Call, Seen
 
 
-def laid_out(calls: Sequence[Call], rule: Rule | None) -> list[Call]:
+def laid_out(calls: Sequence[Call], rule: OrderRule | None) -> list[Call]:
     """The calls with results in the order of a rule, as far as they have memory of their own."""
     return list(calls) if rule is None else [_laid_out(call, rule) for call in calls]
 
 
-def _laid_out(call: Call, rule: Rule) -> Call:
+def _laid_out(call: Call, rule: OrderRule) -> Call:
     # Two results that are one object are laid out once.
     sharing = {
         place
@@ -36,7 +36,7 @@ def _laid_out(call: Call, rule: Rule) -> Call:
     return replace(call, results={**call.results, **moved}, writes=writes)
 
 
-def _strides(shape: Sequence[int], rule: Rule) -> tuple[int, ...] | None:
+def _strides(shape: Sequence[int], rule: OrderRule) -> tuple[int, ...] | None:
     order = order_of(rule, len(shape))
     if order is None:
         return None

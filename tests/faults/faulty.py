@@ -17,7 +17,7 @@ from typing import Any
 
 from pjrt_bridge.abi.api import VOID_FUNCTIONS, Api
 from pjrt_bridge.abi.functions import FUNCTIONS, SLOTS_0_81
-from pjrt_bridge.abi.implement import Function
+from pjrt_bridge.abi.implement import TableFunction
 from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.errors import ErrorCode, PjrtError
 from tests.faults.ledger import MAKES, Ledger, pointers_at
@@ -80,7 +80,7 @@ class Faulty:
         without: Sequence[str] = (),
         slots: int = SLOTS_0_81,
         version: tuple[int, int] = (0, 81),
-        functions: dict[str, Function] | None = None,
+        functions: dict[str, TableFunction] | None = None,
         unknown_extensions: int = 0,
     ) -> None:
         self.ledger = Ledger()

@@ -7,7 +7,7 @@ from typing import get_args
 from hypothesis import strategies as st
 
 from pjrt_bridge.report.data import Exchange, GraphReport, SegmentReport
-from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
+from pjrt_bridge.report.fallback_reason import FallbackReason, ReasonKind
 from pjrt_bridge.report.report import Report
 
 HOSTILE = "<script>alert(1)</script>&\"'`[red]\x1b[31m\u202e\ud800"
@@ -160,7 +160,7 @@ def segments(draw: st.DrawFn, index: int) -> SegmentReport:
         FallbackReason,
         st.sampled_from([*operators, ""]),
         NAMES,
-        st.sampled_from(get_args(Kind)),
+        st.sampled_from(get_args(ReasonKind)),
         st.none() | NAMES,
     )
     reads = draw(st.sets(st.integers(0, index - 1), max_size=3)) if index else set()

@@ -15,7 +15,7 @@ from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import partition
 from pjrt_bridge.report.advice import file_and_line
 from pjrt_bridge.report.data import GraphReport, SegmentReport
-from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
+from pjrt_bridge.report.fallback_reason import FallbackReason, ReasonKind
 from pjrt_bridge.report.report import Report
 from tests.report import reports
 
@@ -30,7 +30,7 @@ def device(*, bytes_shared: int = 0, bytes_copied: int = 0) -> SegmentReport:
     )
 
 
-def host(kind: Kind, operator: str = "lib.op", source: str | None = "m.py:7: y = op(x)",
+def host(kind: ReasonKind, operator: str = "lib.op", source: str | None = "m.py:7: y = op(x)",
          count: int = 1, reason: str = "the reason") -> SegmentReport:  # fmt: skip
     found = FallbackReason(operator, reason, kind, source)
     return SegmentReport("host", {operator: count} if operator else {}, (found,), (0,))
@@ -169,7 +169,7 @@ def test_the_costliest_comes_first() -> None:
 
 
 def test_one_sentence_for_each_thing_that_can_be_improved() -> None:
-    kinds: tuple[Kind, ...] = "failed", "unsupported", "refused", "slow", "data", "sizes"
+    kinds: tuple[ReasonKind, ...] = "failed", "unsupported", "refused", "slow", "data", "sizes"
     tiny = SegmentReport("device", {"aten.mm.default": 1}, bytes_copied=10**6)
     segments = [segment for kind in kinds for segment in (tiny, host(kind))]
     graph = GraphReport("g", "inference", "cpu", tuple(segments), 0.05, "x is [2]")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from pjrt_bridge.report.fallback_reason import FallbackReason, Kind, UnintendedFallback
+from pjrt_bridge.report.fallback_reason import FallbackReason, ReasonKind, UnintendedFallback
 
 
 def fallback_reason(
-    operator: str, reason: str = "no lowering", kind: Kind = "unsupported"
+    operator: str, reason: str = "no lowering", kind: ReasonKind = "unsupported"
 ) -> FallbackReason:
     return FallbackReason(operator, reason, kind)
 
 
 @pytest.mark.parametrize("kind", ["requested", "small", "slow"])
-def test_what_was_asked_for_is_not_told(kind: Kind) -> None:
+def test_what_was_asked_for_is_not_told(kind: ReasonKind) -> None:
     assert UnintendedFallback.among([fallback_reason("add", kind=kind)]) is None
     found = UnintendedFallback.among(
         [fallback_reason("add", kind=kind), fallback_reason("sub", kind="data")]

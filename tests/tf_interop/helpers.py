@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from pjrt_bridge.report.fallback_reason import FallbackReason
-from pjrt_bridge.tf_interop.capture import Captured, Operation, capture
+from pjrt_bridge.tf_interop.capture import CapturedFunction, FlatOperation, capture
 from pjrt_bridge.tf_interop.constants import ConstantInputs, needs
 from pjrt_bridge.tf_interop.placement import Placement
 from pjrt_bridge.tf_interop.split import Part, split
@@ -21,28 +21,28 @@ def spec(*shape: int | None, dtype: Any = tf.float32) -> tf.TensorSpec:
     return tf.TensorSpec(shape, dtype)
 
 
-def captured(fn: Callable[..., Any], *given: Any) -> Captured:
+def captured(fn: Callable[..., Any], *given: Any) -> CapturedFunction:
     """A function's operations."""
     return capture(tf.function(fn).get_concrete_function(*given))
 
 
-def types(found: Captured) -> list[str]:
+def types(found: CapturedFunction) -> list[str]:
     """What the operations are, in their order."""
     return [operation.type for operation in found.operations]
 
 
-def of_type(found: Captured, type: str) -> Operation:
+def of_type(found: CapturedFunction, type: str) -> FlatOperation:
     """The only operation of a type."""
     (operation,) = [operation for operation in found.operations if operation.type == type]
     return operation
 
 
-def before(found: Captured, operation: Operation) -> list[str]:
+def before(found: CapturedFunction, operation: FlatOperation) -> list[str]:
     """Names of the operations whose effects come before one."""
     return [found.operations[index].name for index in operation.after]
 
 
-def fallback_reasons(found: Captured) -> Mapping[str, FallbackReason]:
+def fallback_reasons(found: CapturedFunction) -> Mapping[str, FallbackReason]:
     """Why operations are on the host, by their names."""
     placed = Placement(found, {}).fallback_reasons()
     return {
@@ -54,7 +54,7 @@ def fallback_reasons(found: Captured) -> Mapping[str, FallbackReason]:
 class Divided:
     """A function in parts."""
 
-    captured: Captured
+    captured: CapturedFunction
     parts: Sequence[Part]
 
     @property

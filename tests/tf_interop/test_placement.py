@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
+from pjrt_bridge.report.fallback_reason import FallbackReason, ReasonKind
 from pjrt_bridge.tf_interop.placement import Placement
 from tests.tf_interop.helpers import captured, fallback_reasons, spec
 
@@ -35,7 +35,7 @@ def loop_with_draws(x: Any) -> Any:
     return tf.while_loop(lambda index, _: index < 3, body, [0, x])[1]
 
 
-REASONS: list[tuple[str, Callable[..., Any], str, Kind, str]] = [
+REASONS: list[tuple[str, Callable[..., Any], str, ReasonKind, str]] = [
     (
         "no kernel",
         lambda x: tf.unique_with_counts(x)[2],
@@ -96,7 +96,7 @@ REASONS: list[tuple[str, Callable[..., Any], str, Kind, str]] = [
     [item[1:] for item in REASONS],
     ids=[item[0] for item in REASONS],
 )
-def test_reasons(function: Callable[..., Any], type: str, kind: Kind, reason: str) -> None:
+def test_reasons(function: Callable[..., Any], type: str, kind: ReasonKind, reason: str) -> None:
     found = captured(function, spec(4))
     placed = Placement(found, {}).fallback_reasons()
     ((index, fallback_reason),) = [

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pjrt_bridge.tf_interop.emit import traced
 from pjrt_bridge.tf_interop.split import Part
-from pjrt_bridge.tf_interop.steps import Steps, steps_of
+from pjrt_bridge.tf_interop.steps import OrderedOperations, steps_of
 from tests.tf_interop.helpers import Divided, captured, spec
 
 
@@ -33,7 +33,7 @@ def host_part(function: Callable[..., Any], *specs: Any) -> tuple[Divided, Part]
     return Divided(found, [part]), part
 
 
-def steps(function: Callable[..., Any], *specs: Any) -> Steps | None:
+def steps(function: Callable[..., Any], *specs: Any) -> OrderedOperations | None:
     divided, part = host_part(function, *specs)
     return steps_of(divided.captured, part)
 

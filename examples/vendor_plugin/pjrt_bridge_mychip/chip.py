@@ -51,7 +51,7 @@ def _products(b: Builder, x: Value, y: Value, x_dim: int, y_dim: int) -> Value:
     )
 
 
-KERNELS: dict[str, custom_calls.Body] = {
+KERNELS: dict[str, custom_calls.CallBody] = {
     "mychip.attention": attention,
     "mychip.causal_attention": causal_attention,
     "mychip.gelu_tanh": gelu_tanh,

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 # What a function gave, or what it raised. A Future is no place for it: an exception that comes
 # while a thread takes its lock leaves the lock taken, and the other thread waits for ever with what
 # it compiled. This queue is one step of C.
-_Outcome = SimpleQueue[tuple[object, BaseException | None]]
+_OutcomeQueue = SimpleQueue[tuple[object, BaseException | None]]
 
 
 def interruptible(function: Callable[[], _T]) -> _T:
@@ -35,7 +35,7 @@ def interruptible(function: Callable[[], _T]) -> _T:
     ending = process.closer is not None
     if ending or threading.current_thread() is not threading.main_thread():
         return function()
-    outcome: _Outcome = SimpleQueue()
+    outcome: _OutcomeQueue = SimpleQueue()
     work = threading.Thread(
         target=_work,
         args=(copy_context(), function, outcome),
@@ -57,7 +57,7 @@ def interruptible(function: Callable[[], _T]) -> _T:
         del error
 
 
-def _work(context: Context, function: Callable[[], _T], outcome: _Outcome) -> None:
+def _work(context: Context, function: Callable[[], _T], outcome: _OutcomeQueue) -> None:
     try:
         found = context.run(function)
     except BaseException as error:

@@ -23,9 +23,9 @@ def working(text: str, *, in_files: bool = False) -> Iterator[None]:
     # Programs may have no standard error, or have closed it.
     open_ = sys.stderr is not None and not sys.stderr.closed
     if open_ and sys.stderr.isatty():
-        shown: _Shown | _Line = _Shown(text)
+        shown: _Shown | _StatusLine = _Shown(text)
     elif open_ and in_files:
-        shown = _Line(text)
+        shown = _StatusLine(text)
     else:
         yield
         return
@@ -39,7 +39,7 @@ def working(text: str, *, in_files: bool = False) -> Iterator[None]:
         shown.stop()
 
 
-class _Line:
+class _StatusLine:
     def __init__(self, text: str) -> None:
         self._text = text
 

@@ -139,13 +139,13 @@ class BufferCore:
             )
         return found or 0
 
-    def held(self) -> _Held:
+    def held(self) -> _PinnedPointer:
         """Keep the plugin's object during a `with` block, and give its pointer.
 
         Raises:
             BufferUnavailable: the buffer was donated or deleted, or its client was closed.
         """
-        return _Held(self)
+        return _PinnedPointer(self)
 
     def unavailable(self) -> BufferUnavailable:
         """The error that says why this buffer cannot be used."""
@@ -243,7 +243,7 @@ class BufferCore:
         return shape
 
 
-class _Held:
+class _PinnedPointer:
     __slots__ = ("_buffer", "_handle")
 
     def __init__(self, buffer: BufferCore) -> None:

@@ -21,7 +21,7 @@ from pjrt_bridge.stablehlo.sharding.propagation import shard
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.stablehlo.types import TensorType
 
-Array = Buffer | ShardedBuffer
+AnyBuffer = Buffer | ShardedBuffer
 """An array on one device, or divided over those of a mesh."""
 
 
@@ -90,7 +90,7 @@ class MeshProgram:
         return found
 
     def run(
-        self, arrays: Sequence[Array], results: Sequence[Sharding | None] | None = None
+        self, arrays: Sequence[AnyBuffer], results: Sequence[Sharding | None] | None = None
     ) -> tuple[ShardedBuffer, ...]:
         """Run on arrays, of which one is divided at least; those that are not are put as it suits.
 
@@ -113,7 +113,7 @@ class MeshProgram:
 _identities: WeakKeyDictionary[Client, dict[TensorType, MeshProgram]] = WeakKeyDictionary()
 
 
-def placed(array: Array, sharding: Sharding) -> ShardedBuffer:
+def placed(array: AnyBuffer, sharding: Sharding) -> ShardedBuffer:
     """The same elements, divided so; an array that is divided so already is given back.
 
     Raises:

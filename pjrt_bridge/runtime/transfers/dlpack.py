@@ -27,20 +27,20 @@ _MOST_DIMENSIONS = 64
 _VERSIONED = b"dltensor_versioned"
 
 
-class _Device(ctypes.Structure):
+class _DLDevice(ctypes.Structure):
     _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
 
 
-class _DataType(ctypes.Structure):
+class _DLDataType(ctypes.Structure):
     _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
 
 
-class _Tensor(ctypes.Structure):
+class _DLTensor(ctypes.Structure):
     _fields_ = [
         ("data", ctypes.c_void_p),
-        ("device", _Device),
+        ("device", _DLDevice),
         ("ndim", ctypes.c_int32),
-        ("dtype", _DataType),
+        ("dtype", _DLDataType),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("byte_offset", ctypes.c_uint64),
@@ -49,7 +49,7 @@ class _Tensor(ctypes.Structure):
 
 class _Managed(ctypes.Structure):
     _fields_ = [
-        ("tensor", _Tensor),
+        ("tensor", _DLTensor),
         ("manager_ctx", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
     ]
@@ -62,7 +62,7 @@ class _ManagedVersioned(ctypes.Structure):
         ("manager_ctx", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
+        ("tensor", _DLTensor),
     ]
 
 
@@ -109,8 +109,8 @@ def export(
     capsule = memory.__dlpack__(max_version=VERSION) if versioned else memory.__dlpack__()
     name, managed = (_VERSIONED, _ManagedVersioned) if versioned else (_CLASSIC, _Managed)
     found: Any = managed.from_address(_get_pointer(id(capsule), name))
-    found.tensor.dtype = _DataType(*dtype.dlpack, 1)
-    found.tensor.device = _Device(*device)
+    found.tensor.dtype = _DLDataType(*dtype.dlpack, 1)
+    found.tensor.device = _DLDevice(*device)
     return capsule
 
 

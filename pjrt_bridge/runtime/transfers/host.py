@@ -73,7 +73,7 @@ class HostArray:
         With `writable` the array can be exported as a capsule of the classic kind, which cannot
         say that it may not be written.
         """
-        return np.asarray(_Memory(self, writable=writable))
+        return np.asarray(_ArrayInterface(self, writable=writable))
 
     def part(self, indices: tuple[slice, ...]) -> HostArray:
         """A part of the array, over the same memory; packed elements that lie apart are copied."""
@@ -101,7 +101,7 @@ class HostArray:
         return HostArray(address, self.dtype, copy.shape, None, copy)
 
 
-class _Memory:
+class _ArrayInterface:
     """What NumPy views as an array."""
 
     def __init__(self, host: HostArray, *, writable: bool) -> None:

@@ -13,7 +13,7 @@ from pjrt_bridge.runtime.transfers import device_view, relayout
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT, HostArray, describe
 from pjrt_bridge.runtime.transfers.layout import Layout
 
-Order = Layout | Sequence[int] | None
+RequestedLayout = Layout | Sequence[int] | None
 
 
 def put(
@@ -21,7 +21,7 @@ def put(
     data: Any,
     device: Device | None,
     memory: Memory | None,
-    layout: Order,
+    layout: RequestedLayout,
     copy: bool | None,
 ) -> Buffer:
     """A buffer of an array or of another buffer's elements; see `Client.put`."""
@@ -69,7 +69,7 @@ def _put_buffer(
     buffer: Buffer,
     device: Device | None,
     memory: Memory | None,
-    layout: Order,
+    layout: RequestedLayout,
     copy: bool | None,
 ) -> Buffer:
     if buffer.client is not client:
@@ -91,6 +91,6 @@ def _put_buffer(
     return buffer.copy_to(memory or place)
 
 
-def _order(client: ClientCore, layout: Order, rank: int) -> tuple[int, ...] | None:
+def _order(client: ClientCore, layout: RequestedLayout, rank: int) -> tuple[int, ...] | None:
     """What `Buffer.custom_layout` has to be."""
     return None if layout is None else client.custom_layout(relayout.check_order(layout, rank))

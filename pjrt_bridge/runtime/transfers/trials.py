@@ -20,7 +20,7 @@ from pjrt_bridge.runtime.transfers.host import ALIGNMENT, describe
 from pjrt_bridge.runtime.transfers.layout import Layout, LayoutHandling
 from pjrt_bridge.stablehlo.program.program import Program
 
-Compile = Callable[[Program], Executable]
+CompileProgram = Callable[[Program], Executable]
 """How the client compiles."""
 
 # Without the counts views of a buffer could not be kept from a donation.
@@ -63,7 +63,7 @@ def _program(parameter: str, result: str) -> Program:
 _BY_COLUMNS = '{mhlo.layout_mode = "{0,1}"}'
 
 
-def find_layout_handling(client: ClientCore, compile: Compile) -> LayoutHandling:
+def find_layout_handling(client: ClientCore, compile: CompileProgram) -> LayoutHandling:
     """Try what a client's plugin does with elements that are to come into a custom layout."""
     host = describe(_SAMPLE)
     in_order = host.in_order(_COLUMNS.minor_to_major)
@@ -81,7 +81,7 @@ def find_layout_handling(client: ClientCore, compile: Compile) -> LayoutHandling
     return LayoutHandling.NONE
 
 
-def reads_in_memory_order(compile: Compile) -> bool:
+def reads_in_memory_order(compile: CompileProgram) -> bool:
     """Try whether a plugin writes a buffer to the host in the order of its layout.
 
     The other way is row-major order whatever the layout. A plugin without custom layouts is taken

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings
 
-Array = NDArray[Any]
+Array = np.ndarray[Any, Any]
 
 
 def as_array(value: ArrayLike, dtype: DType | str | None) -> tuple[Array, DType]:

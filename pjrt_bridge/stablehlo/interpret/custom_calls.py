@@ -17,14 +17,14 @@ from pjrt_bridge.stablehlo.builder.values import Value
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 
-Body = Callable[..., Value | Sequence[Value]]
+CallBody = Callable[..., Value | Sequence[Value]]
 """A function of a `Builder` and the operands of a custom call that emits what the call computes.
 
 It returns the one result, or a sequence of them.
 """
 
 
-def expand(program: Program, bodies: Mapping[str, Body]) -> Program:
+def expand(program: Program, bodies: Mapping[str, CallBody]) -> Program:
     """The program with functions of StableHLO in the place of custom calls.
 
     Args:
@@ -47,7 +47,7 @@ def expand(program: Program, bodies: Mapping[str, Body]) -> Program:
     return Program.from_module(module)
 
 
-def _replace(module: Any, call: Any, name: str, body: Body) -> None:
+def _replace(module: Any, call: Any, name: str, body: CallBody) -> None:
     ir, context = bindings.load().ir, module.context
     function = _function(name, body, [_type(operand.type) for operand in call.operands])
     copied = ir.Module.parse(function.bytecode(), context)
@@ -75,7 +75,7 @@ def _replace(module: Any, call: Any, name: str, body: Body) -> None:
     call.erase()
 
 
-def _function(name: str, body: Body, operands: Sequence[TensorType]) -> Program:
+def _function(name: str, body: CallBody, operands: Sequence[TensorType]) -> Program:
     builder = Builder(operands, name=name)
     results = body(builder, *builder.parameters)
     return builder.finish([results] if isinstance(results, Value) else results)

@@ -17,7 +17,7 @@ from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernels import Attention, Kernels, convert
 from pjrt_bridge.stablehlo.patterns import softmax
-from pjrt_bridge.stablehlo.patterns.axes import Axes, Dims, arrange
+from pjrt_bridge.stablehlo.patterns.axes import Axes, DimsOfSides, arrange
 from pjrt_bridge.stablehlo.patterns.masks import Mask, combined, hides
 from pjrt_bridge.stablehlo.patterns.reading import (
     are_floats,
@@ -167,14 +167,14 @@ class _Match:
     last: _Product
     side: int
 
-    def dims(self, value: Any) -> Dims:
+    def dims(self, value: Any) -> DimsOfSides:
         """The axes of a value, all of which are known."""
         found = self.axes.of(value)
         assert found is not None
         return found
 
     @property
-    def columns(self) -> Dims:
+    def columns(self) -> DimsOfSides:
         """The axes that the second product has from the values."""
         batch, free = len(self.last.batch[0]), len(self.last.free(0))
         found = self.dims(self.last.handle.results[0])[batch:]

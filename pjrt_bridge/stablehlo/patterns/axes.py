@@ -13,7 +13,7 @@ from typing import Any
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.patterns.reading import integers, maker, shape_of
 
-Dims = tuple[tuple[int, ...], ...]
+DimsOfSides = tuple[tuple[int, ...], ...]
 """The axes of each dimension."""
 
 _DEPTH = 60
@@ -25,13 +25,13 @@ class Axes:
 
     def __init__(self) -> None:
         self._sizes: list[int] = []
-        self._known: dict[Any, Dims | None] = {}
+        self._known: dict[Any, DimsOfSides | None] = {}
 
-    def begin(self, value: Any) -> Dims:
+    def begin(self, value: Any) -> DimsOfSides:
         """Give each dimension of a value an axis of its own."""
         return self.state(value, [self.new(size) for size in shape_of(value)])
 
-    def state(self, value: Any, dims: Iterable[tuple[int, ...]]) -> Dims:
+    def state(self, value: Any, dims: Iterable[tuple[int, ...]]) -> DimsOfSides:
         """Say what the axes of a value are."""
         found = tuple(dims)
         self._known[value] = found
@@ -41,7 +41,7 @@ class Axes:
         """Elements along axes."""
         return math.prod(self._sizes[axis] for axis in axes)
 
-    def of(self, value: Any, depth: int = _DEPTH) -> Dims | None:
+    def of(self, value: Any, depth: int = _DEPTH) -> DimsOfSides | None:
         """The axes of a value that follows from one that has some.
 
         Of an operation that goes element by element they are those of its first operand that has
@@ -53,7 +53,7 @@ class Axes:
             self._known[value] = found
         return self._known.get(value)
 
-    def _follow(self, value: Any, depth: int) -> Dims | None:
+    def _follow(self, value: Any, depth: int) -> DimsOfSides | None:
         made = maker(value)
         if made is None or len(made.results) != 1:
             return None
@@ -70,19 +70,19 @@ class Axes:
                 return self._known[operand]
         return None
 
-    def _transpose(self, made: Any, source: Any, shape: tuple[int, ...]) -> Dims:
+    def _transpose(self, made: Any, source: Any, shape: tuple[int, ...]) -> DimsOfSides:
         dims = self._dims(source)
         return tuple(dims[dim] for dim in integers(made, "permutation"))
 
-    def _broadcast_in_dim(self, made: Any, source: Any, shape: tuple[int, ...]) -> Dims:
+    def _broadcast_in_dim(self, made: Any, source: Any, shape: tuple[int, ...]) -> DimsOfSides:
         places = dict(zip(integers(made, "broadcast_dimensions"), self._dims(source), strict=True))
         return tuple(places.get(dim) or self.new(size) for dim, size in enumerate(shape))
 
-    def _reduce(self, made: Any, source: Any, shape: tuple[int, ...]) -> Dims:
+    def _reduce(self, made: Any, source: Any, shape: tuple[int, ...]) -> DimsOfSides:
         dropped = integers(made, "dimensions")
         return tuple(axes for dim, axes in enumerate(self._dims(source)) if dim not in dropped)
 
-    def _reshape(self, made: Any, source: Any, shape: tuple[int, ...]) -> Dims | None:
+    def _reshape(self, made: Any, source: Any, shape: tuple[int, ...]) -> DimsOfSides | None:
         rest = [axis for axes in self._dims(source) for axis in axes]
         found = []
         for size in shape:
@@ -102,7 +102,7 @@ class Axes:
             found.append(tuple(taken))
         return tuple(found)
 
-    def _dims(self, value: Any) -> Dims:
+    def _dims(self, value: Any) -> DimsOfSides:
         found = self._known[value]
         assert found is not None
         return found
@@ -124,7 +124,7 @@ class Axes:
         return first, second
 
 
-_MOVED: Mapping[str, Callable[[Axes, Any, Any, tuple[int, ...]], Dims | None]] = {
+_MOVED: Mapping[str, Callable[[Axes, Any, Any, tuple[int, ...]], DimsOfSides | None]] = {
     "broadcast_in_dim": Axes._broadcast_in_dim,
     "reduce": Axes._reduce,
     "reshape": Axes._reshape,
@@ -136,7 +136,9 @@ def _parted(axes: tuple[int, ...], axis: int, parts: tuple[int, int]) -> tuple[i
     return tuple(new for old in axes for new in (parts if old == axis else (old,)))
 
 
-def arrange(b: Builder, axes: Axes, x: Value, dims: Dims, groups: Sequence[Sequence[int]]) -> Value:
+def arrange(
+    b: Builder, axes: Axes, x: Value, dims: DimsOfSides, groups: Sequence[Sequence[int]]
+) -> Value:
     """A value with a dimension for each group of axes; of one element where it has none of them.
 
     Args:

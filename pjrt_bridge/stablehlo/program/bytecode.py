@@ -26,7 +26,7 @@ _ALIGNED = 0x80
 _PADDING = 0xCB
 
 
-class _Reader:
+class _BytecodeReader:
     def __init__(self, data: bytes, what: str, start: int = len(MAGIC)) -> None:
         self.data = data
         self.at = start
@@ -88,7 +88,7 @@ def check(data: bytes, what: str) -> None:
     Raises:
         ProgramError: truncated, strings that are no UTF-8, or counts that contradict each other.
     """
-    reader = _Reader(data, what)
+    reader = _BytecodeReader(data, what)
     reader.number()
     end = data.find(b"\0", reader.at)
     if end < 0:
@@ -98,10 +98,10 @@ def check(data: bytes, what: str) -> None:
     while reader.at < len(data):
         kind, content = reader.section()
         if kind in _CHECKS:
-            _CHECKS[kind](_Reader(content, what, start=0))
+            _CHECKS[kind](_BytecodeReader(content, what, start=0))
 
 
-def _check_strings(reader: _Reader) -> None:
+def _check_strings(reader: _BytecodeReader) -> None:
     count = reader.count("strings")
     # Lengths come in the opposite order of the strings, whose ends they count.
     lengths = [reader.number() for _ in range(count)]
@@ -109,7 +109,7 @@ def _check_strings(reader: _Reader) -> None:
         _check_text(reader.take(length), f"{reader.what}: a string")
 
 
-def _check_dialects(reader: _Reader) -> None:
+def _check_dialects(reader: _BytecodeReader) -> None:
     for _ in range(reader.count("dialects")):
         # The lowest bit of a name says that a version follows.
         if reader.number() & 1:
@@ -118,7 +118,7 @@ def _check_dialects(reader: _Reader) -> None:
         reader.count("names of operations")
 
 
-def _check_offsets(reader: _Reader) -> None:
+def _check_offsets(reader: _BytecodeReader) -> None:
     attributes, types = reader.count("attributes"), reader.count("types")
     for announced in (attributes, types):
         found = 0

@@ -9,7 +9,7 @@ import torch
 from pjrt_bridge.runtime import Executable
 from pjrt_bridge.runtime.dispatch.plans import Framework
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import Array
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.runtime.transfers.host import HostArray
 from pjrt_bridge.torch_interop.bind import threads
 from pjrt_bridge.torch_interop.compat import resizing
@@ -71,7 +71,7 @@ class TorchAdapter:
         dense, type = in_memory(value, spec), spec.memory
         return HostArray(dense.data_ptr(), type.dtype, type.shape, None, dense)
 
-    def adopt(self, buffer: Array, spec: ValueSpec) -> torch.Tensor:
+    def adopt(self, buffer: AnyBuffer, spec: ValueSpec) -> torch.Tensor:
         """A tensor over a buffer's memory, or over a copy; waits for the values."""
         return adopt(buffer, spec)
 

@@ -30,7 +30,7 @@ from pjrt_bridge.mixed.variants import Begin, HostReason, VariantCache
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.bind.sizes import changes, sizes_of, stand_in, stands_for_itself
-from pjrt_bridge.torch_interop.passes.padding import CannotPad, Padded, Padding
+from pjrt_bridge.torch_interop.passes.padding import CannotPad, GraphPadding, Padded
 from pjrt_bridge.torch_interop.passes.pipeline import Rewritten
 from pjrt_bridge.torch_interop.placement.split import Split
 
@@ -193,7 +193,7 @@ class SymbolicGraph:
         self,
         compile: Callable[[list[Any], str | None, Padded | None], CompiledGraph],
         uncompiled: CompiledGraph | None = None,
-        padding: Padding | None = None,
+        padding: GraphPadding | None = None,
         on_host: Callable[[HostReason], None] | None = None,
         begin: Begin | None = None,
     ) -> None:

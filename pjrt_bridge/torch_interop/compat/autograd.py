@@ -38,7 +38,7 @@ from pjrt_bridge.torch_interop.compat.operators import operator_name
 from pjrt_bridge.torch_interop.compat.quantized import quantized_decompositions
 from pjrt_bridge.torch_interop.compat.values import DATA_DEPENDENT
 
-GraphCompiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
+CompileGraph = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 """Takes an ATen graph and example inputs; gives a boxed function over a list of arguments."""
 
 KEPT = (
@@ -116,9 +116,9 @@ def run_aot_autograd(
     graph: fx.GraphModule,
     inputs: Sequence[Any],
     *,
-    forward: GraphCompiler,
-    backward: GraphCompiler,
-    inference: GraphCompiler,
+    forward: CompileGraph,
+    backward: CompileGraph,
+    inference: CompileGraph,
     keep: Callable[[str], bool] = lambda _: False,
     refused: Callable[[OpOverload, Any], bool] | None = None,
     change: Callable[[fx.GraphModule], None] = lambda _: None,

@@ -60,7 +60,7 @@ class OperatorKernels:
         self._all.fallback(kernel, key)
 
 
-class _Tensor(ctypes.Structure):
+class _DLManagedTensor(ctypes.Structure):
     """DLManagedTensor of DLPack."""
 
     _fields_ = (
@@ -104,7 +104,7 @@ def _description(
     numbers = (ctypes.c_int64 * (2 * len(shape) or 1))(*shape, *strides)
     at = ctypes.addressof(numbers)
     # Nothing is freed with it, so that it needs no deleter.
-    made = _Tensor(
+    made = _DLManagedTensor(
         None,
         _EXTENSION_DEVICE,
         index,

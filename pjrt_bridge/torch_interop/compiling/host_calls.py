@@ -10,7 +10,7 @@ from pjrt_bridge.mixed.variants import LIMIT, HostReason
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.report.wording import plural
 from pjrt_bridge.torch_interop.compiling.target import Target
-from pjrt_bridge.torch_interop.passes.padding import Padding
+from pjrt_bridge.torch_interop.passes.padding import GraphPadding
 
 MANY = 64
 """Calls that PyTorch runs before the user is told."""
@@ -31,7 +31,7 @@ class HostCalls:
         padding: pads sizes; None where none are padded.
     """
 
-    def __init__(self, target: Target, record: GraphRecord, padding: Padding | None) -> None:
+    def __init__(self, target: Target, record: GraphRecord, padding: GraphPadding | None) -> None:
         self._target = target
         self._record = record
         self._padding = padding

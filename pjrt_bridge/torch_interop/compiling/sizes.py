@@ -20,8 +20,8 @@ from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.device.border import Residency
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.passes.data_bounds import mark_checked
-from pjrt_bridge.torch_interop.passes.padding import Padded, Padding
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims
+from pjrt_bridge.torch_interop.passes.padding import GraphPadding, Padded
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
 
 CompileSized = Callable[[fx.GraphModule, GraphRecord, frozenset[int]], CompiledGraph]
@@ -41,7 +41,7 @@ class SymbolicCompiler:
         self._options = target.options
         self._compile = compile
         # The padded dimensions of what the forward graph saves, for the backward graph.
-        self._extents: Mapping[str, Dims] = {}
+        self._extents: Mapping[str, PaddedDims] = {}
 
     def compile(
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
@@ -51,7 +51,7 @@ class SymbolicCompiler:
         resident = Residency.of(graph.graph) is not None
         # Padding moves positions into range.
         if self._options.buckets and self._options.check_indices is not True and not resident:
-            padding = Padding(graph, self._options.buckets, self._extents)
+            padding = GraphPadding(graph, self._options.buckets, self._extents)
             if record.kind == "forward":
                 self._extents = padding.extents
         uncompiled = None
@@ -72,7 +72,7 @@ class SymbolicCompiler:
         graph: fx.GraphModule,
         model: GraphRecord,
         static: frozenset[int],
-        padding: Padding | None,
+        padding: GraphPadding | None,
         arguments: list[Any],
         trigger: str | None,
         padded: Padded | None,

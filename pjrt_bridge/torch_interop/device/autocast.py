@@ -42,7 +42,7 @@ _WIDEST = _names("""
 addcdiv addcmul atan2 bilinear cross dot grid_sampler index_put scatter_add tensordot vdot cat stack
 """)
 
-_Kernel = Callable[..., Any]
+_CastingKernel = Callable[..., Any]
 
 
 def register(kernels: third_party_device.OperatorKernels) -> None:

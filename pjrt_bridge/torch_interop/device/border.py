@@ -21,7 +21,7 @@ from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
 from pjrt_bridge.mixed.launchers import BufferOutput
 from pjrt_bridge.mixed.records import GraphRecord
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import Array
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import TorchAdapter
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph, run
@@ -206,7 +206,7 @@ class ResidentArgument(ResidentValue):
             return self.given.detach().resolve_conj().resolve_neg()
         return self.given
 
-    def buffer_as(self, spec: ValueSpec) -> Array:
+    def buffer_as(self, spec: ValueSpec) -> AnyBuffer:
         """Its elements, lying as a program takes them."""
         return transfer.buffer_as(self._values, spec)
 
@@ -220,13 +220,13 @@ class ResidentArgument(ResidentValue):
             )
         return self.host
 
-    def place(self, before: Array, after: Array) -> None:
+    def place(self, before: AnyBuffer, after: AnyBuffer) -> None:
         """Have the tensor hold the same elements, divided."""
         contents = contents_of(self.given)
         if contents.held is before:
             contents.replace(after)
 
-    def replace(self, buffer: Array, spec: ValueSpec) -> None:
+    def replace(self, buffer: AnyBuffer, spec: ValueSpec) -> None:
         """Have the tensor hold other elements from now on, and all views of it."""
         if self.given.is_conj() or self.given.is_neg():
             self.given.detach().copy_(resident_tensor(buffer, spec, contents_of(self.given).index))
@@ -237,7 +237,7 @@ class ResidentArgument(ResidentValue):
         self.replaced = True
 
 
-def replace_elements(tensor: torch.Tensor, buffer: Array, spec: ValueSpec) -> None:
+def replace_elements(tensor: torch.Tensor, buffer: AnyBuffer, spec: ValueSpec) -> None:
     """Write into a resident tensor what a program gave for it."""
     contents = contents_of(tensor)
     geometry = geometry_of(tensor, contents)

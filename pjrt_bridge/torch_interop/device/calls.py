@@ -34,7 +34,7 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Number:
+class FloatArgument:
     """A float in a call, by its place among `Call.floats`."""
 
     place: int
@@ -121,13 +121,13 @@ class Call:
         return place, contents.shape, contents.dtype, geometry
 
     def template(self) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments, with a `Leaf` for each tensor and a `Number` for each float."""
+        """The arguments, with a `Leaf` for each tensor and a `FloatArgument` for each float."""
         leaves = iter(self._leaves)
         floats = iter(range(len(self.floats)))
 
         def visit(value: Any) -> Any:
             if type(value) is float:
-                return Number(next(floats))
+                return FloatArgument(next(floats))
             if isinstance(value, torch.Tensor):
                 return next(leaves)
             if isinstance(value, (list, tuple)):
@@ -170,7 +170,7 @@ _AT_POSITIONS = ("index.", "index_put", "_index_put", "_unsafe_index")
 
 
 @dataclass(frozen=True)
-class Form:
+class OperatorSchema:
     """What an operator's schema says of its results and of what it writes.
 
     Attributes:
@@ -186,7 +186,7 @@ class Form:
 
 
 @cache
-def form_of(op: OpOverload) -> Form:
+def form_of(op: OpOverload) -> OperatorSchema:
     """The form of an operator."""
     schema = op._schema
     named = [(item.name, at) for at, item in enumerate(schema.arguments)]
@@ -208,7 +208,7 @@ def form_of(op: OpOverload) -> Form:
         found = None if info is None else next(iter(info.before_set), None)
         returns.append(aliases.get(found) if found is not None else None)
         is_view = is_view or (info is not None and not info.is_write)
-    return Form(tuple(returns), written, is_view)
+    return OperatorSchema(tuple(returns), written, is_view)
 
 
 def argument(where: tuple[str, int], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from pjrt_bridge.mixed.adapter import Argument, Constant
+from pjrt_bridge.mixed.adapter import Constant, SegmentInput
 from pjrt_bridge.mixed.records import GraphRecord
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop import compat
@@ -50,8 +50,8 @@ class Recordable:
     number: int
     results: tuple[fx.Node, ...]
     specs: tuple[ValueSpec, ...]
-    outputs: tuple[int | Argument | Constant, ...]
-    written: tuple[tuple[int, int | Argument], ...]
+    outputs: tuple[int | SegmentInput | Constant, ...]
+    written: tuple[tuple[int, int | SegmentInput], ...]
 
     @staticmethod
     def of(name: str, module: fx.GraphModule) -> Recordable | None:
@@ -61,11 +61,11 @@ class Recordable:
         }
         results: dict[fx.Node, int] = {}
 
-        def place(item: Any) -> int | Argument | Constant:
+        def place(item: Any) -> int | SegmentInput | Constant:
             if not isinstance(item, fx.Node):
                 return Constant(item)
             if item in placeholders:
-                return Argument(placeholders[item])
+                return SegmentInput(placeholders[item])
             return results.setdefault(item, len(results))
 
         (output,) = module.graph.find_nodes(op="output")

@@ -41,7 +41,7 @@ def give_name(load_module: Callable[[], Any], first_call: Callable[..., Any] | N
         first_call: takes operators, each with its arguments, until `forget_first_call`.
     """
     setup: Callable[..., None] = backend_registration._setup_privateuseone_for_python_backend
-    setup(NAME, _Module(load_module), _Hooks(), Guard())
+    setup(NAME, _Module(load_module), _DeviceHooks(), Guard())
     if first_call is not None:
         library: Any = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
         library.fallback(first_call, "PrivateUse1")
@@ -84,7 +84,7 @@ class _Module:
         return getattr(self._load(), name)
 
 
-class _Hooks(torch._C._acc.PrivateUse1Hooks):
+class _DeviceHooks(torch._C._acc.PrivateUse1Hooks):
     """What torch asks of the device."""
 
     def is_available(self) -> bool:

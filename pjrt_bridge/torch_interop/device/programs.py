@@ -29,7 +29,7 @@ from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.device import shortcuts, transfer
 from pjrt_bridge.torch_interop.device.calls import (
     Call,
-    Form,
+    OperatorSchema,
     argument,
     form_of,
     tensors_in,
@@ -104,7 +104,7 @@ class CallProgram:
     index: int
     written: tuple[int, ...]
     mode: Mode
-    form: Form
+    form: OperatorSchema
     conditions: Callable[[Sequence[float]], bool] | None = None
     has_run: bool = False
 

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 
 from pjrt_bridge.errors import DeviceError
-from pjrt_bridge.mixed.adapter import Argument
+from pjrt_bridge.mixed.adapter import SegmentInput
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
 from pjrt_bridge.mixed.launchers import BufferOutput
 from pjrt_bridge.runtime import Buffer, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import Array
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
@@ -102,12 +102,12 @@ class _Given(ResidentValue):
         spec = ValueSpec.row_major(self._buffer.type)
         return transfer.to_host(resident_tensor(self._buffer, spec, self._index))
 
-    def replace(self, buffer: Array, spec: ValueSpec) -> None:
+    def replace(self, buffer: AnyBuffer, spec: ValueSpec) -> None:
         """Not called: recorded graphs write into nothing."""
         raise NotImplementedError
 
 
-class _Operator:
+class _RecordedOperator:
     """One operator that was recorded."""
 
     __slots__ = ("arguments", "part", "results")
@@ -134,7 +134,7 @@ class Recorder:
         self._forget()
 
     def _forget(self) -> None:
-        self._operators: list[_Operator] = []
+        self._operators: list[_RecordedOperator] = []
         self._given: list[Any] = []
         # By the identity of a buffer, which is among those that are given.
         self._slots: dict[int, Reference] = {}
@@ -155,7 +155,7 @@ class Recorder:
             if left or len(self._operators) >= LONGEST:
                 self.flush()
             self._backward = backward
-            operator = _Operator(part, tuple(map(self._reference, arguments)))
+            operator = _RecordedOperator(part, tuple(map(self._reference, arguments)))
             at = len(self._operators)
             self._operators.append(operator)
             made = []
@@ -167,7 +167,7 @@ class Recorder:
                 resident_tensor(made[item], part.specs[item], self._index)
                 if isinstance(item, int)
                 else self._handed_on(arguments[item.position])
-                if isinstance(item, Argument)
+                if isinstance(item, SegmentInput)
                 else item.value
                 for item in part.outputs
             ]
@@ -269,7 +269,7 @@ class Recorder:
 
     def _one_by_one(
         self,
-        operators: Sequence[_Operator],
+        operators: Sequence[_RecordedOperator],
         given: Sequence[Buffer],
         wanted: dict[Reference, PendingValue],
     ) -> None:
@@ -293,7 +293,7 @@ class Recorder:
 
     def _run_alone(
         self,
-        operator: _Operator,
+        operator: _RecordedOperator,
         values: Mapping[Reference, Buffer | Exception],
         made: dict[Reference, PendingValue],
     ) -> Exception | None:

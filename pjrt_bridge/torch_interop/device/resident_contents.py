@@ -6,7 +6,7 @@ import torch
 
 from pjrt_bridge.mixed.execution import ResidentValue
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import Array
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.torch_interop.device import transfer
 from pjrt_bridge.torch_interop.device.storage import Contents, resident_tensor
 
@@ -21,7 +21,7 @@ class ResidentContents(ResidentValue):
         self.host: torch.Tensor | None = None
         self.replaced = False
 
-    def buffer_as(self, spec: ValueSpec) -> Array:
+    def buffer_as(self, spec: ValueSpec) -> AnyBuffer:
         """Its elements; programs of calls take them as they lie."""
         return self.contents.buffer
 
@@ -34,12 +34,12 @@ class ResidentContents(ResidentValue):
             self.host = transfer.to_host(made)
         return self.host
 
-    def replace(self, buffer: Array, spec: ValueSpec) -> None:
+    def replace(self, buffer: AnyBuffer, spec: ValueSpec) -> None:
         """Have the storage hold other elements."""
         self.contents.assign(buffer)
         self.replaced = True
 
-    def place(self, before: Array, after: Array) -> None:
+    def place(self, before: AnyBuffer, after: AnyBuffer) -> None:
         """Have the storage hold the same elements, divided."""
         if self.contents.held is before:
             self.contents.replace(after)

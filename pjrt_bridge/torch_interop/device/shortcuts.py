@@ -14,14 +14,14 @@ from typing import Any
 import torch
 
 from pjrt_bridge import timeline
-from pjrt_bridge.mixed.adapter import Argument, Computed, Constant
+from pjrt_bridge.mixed.adapter import Computed, Constant, SegmentInput
 from pjrt_bridge.mixed.launchers import BufferLauncher, PreparedLauncher
 from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import deferred_queues, run_deferred
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
-from pjrt_bridge.torch_interop.device.calls import Form
+from pjrt_bridge.torch_interop.device.calls import OperatorSchema
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import Contents, form_of_array
 from pjrt_bridge.torch_interop.tensors import torch_dtype
@@ -64,7 +64,28 @@ def forget() -> None:
         made.forget()
 
 
-def shortcut(graph: PlainGraph, form: Form, layout: Sequence[Any], index: int) -> Any:
+def _plan(graph: DeviceGraph) -> tuple[Any, Callable[[], None] | None] | None:
+    """The dispatcher's plan of a graph's program, and what has to happen before a launch.
+
+    None where it has no plan, or needs more than the values that the graph is given.
+    """
+    launcher, before = graph.segment.launcher, None
+    if isinstance(launcher, PreparedLauncher):
+        before = launcher.before
+        launcher = launcher.launcher
+    bindings, exchange = graph.segment.bindings, ADAPTER.exchange()
+    if (
+        exchange is None
+        or not isinstance(launcher, BufferLauncher)
+        or bindings.reads
+        or any(item.position is None for item in bindings.parameters)
+    ):
+        return None
+    plan = launcher.executable.plan(bindings.parameters, bindings.results, exchange, on_device=True)
+    return None if plan is None else (plan, before)
+
+
+def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], index: int) -> Any:
     """The `Shortcut` of a graph; None where more has to be done than to start one program.
 
     Args:
@@ -75,23 +96,17 @@ def shortcut(graph: PlainGraph, form: Form, layout: Sequence[Any], index: int) -
     """
     if native.module is None or not isinstance(graph, DeviceGraph):
         return None
-    launcher, before = graph.segment.launcher, None
-    if isinstance(launcher, PreparedLauncher):
-        before = launcher.before
-        launcher = launcher.launcher
-    bindings, exchange = graph.segment.bindings, ADAPTER.exchange()
-    if not isinstance(launcher, BufferLauncher) or bindings.reads or exchange is None:
-        return None
-    places = [item.position for item in bindings.parameters]
+    bindings = graph.segment.bindings
     results = [item.result if isinstance(item, Computed) else None for item in bindings.outputs]
     targets = [
-        target.position if isinstance(target, Argument) else None for target, _ in bindings.updates
+        target.position if isinstance(target, SegmentInput) else None
+        for target, _ in bindings.updates
     ]
-    if None in places or None in results or None in targets:
+    found = None if None in results or None in targets else _plan(graph)
+    if found is None:
         return None
-    plan = launcher.executable.plan(bindings.parameters, bindings.results, exchange, on_device=True)
-    if plan is None:
-        return None
+    plan, before = found
+    places = [item.position for item in bindings.parameters]
     takes = bindings.takes
     return native.module.Shortcut(
         plan,
@@ -133,13 +148,9 @@ class GraphShortcut:
             results: for each of its results whether it is on the device.
             index: of the device.
         """
-        if not isinstance(graph, DeviceGraph) or not _entrances:
+        if native.module is None or not isinstance(graph, DeviceGraph) or not _entrances:
             return None
-        launcher, before = graph.segment.launcher, None
-        if isinstance(launcher, PreparedLauncher):
-            before = launcher.before
-            launcher = launcher.launcher
-        bindings, exchange = graph.segment.bindings, ADAPTER.exchange()
+        bindings = graph.segment.bindings
         returns: list[Any] = []
         for item, resident in zip(bindings.outputs, results, strict=True):
             if isinstance(item, Constant) and item.value is None:
@@ -148,22 +159,12 @@ class GraphShortcut:
                 return None
             else:
                 returns.append(item.result if isinstance(item, Computed) else ("", item.position))
-        if (
-            not isinstance(launcher, BufferLauncher)
-            or bindings.reads
-            or bindings.updates
-            or bindings.takes is not None
-            or any(item.position is None for item in bindings.parameters)
-            or not returns
-            or exchange is None
-            or native.module is None
-        ):
+        if bindings.updates or bindings.takes is not None or not returns:
             return None
-        plan = launcher.executable.plan(
-            bindings.parameters, bindings.results, exchange, on_device=True
-        )
-        if plan is None:
+        found = _plan(graph)
+        if found is None:
             return None
+        plan, before = found
         forms = tuple(form_of_array(spec.memory) for spec in bindings.results)
         sources = tuple(range(len(bindings.parameters)))
         made = native.module.Shortcut(

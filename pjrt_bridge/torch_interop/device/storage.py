@@ -20,7 +20,7 @@ from pjrt_bridge.errors import DeviceError, UnsupportedDtype
 from pjrt_bridge.runtime import Buffer, ShardedBuffer
 from pjrt_bridge.runtime.dispatch import native, outputs
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import Array, placed
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer, placed
 from pjrt_bridge.runtime.ownership.leases import offer_lease
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
@@ -42,7 +42,7 @@ class Pending(Protocol):
         """Compute them."""
 
 
-class _Held:
+class _ContentsAttributes:
     """The attributes of `Contents`, where the compiled module has none of them."""
 
     __slots__ = ("__weakref__", "dtype", "held", "index", "shape", "type")
@@ -56,9 +56,9 @@ class _Held:
 
 _in_c: Any = native.module
 if TYPE_CHECKING:
-    _Base = _Held
+    _Base = _ContentsAttributes
 else:
-    _Base = _Held if _in_c is None else _in_c.Resident
+    _Base = _ContentsAttributes if _in_c is None else _in_c.Resident
 
 
 class Contents(_Base):
@@ -82,7 +82,7 @@ class Contents(_Base):
 
     __slots__ = ()
 
-    def __init__(self, type: TensorType, index: int, elements: Array | Pending | None) -> None:
+    def __init__(self, type: TensorType, index: int, elements: AnyBuffer | Pending | None) -> None:
         self._take(type)
         self.index = index
         self.held = elements
@@ -93,7 +93,7 @@ class Contents(_Base):
         self.type, self.shape, self.dtype = _form(type)
 
     @property
-    def elements(self) -> Array | Pending:
+    def elements(self) -> AnyBuffer | Pending:
         """The elements, which may not be computed."""
         found = self.held
         if found is None:
@@ -101,10 +101,10 @@ class Contents(_Base):
         elif outputs.is_output(found):
             client, device = chosen(self.index)
             self.replace(outputs.buffer_of(found, client, self.type, device))
-        return cast(Array | Pending, self.held)
+        return cast(AnyBuffer | Pending, self.held)
 
     @property
-    def buffer(self) -> Array:
+    def buffer(self) -> AnyBuffer:
         """The elements; those that were recorded are computed now."""
         found = self.elements
         if not isinstance(found, (Buffer, ShardedBuffer)):
@@ -127,7 +127,7 @@ class Contents(_Base):
         """Whether the elements are divided over a mesh."""
         return isinstance(self.held, ShardedBuffer)
 
-    def assign(self, elements: Array | Pending) -> None:
+    def assign(self, elements: AnyBuffer | Pending) -> None:
         """Hold other elements, divided as those before."""
         held = self.held
         if isinstance(held, ShardedBuffer) and elements.type == held.type:
@@ -137,7 +137,7 @@ class Contents(_Base):
             elements = placed(array, held.sharding)
         self.replace(elements)
 
-    def replace(self, elements: Array | Pending) -> None:
+    def replace(self, elements: AnyBuffer | Pending) -> None:
         """Hold other elements, in as many bytes."""
         if elements.type is not self.type:
             self._take(elements.type)
@@ -177,7 +177,7 @@ _by_address: weakref.WeakValueDictionary[int, Contents] = weakref.WeakValueDicti
 _recent: deque[weakref.ref[Any]] = deque(maxlen=64)
 
 
-def started(buffer: Array) -> None:
+def started(buffer: AnyBuffer) -> None:
     """Note a result that may not be there yet."""
     _recent.append(weakref.ref(buffer))
 
@@ -248,7 +248,7 @@ def geometry_of(tensor: torch.Tensor, contents: Contents) -> Geometry | None:
     return Geometry(dtype, shape, tensor.stride(), int(tensor.storage_offset()))
 
 
-def resident_tensor(elements: Array | Pending, spec: ValueSpec, index: int) -> torch.Tensor:
+def resident_tensor(elements: AnyBuffer | Pending, spec: ValueSpec, index: int) -> torch.Tensor:
     """A tensor of a buffer's elements, with the strides of a spec, in a storage of its own."""
     if isinstance(elements, (Buffer, ShardedBuffer)):
         started(elements)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
-from pjrt_bridge.torch_interop.device.calls import Form, Leaf, Number
+from pjrt_bridge.torch_interop.device.calls import FloatArgument, Leaf, OperatorSchema
 
 
 def built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
@@ -19,7 +19,7 @@ def built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
             return base
         _, shape, strides, offset = value.geometry
         return base.as_strided(shape, strides, offset)
-    if isinstance(value, Number):
+    if isinstance(value, FloatArgument):
         return numbers[value.place]
     if isinstance(value, list):
         return [built(item, given, numbers) for item in value]
@@ -45,7 +45,7 @@ def _filled(value: complex) -> torch.Tensor:
     return torch.full((), value, dtype=dtype)
 
 
-def flattened(form: Form, found: Any) -> tuple[list[Any], list[Any]]:
+def flattened(form: OperatorSchema, found: Any) -> tuple[list[Any], list[Any]]:
     """Where each result is among the outputs of the graph, and these outputs."""
     results = found if len(form.returns) > 1 else [found]
     layout: list[Any] = []

@@ -13,7 +13,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.runtime import Buffer, CompileOptions, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import Array, MeshProgram
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer, MeshProgram
 from pjrt_bridge.runtime.transfers import putting
 from pjrt_bridge.runtime.transfers.host import HostArray
 from pjrt_bridge.runtime.transfers.layout import Layout
@@ -105,7 +105,7 @@ def to_host_in_memory(tensor: torch.Tensor) -> torch.Tensor:
         return found.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-def buffer_as(tensor: torch.Tensor, spec: ValueSpec) -> Array:
+def buffer_as(tensor: torch.Tensor, spec: ValueSpec) -> AnyBuffer:
     """The elements of a resident tensor as the row-major array that a program takes."""
     contents = contents_of(tensor)
     geometry = geometry_of(tensor, contents)
@@ -151,12 +151,12 @@ def _plain_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[in
     return row_major if same else strides
 
 
-def read(contents: Contents, geometry: Geometry) -> Array:
+def read(contents: Contents, geometry: Geometry) -> AnyBuffer:
     """The elements of a view of a storage, as a row-major array."""
     return _run("read", contents, geometry, [contents.buffer])
 
 
-def write(contents: Contents, geometry: Geometry, elements: Array) -> None:
+def write(contents: Contents, geometry: Geometry, elements: AnyBuffer) -> None:
     """Replace the elements of a view of a storage by those of a row-major array of its shape."""
     contents.assign(_run("write", contents, geometry, [contents.buffer, elements]))
 
@@ -183,7 +183,7 @@ def retyped(contents: Contents, dtype: torch.dtype) -> Contents:
     return Contents(buffer.type, contents.index, buffer)
 
 
-def _read_as(contents: Contents, dtype: torch.dtype) -> Array:
+def _read_as(contents: Contents, dtype: torch.dtype) -> AnyBuffer:
     count = _count(contents, dtypes.from_torch(dtype))
     return read(contents, Geometry(dtype, (count,), (1,), 0))
 
@@ -202,10 +202,10 @@ _compiling = threading.Lock()
 of_client(_programs.clear)
 
 
-def _run(kind: str, contents: Contents, geometry: Geometry, arrays: list[Array]) -> Array:
+def _run(kind: str, contents: Contents, geometry: Geometry, arrays: list[AnyBuffer]) -> AnyBuffer:
     divided = any(isinstance(array, ShardedBuffer) for array in arrays)
     program = _program(kind, contents, geometry, divided=divided)
-    results: Sequence[Array] = program.run(arrays) if divided else program.execute(arrays)
+    results: Sequence[AnyBuffer] = program.run(arrays) if divided else program.execute(arrays)
     return results[0]
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import fx
 
-from pjrt_bridge.mixed.adapter import Argument, Bindings, Computed, Constant
+from pjrt_bridge.mixed.adapter import Bindings, Computed, Constant, SegmentInput
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.stablehlo import Builder
@@ -97,7 +97,7 @@ def emit(
         NotLowerable: a node does not lower after all.
         UnsupportedDtype: an argument's element type has no PJRT counterpart.
     """
-    return _Emission(
+    return _GraphEmission(
         module,
         lookup,
         name,
@@ -111,7 +111,7 @@ def emit(
     ).run()
 
 
-class _Emission:
+class _GraphEmission:
     def __init__(
         self,
         module: fx.GraphModule,
@@ -160,14 +160,14 @@ class _Emission:
             self._values[node] = self._permuted(value, spec.inverse)
         self._results: list[tuple[Value, ValueSpec]] = []
         self._computed: dict[fx.Node, Computed] = {}
-        self._updates: list[tuple[Argument, int]] = []
+        self._updates: list[tuple[SegmentInput, int]] = []
         self._in_place = in_place
         self._checks = PositionChecks(self._builder, kernels) if checks_positions else None
         self._result_spec = result_spec
         self._written: set[int] = set()
 
     def run(self) -> Emitted:
-        outputs: tuple[Argument | Computed | Constant, ...] = ()
+        outputs: tuple[SegmentInput | Computed | Constant, ...] = ()
         for node in self._nodes:
             if node.op == "call_function":
                 with self._located(node):
@@ -228,7 +228,7 @@ class _Emission:
         assert isinstance(value, Value)
         position = self._positions[target]
         result = self._result(value, promise)
-        self._updates.append((Argument(position), result))
+        self._updates.append((SegmentInput(position), result))
         for parameter, (at, spec) in enumerate(self._inputs):
             same = at == position and spec.lies_as(self._results[result][1])
             if self._in_place and same and spec.nbytes >= _WORTH_DONATING:
@@ -237,11 +237,11 @@ class _Emission:
         # Users of the copy operation read the argument after the mutation.
         self._positions[node] = position
 
-    def _output(self, item: Any) -> Argument | Computed | Constant:
+    def _output(self, item: Any) -> SegmentInput | Computed | Constant:
         if not isinstance(item, fx.Node):
             return Constant(item)
         if item in self._positions:
-            return Argument(self._positions[item])
+            return SegmentInput(self._positions[item])
         value = self._values[item]
         if not isinstance(value, Value):
             return Constant(value)

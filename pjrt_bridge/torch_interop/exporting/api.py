@@ -23,7 +23,7 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting import torch_xla
-from pjrt_bridge.torch_interop.exporting.capture import Captured, capture
+from pjrt_bridge.torch_interop.exporting.capture import CapturedGraph, capture
 from pjrt_bridge.torch_interop.exporting.lowering import lift_random_keys, lower
 from pjrt_bridge.torch_interop.exporting.symbols import Symbols
 from pjrt_bridge.torch_interop.exporting.training import capture_step
@@ -211,7 +211,7 @@ def _version(target: str | Client | None) -> str:
     return min(theirs, newest, key=bindings.parse_version)
 
 
-def _weights(captured: Captured) -> tuple[dict[str, Weight], dict[str, Any]]:
+def _weights(captured: CapturedGraph) -> tuple[dict[str, Weight], dict[str, Any]]:
     """The weights; those that are one tensor in the model are one in the file."""
     weights: dict[str, Weight] = {}
     tensors: dict[str, Any] = {}

@@ -51,24 +51,24 @@ def _of_step(step: DeferredAssertions) -> Iterator[Assertion]:
             yield Assertion(places[tensor], holds, message, source_line(node))
 
 
-_Described = Sequence[tuple[fx.Node, Literal["nonzero", "zero"], str]]
+_AssertedTensors = Sequence[tuple[fx.Node, Literal["nonzero", "zero"], str]]
 
 
-def _of_a_tensor(node: fx.Node) -> _Described:
+def _of_a_tensor(node: fx.Node) -> _AssertedTensors:
     return [(_tensor(node, 0), "nonzero", "an assertion of the model does not hold")]
 
 
-def _with_a_message(node: fx.Node) -> _Described:
+def _with_a_message(node: fx.Node) -> _AssertedTensors:
     return [(_tensor(node, 0), "nonzero", str(node.args[1]))]
 
 
-def _of_linear_algebra(node: fx.Node) -> _Described:
+def _of_linear_algebra(node: fx.Node) -> _AssertedTensors:
     # LAPACK's convention: 0, or what element of a factor stands in the way.
     message = f"{node.args[1]}: the matrix is singular or not of the kind that it takes"
     return [(_tensor(node, 0), "zero", message)]
 
 
-def _of_probabilities(node: fx.Node) -> _Described:
+def _of_probabilities(node: fx.Node) -> _AssertedTensors:
     where = node.args[2]
     return [
         (_tensor(node, 0), "nonzero", f"{where}: found a probability that is inf, nan or negative"),
@@ -82,7 +82,7 @@ def _tensor(node: fx.Node, position: int) -> fx.Node:
     return found
 
 
-_DESCRIPTIONS: Mapping[str, Callable[[fx.Node], _Described]] = {
+_DESCRIPTIONS: Mapping[str, Callable[[fx.Node], _AssertedTensors]] = {
     "aten._assert_async.default": _of_a_tensor,
     "aten._assert_async.msg": _with_a_message,
     "aten._linalg_check_errors.default": _of_linear_algebra,

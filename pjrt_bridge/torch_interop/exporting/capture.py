@@ -59,7 +59,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedGraph:
     """A functional ATen graph and its inputs and outputs.
 
     Attributes:
@@ -89,7 +89,9 @@ class Captured:
         ]
 
 
-def capture(program: ExportedProgram, names: Sequence[str] = (), *, prefix: str = "") -> Captured:
+def capture(
+    program: ExportedProgram, names: Sequence[str] = (), *, prefix: str = ""
+) -> CapturedGraph:
     """The graph of an exported program, decomposed for lowering.
 
     Args:
@@ -120,7 +122,7 @@ def capture(program: ExportedProgram, names: Sequence[str] = (), *, prefix: str 
         else:
             raise NotExportable(f"a result of the kind {spec.kind.name} has no place in a program")
     finish(graph, updates, results)
-    return Captured(
+    return CapturedGraph(
         fx.GraphModule(found.graph_module, graph),
         sources,
         arguments_of(found, names),

@@ -10,12 +10,12 @@ import numpy as np
 from torch import fx
 
 from pjrt_bridge.exported import Slot, SplitProgram
-from pjrt_bridge.mixed.adapter import Argument, Computed
+from pjrt_bridge.mixed.adapter import Computed, SegmentInput
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
-from pjrt_bridge.torch_interop.exporting.capture import COPY, Captured
+from pjrt_bridge.torch_interop.exporting.capture import COPY, CapturedGraph
 from pjrt_bridge.torch_interop.tensors import array_over, in_memory, row_major_spec
 
 INLINED = 1024
@@ -53,7 +53,7 @@ class ArgumentSlots:
         constants: by position, those that become part of programs.
     """
 
-    def __init__(self, captured: Captured, module: fx.GraphModule, keys: int) -> None:
+    def __init__(self, captured: CapturedGraph, module: fx.GraphModule, keys: int) -> None:
         self._slots: list[Slot] = []
         for source in captured.sources:
             inputs = sum(slot.kind == "input" for slot in self._slots)
@@ -90,13 +90,13 @@ def emit_whole(
     bindings = emitted.bindings
     updates: list[Slot | None] = [None] * len(bindings.results)
     for target, index in bindings.updates:
-        assert isinstance(target, Argument)
+        assert isinstance(target, SegmentInput)
         updates[index] = argument_slots.slot(target.position)
     outputs = []
     for output in bindings.outputs:
         if isinstance(output, Computed):
             outputs.append(Slot("result", output.result))
-        elif isinstance(output, Argument):
+        elif isinstance(output, SegmentInput):
             outputs.append(argument_slots.slot(output.position))
         else:
             outputs.append(Slot("constant", output.value))

@@ -13,7 +13,7 @@ from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Check, Specialization
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop.exporting.assertions import assertions_of
-from pjrt_bridge.torch_interop.exporting.capture import Captured
+from pjrt_bridge.torch_interop.exporting.capture import CapturedGraph
 from pjrt_bridge.torch_interop.exporting.emission import ArgumentSlots, emit_whole
 from pjrt_bridge.torch_interop.exporting.splitting import emit_in_parts
 from pjrt_bridge.torch_interop.lowering.foreign import portable_but_for
@@ -41,7 +41,7 @@ def lift_random_keys(module: fx.GraphModule) -> tuple[fx.GraphModule, int]:
 
 
 def lower(
-    captured: Captured,
+    captured: CapturedGraph,
     module: fx.GraphModule,
     keys: int,
     *,

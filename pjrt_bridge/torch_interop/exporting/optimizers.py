@@ -21,7 +21,7 @@ from torch.export.graph_signature import OutputKind
 from pjrt_bridge.errors import NotExportable, OptionError
 from pjrt_bridge.torch_interop import compat
 
-State = dict[str, torch.Tensor]
+ParameterState = dict[str, torch.Tensor]
 """The state of one parameter."""
 
 _COUNTER = "step"
@@ -46,7 +46,7 @@ class Update:
     updates: tuple[int, ...]
 
 
-class _Step(nn.Module):
+class _OptimizerStep(nn.Module):
     """A step as torch.export traces it."""
 
     def __init__(
@@ -95,7 +95,7 @@ def capture_update(optimizer: torch.optim.Optimizer, weights: Mapping[str, torch
     gradients = [torch.zeros_like(owner) for owner in given]
     try:
         with torch.no_grad():
-            step = _Step(optimizer, owners, keys)
+            step = _OptimizerStep(optimizer, owners, keys)
             program = compat.decomposed(compat.trace(step, (given, gradients, values), {}, None))
     except Exception as error:
         raise NotExportable(
@@ -116,7 +116,9 @@ def capture_update(optimizer: torch.optim.Optimizer, weights: Mapping[str, torch
     )
 
 
-def _states(optimizer: torch.optim.Optimizer, owners: Sequence[torch.Tensor]) -> list[State]:
+def _states(
+    optimizer: torch.optim.Optimizer, owners: Sequence[torch.Tensor]
+) -> list[ParameterState]:
     found = [dict(optimizer.state.get(owner, {})) for owner in owners]
     if not all(found):
         fresh = _first_states(optimizer, owners)
@@ -133,7 +135,9 @@ def _states(optimizer: torch.optim.Optimizer, owners: Sequence[torch.Tensor]) ->
     return found
 
 
-def _first_states(optimizer: torch.optim.Optimizer, owners: Sequence[torch.Tensor]) -> list[State]:
+def _first_states(
+    optimizer: torch.optim.Optimizer, owners: Sequence[torch.Tensor]
+) -> list[ParameterState]:
     """The initial state of an optimizer, which it creates in its first step.
 
     A step of zero parameters with zero gradients leaves the initial state unchanged, except for the
@@ -169,10 +173,10 @@ def _step(
     owners: Sequence[torch.Tensor],
     values: Sequence[torch.Tensor],
     gradients: Sequence[torch.Tensor],
-    states: list[State],
+    states: list[ParameterState],
     *,
     capturable: bool = True,
-) -> list[State]:
+) -> list[ParameterState]:
     """Take a step that changes `values`, with other states; returns the new states."""
     shell = copy.copy(optimizer)
     places = {id(owner): at for at, owner in enumerate(owners)}
@@ -193,14 +197,14 @@ def _step(
     return [dict(shell.state[value]) for value in values]
 
 
-def _copied(state: State) -> State:
+def _copied(state: ParameterState) -> ParameterState:
     return {
         key: value.clone() if isinstance(value, torch.Tensor) else value
         for key, value in state.items()
     }
 
 
-def _equal(one: State, other: State) -> bool:
+def _equal(one: ParameterState, other: ParameterState) -> bool:
     return one.keys() == other.keys() and all(
         torch.equal(value, other[key]) if isinstance(value, torch.Tensor) else value == other[key]
         for key, value in one.items()

@@ -137,10 +137,12 @@ def _write_into_a_copy(node: fx.Node, target: fx.Node, base: fx.Node, views: lis
             "made of"
         )
     aten = torch.ops.aten
-    part = _Calls(node).insert(aten.clone.default, target, memory_format=torch.contiguous_format)
+    part = _NodeInserter(node).insert(
+        aten.clone.default, target, memory_format=torch.contiguous_format
+    )
     node.replace_all_uses_with(target)
     node.replace_input_with(target, part)
-    call = _Calls(node.next).insert
+    call = _NodeInserter(node.next).insert
     sizes = [
         size if isinstance(size, int) else call(aten.sym_size.int, base, dim)
         for dim, size in enumerate(whole.shape)
@@ -158,7 +160,7 @@ def _write_into_a_copy(node: fx.Node, target: fx.Node, base: fx.Node, views: lis
     call(aten.copy_.default, base, call(aten.view.default, new, sizes))
 
 
-class _Calls:
+class _NodeInserter:
     """Nodes with promises, in order before another one."""
 
     def __init__(self, before: fx.Node) -> None:

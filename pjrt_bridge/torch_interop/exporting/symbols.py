@@ -18,13 +18,13 @@ from torch.export import ExportedProgram
 from pjrt_bridge.errors import NotExportable, OptionError
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
-from pjrt_bridge.torch_interop.exporting.capture import Captured
+from pjrt_bridge.torch_interop.exporting.capture import CapturedGraph
 
 _ENDLESS = 1 << 60
 
 
 @dataclass(frozen=True)
-class Size:
+class StatedSize:
     """A size that a caller states, and the symbol of torch's that it determines.
 
     The size is `factor * symbol + offset`.
@@ -79,7 +79,7 @@ class Symbols:
         shapes: of arguments with symbolic sizes, by name, with the texts of the sizes.
     """
 
-    sizes: Sequence[Size] = ()
+    sizes: Sequence[StatedSize] = ()
     examples: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
 
@@ -87,7 +87,7 @@ class Symbols:
     def of(
         cls,
         program: ExportedProgram,
-        captured: Captured,
+        captured: CapturedGraph,
         positional: Sequence[str] = (),
         dynamic_shapes: Any = None,
     ) -> Symbols:
@@ -107,7 +107,7 @@ class Symbols:
         examples = compat.tree_leaves((args, kwargs)) or [None] * len(inputs)
         declared = _declared(dynamic_shapes, positional, args, kwargs) or [{}] * len(inputs)
         dimensions = [
-            _Dimension(
+            _SymbolicDimension(
                 f"{source.name}.{dim}",
                 size,
                 example.shape[dim] if isinstance(example, torch.Tensor) else None,
@@ -119,7 +119,7 @@ class Symbols:
             if compat.symbols(size)
         ]
         ranges = program.range_constraints
-        sizes: dict[Any, Size] = {}
+        sizes: dict[Any, StatedSize] = {}
         stated: dict[str, int] = {}
         # A dimension that is a symbol names it, else one that is a multiple of it.
         for dimension in sorted(dimensions, key=lambda dimension: not dimension.is_symbol):
@@ -185,7 +185,7 @@ class Symbols:
         return [dict(chosen) for chosen in sizes]
 
     def specialized(
-        self, module: fx.GraphModule, captured: Captured, chosen: Mapping[str, int], keys: int
+        self, module: fx.GraphModule, captured: CapturedGraph, chosen: Mapping[str, int], keys: int
     ) -> fx.GraphModule:
         """The graph with these sizes substituted.
 
@@ -210,7 +210,7 @@ class Symbols:
 
 
 @dataclass(frozen=True)
-class _Dimension:
+class _SymbolicDimension:
     """A dimension with a symbolic size.
 
     Attributes:
@@ -230,7 +230,7 @@ class _Dimension:
         """Whether the size is a symbol itself, and not calculated from one."""
         return compat.symbols(self.size) == {compat.expression(self.size)}
 
-    def tells(self, ranges: Mapping[Any, Any]) -> tuple[Size, int | None] | None:
+    def tells(self, ranges: Mapping[Any, Any]) -> tuple[StatedSize, int | None] | None:
         """A size for the caller to state, and its value in the example.
 
         None where the dimension does not determine a symbol: its size depends on several, or on one
@@ -252,11 +252,11 @@ class _Dimension:
         name = str(getattr(root, "__name__", ""))
         if name.isidentifier():
             value = None if self.example is None else (self.example - offset) // factor
-            return Size(name, symbol, least=least, most=most), value
+            return StatedSize(name, symbol, least=least, most=most), value
         lower, upper = _limits(ranges.get(size))
         least = None if least is None else factor * least + offset
         most = None if most is None else factor * most + offset
-        return Size(
+        return StatedSize(
             self.name,
             symbol,
             factor,
@@ -305,7 +305,7 @@ def _limits(range: Any) -> tuple[int | None, int | None]:
     return least, most
 
 
-def _text(size: Any, sizes: Mapping[Any, Size]) -> int | str:
+def _text(size: Any, sizes: Mapping[Any, StatedSize]) -> int | str:
     found = compat.expression(size)
     for symbol in compat.symbols(size):
         found = sizes[symbol].text(found)

@@ -20,7 +20,7 @@ from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Tree
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting.capture import (
-    Captured,
+    CapturedGraph,
     Source,
     arguments_of,
     finish,
@@ -53,7 +53,7 @@ def capture_step(
     names: Sequence[str],
     loss: Callable[[Any], torch.Tensor] | None,
     optimizer: torch.optim.Optimizer | None,
-) -> Captured:
+) -> CapturedGraph:
     """Loss and gradients of a model, or a whole step, as one graph.
 
     Args:
@@ -84,7 +84,9 @@ def capture_step(
         gradients = Tree("dict", items=items, keys=keys)
         tree = _dict(loss=loss_tree, outputs=outputs, gradients=gradients)
         finish(joint.graph, joint.updates, [*joint.results, *joint.gradients.values()])
-        return Captured(fx.GraphModule(joint.root, joint.graph), tuple(sources), arguments, tree)
+        return CapturedGraph(
+            fx.GraphModule(joint.root, joint.graph), tuple(sources), arguments, tree
+        )
     with_gradient = {
         sources[position].name: sources[position].value
         for position, gradient in joint.gradients.items()
@@ -95,7 +97,7 @@ def capture_step(
     _append(joint, update, sources)
     finish(joint.graph, joint.updates, joint.results)
     tree = _dict(loss=loss_tree, outputs=outputs)
-    return Captured(fx.GraphModule(joint.root, joint.graph), tuple(sources), arguments, tree)
+    return CapturedGraph(fx.GraphModule(joint.root, joint.graph), tuple(sources), arguments, tree)
 
 
 def _need_host(optimizer: torch.optim.Optimizer) -> None:

@@ -56,7 +56,7 @@ def as_operator(
     """
     if is_compiling():
         compat.break_graph("operators of foreign functions are made outside of compiled functions")
-    owner = _Operator(function, make, framework, keyed, row_dims)
+    owner = _ForeignOperator(function, make, framework, keyed, row_dims)
     names = owner.names
     static = frozenset(_static_names(owner.label, names, static_argnums, static_argnames))
 
@@ -106,7 +106,7 @@ def _taken(value: Any, is_static: bool, leaves: list[Any], constants: list[Any])
 _STATIC: Structure = ("static",)
 
 
-class _Operator:
+class _ForeignOperator:
     """What calls of a function need beside tensors; Dynamo treats what it gives as constants.
 
     Attributes:
@@ -196,7 +196,7 @@ class _Instance:
 
     def __init__(
         self,
-        operator: _Operator,
+        operator: _ForeignOperator,
         structures: tuple[Structure, ...],
         keywords: tuple[str, ...],
         constants: tuple[Any, ...],

@@ -38,7 +38,7 @@ _NAME = re.compile(r"(?!__)[A-Za-z_]\w*::(?!__)[A-Za-z_]\w*(\.\w+)?", re.ASCII)
 Write = Callable[..., Value | Sequence[Value]]
 """Takes a Builder, a value for each tensor, and what else the schema has by its name."""
 
-Gradients = Callable[[Sequence[Any], Sequence[torch.Tensor], Sequence[torch.Tensor]], Any]
+GradientsFunction = Callable[[Sequence[Any], Sequence[torch.Tensor], Sequence[torch.Tensor]], Any]
 """Takes arguments, results and gradients of results; gives the gradients of tensor arguments."""
 
 
@@ -49,7 +49,7 @@ def custom_op(
     *,
     schema: str | None = None,
     fake: Callable[..., Any] | None = None,
-    backward: Gradients | None = None,
+    backward: GradientsFunction | None = None,
 ) -> Any:
     """Register an operator of torch that is written in StableHLO.
 
@@ -169,7 +169,7 @@ def _fake_of(op: compat.OpOverload, write: Write) -> Callable[..., Any]:
     return fake
 
 
-def _differentiate(op: compat.OpOverload, name: str, backward: Gradients) -> None:
+def _differentiate(op: compat.OpOverload, name: str, backward: GradientsFunction) -> None:
     places = [
         at
         for at, item in enumerate(op._schema.arguments)

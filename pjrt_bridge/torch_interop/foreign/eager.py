@@ -24,14 +24,14 @@ from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.ledger import EAGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 
-_Compiled = Callable[..., Sequence[torch.Tensor]]
+_CompiledCall = Callable[..., Sequence[torch.Tensor]]
 
 _OPTIONS = BackendOptions(placement="device", fallback="error")
 
 _KEPT = 512
 """Programs; with one more the oldest is dropped."""
 
-_programs: dict[Hashable, _Compiled] = {}
+_programs: dict[Hashable, _CompiledCall] = {}
 _compiling = threading.RLock()
 
 
@@ -89,7 +89,7 @@ def _with(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
     return value
 
 
-def _compile(op: OpOverload, args: Sequence[Any], tensors: Sequence[torch.Tensor]) -> _Compiled:
+def _compile(op: OpOverload, args: Sequence[Any], tensors: Sequence[torch.Tensor]) -> _CompiledCall:
     client = select_client(None)
     with compat.real_tensors(), compat.fakes(symbolic=False):
         promises = [

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.foreign_functions import Derivative, Spec, find
+from pjrt_bridge.torch_interop.foreign_functions import ArraySpec, Derivative, find
 
-_Call = Callable[[str, Sequence[torch.Tensor], Sequence[int]], Sequence[torch.Tensor]]
+_CallFunction = Callable[[str, Sequence[torch.Tensor], Sequence[int]], Sequence[torch.Tensor]]
 
 
 def prepare(
@@ -39,7 +39,7 @@ def prepare(
     ctx.wanted = [tensor.requires_grad for tensor in arguments]
     if not any(ctx.wanted):
         return
-    derivative = find(name).derivative(list(map(Spec.of, arguments)), ctx.wanted)
+    derivative = find(name).derivative(list(map(ArraySpec.of, arguments)), ctx.wanted)
     ctx.derivative = derivative
     ctx.forms = [(output[at].shape, output[at].dtype) for at in derivative.reads]
     known = [*arguments, *output]
@@ -48,7 +48,7 @@ def prepare(
 
 
 def compute(
-    ctx: Any, given: Sequence[torch.Tensor | None], call: _Call
+    ctx: Any, given: Sequence[torch.Tensor | None], call: _CallFunction
 ) -> list[torch.Tensor | None]:
     """The gradients of the arguments of a call.
 
@@ -77,7 +77,7 @@ def compute(
 
 
 def pushed(
-    ctx: Any, tangents: Sequence[torch.Tensor | None], call: _Call
+    ctx: Any, tangents: Sequence[torch.Tensor | None], call: _CallFunction
 ) -> tuple[torch.Tensor | None, ...]:
     """The tangents of what a call gave; None of integers.
 

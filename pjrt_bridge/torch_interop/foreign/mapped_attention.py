@@ -39,7 +39,7 @@ def _called(operator: Any, *args: Any, attn_mask: Any = None, scale: float | Non
     return _apply(operator, attn_mask, scale, *args)
 
 
-class _Attention(torch.autograd.Function):
+class _MappedAttention(torch.autograd.Function):
     """Attention, or its gradients, with a rule of `torch.vmap`."""
 
     @staticmethod
@@ -68,7 +68,7 @@ class _Attention(torch.autograd.Function):
         return rows, (0,) * len(rows)
 
 
-_apply: Callable[..., tuple[torch.Tensor, ...]] = _Attention.apply
+_apply: Callable[..., tuple[torch.Tensor, ...]] = _MappedAttention.apply
 
 
 def _mask(mask: torch.Tensor, dim: int | None, count: int, batch: int) -> torch.Tensor:

@@ -11,7 +11,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.foreign import gradients
 from pjrt_bridge.torch_interop.foreign.arguments import are_plain
 from pjrt_bridge.torch_interop.foreign.eager import kernel
-from pjrt_bridge.torch_interop.foreign_functions import NAMESPACE, Spec, find
+from pjrt_bridge.torch_interop.foreign_functions import NAMESPACE, ArraySpec, find
 from pjrt_bridge.torch_interop.tensors import torch_dtype
 
 _NAME = f"{NAMESPACE}::call"
@@ -74,7 +74,7 @@ def _results(
     function: str, arguments: Sequence[torch.Tensor], sizes: Sequence[Any]
 ) -> list[torch.Tensor]:
     device = arguments[0].device if arguments else torch.device("cpu")
-    specs = find(function).results(list(map(Spec.of, arguments)), sizes)
+    specs = find(function).results(list(map(ArraySpec.of, arguments)), sizes)
     return [torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=device) for spec in specs]
 
 

@@ -13,7 +13,7 @@ from torch import fx
 
 from pjrt_bridge import user_warnings
 from pjrt_bridge.errors import NotExportable
-from pjrt_bridge.mixed.adapter import Argument, Computed
+from pjrt_bridge.mixed.adapter import Computed, SegmentInput
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.program.program import Program
@@ -25,7 +25,7 @@ from pjrt_bridge.torch_interop.foreign.mapped_attention import (
     has_attention,
     with_mapped_attention,
 )
-from pjrt_bridge.torch_interop.foreign_functions import Spec
+from pjrt_bridge.torch_interop.foreign_functions import ArraySpec
 from pjrt_bridge.torch_interop.lowering import registry as portable
 from pjrt_bridge.torch_interop.passes.functionalize_rng import (
     count_keys,
@@ -82,16 +82,16 @@ class TorchFunction:
         self._known: dict[Any, Any] = {}
         self._lock = threading.RLock()
 
-    def results(self, arguments: Sequence[Spec]) -> tuple[Spec, ...]:
+    def results(self, arguments: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
         """What it gives for such arguments.
 
         Raises:
             Exception: what the function raises for them.
         """
         (output,) = self._graph(tuple(arguments)).graph.find_nodes(op="output")
-        return tuple(Spec.of(compat.promise(item)) for item in output.args[0])
+        return tuple(ArraySpec.of(compat.promise(item)) for item in output.args[0])
 
-    def draws(self, arguments: Sequence[Spec]) -> bool:
+    def draws(self, arguments: Sequence[ArraySpec]) -> bool:
         """Whether it draws random numbers, and has no bits to draw them from."""
         return bool(count_keys(self._graph(tuple(arguments)).graph))
 
@@ -99,7 +99,7 @@ class TorchFunction:
         """The function that takes 64 random bits, as two int32, before its arguments."""
         return self._once("seeded", lambda: TorchFunction(self._function, self.label, seeded=True))
 
-    def program(self, arguments: Sequence[Spec]) -> Program:
+    def program(self, arguments: Sequence[ArraySpec]) -> Program:
         """Its program: a parameter for each argument, a result for each of `results`.
 
         Raises:
@@ -108,7 +108,9 @@ class TorchFunction:
         specs = tuple(arguments)
         return self._once(("program", specs), lambda: self._emitted(specs))
 
-    def mapped(self, dimensions: Sequence[int | None], arguments: Sequence[Spec]) -> TorchFunction:
+    def mapped(
+        self, dimensions: Sequence[int | None], arguments: Sequence[ArraySpec]
+    ) -> TorchFunction:
         """The function over a further dimension of some arguments, which leads its results.
 
         Args:
@@ -133,7 +135,7 @@ class TorchFunction:
             lambda: TorchFunction(over_rows, f"{self.label}.vmap"),
         )
 
-    def derivative(self, arguments: Sequence[Spec], wanted: Sequence[bool]) -> Gradients:
+    def derivative(self, arguments: Sequence[ArraySpec], wanted: Sequence[bool]) -> Gradients:
         """How gradients of some arguments are computed."""
         specs, chosen = tuple(arguments), tuple(wanted)
         return self._once(("derivative", specs, chosen), lambda: self._divided(specs, chosen))
@@ -145,10 +147,10 @@ class TorchFunction:
             found: _T = self._known[key]
         return found
 
-    def _graph(self, specs: tuple[Spec, ...]) -> fx.GraphModule:
+    def _graph(self, specs: tuple[ArraySpec, ...]) -> fx.GraphModule:
         return self._once(("graph", specs), lambda: self._traced(specs))
 
-    def _traced(self, specs: tuple[Spec, ...]) -> fx.GraphModule:
+    def _traced(self, specs: tuple[ArraySpec, ...]) -> fx.GraphModule:
         with self._tracing():
             promises = [_promise(spec) for spec in specs]
             found = compat.export_plain(self._of_their_own, promises)
@@ -180,7 +182,7 @@ class TorchFunction:
         given = tensors[1:] if self._is_seeded else tensors
         return tuple(item.clone() for item in self._function(*given))
 
-    def _divided(self, specs: tuple[Spec, ...], wanted: tuple[bool, ...]) -> Gradients:
+    def _divided(self, specs: tuple[ArraySpec, ...], wanted: tuple[bool, ...]) -> Gradients:
         with self._tracing():
             promises = [
                 _promise(spec).requires_grad_(chosen)
@@ -208,7 +210,7 @@ class TorchFunction:
             reads,
         )
 
-    def _emitted(self, specs: tuple[Spec, ...]) -> Program:
+    def _emitted(self, specs: tuple[ArraySpec, ...]) -> Program:
         graph = self._graph(specs)
         graph = rewrite(graph, _CONTEXT, "unsized").module
         if len(graph.graph.find_nodes(op="placeholder")) != len(specs):
@@ -229,16 +231,16 @@ class TorchFunction:
         def value(output: Any) -> Value:
             if isinstance(output, Computed):
                 return found[output.result]
-            assert isinstance(output, Argument)
+            assert isinstance(output, SegmentInput)
             return given[output.position]
 
         count = len(self.results(specs))
         return builder.finish([value(item) for item in emitted.bindings.outputs[:count]])
 
 
-def _promise(spec: Spec) -> torch.Tensor:
+def _promise(spec: ArraySpec) -> torch.Tensor:
     return torch.empty(spec.shape, dtype=torch_dtype(spec.dtype))
 
 
-def _zeros(spec: Spec) -> torch.Tensor:
+def _zeros(spec: ArraySpec) -> torch.Tensor:
     return torch.zeros(spec.shape, dtype=torch_dtype(spec.dtype))

@@ -27,6 +27,9 @@ Scalar = bool | int | float | complex
 Operand = Value | Scalar
 """An argument that ATen takes as a tensor or as a number."""
 
+OptionalValues = tuple[Value | None, ...]
+"""Results of an operator; None for those that nobody reads."""
+
 BOOL = dtypes.of("bool")
 INT32 = dtypes.of("int32")
 INT64 = dtypes.of("int64")

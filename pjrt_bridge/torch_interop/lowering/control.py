@@ -10,20 +10,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import INT64, Context
+from pjrt_bridge.torch_interop.lowering.context import INT64, Context, OptionalValues
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
-
-_Outputs = tuple[Value | None, ...]
 
 
 @lowering("higher_order.cond")
 def cond(
     context: Context, predicate: Any, then: Any, otherwise: Any, operands: Sequence[Any]
-) -> _Outputs:
+) -> OptionalValues:
     """One branch runs; the predicate is a bool, or a bool tensor of one element."""
     if not isinstance(predicate, Value):
         return context.inline(then if predicate else otherwise, operands)
-    given: list[_Outputs] = []
+    given: list[OptionalValues] = []
 
     def branch(graph: Any) -> Callable[[], tuple[Value, ...]]:
         def body() -> tuple[Value, ...]:
@@ -47,7 +45,7 @@ def while_loop(
     body: Any,
     carried: Sequence[Any],
     others: Sequence[Any],
-) -> _Outputs:
+) -> OptionalValues:
     """Repeats the body while the condition holds; it is evaluated before each iteration."""
     _require_tensors(carried, "its loop carries a number")
 
@@ -70,7 +68,7 @@ def scan(
     init: Sequence[Any],
     xs: Sequence[Any],
     others: Sequence[Any] = (),
-) -> _Outputs:
+) -> OptionalValues:
     """`carry, y = combine(carry, x)` over the first dimension of `xs`, first to last.
 
     Returns the last carry, then every y, stacked.
@@ -86,7 +84,7 @@ def scan(
 @lowering("higher_order.map_impl")
 def map_impl(
     context: Context, function: Any, xs: Sequence[Any], others: Sequence[Any] = ()
-) -> _Outputs:
+) -> OptionalValues:
     """A function applied to each slice along the first dimension of `xs`; its results stacked."""
     _require_tensors(xs, "it runs over a number")
     present: list[bool] = []
@@ -103,7 +101,9 @@ def map_impl(
 
 
 @lowering("higher_order.invoke_subgraph")
-def invoke_subgraph(context: Context, graph: Any, identifier: Any, *operands: Any) -> _Outputs:
+def invoke_subgraph(
+    context: Context, graph: Any, identifier: Any, *operands: Any
+) -> OptionalValues:
     """A subgraph that was marked to be compiled once; here it is part of the program."""
     return context.inline(graph, operands)
 
@@ -147,7 +147,7 @@ def _over_rows(
     return b.while_((zero, *init, *stacks), more, turn)[1:]
 
 
-def _values(outputs: Sequence[Any]) -> _Outputs:
+def _values(outputs: Sequence[Any]) -> OptionalValues:
     """Outputs of a graph, where each is a tensor or None."""
     for output in outputs:
         if output is not None and not isinstance(output, Value):

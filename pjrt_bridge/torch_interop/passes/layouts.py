@@ -24,7 +24,7 @@ from pjrt_bridge.stablehlo.builder.orders import inverse_order
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.tensors import argument_spec
 
-Rule = str | Mapping[int, Sequence[int]]
+OrderRule = str | Mapping[int, Sequence[int]]
 """`"row-major"`, `"column-major"`, `"channels-last"`, or for a rank the dimensions from slowest to
 fastest varying."""
 
@@ -41,8 +41,8 @@ class Orders:
         results: of tensors that a compiled function returns, unless they share memory with others.
     """
 
-    parameters: Rule | None = None
-    results: Rule | None = None
+    parameters: OrderRule | None = None
+    results: OrderRule | None = None
 
     @staticmethod
     def parse(given: Any) -> Orders:
@@ -102,7 +102,7 @@ def _memory(node: fx.Node) -> object:
     return node if found is None else found
 
 
-def order_of(rule: Rule | None, rank: int) -> tuple[int, ...] | None:
+def order_of(rule: OrderRule | None, rank: int) -> tuple[int, ...] | None:
     """Dimensions from slowest to fastest varying; None where the rule has none for a rank."""
     if rule is None or rank < 2:
         return None

@@ -39,7 +39,7 @@ _ROUNDS = 7
 _LONGEST = 0.5
 """Seconds of one call after which no larger size is tried."""
 
-Case = Callable[[int], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
+CaseOfSize = Callable[[int], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
 """Makes a function and its arguments, of so many elements."""
 
 
@@ -70,11 +70,11 @@ class Measured:
         return self.host > MARGIN * self.device
 
 
-def _vector(function: Callable[[torch.Tensor], Any]) -> Case:
+def _vector(function: Callable[[torch.Tensor], Any]) -> CaseOfSize:
     return lambda size: (function, (torch.rand(size),))
 
 
-def _matrix(function: Callable[[torch.Tensor], Any]) -> Case:
+def _matrix(function: Callable[[torch.Tensor], Any]) -> CaseOfSize:
     def case(size: int) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
         side = round(size**0.5)
         x = torch.rand(side, side)
@@ -93,7 +93,7 @@ _MATRICES = tuple(side**2 for side in (8, 16, 32, 64, 128, 256, 512))
 # Larger ones have no lowering.
 _SPECTRA = tuple(size for size in _MATRICES if size <= 256**2)
 
-CASES: Mapping[str, tuple[Case, Sequence[int]]] = {
+CASES: Mapping[str, tuple[CaseOfSize, Sequence[int]]] = {
     "aten.sort": (_vector(lambda x: x.sort()), _VECTORS),
     "aten.topk": (_vector(lambda x: x.topk(10)), _VECTORS),
     "aten.cumsum": (_vector(lambda x: x.cumsum(0)), _VECTORS),

@@ -16,7 +16,7 @@ from torch import fx
 from torch.fx.node import map_aggregate
 
 from pjrt_bridge.errors import UnsupportedDtype
-from pjrt_bridge.report.fallback_reason import FallbackReason, Kind
+from pjrt_bridge.report.fallback_reason import FallbackReason, ReasonKind
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes
@@ -53,7 +53,7 @@ class Placement:
         self._lookup = lookup
         self._host_ops = host_ops
         self._slower = slower or {}
-        self._tried: dict[object, _Refused | None] = {}
+        self._tried: dict[object, _Refusal | None] = {}
         self._builder = Builder()
 
     def fallback_reasons(self, graph: fx.Graph) -> dict[str, FallbackReason]:
@@ -67,7 +67,7 @@ class Placement:
                 found[node.name] = FallbackReason(label, *refused, source=nodes.source_line(node))
         return found
 
-    def _refused(self, node: fx.Node) -> _Refused | None:
+    def _refused(self, node: fx.Node) -> _Refusal | None:
         if node.op == "get_attr" and isinstance(compat.promise(node), torch.nn.Module):
             return None
         try:
@@ -117,7 +117,7 @@ class Placement:
         node: fx.Node,
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
         outputs: Sequence[TensorType | None],
-    ) -> _Refused | None:
+    ) -> _Refusal | None:
         name = nodes.label(node)
         size = self._slower.get(name) or self._slower.get(name.rpartition(".")[0])
         if size is None:
@@ -134,7 +134,7 @@ class Placement:
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
         outputs: Sequence[TensorType | None],
         contiguous: bool,
-    ) -> _Refused | None:
+    ) -> _Refusal | None:
         with self._builder.scratch(refusals.types_in(arguments)) as parameters:
             supply = iter(parameters)
             args, kwargs = map_aggregate(
@@ -151,8 +151,8 @@ class Placement:
         return None if said is None else (f"PyTorch refuses it: {said}", "refused")
 
 
-_Refused = tuple[str, Kind]
-_SURROUNDED: _Refused = (
+_Refusal = tuple[str, ReasonKind]
+_SURROUNDED: _Refusal = (
     "as_strided reads memory around an argument, which is a part of a larger tensor",
     "refused",
 )

@@ -114,7 +114,7 @@ def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | N
         if usual and not huge and all(item.size for item in types):
             return None
         arguments = _replaced(arguments, _sizes(types))
-    return _cached_error(_Call(target, arguments, small or nothing))
+    return _cached_error(_CallKey(target, arguments, small or nothing))
 
 
 def _refusal_of_numbers(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | None:
@@ -132,7 +132,7 @@ def _refusal_of_numbers(target: compat.OpOverload, arguments: Any, outputs: Any)
     if not all(isinstance(item, (int, float, complex)) for item in args):
         return None
     call = ((*shape, *args), {"dtype": kwargs.get("dtype")})
-    return _cached_error(_Call(target, call, promised=True))
+    return _cached_error(_CallKey(target, call, promised=True))
 
 
 def _numbers(arguments: Any) -> list[complex]:
@@ -159,7 +159,7 @@ def refused(target: compat.OpOverload, arguments: Any) -> bool:
     return refusal(target, described, ()) is not None
 
 
-class _Call:
+class _CallKey:
     """A call as the key of a cache."""
 
     def __init__(self, target: compat.OpOverload, arguments: Any, promised: bool) -> None:
@@ -170,14 +170,14 @@ class _Call:
         self._key = (target, repr(arguments), promised, deterministic)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Call) and self._key == other._key
+        return isinstance(other, _CallKey) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
 
 @lru_cache(maxsize=4096)
-def _cached_error(call: _Call) -> str | None:
+def _cached_error(call: _CallKey) -> str | None:
     with compat.untraced(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # Zeros are valid positions, but not divisors, so ones are tried next.
@@ -189,7 +189,7 @@ def _cached_error(call: _Call) -> str | None:
     return error
 
 
-def _is_fault_of_types(call: _Call) -> bool:
+def _is_fault_of_types(call: _CallKey) -> bool:
     """Whether a refusal of replaced sizes is due to element types, and not to the replaced sizes.
 
     Fake tensors accept them, and so do the kernels with common element types and no empty tensor.
@@ -200,7 +200,7 @@ def _is_fault_of_types(call: _Call) -> bool:
         return False
     changes: tuple[Callable[[TensorType], TensorType], ...] = (_as_float, _as_any_float, _filled)
     for change in changes:
-        plain = _Call(call.target, _with_types(call.arguments, change), promised=False)
+        plain = _CallKey(call.target, _with_types(call.arguments, change), promised=False)
         if _error_of(plain, torch.zeros) is None or _error_of(plain, torch.ones) is None:
             return True
     return False
@@ -228,7 +228,7 @@ def _with_types(arguments: Any, change: Callable[[TensorType], TensorType]) -> A
     )
 
 
-def _error_of(call: _Call, fill: Callable[..., torch.Tensor]) -> str | None:
+def _error_of(call: _CallKey, fill: Callable[..., torch.Tensor]) -> str | None:
     try:
         args, kwargs = _tensors(call.arguments, fill)
         call.target(*args, **kwargs)

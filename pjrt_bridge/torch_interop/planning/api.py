@@ -20,7 +20,7 @@ from pjrt_bridge.torch_interop.exporting.training import capture_step
 from pjrt_bridge.torch_interop.planning.traced import TracedModel
 from pjrt_bridge.torch_interop.planning.weightless import weightless
 from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES
-from pjrt_bridge.torch_interop.sharding.plans import Plan, parameter_axes, read_plan
+from pjrt_bridge.torch_interop.sharding.plans import ParallelPlan, parameter_axes, read_plan
 from pjrt_bridge.torch_interop.sharding.styles import constrain_border
 from pjrt_bridge.wrong_arguments import checked
 
@@ -33,7 +33,7 @@ def trace(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    plan: Plan | None = None,
+    plan: ParallelPlan | None = None,
     axis: str = "tp",
     training: bool = False,
     loss: Loss | None = None,

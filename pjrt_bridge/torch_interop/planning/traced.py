@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from torch import fx
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.mixed.adapter import Argument, Computed
+from pjrt_bridge.mixed.adapter import Computed, SegmentInput
 from pjrt_bridge.stablehlo import Mesh, ShardedProgram, Sharding, shard
 from pjrt_bridge.torch_interop.emit.program import Emitted
-from pjrt_bridge.torch_interop.exporting.capture import Captured, Source
+from pjrt_bridge.torch_interop.exporting.capture import CapturedGraph, Source
 from pjrt_bridge.torch_interop.exporting.emission import emitted_row_major
 from pjrt_bridge.torch_interop.exporting.lowering import CONTEXT, lift_random_keys, not_lowerable
 from pjrt_bridge.torch_interop.passes.pipeline import rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
 from pjrt_bridge.torch_interop.sharding.constraint import lowering_over_mesh, move_constraints
 from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES
-from pjrt_bridge.torch_interop.sharding.plans import Axes, check_divides, divided_further
+from pjrt_bridge.torch_interop.sharding.plans import AxisNames, check_divides, divided_further
 
 PARAMETERS_AXIS = "fsdp"
 """The axis over which each parameter is divided, where a mesh has it."""
@@ -37,8 +37,8 @@ class TracedModel:
     """
 
     name: str
-    captured: Captured
-    axes: Mapping[str, Axes] = field(default_factory=dict)
+    captured: CapturedGraph
+    axes: Mapping[str, AxisNames] = field(default_factory=dict)
     trained: tuple[str, ...] = ()
 
     @property
@@ -80,7 +80,7 @@ class TracedModel:
         ]
         results: list[Sharding | None] = [None] * len(emitted.program.signature.results)
         for target, result in emitted.bindings.updates:
-            assert isinstance(target, Argument)
+            assert isinstance(target, SegmentInput)
             results[result] = _sharding(sources[target.position], mesh, known)
         last = emitted.bindings.outputs[len(emitted.bindings.outputs) - len(self.trained) :]
         for name, output in zip(self.trained, last, strict=True):

@@ -16,7 +16,7 @@ _COLORS = 12
 
 
 @dataclass(frozen=True)
-class Drawing:
+class ShardDrawing:
     """The parts of a tensor, and who holds them: text when printed, a table in a notebook.
 
     Attributes:
@@ -57,7 +57,7 @@ class Drawing:
         )
 
 
-def visualize(tensor: torch.Tensor) -> Drawing:
+def visualize(tensor: torch.Tensor) -> ShardDrawing:
     """Draw which device holds which part of a tensor.
 
     Args:
@@ -73,7 +73,9 @@ def visualize(tensor: torch.Tensor) -> Drawing:
             f"that is divided over a mesh of device {NAME!r}"
         )
     kind = str(tensor.dtype).removeprefix("torch.")
-    return Drawing(f"{kind}{list(tensor.shape)}, {sharding}", _rows(sharding, tuple(tensor.shape)))
+    return ShardDrawing(
+        f"{kind}{list(tensor.shape)}, {sharding}", _rows(sharding, tuple(tensor.shape))
+    )
 
 
 def _rows(

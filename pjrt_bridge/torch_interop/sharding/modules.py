@@ -10,8 +10,8 @@ from pjrt_bridge.torch_interop.device.storage import is_resident
 from pjrt_bridge.torch_interop.sharding.marking import mark_sharding, sharding_of
 from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES, Mesh
 from pjrt_bridge.torch_interop.sharding.plans import (
-    Axes,
-    Plan,
+    AxisNames,
+    ParallelPlan,
     check_divides,
     divided_further,
     parameter_axes,
@@ -24,7 +24,7 @@ from pjrt_bridge.wrong_arguments import checked
 
 @checked
 def parallelize(
-    module: nn.Module, mesh: Mesh, plan: Plan | None = None, *, axis: str | None = None
+    module: nn.Module, mesh: Mesh, plan: ParallelPlan | None = None, *, axis: str | None = None
 ) -> nn.Module:
     """Divide a model over a mesh by a plan of torch's parallel styles.
 
@@ -49,7 +49,7 @@ def parallelize(
     over = "" if plan is None else plan_axis(tuple(mesh.grid.sizes), axis, mesh)
     found = read_plan(module, plan)
     # Nothing is changed before all of it was found to be possible.
-    specs: dict[int, Axes] = {}
+    specs: dict[int, AxisNames] = {}
     for name, parameter, axes in parameter_axes(found, over):
         check_divides(parameter.shape, mesh.grid, axes, name)
         specs[id(parameter)] = axes
@@ -89,7 +89,7 @@ def fully_shard(module: nn.Module, mesh: Mesh, *, axis: str | None = None) -> nn
         raise OptionError(f"fully_shard: found {mesh}, expected one with an axis {names}")
     for parameter in module.parameters():
         held = sharding_of(parameter) if _is_over(parameter, mesh) else None
-        axes: Axes = [[] for _ in range(parameter.dim())]
+        axes: AxisNames = [[] for _ in range(parameter.dim())]
         if held is not None:
             axes = [[item.name for item in divided] for divided in held.dimensions]
         mark_sharding(parameter, mesh, divided_further(parameter.shape, axes, sizes, chosen))

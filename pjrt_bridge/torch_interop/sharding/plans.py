@@ -18,15 +18,17 @@ from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES
 from pjrt_bridge.torch_interop.sharding.styles import Read, read
 
-Plan = ParallelStyle | Mapping[str, ParallelStyle]
+ParallelPlan = ParallelStyle | Mapping[str, ParallelStyle]
 """A style for a module itself, or for those below it by their names, as torch's
 `parallelize_module` takes them: `"layers.*.up"`."""
 
-Axes = list[list[str]]
+AxisNames = list[list[str]]
 """For each dimension the names of the axes that divide it."""
 
 
-def read_plan(module: nn.Module, plan: Plan | None) -> dict[nn.Module, list[tuple[str, Read]]]:
+def read_plan(
+    module: nn.Module, plan: ParallelPlan | None
+) -> dict[nn.Module, list[tuple[str, Read]]]:
     """What a plan says of each module that it names, with the module's name.
 
     Raises:
@@ -40,13 +42,13 @@ def read_plan(module: nn.Module, plan: Plan | None) -> dict[nn.Module, list[tupl
 
 def parameter_axes(
     found: Mapping[nn.Module, Sequence[tuple[str, Read]]], axis: str
-) -> Iterator[tuple[str, torch.Tensor, Axes]]:
+) -> Iterator[tuple[str, torch.Tensor, AxisNames]]:
     """The parameters that a plan names: name, tensor, and how the axis divides it."""
     for layer, reads in found.items():
         for name, one in reads:
             for key, at in one.parameters.items():
                 parameter = layer.get_parameter(key)
-                axes: Axes = [[axis] if dim == at else [] for dim in range(parameter.dim())]
+                axes: AxisNames = [[axis] if dim == at else [] for dim in range(parameter.dim())]
                 yield f"{name}.{key}".lstrip("."), parameter, axes
 
 
@@ -70,7 +72,9 @@ def plan_axis(axes: Sequence[str], axis: str | None, mesh: object) -> str:
     return axis
 
 
-def divided_further(shape: Sequence[int], axes: Axes, sizes: Mapping[str, int], axis: str) -> Axes:
+def divided_further(
+    shape: Sequence[int], axes: AxisNames, sizes: Mapping[str, int], axis: str
+) -> AxisNames:
     """How an array is divided over one axis more: in its first dimension that the axis divides.
 
     One that is whole comes before one that is not; where no dimension does, all stays as it is.
@@ -88,7 +92,7 @@ def divided_further(shape: Sequence[int], axes: Axes, sizes: Mapping[str, int], 
     return found
 
 
-def check_divides(shape: Sequence[int], mesh: Mesh, axes: Axes, name: str) -> Sharding:
+def check_divides(shape: Sequence[int], mesh: Mesh, axes: AxisNames, name: str) -> Sharding:
     """The sharding of a parameter.
 
     Raises:
@@ -102,7 +106,9 @@ def check_divides(shape: Sequence[int], mesh: Mesh, axes: Axes, name: str) -> Sh
     return sharding
 
 
-def _planned(module: nn.Module, plan: Plan) -> Iterator[tuple[str, nn.Module, ParallelStyle]]:
+def _planned(
+    module: nn.Module, plan: ParallelPlan
+) -> Iterator[tuple[str, nn.Module, ParallelStyle]]:
     """Each module of a plan, with its name and style."""
     if isinstance(plan, ParallelStyle):
         yield "", module, plan

@@ -29,7 +29,7 @@ from pjrt_bridge.stablehlo.sharding import mesh as grids
 from pjrt_bridge.torch_interop.sharding.constraint import OPEN, shard_constraint
 from pjrt_bridge.torch_interop.sharding.mesh import Mesh
 
-Layout = Placement | None
+OptionalPlacement = Placement | None
 """Of a value along the axis; None says nothing."""
 
 
@@ -45,9 +45,9 @@ class Read:
     """
 
     parameters: Mapping[str, int | None] = field(default_factory=dict)
-    inputs: Sequence[Layout] = ()
-    named: Mapping[str, Layout] = field(default_factory=dict)
-    outputs: Sequence[Layout] = ()
+    inputs: Sequence[OptionalPlacement] = ()
+    named: Mapping[str, OptionalPlacement] = field(default_factory=dict)
+    outputs: Sequence[OptionalPlacement] = ()
 
 
 def read(style: ParallelStyle, module: nn.Module, name: str) -> Read:
@@ -168,7 +168,7 @@ def constrain_border(module: nn.Module, found: Read, mesh: Mesh | grids.Mesh, ax
 _WHOLE = "whole"
 
 
-def _divided(layout: Layout) -> int | str | None:
+def _divided(layout: OptionalPlacement) -> int | str | None:
     """The dimension that a layout divides, or that it divides none; None where it says nothing."""
     return None if layout is None else layout.dim if isinstance(layout, Shard) else _WHOLE
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pjrt_bridge.abi.implement import Function
+from pjrt_bridge.abi.implement import TableFunction
 from pjrt_bridge.abi.implementation_objects import Errors, Objects
 
 OBJECTS = Objects()
@@ -19,13 +19,13 @@ ERRORS = Errors()
 """The PJRT_Errors that callers have not destroyed."""
 
 
-class Slots(dict[str, Function]):
+class Slots(dict[str, TableFunction]):
     """Functions of the table by name, without `PJRT_`."""
 
-    def implements(self, name: str) -> Callable[[Function], Function]:
+    def implements(self, name: str) -> Callable[[TableFunction], TableFunction]:
         """Put the decorated function into a slot."""
 
-        def put(function: Function) -> Function:
+        def put(function: TableFunction) -> TableFunction:
             self[name] = function
             return function
 

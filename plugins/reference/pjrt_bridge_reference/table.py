@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from pjrt_bridge.abi.functions import FUNCTIONS, SLOT, SLOTS_0_81, offset_of
-from pjrt_bridge.abi.implement import Function, Implementation
+from pjrt_bridge.abi.implement import Implementation, TableFunction
 from pjrt_bridge_reference import (
     asynchronous_buffers,
     buffer,
@@ -47,7 +47,7 @@ _MODULES = (
 _OF_ERRORS = ("Error_Destroy", "Error_Message", "Error_GetCode")
 
 
-def _unimplemented(name: str) -> Function:
+def _unimplemented(name: str) -> TableFunction:
     def function(args: Any) -> None:
         raise unimplemented(f"PJRT_{name} is not implemented")
 
@@ -57,7 +57,7 @@ def _unimplemented(name: str) -> Function:
 @cache
 def table() -> Implementation:
     """The table, made at the first call; it lives as long as the process."""
-    functions: dict[str, Function] = {}
+    functions: dict[str, TableFunction] = {}
     for module in _MODULES:
         functions |= module.SLOTS
     # An error can be handled; a NULL in the middle of a table has to be looked for first.

@@ -13,10 +13,9 @@ import math
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.context import Context, OptionalValues
 from pjrt_bridge.torch_interop.lowering.linalg import matrices as la
 from pjrt_bridge.torch_interop.lowering.linalg.schur import decompose
-from pjrt_bridge.torch_interop.lowering.math.sorting import Outputs
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import conjugate
 
@@ -25,7 +24,7 @@ _MOST = 256
 
 
 @lowering("aten.linalg_eig.default")
-def eig(c: Context, a: Value) -> Outputs:
+def eig(c: Context, a: Value) -> OptionalValues:
     """Eigenvalues and eigenvectors."""
     if 0 in a.shape:
         return c.zeros(0), c.zeros(1)

@@ -16,11 +16,9 @@ import math
 from dataclasses import dataclass
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import INT32, Context
+from pjrt_bridge.torch_interop.lowering.context import INT32, Context, OptionalValues
 from pjrt_bridge.torch_interop.lowering.linalg import matrices as la
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
-
-Outputs = tuple[Value | None, ...]
 
 # -- Cholesky -----------------------------------------------------------------------------------
 
@@ -85,7 +83,7 @@ def _cholesky_panel(c: Context, panel: Value, start: Value, info: Value) -> tupl
 @lowering("aten.linalg_cholesky_ex.default")
 def cholesky_ex(
     c: Context, a: Value, *, upper: bool = False, check_errors: bool = False
-) -> Outputs:
+) -> OptionalValues:
     """The factor, upper or lower, and info."""
     la.refuse_check(check_errors)
     matrices = la.batched(c, a)
@@ -263,7 +261,7 @@ def refuse_unpivoted(pivot: bool) -> None:
 @lowering("aten.linalg_lu_factor_ex.default")
 def lu_factor_ex(
     c: Context, a: Value, *, pivot: bool = True, check_errors: bool = False
-) -> Outputs:
+) -> OptionalValues:
     """Both triangles in one matrix, pivots and info."""
     la.refuse_check(check_errors)
     refuse_unpivoted(pivot)
@@ -272,7 +270,7 @@ def lu_factor_ex(
 
 
 @lowering("aten.linalg_lu.default")
-def lu(c: Context, a: Value, *, pivot: bool = True) -> Outputs:
+def lu(c: Context, a: Value, *, pivot: bool = True) -> OptionalValues:
     """Permutation, lower and upper factor."""
     refuse_unpivoted(pivot)
     found = factor(c, la.batched(c, a))
@@ -286,7 +284,7 @@ def lu_unpack(
     pivots: Value,
     unpack_data: bool = True,
     unpack_pivots: bool = True,
-) -> Outputs:
+) -> OptionalValues:
     """Permutation, lower and upper factor; empty where they are not requested."""
     matrices = la.batched(c, factors)
     batch, rows, _ = matrices.shape

@@ -62,7 +62,7 @@ def _orthogonal(c: Context, rows: Value, measured: int) -> Value:
     real = la.real_type(rows.dtype)
     tolerance = max(8.0, math.sqrt(measured)) * la.epsilon(rows.dtype)
 
-    def unfinished(state: la.State) -> Value:
+    def unfinished(state: la.LoopState) -> Value:
         more = b.compare(state[1], c.full((), tolerance, real), "GT")
         return b.and_(more, la.compare_to(c, state[0], "LT", _SWEEPS))
 
@@ -75,7 +75,7 @@ def _orthogonal(c: Context, rows: Value, measured: int) -> Value:
             worst = b.maximum(worst, cosine)
         return worst, rows
 
-    def sweep(state: la.State) -> tuple[Value, ...]:
+    def sweep(state: la.LoopState) -> tuple[Value, ...]:
         worst, rows = la.repeat(c, wide // 2, (c.full((), 0, real), state[2]), rounds)
         # After a full sweep the rows are in reverse order.
         return b.add(state[0], la.integer(c, 1)), worst, b.reverse(rows, (1,))

@@ -23,7 +23,7 @@ from pjrt_bridge.torch_interop.lowering.shaping.shape import conjugate, part
 PANEL = 64
 """Columns that blocked factorizations take at a time; narrower matrices are one panel."""
 
-State = tuple[Value, ...]
+LoopState = tuple[Value, ...]
 
 
 def real_type(dtype: DType) -> DType:
@@ -62,11 +62,11 @@ def integer(c: Context, value: int) -> Value:
 
 def repeat(
     c: Context, count: int | Value, state: Sequence[Value], body: Callable[..., Sequence[Value]]
-) -> State:
+) -> LoopState:
     """`for i in range(count): state = body(i, *state)`, with i as a 0-d int32."""
     limit = integer(c, count) if isinstance(count, int) else count
 
-    def step(carried: State) -> Sequence[Value]:
+    def step(carried: LoopState) -> Sequence[Value]:
         return (c.b.add(carried[0], integer(c, 1)), *body(*carried))
 
     inits = (integer(c, 0), *state)
@@ -75,7 +75,7 @@ def repeat(
 
 def panels(
     c: Context, count: int, state: Sequence[Value], body: Callable[..., Sequence[Value]]
-) -> State:
+) -> LoopState:
     """`for i in range(count): state = body(i * width, *state)`; a single panel needs no loop."""
     if count == 1:
         return tuple(body(integer(c, 0), *state))

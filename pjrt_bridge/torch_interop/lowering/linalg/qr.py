@@ -11,9 +11,8 @@ Panels of 64 reflectors are applied as `1 - V T V^H` (the compact WY form).
 from __future__ import annotations
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.context import Context, OptionalValues
 from pjrt_bridge.torch_interop.lowering.linalg import matrices as la
-from pjrt_bridge.torch_interop.lowering.math.sorting import Outputs
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import conjugate
 
@@ -177,13 +176,13 @@ def orthogonal(c: Context, a: Value, scales: Value, columns: int) -> Value:
 
 
 @lowering("aten.geqrf.default")
-def geqrf(c: Context, a: Value) -> Outputs:
+def geqrf(c: Context, a: Value) -> OptionalValues:
     """R with the reflectors below it, and their factors."""
     return c.promised(*factor(c, la.batched(c, a)))
 
 
 @lowering("aten.linalg_qr.default")
-def qr(c: Context, a: Value, mode: str = "reduced") -> Outputs:
+def qr(c: Context, a: Value, mode: str = "reduced") -> OptionalValues:
     """Q and R: `complete`, of the first `min(rows, columns)` (`reduced`), or R alone (`r`)."""
     matrices = la.batched(c, a)
     rows, columns = matrices.shape[1:]

@@ -41,13 +41,13 @@ def decompose(c: Context, a: Value) -> Schur:
         return Schur(a, la.identity(c, a.shape, a.dtype))
     h, z = _hessenberg(c, a)
 
-    def unfinished(state: la.State) -> Value:
+    def unfinished(state: la.LoopState) -> Value:
         left = la.compare_to(c, b.reduce_max(state[3], (0,)), "GT", 0)
         return b.and_(left, la.compare_to(c, state[0], "LT", _SWEEPS * size))
 
-    def sweep(state: la.State) -> tuple[Value, ...]:
+    def sweep(state: la.LoopState) -> tuple[Value, ...]:
         count, h, z, before, waited = state
-        block = _Block.of(c, h)
+        block = _ActiveBlock.of(c, h)
         waited = b.add(waited, c.full((batch,), 1, INT32))
         waited = b.select(b.compare(block.last, before, "EQ"), waited, c.full((batch,), 0, INT32))
         h, z = _swept(c, block.matrix, z, block, _shift(c, block, waited))
@@ -105,7 +105,7 @@ def _phase(c: Context, x: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class _Block:
+class _ActiveBlock:
     """The last block of each matrix that is not a triangle yet.
 
     Attributes:
@@ -119,7 +119,7 @@ class _Block:
     last: Value
 
     @staticmethod
-    def of(c: Context, h: Value) -> _Block:
+    def of(c: Context, h: Value) -> _ActiveBlock:
         b = c.b
         batch, size, _ = h.shape
         below = b.compare(
@@ -141,10 +141,10 @@ class _Block:
         inner = b.compare(row, b.broadcast_in_dim(last, row.shape, (0,)), "LE")
         starts = b.and_(inner, b.not_(kept))
         first = b.reduce_max(la.where(c, starts, row, 0), (1,))
-        return _Block(la.where(c, b.not_(clean), h, 0), first, last)
+        return _ActiveBlock(la.where(c, b.not_(clean), h, 0), first, last)
 
 
-def _shift(c: Context, block: _Block, waited: Value) -> Value:
+def _shift(c: Context, block: _ActiveBlock, waited: Value) -> Value:
     """The eigenvalue of each block's last two rows that is nearer to its last element."""
     b = c.b
     h = block.matrix
@@ -175,7 +175,9 @@ def _shift(c: Context, block: _Block, waited: Value) -> Value:
     return b.select(la.compare_to(c, turn, "EQ", _PATIENCE - 1), far, near)
 
 
-def _swept(c: Context, h: Value, z: Value, block: _Block, shift: Value) -> tuple[Value, Value]:
+def _swept(
+    c: Context, h: Value, z: Value, block: _ActiveBlock, shift: Value
+) -> tuple[Value, Value]:
     """One sweep of rotations through each block."""
     b = c.b
     batch, size, _ = h.shape

@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import INT32, Context
+from pjrt_bridge.torch_interop.lowering.context import INT32, Context, OptionalValues
 from pjrt_bridge.torch_interop.lowering.indexing.reading import broadcast_shapes
 from pjrt_bridge.torch_interop.lowering.linalg import matrices as la
 from pjrt_bridge.torch_interop.lowering.linalg.factor import LU, factor, order_of_pivots
-from pjrt_bridge.torch_interop.lowering.math.sorting import Outputs
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 
@@ -79,7 +78,7 @@ def lu_solve(
 @lowering("aten._linalg_solve_ex.default")
 def solve_ex(
     c: Context, a: Value, rhs: Value, *, left: bool = True, check_errors: bool = False
-) -> Outputs:
+) -> OptionalValues:
     """The solution, the factors of `a`, their pivots and info."""
     la.refuse_check(check_errors)
     found = factor(c, la.batched(c, a))
@@ -102,7 +101,7 @@ def solve_ex(
 
 
 @lowering("aten.linalg_inv_ex.default")
-def inv_ex(c: Context, a: Value, *, check_errors: bool = False) -> Outputs:
+def inv_ex(c: Context, a: Value, *, check_errors: bool = False) -> OptionalValues:
     """The inverse and info."""
     la.refuse_check(check_errors)
     found = factor(c, la.batched(c, a))
@@ -137,7 +136,7 @@ def _factored(c: Context, a: Value) -> LU:
 
 
 @lowering("aten._linalg_det.default")
-def det(c: Context, a: Value) -> Outputs:
+def det(c: Context, a: Value) -> OptionalValues:
     """The determinant, the factors of `a` or its transpose, and their pivots."""
     found = _factored(c, a)
     value = c.b.reduce_prod(la.diagonal(c, found.factors), (1,))
@@ -146,7 +145,7 @@ def det(c: Context, a: Value) -> Outputs:
 
 
 @lowering("aten._linalg_slogdet.default")
-def slogdet(c: Context, a: Value) -> Outputs:
+def slogdet(c: Context, a: Value) -> OptionalValues:
     """Sign, logarithm of the magnitude, factors of `a` or its transpose, and their pivots.
 
     A determinant of 0 has sign 0 and logarithm -inf.
@@ -170,7 +169,7 @@ def triangular_solve(
     upper: bool = True,
     transpose: bool = False,
     unitriangular: bool = False,
-) -> Outputs:
+) -> OptionalValues:
     """`x` with `op(a) @ x == rhs`, and a copy of `a`; leading dimensions broadcast."""
     batch = broadcast_shapes(a.shape[:-2], rhs.shape[:-2])
     right, matrices = _widened(c, rhs, batch), _widened(c, a, batch)

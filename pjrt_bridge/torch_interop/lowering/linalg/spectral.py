@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.context import Context, OptionalValues
 from pjrt_bridge.torch_interop.lowering.linalg import jacobi
 from pjrt_bridge.torch_interop.lowering.linalg import matrices as la
-from pjrt_bridge.torch_interop.lowering.math.sorting import Outputs
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 _FLOAT64 = dtypes.of("float64")
@@ -40,7 +39,7 @@ def _completed(c: Context, a: Value, *, upper: bool) -> Value:
 
 
 @lowering("aten._linalg_eigh.default")
-def eigh(c: Context, a: Value, uplo: str = "L", compute_v: bool = True) -> Outputs:
+def eigh(c: Context, a: Value, uplo: str = "L", compute_v: bool = True) -> OptionalValues:
     """Eigenvalues, and eigenvectors unless `compute_v` is False."""
     matrices = _completed(c, _batched(c, a), upper=uplo.upper() == "U")
     found = jacobi.hermitian(c, matrices)
@@ -55,7 +54,7 @@ def svd(
     compute_uv: bool = True,
     *,
     driver: str | None = None,
-) -> Outputs:
+) -> OptionalValues:
     """Left vectors, singular values and the adjoint of the right vectors."""
     found = jacobi.singular(c, _batched(c, a), vectors=compute_uv, full=full_matrices)
     if found.left is None or found.right is None:

@@ -13,21 +13,21 @@ from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
-Function = Callable[[Builder, Value], Value]
+ScalarFunction = Callable[[Builder, Value], Value]
 """From a float value to one of the same type and shape."""
 
 EPSILON = {32: 2.0**-23, 64: 2.0**-52}
 """By the bits of a float: the distance from 1 to the next larger one."""
 
 
-def elementwise(*names: str) -> Callable[[Function], Function]:
+def elementwise(*names: str) -> Callable[[ScalarFunction], ScalarFunction]:
     """Register a function as the lowering of operators of one tensor.
 
     Integers and bools are converted to the output's float; half precision is computed in float32
     and rounded once.
     """
 
-    def register(function: Function) -> Function:
+    def register(function: ScalarFunction) -> ScalarFunction:
         @lowering(*names)
         def _lower(c: Context, x: Value) -> Value:
             return c.result(function(c.b, c.widen(x, c.output.dtype)))

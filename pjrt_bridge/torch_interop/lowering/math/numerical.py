@@ -16,7 +16,7 @@ from pjrt_bridge.torch_interop.lowering.context import Context, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part
 
-Kind = Literal["FFT", "IFFT", "RFFT", "IRFFT"]
+FftKind = Literal["FFT", "IFFT", "RFFT", "IRFFT"]
 
 
 @lowering("aten._fft_c2c.default")
@@ -62,7 +62,7 @@ def inverse_to_real(
     return _normalized(c, x, sizes, normalization, undo=True)
 
 
-def _along(c: Context, x: Value, dim: int, kind: Kind, length: int) -> Value:
+def _along(c: Context, x: Value, dim: int, kind: FftKind, length: int) -> Value:
     order = [d for d in range(x.rank) if d != dim] + [dim]
     return c.b.transpose(c.b.fft(c.b.transpose(x, order), kind, [length]), inverse_order(order))
 

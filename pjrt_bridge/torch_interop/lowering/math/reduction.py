@@ -28,13 +28,13 @@ from pjrt_bridge.torch_interop.lowering.math.ordering import ranks
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
-Dims = int | Sequence[int] | None
+ReducedDims = int | Sequence[int] | None
 FLOAT64, UINT64 = dtypes.of("float64"), dtypes.of("uint64")
 
 
 @lowering("aten.sum.default", "aten.sum.dim_IntList")
 def sum_(
-    c: Context, x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: object = None
+    c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False, *, dtype: object = None
 ) -> Value:
     """Sum; integers and bools sum in int64."""
     return _finish(c, c.reduce("sum", _accumulated(c, x), normalize_dims(dim, x.rank)))
@@ -42,7 +42,7 @@ def sum_(
 
 @lowering("aten.mean.default", "aten.mean.dim")
 def mean(
-    c: Context, x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: object = None
+    c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False, *, dtype: object = None
 ) -> Value:
     """Sum over count."""
     return _finish(c, mean_over(c, _accumulated(c, x), normalize_dims(dim, x.rank)))
@@ -50,7 +50,7 @@ def mean(
 
 @lowering("aten.prod.default", "aten.prod.dim_int")
 def prod(
-    c: Context, x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: object = None
+    c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False, *, dtype: object = None
 ) -> Value:
     """Product; integers and bools multiply in int64."""
     return _finish(c, c.reduce("prod", _accumulated(c, x), normalize_dims(dim, x.rank)))
@@ -72,7 +72,7 @@ def mean_over(c: Context, x: Value, dims: Sequence[int]) -> Value:
 
 
 @lowering("aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
-def any_(c: Context, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+def any_(c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False) -> Value:
     """True where some element is not 0; NaN is not 0; an empty list of dimensions means none."""
     return _finish(
         c, c.reduce("or", c.cast(x, BOOL), () if dim == [] else normalize_dims(dim, x.rank))
@@ -80,7 +80,7 @@ def any_(c: Context, x: Value, dim: Dims = None, keepdim: bool = False) -> Value
 
 
 @lowering("aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default")
-def all_(c: Context, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+def all_(c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False) -> Value:
     """True where no element is 0; an empty list of dimensions means none."""
     return _finish(
         c, c.reduce("and", c.cast(x, BOOL), () if dim == [] else normalize_dims(dim, x.rank))
@@ -98,13 +98,13 @@ def smallest_over(c: Context, x: Value, dims: Sequence[int]) -> Value:
 
 
 @lowering("aten.amax.default", "aten.max.default")
-def amax(c: Context, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+def amax(c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False) -> Value:
     """The largest element."""
     return _finish(c, largest_over(c, x, normalize_dims(dim, x.rank)))
 
 
 @lowering("aten.amin.default", "aten.min.default")
-def amin(c: Context, x: Value, dim: Dims = None, keepdim: bool = False) -> Value:
+def amin(c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False) -> Value:
     """The smallest element."""
     return _finish(c, smallest_over(c, x, normalize_dims(dim, x.rank)))
 
@@ -184,7 +184,9 @@ def moments(
     return c.b.divide(total, c.full(total.shape, freedom, total.dtype)), average
 
 
-def _variance(c: Context, x: Value, dim: Dims, correction: Scalar | None) -> tuple[Value, Value]:
+def _variance(
+    c: Context, x: Value, dim: ReducedDims, correction: Scalar | None
+) -> tuple[Value, Value]:
     if x.dtype.is_complex or isinstance(correction, complex):
         raise NotLowerable("variance of complex numbers")
     return moments(
@@ -193,7 +195,9 @@ def _variance(c: Context, x: Value, dim: Dims, correction: Scalar | None) -> tup
 
 
 @lowering("aten.var.dim")
-def var_dim(c: Context, x: Value, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> Value:
+def var_dim(
+    c: Context, x: Value, dim: ReducedDims, unbiased: bool = True, keepdim: bool = False
+) -> Value:
     """Variance with Bessel's correction unless `unbiased` is False."""
     return _finish(c, _variance(c, x, dim, int(unbiased))[0])
 
@@ -202,7 +206,7 @@ def var_dim(c: Context, x: Value, dim: Dims, unbiased: bool = True, keepdim: boo
 def var(
     c: Context,
     x: Value,
-    dim: Dims = None,
+    dim: ReducedDims = None,
     *,
     correction: Scalar | None = None,
     keepdim: bool = False,
@@ -215,7 +219,7 @@ def var(
 def std(
     c: Context,
     x: Value,
-    dim: Dims = None,
+    dim: ReducedDims = None,
     *,
     correction: Scalar | None = None,
     keepdim: bool = False,
@@ -228,7 +232,7 @@ def std(
 def var_mean(
     c: Context,
     x: Value,
-    dim: Dims = None,
+    dim: ReducedDims = None,
     *,
     correction: Scalar | None = None,
     keepdim: bool = False,
@@ -242,7 +246,7 @@ def vector_norm(
     c: Context,
     x: Value,
     ord: Scalar = 2,
-    dim: Dims = None,
+    dim: ReducedDims = None,
     keepdim: bool = False,
     *,
     dtype: object = None,
@@ -287,7 +291,7 @@ def cumprod(c: Context, x: Value, dim: int, *, dtype: object = None) -> Value:
 
 @lowering("aten.hash_tensor.default")
 def hash_tensor(
-    c: Context, x: Value, dim: Dims = None, *, keepdim: bool = False, mode: int = 0
+    c: Context, x: Value, dim: ReducedDims = None, *, keepdim: bool = False, mode: int = 0
 ) -> Value:
     """The exclusive or of all elements as 64 bits: floats as doubles, integers sign-extended."""
     if mode != 0 or x.dtype.is_complex:

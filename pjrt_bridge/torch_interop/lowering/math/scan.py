@@ -18,7 +18,7 @@ from pjrt_bridge.torch_interop.lowering.shaping.shape import part
 _BLOCK = 8
 
 Values = tuple[Value, ...]
-Combine = Callable[[Values, Values], Sequence[Value]]
+CombineTuples = Callable[[Values, Values], Sequence[Value]]
 
 
 def scan(
@@ -33,7 +33,7 @@ def scan(
 
 
 def scan_together(
-    c: Context, xs: Values, dim: int, starts: Sequence[Scalar], combine: Combine
+    c: Context, xs: Values, dim: int, starts: Sequence[Scalar], combine: CombineTuples
 ) -> Values:
     """The same for tensors of one shape whose elements at one place belong together."""
     size = xs[0].shape[dim]

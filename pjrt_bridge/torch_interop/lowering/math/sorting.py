@@ -19,6 +19,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
     FLOAT32,
     INT32,
     Context,
+    OptionalValues,
     Scalar,
     normalize_dim,
     result_type,
@@ -29,11 +30,9 @@ from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part
 
-Outputs = tuple[Value | None, ...]
-
 
 @lowering("aten.sort.default")
-def sort(c: Context, x: Value, dim: int = -1, descending: bool = False) -> Outputs:
+def sort(c: Context, x: Value, dim: int = -1, descending: bool = False) -> OptionalValues:
     """Sorted values and where they were."""
     return c.promised(*_sorted(c, x, dim, descending))
 
@@ -41,7 +40,7 @@ def sort(c: Context, x: Value, dim: int = -1, descending: bool = False) -> Outpu
 @lowering("aten.sort.stable")
 def sort_stable(
     c: Context, x: Value, *, stable: bool | None = False, dim: int = -1, descending: bool = False
-) -> Outputs:
+) -> OptionalValues:
     """Sorted values and where they were."""
     return c.promised(*_sorted(c, x, dim, descending))
 
@@ -49,7 +48,7 @@ def sort_stable(
 @lowering("aten.topk.default")
 def topk(
     c: Context, x: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> Outputs:
+) -> OptionalValues:
     """The first k of the sorted values (also where `sorted` leaves their order open)."""
     at = normalize_dim(dim, x.rank)
     values, positions = _sorted(c, x, dim, largest)
@@ -57,7 +56,7 @@ def topk(
 
 
 @lowering("aten.kthvalue.default")
-def kthvalue(c: Context, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> Outputs:
+def kthvalue(c: Context, x: Value, k: int, dim: int = -1, keepdim: bool = False) -> OptionalValues:
     """The k-th smallest value, counted from 1, and where it is."""
     at = normalize_dim(dim, x.rank)
     values, positions = _sorted(c, x, dim, descending=False)
@@ -146,13 +145,13 @@ def nanmedian(c: Context, x: Value) -> Value:
 
 
 @lowering("aten.median.dim")
-def median_along(c: Context, x: Value, dim: int, keepdim: bool = False) -> Outputs:
+def median_along(c: Context, x: Value, dim: int, keepdim: bool = False) -> OptionalValues:
     """The median along one dimension and where it is; of the first NaN where there is one."""
     return c.promised(*_median(c, x, dim, skip_nan=False))
 
 
 @lowering("aten.nanmedian.dim")
-def nanmedian_along(c: Context, x: Value, dim: int, keepdim: bool = False) -> Outputs:
+def nanmedian_along(c: Context, x: Value, dim: int, keepdim: bool = False) -> OptionalValues:
     """The median of the numbers along one dimension and where it is."""
     return c.promised(*_median(c, x, dim, skip_nan=True))
 
@@ -191,7 +190,7 @@ def _same(b: Builder, x: Value, number: int) -> Value:
 
 
 @lowering("aten.mode.default")
-def mode(c: Context, x: Value, dim: int = -1, keepdim: bool = False) -> Outputs:
+def mode(c: Context, x: Value, dim: int = -1, keepdim: bool = False) -> OptionalValues:
     """The most frequent values along one dimension and where they are."""
     b = c.b
     at = normalize_dim(dim, x.rank)

@@ -12,10 +12,9 @@ import math
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context, compute_type
+from pjrt_bridge.torch_interop.lowering.context import Context, OptionalValues, compute_type
 from pjrt_bridge.torch_interop.lowering.math.reduction import moments
 from pjrt_bridge.torch_interop.lowering.nn.normalization import (
-    Outputs,
     inverse_root,
     through_normal,
 )
@@ -57,7 +56,7 @@ def batch_norm_functional(
     training: bool,
     momentum: float,
     eps: float,
-) -> Outputs:
+) -> OptionalValues:
     """Output, batch mean, batch reciprocal deviation, and the new running statistics."""
     if not training:
         y, *saved = batch_norm_inference(
@@ -77,7 +76,7 @@ def batch_norm_with_update(
     running_var: Value,
     momentum: float,
     eps: float,
-) -> Outputs:
+) -> OptionalValues:
     """The same in training, and an empty reserve, in which other devices keep own data."""
     y, mean, rstd, *running = _train(c, x, weight, bias, running_mean, running_var, momentum, eps)
     return c.promised(y, mean, rstd, c.zeros(3), *running)
@@ -120,7 +119,7 @@ def batch_norm_inference(
     running_var: Value,
     momentum: float,
     eps: float,
-) -> Outputs:
+) -> OptionalValues:
     """Normalized with the running statistics; nothing is saved."""
     wide = compute_type(x.dtype)
     mean, variance = (c.cast(v, wide) for v in (running_mean, running_var))
@@ -137,7 +136,7 @@ def batch_norm_no_stats(
     training: bool,
     momentum: float,
     eps: float,
-) -> Outputs:
+) -> OptionalValues:
     """Normalized with the batch's statistics, which are saved."""
     variance, mean = moments(c, c.widen(x), _all_but_channels(x))
     y, rstd = _batch_normalize(c, x, weight, bias, mean, variance, eps)
@@ -157,7 +156,7 @@ def batch_norm_backward(
     train: bool,
     eps: float,
     output_mask: Sequence[bool],
-) -> Outputs:
+) -> OptionalValues:
     """Gradients of input, weight and bias; in inference the statistics are constants."""
     b = c.b
     wide = compute_type(x.dtype)
@@ -201,7 +200,7 @@ def batch_norm_with_update_backward(
     eps: float,
     output_mask: Sequence[bool],
     reserve: Value,
-) -> Outputs:
+) -> OptionalValues:
     """The same; the reserve is empty, and `save_var` is the reciprocal deviation."""
     return batch_norm_backward(
         c,

@@ -11,15 +11,21 @@ from __future__ import annotations
 import math
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import BOOL, INT64, Context, Scalar, highest, lowest
+from pjrt_bridge.torch_interop.lowering.context import (
+    BOOL,
+    INT64,
+    Context,
+    OptionalValues,
+    Scalar,
+    highest,
+    lowest,
+)
 from pjrt_bridge.torch_interop.lowering.indexing.writing import Combine, into_rows
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
 
 _SUM, _MEAN, _MAX = 0, 1, 2
-
-Outputs = tuple[Value | None, ...]
 
 
 @lowering("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")
@@ -34,7 +40,7 @@ def embedding_bag(
     per_sample_weights: Value | None = None,
     include_last_offset: bool = False,
     padding_idx: int = -1,
-) -> Outputs:
+) -> OptionalValues:
     """(bags, width), the bag of each index, sizes of bags, and rows of maxima."""
     b = c.b
     bags = _Bags(c, weight.shape, indices, _bag_of_each(c, offsets, indices.size), padding_idx)

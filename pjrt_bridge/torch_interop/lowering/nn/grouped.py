@@ -17,7 +17,7 @@ from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 _LEAST_BLOCK = 16
 
-_Step = Callable[[Value, Value, Value, Value], Value]
+_GroupStep = Callable[[Value, Value, Value, Value], Value]
 """`(group, first row, which rows of the block belong to it, carried)` to the next carried value."""
 
 
@@ -118,7 +118,7 @@ def _with_rows(c: Context, x: Value, count: int) -> Value:
     return c.b.pad(x, zero, (0, 0), (count, 0), (0, 0))
 
 
-def _walk(c: Context, ends: Value, rows: int, block: int, start: Value, step: _Step) -> Value:
+def _walk(c: Context, ends: Value, rows: int, block: int, start: Value, step: _GroupStep) -> Value:
     """Take a step for each block of rows."""
     b = c.b
     groups = ends.shape[0]

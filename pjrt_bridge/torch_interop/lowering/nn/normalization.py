@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context, compute_type, normalize_dim
+from pjrt_bridge.torch_interop.lowering.context import (
+    Context,
+    OptionalValues,
+    compute_type,
+    normalize_dim,
+)
 from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over, moments
 from pjrt_bridge.torch_interop.lowering.registry import lowering
-
-Outputs = tuple[Value | None, ...]
 
 
 def inverse_root(c: Context, variance: Value, eps: float) -> Value:
@@ -29,7 +32,7 @@ def layer_norm(
     weight: Value | None,
     bias: Value | None,
     eps: float,
-) -> Outputs:
+) -> OptionalValues:
     """Normalized over the last dimensions; also mean and reciprocal standard deviation."""
     return c.promised(*normalize_last(c, c.widen(x), len(normalized_shape), weight, bias, eps))
 
@@ -61,7 +64,7 @@ def layer_norm_backward(
     weight: Value | None,
     bias: Value | None,
     output_mask: Sequence[bool],
-) -> Outputs:
+) -> OptionalValues:
     """Gradients of input, weight and bias."""
     b = c.b
     outer = tuple(range(x.rank - len(normalized_shape)))
@@ -104,7 +107,7 @@ def group_norm(
     inner_size: int,
     group: int,
     eps: float,
-) -> Outputs:
+) -> OptionalValues:
     """Normalized over each group of channels; also mean and reciprocal standard deviation."""
     b = c.b
     grouped = c.reshape(c.widen(x), (n, group, channels // group, inner_size))
@@ -133,7 +136,7 @@ def group_norm_backward(
     inner_size: int,
     group: int,
     output_mask: Sequence[bool],
-) -> Outputs:
+) -> OptionalValues:
     """Gradients of input, weight and bias."""
     b = c.b
     wide = compute_type(x.dtype)
@@ -158,7 +161,7 @@ def group_norm_backward(
 
 
 @lowering("aten._weight_norm_interface.default")
-def weight_norm(c: Context, v: Value, g: Value, dim: int = 0) -> Outputs:
+def weight_norm(c: Context, v: Value, g: Value, dim: int = 0) -> OptionalValues:
     """`g * v / norm(v)`, the norm over all dimensions but `dim`; also the norms."""
     b = c.b
     at = normalize_dim(dim, v.rank)
@@ -173,7 +176,7 @@ def weight_norm(c: Context, v: Value, g: Value, dim: int = 0) -> Outputs:
 @lowering("aten._weight_norm_interface_backward.default")
 def weight_norm_backward(
     c: Context, grad_w: Value, saved_v: Value, saved_g: Value, saved_norms: Value, dim: int
-) -> Outputs:
+) -> OptionalValues:
     """Gradients of the direction `v` and the size `g`."""
     b = c.b
     at = normalize_dim(dim, saved_v.rank)

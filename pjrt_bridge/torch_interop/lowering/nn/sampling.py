@@ -38,7 +38,7 @@ _A = -0.75
 
 
 @dataclass(frozen=True)
-class _Tap:
+class _ReadElement:
     """One element that a point reads along one dimension, all (batch, points).
 
     Attributes:
@@ -97,7 +97,7 @@ def _cubic_weights(b: Builder, t: Value) -> tuple[list[Value], list[Value]]:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _SampledDimension:
     """How points read along one dimension.
 
     Attributes:
@@ -106,7 +106,7 @@ class _Axis:
         slope: derivative of the coordinate, in elements, with that of the grid.
     """
 
-    taps: list[_Tap]
+    taps: list[_ReadElement]
     size: int
     slope: Value
 
@@ -121,24 +121,28 @@ def _located(
     return rounded(plus(b, rounded(times(b, shifted, size / 2)), -0.5))
 
 
-def _axis(b: Builder, at: Value, size: int, mode: int, padding: int, corners: bool) -> _Axis:
+def _axis(
+    b: Builder, at: Value, size: int, mode: int, padding: int, corners: bool
+) -> _SampledDimension:
     scale = (size - 1) / 2 if corners else size / 2
     if mode == _BICUBIC:
         base = b.floor(at)
         weights, slopes = _cubic_weights(b, b.subtract(at, base))
         taps = [
-            _Tap(_padded(b, plus(b, base, k - 1), size, padding, corners)[0], weight, slope)
+            _ReadElement(_padded(b, plus(b, base, k - 1), size, padding, corners)[0], weight, slope)
             for k, (weight, slope) in enumerate(zip(weights, slopes, strict=True))
         ]
-        return _Axis(taps, size, like(b, at, scale))
+        return _SampledDimension(taps, size, like(b, at, scale))
     at, slope = _padded(b, at, size, padding, corners)
     slope = times(b, slope, scale)
     if mode == _NEAREST:
-        return _Axis([_Tap(b.round_even(at), like(b, at, 1), None)], size, slope)
+        return _SampledDimension(
+            [_ReadElement(b.round_even(at), like(b, at, 1), None)], size, slope
+        )
     base = b.floor(at)
     fraction, one = b.subtract(at, base), like(b, at, 1)
-    left = _Tap(base, minus(b, 1, fraction), b.negate(one))
-    return _Axis([left, _Tap(plus(b, base, 1), fraction, one)], size, slope)
+    left = _ReadElement(base, minus(b, 1, fraction), b.negate(one))
+    return _SampledDimension([left, _ReadElement(plus(b, base, 1), fraction, one)], size, slope)
 
 
 class _Points:
@@ -162,11 +166,11 @@ class _Points:
             at = _located(c.b, one, size, corners, partial(rounded_to, c.b, dtype=grid.dtype))
             self.axes.append(_axis(c.b, at, size, mode, padding, corners))
 
-    def combinations(self) -> list[tuple[_Tap, ...]]:
+    def combinations(self) -> list[tuple[_ReadElement, ...]]:
         """The elements that a point reads, as one tap per dimension."""
         return list(itertools.product(*(axis.taps for axis in self.axes)))
 
-    def position(self, taps: Sequence[_Tap]) -> tuple[Value, Value]:
+    def position(self, taps: Sequence[_ReadElement]) -> tuple[Value, Value]:
         """Position in the plane, 0 for what is outside, and whether it is inside."""
         c, b = self._c, self._c.b
         index = c.full(self.shape, 0, INT32)
@@ -183,7 +187,7 @@ class _Points:
         assert inside is not None
         return b.select(inside, index, c.full(self.shape, 0, INT32)), inside
 
-    def weight(self, taps: Sequence[_Tap], derived: int | None = None) -> Value | None:
+    def weight(self, taps: Sequence[_ReadElement], derived: int | None = None) -> Value | None:
         """The product of the weights, or its derivative along one dimension."""
         total: Value | None = None
         for d, tap in enumerate(taps):

@@ -26,7 +26,7 @@ from pjrt_bridge.torch_interop.lowering.math.approximation import (
 )
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
-Step = Callable[[Builder, Value, Value, Value, Value], Value]
+RecurrenceStep = Callable[[Builder, Value, Value, Value, Value], Value]
 """From x, the degree to come and the values of the two degrees before it (last first)."""
 
 Start = Callable[[Builder, Value], Value]
@@ -37,7 +37,12 @@ _HERMITE_LIMIT = {32: 128, 64: 512}
 
 
 def _recurrence(
-    b: Builder, x: Value, degree: Value, start: Start, step: Step, wanted: Value | None = None
+    b: Builder,
+    x: Value,
+    degree: Value,
+    start: Start,
+    step: RecurrenceStep,
+    wanted: Value | None = None,
 ) -> Value:
     """The polynomials of these degrees; undefined where they are not wanted."""
     first, one = start(b, x), like(b, degree, 1)
@@ -101,7 +106,7 @@ def _hermite_he(b: Builder, x: Value, degree: Value) -> Value:
     return _hermite(b, x, degree, lambda b, x: x, step)
 
 
-def _hermite(b: Builder, x: Value, degree: Value, start: Start, step: Step) -> Value:
+def _hermite(b: Builder, x: Value, degree: Value, start: Start, step: RecurrenceStep) -> Value:
     limit = like(b, degree, _HERMITE_LIMIT[x.dtype.bits])
     too_high = b.compare(degree, limit, "GT")
     return nan_where(b, too_high, _recurrence(b, x, b.minimum(degree, limit), start, step))

@@ -1,5 +1,5 @@
-"""Padding of sizes that change, so that a program serves many, and the analysis of what can be."""
+"""Padding of sizes that change, so that a program serves many, and what can be padded."""
 
-from pjrt_bridge.torch_interop.passes.padding.buckets import CannotPad, Padded, Padding
+from pjrt_bridge.torch_interop.passes.padding.buckets import CannotPad, GraphPadding, Padded
 
-__all__ = ["CannotPad", "Padded", "Padding"]
+__all__ = ["CannotPad", "GraphPadding", "Padded"]

@@ -10,19 +10,19 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims, Size
 from pjrt_bridge.torch_interop.passes.padding.formulas import compute_type
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def mean(count: int) -> Callable[[Use], Dims]:
+def mean(count: int) -> Callable[[Use], PaddedDims]:
     """The mean of each window.
 
     Args:
         count: of the last dimensions, in which windows lie.
     """
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         inside, left = _pooled(use, count, use.shape(use.result))
         use.fill("self", 0, inside)
         if inside:
@@ -32,10 +32,10 @@ def mean(count: int) -> Callable[[Use], Dims]:
     return dims
 
 
-def mean_backward(count: int) -> Callable[[Use], Dims]:
+def mean_backward(count: int) -> Callable[[Use], PaddedDims]:
     """Its gradient; see `mean`."""
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         inside, left = _pooled(use, count, use.shape("grad_output"))
         if left != use.dims("grad_output"):
             raise MixesRows("it combines the dimension with one of another size")
@@ -46,7 +46,7 @@ def mean_backward(count: int) -> Callable[[Use], Dims]:
     return dims
 
 
-def largest(use: Use) -> list[Dims]:
+def largest(use: Use) -> list[PaddedDims]:
     """The largest element of each window of an image, and its position in the image."""
     inside, left = _pooled(use, 2, use.shape(use.results[0]))
     use.fill("self", -float("inf"), inside)
@@ -55,7 +55,7 @@ def largest(use: Use) -> list[Dims]:
     return [left, left]
 
 
-def _pooled(use: Use, count: int, pooled: list[Size]) -> tuple[dict[int, Size], Dims]:
+def _pooled(use: Use, count: int, pooled: list[Size]) -> tuple[dict[int, Size], PaddedDims]:
     """The dimensions that are pooled, with the numbers of windows, and padded dimensions after it.
 
     None are pooled here where none of them is padded: the operator itself does it.

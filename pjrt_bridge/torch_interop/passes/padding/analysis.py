@@ -8,13 +8,13 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Symbol
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Symbol
 from pjrt_bridge.torch_interop.passes.padding.paddable import Paddable
 from pjrt_bridge.torch_interop.passes.padding.promises import symbolic_sizes
 from pjrt_bridge.torch_interop.passes.padding.walk import Walk
 
 
-def find(module: fx.GraphModule, hints: Mapping[str, Dims] | None = None) -> Paddable:
+def find(module: fx.GraphModule, hints: Mapping[str, PaddedDims] | None = None) -> Paddable:
     """The padded form of a functional graph.
 
     Args:

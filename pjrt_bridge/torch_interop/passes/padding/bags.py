@@ -12,11 +12,11 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def summed(use: Use) -> list[Dims]:
+def summed(use: Use) -> list[PaddedDims]:
     """The sum, mean or maximum of each bag, and what its gradient needs."""
     _check(use)
 
@@ -32,7 +32,7 @@ def summed(use: Use) -> list[Dims]:
     return [use.promised(promise) for promise in use.results]
 
 
-def summed_backward(use: Use) -> Dims:
+def summed_backward(use: Use) -> PaddedDims:
     """The gradient of the table."""
     _check(use)
     if use["scale_grad_by_freq"]:
@@ -48,7 +48,7 @@ def summed_backward(use: Use) -> Dims:
     return {}
 
 
-def weights_backward(use: Use) -> Dims:
+def weights_backward(use: Use) -> PaddedDims:
     """The gradient of the weights of indices."""
     _check(use)
     use.fill("grad", 0)

@@ -8,11 +8,11 @@ import torch
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Size, extent_of
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, extent_of
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def bordered(use: Use) -> Dims:
+def bordered(use: Use) -> PaddedDims:
     """Rows of one number before and behind; negative counts take rows away."""
     found, pad = use.dims("self"), [use.number(item) for item in use["pad"]]
     rank, result = use.rank("self"), use.shape(use.result)

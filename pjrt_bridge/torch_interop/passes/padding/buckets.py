@@ -18,8 +18,8 @@ from pjrt_bridge.mixed.padded_sizes import PaddedSizes
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.lift_scalars import tensor_of
 from pjrt_bridge.torch_interop.passes.padding.analysis import find
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Size, Sizes, Symbol
-from pjrt_bridge.torch_interop.passes.padding.layouts import Layout
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol, SymbolValues
+from pjrt_bridge.torch_interop.passes.padding.layouts import SymbolicLayout
 from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED
 from pjrt_bridge.torch_interop.passes.padding.work import estimate
 
@@ -30,7 +30,7 @@ class CannotPad(Exception):
     """A call cannot be padded to the sizes that were chosen, which is found when it is compiled."""
 
 
-class Padding:
+class GraphPadding:
     """How a symbolic graph's calls are padded.
 
     Args:
@@ -48,18 +48,18 @@ class Padding:
         self,
         module: fx.GraphModule,
         buckets: Sequence[int] | Literal["auto"],
-        hints: Mapping[str, Dims] | None = None,
+        hints: Mapping[str, PaddedDims] | None = None,
     ) -> None:
         self._found = find(module, hints)
         self.module = self._found.module
         self.positions = frozenset(self._found.arguments)
         self.extents = self._found.extents
         self._buckets = buckets
-        self._last: Sizes = {}
+        self._last: SymbolValues = {}
         self._symbols = tuple(self._found.places)
         self._padded = [self._symbols.index(symbol) for symbol in self._found.symbols]
         self._policy: PaddedSizes | None = None
-        self._numbers = _Numbers(self._found, self._symbols)
+        self._numbers = _SizeExpressions(self._found, self._symbols)
         if buckets == AUTOMATIC and self._padded:
             work = estimate(module.graph, self._symbols, self.positions)
             self._policy = PaddedSizes(work, self._padded, self._numbers.are_equal)
@@ -173,7 +173,7 @@ class Padding:
             check.target(*args, **kwargs)  # type: ignore[operator]
 
 
-class _Numbers:
+class _SizeExpressions:
     """All expressions of sizes that calls need, evaluated at once.
 
     Attributes:
@@ -182,7 +182,7 @@ class _Numbers:
 
     def __init__(self, found: Any, symbols: Sequence[Symbol]) -> None:
         self.found = found
-        layouts = [item for item in found.results.values() if isinstance(item, Layout)]
+        layouts = [item for item in found.results.values() if isinstance(item, SymbolicLayout)]
         sizes: dict[Size, None] = {}
         for layout in (*found.arguments.values(), *layouts):
             for extent in layout.dims.values():
@@ -196,7 +196,9 @@ class _Numbers:
         sizes.update(dict.fromkeys(found.positive))
         sizes.update(
             dict.fromkeys(
-                item for item in found.results.values() if not isinstance(item, (Layout, int))
+                item
+                for item in found.results.values()
+                if not isinstance(item, (SymbolicLayout, int))
             )
         )
         self._sizes = list(sizes)
@@ -250,7 +252,7 @@ class Padded:
 
     def __init__(
         self,
-        padding: Padding,
+        padding: GraphPadding,
         given: list[Any],
         sizes: tuple[int, ...],
         actual: Mapping[Size, int],
@@ -301,7 +303,7 @@ class Padded:
         restored = list(results)
         cut: dict[int, torch.Tensor] = {}
         for index, what in self._results.items():
-            if isinstance(what, Layout):
+            if isinstance(what, SymbolicLayout):
                 tensor = results[index]
                 if id(tensor) not in cut:
                     made, copied = what.cut(

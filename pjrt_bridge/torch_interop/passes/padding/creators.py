@@ -9,16 +9,16 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def created(use: Use) -> Dims:
+def created(use: Use) -> PaddedDims:
     """Tensors that are not filled."""
     return use.promised_alike(use.result)
 
 
-def created_anew(use: Use) -> Dims:
+def created_anew(use: Use) -> PaddedDims:
     """Tensors that are not filled, whose strides are named: these do not matter without gaps."""
     result = use.result
     if not _is_dense(result):
@@ -49,12 +49,12 @@ def _is_dense(promise: torch.Tensor) -> bool:
     return True
 
 
-def identity(use: Use) -> Dims:
+def identity(use: Use) -> PaddedDims:
     """Ones on a diagonal."""
     return use.promised(use.result)
 
 
-def filled(use: Use) -> Dims:
+def filled(use: Use) -> PaddedDims:
     """Tensors full of one number."""
     name = compat.operator_name(use.node.target) or ""
     value = use["fill_value"] if "fill_value" in use.arguments else use["s"]
@@ -75,7 +75,7 @@ def filled(use: Use) -> Dims:
     return use.promised_alike(use.result)
 
 
-def counted(use: Use) -> Dims:
+def counted(use: Use) -> PaddedDims:
     """Numbers from one to another; those of padding go on."""
     found, (size,) = use.promised(use.result), use.shape(use.result)
     start, end, step = (use.number(use[name]) for name in ("start", "end", "step"))

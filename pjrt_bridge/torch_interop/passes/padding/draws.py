@@ -15,7 +15,7 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size, product
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims, Size, product
 from pjrt_bridge.torch_interop.passes.padding.formulas import compute_type
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
@@ -32,7 +32,7 @@ DRAWING = tuple(
 )
 
 
-def drawn(use: Use) -> Dims:
+def drawn(use: Use) -> PaddedDims:
     """Numbers of one operator."""
     _refuse_numbers(use)
     others = [node for node in use.tensors if node is not use["key"]]
@@ -59,7 +59,7 @@ def drawn(use: Use) -> Dims:
     return found
 
 
-def permutation(use: Use) -> Dims:
+def permutation(use: Use) -> PaddedDims:
     """A permutation: positions of the call in the order that more of them are drawn in."""
     found, size = use.promised(use.result), use.number(use["n"])
     if use.rank("key") > 0:
@@ -75,7 +75,7 @@ def permutation(use: Use) -> Dims:
     return found
 
 
-def dropped_out(use: Use) -> Dims:
+def dropped_out(use: Use) -> PaddedDims:
     """Dropout: elements that are kept, and which these are."""
     _refuse_numbers(use)
     found = use.dims("input")
@@ -85,7 +85,7 @@ def dropped_out(use: Use) -> Dims:
     return found
 
 
-def _dropped_out(e: Emission, use: Use, dims: Dims) -> list[Any]:
+def _dropped_out(e: Emission, use: Use, dims: PaddedDims) -> list[Any]:
     kept_chance = 1 - use["p"]
 
     def draw(shape: list[Any]) -> fx.Node:
@@ -111,19 +111,19 @@ def _refuse_numbers(use: Use) -> None:
             raise MixesRows("it uses the size as a number")
 
 
-def _factors(use: Use, dims: Dims) -> list[Size]:
+def _factors(use: Use, dims: PaddedDims) -> list[Size]:
     """Of all dimensions, from the slowest to the fastest varying, without ones."""
     shape = use.shape(use.results[0])
     found = [factor for at, size in enumerate(shape) for factor in dims.get(at, (size,))]
     return [factor for factor in found if factor != 1]
 
 
-def _positions_stay(use: Use, dims: Dims) -> bool:
+def _positions_stay(use: Use, dims: PaddedDims) -> bool:
     """Whether all padding is behind the elements of the call."""
     return not any(map(use.is_padded, _factors(use, dims)[1:]))
 
 
-def _taken(e: Emission, use: Use, dims: Dims, draw: Any) -> fx.Node:
+def _taken(e: Emission, use: Use, dims: PaddedDims, draw: Any) -> fx.Node:
     """What is drawn for each element at its position in the call.
 
     Args:

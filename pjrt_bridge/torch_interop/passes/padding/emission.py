@@ -15,9 +15,9 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.extents import (
-    Dims,
     Extent,
-    Number,
+    PaddedDims,
+    PythonNumber,
     Size,
     Symbol,
     depends,
@@ -171,7 +171,7 @@ class Emission:
         self._masks[extent, "kept"] = found
         return found
 
-    def mask(self, dims: Dims, rank: int) -> fx.Node:
+    def mask(self, dims: PaddedDims, rank: int) -> fx.Node:
         """Which elements of a tensor are no padding, in a shape that broadcasts to it."""
         key = (tuple(sorted(dims.items(), key=str)), rank)
         if key not in self._masks:
@@ -191,7 +191,7 @@ class Emission:
         return vector
 
     def filled(
-        self, made: fx.Node, dims: Dims, rank: int, number: Number, dtype: torch.dtype
+        self, made: fx.Node, dims: PaddedDims, rank: int, number: PythonNumber, dtype: torch.dtype
     ) -> fx.Node:
         """A tensor whose padding is a number.
 
@@ -291,7 +291,7 @@ class Emission:
         return self.call("aten.clamp.default", index, None, last)
 
 
-def _of(number: Number, dtype: torch.dtype) -> Number:
+def _of(number: PythonNumber, dtype: torch.dtype) -> PythonNumber:
     """A number as an element type has it; infinity is the largest number of integers."""
     if dtype is torch.bool:
         return bool(number > 0)

@@ -18,12 +18,12 @@ Symbol = Any
 """A symbol of sympy."""
 Size = Any
 """A number, or an expression of symbols."""
-Number = bool | int | float
-Sizes = Mapping[Symbol, int]
+PythonNumber = bool | int | float
+SymbolValues = Mapping[Symbol, int]
 """Values of symbols."""
 Extent = tuple[Size, ...]
 """Factors from the slowest to the fastest varying; none is 1."""
-Dims = Mapping[int, Extent]
+PaddedDims = Mapping[int, Extent]
 """The padded dimensions of a tensor."""
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pjrt_bridge.torch_interop.foreign_functions import find
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Extent, MixesRows
+from pjrt_bridge.torch_interop.passes.padding.extents import Extent, MixesRows, PaddedDims
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def called(use: Use) -> list[Dims]:
+def called(use: Use) -> list[PaddedDims]:
     """The padded dimensions of each result of a function, by what its author says."""
     count = find(str(use["function"])).row_dims
     if not count:

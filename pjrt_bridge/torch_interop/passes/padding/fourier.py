@@ -14,7 +14,7 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size, product
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims, Size, product
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 _REAL = {
@@ -25,7 +25,7 @@ _REAL = {
 }
 
 
-def transformed(use: Use) -> Dims:
+def transformed(use: Use) -> PaddedDims:
     """Transforms of complex numbers, of real ones, and to real ones."""
     found, rank = use.dims("self"), use.rank("self")
     dims = [dim % rank for dim in use["dim"]]

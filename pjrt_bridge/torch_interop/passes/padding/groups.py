@@ -9,12 +9,12 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, product
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims, product
 from pjrt_bridge.torch_interop.passes.padding.formulas import compute_type
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def group_norm(use: Use) -> list[Dims]:
+def group_norm(use: Use) -> list[PaddedDims]:
     """Group norm of each of a batch."""
     found = _padded(use)
     if found.keys() - {0}:
@@ -23,7 +23,7 @@ def group_norm(use: Use) -> list[Dims]:
     return [found, of_groups, of_groups]
 
 
-def group_norm_backward(use: Use) -> list[Dims]:
+def group_norm_backward(use: Use) -> list[PaddedDims]:
     """Its gradients; those of weight and bias are sums over the batch and all positions."""
     found, wanted = _padded(use), use["output_mask"]
     use.same(found, use.dims("grad_out"))
@@ -35,7 +35,7 @@ def group_norm_backward(use: Use) -> list[Dims]:
     return [found if wanted[0] else {}, {}, {}]
 
 
-def _padded(use: Use) -> Dims:
+def _padded(use: Use) -> PaddedDims:
     found = use.dims("input")
     if 1 in found or any(use.dims(name) for name in ("weight", "bias")):
         raise MixesRows("it works along the dimension")
@@ -45,7 +45,7 @@ def _padded(use: Use) -> Dims:
 class _Groups:
     """One call: its input with the channels of each group in a dimension behind that of groups."""
 
-    def __init__(self, e: Emission, use: Use, dims: Dims) -> None:
+    def __init__(self, e: Emission, use: Use, dims: PaddedDims) -> None:
         self._e, self._use = e, use
         self._promise = compat.promise(use["input"])
         self._dtype = compute_type(self._promise.dtype)

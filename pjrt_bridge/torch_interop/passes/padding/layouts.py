@@ -12,15 +12,15 @@ from torch import fx
 
 from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Size
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size
 from pjrt_bridge.torch_interop.tensors import result_spec
 
-Value = Callable[[Size], int]
+SizeValue = Callable[[Size], int]
 """The value of a size, in a call or in its padded form."""
 
 
 @dataclass(frozen=True)
-class Layout:
+class SymbolicLayout:
     """How a tensor lies in memory, whatever the sizes are.
 
     Attributes:
@@ -29,12 +29,12 @@ class Layout:
         repeated: dimensions of stride 0.
     """
 
-    dims: Dims
+    dims: PaddedDims
     slowest: tuple[int, ...]
     repeated: frozenset[int] = frozenset()
 
     @staticmethod
-    def of(node: fx.Node, dims: Dims, *, dense: bool = False) -> Layout | None:
+    def of(node: fx.Node, dims: PaddedDims, *, dense: bool = False) -> SymbolicLayout | None:
         """How the bridge lays out a tensor; None where it cannot.
 
         Args:
@@ -53,10 +53,10 @@ class Layout:
         repeated = frozenset(dim for dim in slowest if spec.strides[dim] == 0)
         if repeated and dense:
             # All views that torch allows of it are possible of a row-major tensor, too.
-            return Layout(dims, slowest)
-        return Layout(dims, spec.order or slowest, repeated)
+            return SymbolicLayout(dims, slowest)
+        return SymbolicLayout(dims, spec.order or slowest, repeated)
 
-    def shape(self, shape: Sequence[int], value: Value) -> tuple[int, ...]:
+    def shape(self, shape: Sequence[int], value: SizeValue) -> tuple[int, ...]:
         """A shape with other sizes in the padded dimensions."""
         return tuple(
             _product(map(value, self.dims[dim])) if dim in self.dims else size
@@ -84,7 +84,9 @@ class Layout:
         in_order = self.slowest == tuple(range(len(self.slowest)))
         return in_order and not self.repeated and all(len(e) == 1 for e in self.dims.values())
 
-    def parts(self, tensor: torch.Tensor, value: Value) -> tuple[torch.Tensor, list[int | None]]:
+    def parts(
+        self, tensor: torch.Tensor, value: SizeValue
+    ) -> tuple[torch.Tensor, list[int | None]]:
         """A tensor with each factor in a dimension of its own, and where these are not padded."""
         kept: list[Size | None] = []
         for dim in range(tensor.dim() - 1, -1, -1):
@@ -94,7 +96,7 @@ class Layout:
             kept[:0] = extent
         return tensor, kept
 
-    def grow(self, tensor: torch.Tensor, actual: Value, padded: Value) -> torch.Tensor:
+    def grow(self, tensor: torch.Tensor, actual: SizeValue, padded: SizeValue) -> torch.Tensor:
         """A copy of a tensor with zeros in the padding; the tensor itself if it has none.
 
         Autograd has to be off.
@@ -122,7 +124,9 @@ class Layout:
         inner.copy_(given)
         return made
 
-    def cut(self, tensor: torch.Tensor, actual: Value, padded: Value) -> tuple[torch.Tensor, int]:
+    def cut(
+        self, tensor: torch.Tensor, actual: SizeValue, padded: SizeValue
+    ) -> tuple[torch.Tensor, int]:
         """A tensor without padding, in the strides that torch promises, and how much was copied.
 
         Autograd has to be off.
@@ -159,7 +163,7 @@ class Layout:
         return made.set_(made.untyped_storage(), 0, shape, strides), made.nbytes
 
 
-def _part(dims: Dims, dim: int) -> int:
+def _part(dims: PaddedDims, dim: int) -> int:
     """Where a dimension is after those before it were divided into their factors."""
     return sum(len(dims.get(at, (None,))) for at in range(dim))
 

@@ -10,7 +10,7 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, Size, extent_of
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims, Size, extent_of
 from pjrt_bridge.torch_interop.passes.padding.moves import dropped_one, shifted
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
@@ -29,7 +29,7 @@ def _counted_from_the_front(e: Emission, index: fx.Node, size: Size) -> fx.Node:
     return e.call("aten.where.self", before, e.call("aten.add.Tensor", index, size), index)
 
 
-def embedded(use: Use) -> Dims:
+def embedded(use: Use) -> PaddedDims:
     """Rows of a table."""
     found, sizes = use.dims("weight"), use.shape("weight")
     _positions(use, use["indices"], sizes[0])
@@ -39,7 +39,7 @@ def embedded(use: Use) -> Dims:
     return {**use.dims("indices"), **left}
 
 
-def embedded_backward(use: Use) -> Dims:
+def embedded_backward(use: Use) -> PaddedDims:
     """Gradients of a table: sums of the rows' gradients."""
     if use["scale_grad_by_freq"]:
         raise MixesRows("it counts rows of the dimension")
@@ -51,7 +51,7 @@ def embedded_backward(use: Use) -> Dims:
     return {**found, 0: extent_of(count)} if use.is_padded(count) else found
 
 
-def _looked_up(use: Use) -> tuple[Dims, Mapping[int, fx.Node], Mapping[int, Size]]:
+def _looked_up(use: Use) -> tuple[PaddedDims, Mapping[int, fx.Node], Mapping[int, Size]]:
     """The padded dimensions of what indices select, the indices, and the padded sizes they are in.
 
     Raises:
@@ -76,7 +76,7 @@ def _looked_up(use: Use) -> tuple[Dims, Mapping[int, fx.Node], Mapping[int, Size
     return {**shifted(inner, front), **kept}, indices, inside
 
 
-def indexed(use: Use) -> Dims:
+def indexed(use: Use) -> PaddedDims:
     """Elements at positions."""
     result, indices, inside = _looked_up(use)
     if inside:
@@ -102,7 +102,7 @@ def _chosen(
     ]
 
 
-def written_at(use: Use) -> Dims:
+def written_at(use: Use) -> PaddedDims:
     """Elements written or added at positions.
 
     In padding nothing is added, at position 0; what is written there, or added and the same for all
@@ -134,7 +134,7 @@ def written_at(use: Use) -> Dims:
     return use.dims("self")
 
 
-def _written_where(use: Use, mask: fx.Node, first: int) -> Dims:
+def _written_where(use: Use, mask: fx.Node, first: int) -> PaddedDims:
     """One element written where a mask is true, which has some dimensions from a first one on."""
     found = use.dims("self")
     own = shifted(use.dims(mask), first)
@@ -165,13 +165,13 @@ def _written_apart(
     return e.call("aten.clone.default", made, memory_format=torch.contiguous_format)
 
 
-def _behind(e: Emission, places: fx.Node, dims: Dims, rank: int, size: Size) -> fx.Node:
+def _behind(e: Emission, places: fx.Node, dims: PaddedDims, rank: int, size: Size) -> fx.Node:
     """Positions, of which those in padding are behind all rows."""
     row = e.call("aten.full.default", [], e.size(size), dtype=torch.int64)
     return e.call("aten.where.self", e.mask(dims, rank), places, row)
 
 
-def index_selected(use: Use) -> Dims:
+def index_selected(use: Use) -> PaddedDims:
     """Rows at positions."""
     found, sizes = use.dims("self"), use.shape("self")
     (dim,) = use.named("dim", len(sizes))
@@ -188,7 +188,7 @@ def index_selected(use: Use) -> Dims:
     return {**others, **shifted(use.dims("index"), dim)}
 
 
-def gathered(use: Use) -> Dims:
+def gathered(use: Use) -> PaddedDims:
     """An element of each row at a position."""
     found, sizes, index = use.dims("self"), use.shape("self"), use.dims("index")
     (dim,) = use.named("dim", len(sizes))
@@ -205,11 +205,11 @@ def gathered(use: Use) -> Dims:
     return index
 
 
-def _same_rows(use: Use, one: Dims, other: Dims, besides: int) -> None:
+def _same_rows(use: Use, one: PaddedDims, other: PaddedDims, besides: int) -> None:
     use.same(dropped_one(one, besides), dropped_one(other, besides))
 
 
-def bucketed(use: Use) -> Dims:
+def bucketed(use: Use) -> PaddedDims:
     """Positions at which numbers would stand in rows that are in order."""
     numbers = use["self"]
     rows = use["boundaries"] if "boundaries" in use.arguments else use["sorted_sequence"]
@@ -231,7 +231,7 @@ def bucketed(use: Use) -> Dims:
     return use.dims(numbers)
 
 
-def scattered(use: Use) -> Dims:
+def scattered(use: Use) -> PaddedDims:
     """Elements written or added in each row at positions."""
     found, sizes, index = use.dims("self"), use.shape("self"), use.dims("index")
     (dim,) = use.named("dim", len(sizes))
@@ -252,7 +252,7 @@ def scattered(use: Use) -> Dims:
     return found
 
 
-def _scattered_apart(use: Use, dim: int) -> Dims:
+def _scattered_apart(use: Use, dim: int) -> PaddedDims:
     """Elements written at positions; those in padding go to a row behind all, which is dropped."""
     found, sizes, index = use.dims("self"), use.shape("self"), use.dims("index")
     rank = len(sizes)
@@ -274,7 +274,7 @@ def _scattered_apart(use: Use, dim: int) -> Dims:
     return found
 
 
-def index_added(use: Use) -> Dims:
+def index_added(use: Use) -> PaddedDims:
     """Rows added at positions, which are never negative; in padding nothing is, at position 0."""
     found, sizes, source = use.dims("self"), use.shape("self"), use.dims("source")
     (dim,) = use.named("dim", len(sizes))

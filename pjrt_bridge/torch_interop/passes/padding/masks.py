@@ -8,11 +8,11 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Extent, extent_of, product
+from pjrt_bridge.torch_interop.passes.padding.extents import Extent, PaddedDims, extent_of, product
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def scattered(use: Use) -> Dims:
+def scattered(use: Use) -> PaddedDims:
     """Elements where a mask is true replaced by those of a tensor, one after the other."""
     found = use.aligned([use["self"], use["mask"]])
     use.needs_elements(product(use.shape("source")))
@@ -32,7 +32,7 @@ def scattered(use: Use) -> Dims:
     return found
 
 
-def scattered_backward(use: Use) -> Dims:
+def scattered_backward(use: Use) -> PaddedDims:
     """The gradient of the tensor that elements were taken from."""
     found = use.aligned([use["grad_output"], use["mask"]])
     result = use.promised(use.result)
@@ -59,7 +59,7 @@ def scattered_backward(use: Use) -> Dims:
 
 
 def _places(
-    e: Emission, use: Use, dims: Dims, rank: int, sizes: list[Any]
+    e: Emission, use: Use, dims: PaddedDims, rank: int, sizes: list[Any]
 ) -> tuple[fx.Node, fx.Node]:
     """A mask in full that is false in padding, and for each element how many are true before it."""
     mask = e.call("aten.expand.default", e[use["mask"]], sizes)
@@ -76,7 +76,7 @@ def _row_major(use: Use, name: str) -> Extent:
     return tuple(item for item in factors if item != 1) or (1,)
 
 
-def positions(use: Use) -> Dims:
+def positions(use: Use) -> PaddedDims:
     """Positions of so many elements that are not zero."""
     for extent in use.dims("self").values():
         use.needs_prefix(extent)

@@ -15,15 +15,20 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Extent, MixesRows, extent_of
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    Extent,
+    MixesRows,
+    PaddedDims,
+    extent_of,
+)
 from pjrt_bridge.torch_interop.passes.padding.formulas import Term
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
-Part = Literal["matrix", "rows", "batch"]
+ResultOfMatrix = Literal["matrix", "rows", "batch"]
 """What a result has for each matrix: as many elements, one for each row, or one."""
 
 
-def of_square(name: str, *parts: Part) -> Callable[[Use], list[Dims]]:
+def of_square(name: str, *parts: ResultOfMatrix) -> Callable[[Use], list[PaddedDims]]:
     """An operator on square matrices.
 
     Args:
@@ -31,7 +36,7 @@ def of_square(name: str, *parts: Part) -> Callable[[Use], list[Dims]]:
         parts: of the results.
     """
 
-    def dims(use: Use) -> list[Dims]:
+    def dims(use: Use) -> list[PaddedDims]:
         found = _square(use, name)
         use.emit = lambda e: _several(e, use, **{name: _with_ones(e, use, name)})
         return [_part(use, name, found, part) for part in parts]
@@ -39,7 +44,7 @@ def of_square(name: str, *parts: Part) -> Callable[[Use], list[Dims]]:
     return dims
 
 
-def solved(name: str, other: str, *parts: Part) -> Callable[[Use], list[Dims]]:
+def solved(name: str, other: str, *parts: ResultOfMatrix) -> Callable[[Use], list[PaddedDims]]:
     """Equations with square matrices.
 
     Args:
@@ -48,7 +53,7 @@ def solved(name: str, other: str, *parts: Part) -> Callable[[Use], list[Dims]]:
         parts: of the results behind it.
     """
 
-    def dims(use: Use) -> list[Dims]:
+    def dims(use: Use) -> list[PaddedDims]:
         found = _square(use, name)
         first = _solutions(use, name, other, found)
         use.fill(other, 0)
@@ -64,7 +69,7 @@ def solved(name: str, other: str, *parts: Part) -> Callable[[Use], list[Dims]]:
     return dims
 
 
-def eigenvalues(use: Use) -> list[Dims]:
+def eigenvalues(use: Use) -> list[PaddedDims]:
     """Eigenvalues of symmetric matrices and their vectors; those of padding are the largest."""
     found = _square(use, "A")
     use.emit = lambda e: _several(e, use, A=_with_ones(e, use, "A", _beyond(e, use)))
@@ -72,14 +77,14 @@ def eigenvalues(use: Use) -> list[Dims]:
     return [_part(use, "A", found, "rows"), vectors]
 
 
-def exponential(use: Use) -> Dims:
+def exponential(use: Use) -> PaddedDims:
     """The exponential of a matrix."""
     found = _square(use, "self")
     use.fill("self", 0)
     return found
 
 
-def orthogonal(use: Use) -> list[Dims]:
+def orthogonal(use: Use) -> list[PaddedDims]:
     """QR of matrices with any number of rows: rows of zeros are zeros in Q."""
     found, last = use.dims("A"), use.rank("A") - 1
     if last in found:
@@ -97,7 +102,7 @@ def orthogonal(use: Use) -> list[Dims]:
     ]
 
 
-def singular(use: Use) -> list[Dims]:
+def singular(use: Use) -> list[PaddedDims]:
     """Singular values of matrices with any number of rows or of columns, and their vectors."""
     found, last = use.dims("A"), use.rank("A") - 1
     if {last - 1, last} <= found.keys() or (
@@ -122,7 +127,7 @@ def singular(use: Use) -> list[Dims]:
     return [{**left, **inside}, first, {**first, **right}]
 
 
-def checked(use: Use) -> Dims:
+def checked(use: Use) -> PaddedDims:
     """Errors of matrices, of which padding has none."""
     use.fill("info", 0)
     return {}
@@ -131,7 +136,7 @@ def checked(use: Use) -> Dims:
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _square(use: Use, name: str) -> Dims:
+def _square(use: Use, name: str) -> PaddedDims:
     found, rank = use.dims(name), use.rank(name)
     inside = found.keys() & {rank - 2, rank - 1}
     if len(inside) == 1:
@@ -142,12 +147,12 @@ def _square(use: Use, name: str) -> Dims:
     return found
 
 
-def _part(use: Use, name: str, found: Dims, part: Part) -> Dims:
+def _part(use: Use, name: str, found: PaddedDims, part: ResultOfMatrix) -> PaddedDims:
     end = use.rank(name) - {"matrix": 0, "rows": 1, "batch": 2}[part]
     return {dim: extent for dim, extent in found.items() if dim < end}
 
 
-def _solutions(use: Use, name: str, other: str, found: Dims) -> Dims:
+def _solutions(use: Use, name: str, other: str, found: PaddedDims) -> PaddedDims:
     """The padded dimensions of what solves equations."""
     sides, rank, width = use.dims(other), use.rank(name), use.rank(other)
     are_vectors = width == 1 or use.shape(other) == use.shape(name)[:-1]
@@ -176,7 +181,7 @@ def _solutions(use: Use, name: str, other: str, found: Dims) -> Dims:
     return {**made, **behind}
 
 
-def unpacked(use: Use) -> list[Dims]:
+def unpacked(use: Use) -> list[PaddedDims]:
     """The factors of LU, and the permutation of rows."""
     found = _square(use, "LU_data")
     _check_pivots(use, "LU_pivots", found)
@@ -187,7 +192,7 @@ def unpacked(use: Use) -> list[Dims]:
     return [found if wanted else {} for wanted in given]
 
 
-def _check_pivots(use: Use, name: str, found: Dims) -> None:
+def _check_pivots(use: Use, name: str, found: PaddedDims) -> None:
     rank = use.rank(name)
     if use.dims(name) != {dim: extent for dim, extent in found.items() if dim < rank}:
         raise MixesRows("it combines the dimension with one of another size")

@@ -15,14 +15,20 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
-    Dims,
     Extent,
     MergedOtherwise,
+    PaddedDims,
     Size,
     Symbol,
     product,
 )
-from pjrt_bridge.torch_interop.passes.padding.rows import NO_ROWS, Rows, Rule, Use, apply_rule
+from pjrt_bridge.torch_interop.passes.padding.rows import (
+    NOT_PADDED,
+    PaddingRule,
+    TensorPadding,
+    Use,
+    apply_rule,
+)
 
 _TIMES = 16
 """How often elements are moved for one call at most."""
@@ -61,16 +67,16 @@ class Applied:
     """
 
     use: Use
-    results: list[Rows]
+    results: list[TensorPadding]
     moved: list[Moved]
 
 
 def apply(
     node: fx.Node,
-    rule: Rule | None,
+    rule: PaddingRule | None,
     symbols: Container[Symbol],
-    known: Mapping[fx.Node, Rows],
-    hints: Dims | None = None,
+    known: Mapping[fx.Node, TensorPadding],
+    hints: PaddedDims | None = None,
     suggest: Callable[[Extent, Extent], bool] = lambda found, wanted: False,
 ) -> Applied | None:
     """Apply a rule, with elements of arguments moved where it needs that.
@@ -113,13 +119,15 @@ def apply(
     raise MergedOtherwise(found, wanted, by_hint=False)
 
 
-def _steps(use: Use, known: dict[fx.Node, Rows], found: Extent, wanted: Extent) -> list[Moved]:
+def _steps(
+    use: Use, known: dict[fx.Node, TensorPadding], found: Extent, wanted: Extent
+) -> list[Moved]:
     """Moves of all dimensions of an extent; what is known of their tensors is changed."""
     steps = []
     for node in use.tensors:
-        dims = known.get(node, NO_ROWS).dims
+        dims = known.get(node, NOT_PADDED).dims
         inside = [dim for dim, extent in dims.items() if extent == found]
         if inside:
-            known[node] = Rows({**dims, **dict.fromkeys(inside, wanted)})
+            known[node] = TensorPadding({**dims, **dict.fromkeys(inside, wanted)})
             steps += [Moved(node, dim, found, wanted) for dim in inside]
     return steps

@@ -12,10 +12,10 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
-    Dims,
     Extent,
     MixesRows,
-    Number,
+    PaddedDims,
+    PythonNumber,
     product,
 )
 from pjrt_bridge.torch_interop.passes.padding.formulas import compute_type
@@ -23,7 +23,7 @@ from pjrt_bridge.torch_interop.passes.padding.moves import dropped
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def reduced_dims(use: Use) -> tuple[Dims, set[int], Dims]:
+def reduced_dims(use: Use) -> tuple[PaddedDims, set[int], PaddedDims]:
     """The padded dimensions of an operand, those reduced over, and what the results have."""
     found = use.dims("self")
     named = use.named("dim", use.rank("self"))
@@ -31,7 +31,7 @@ def reduced_dims(use: Use) -> tuple[Dims, set[int], Dims]:
     return found, found.keys() & named, left if use["keepdim"] else dropped(found, named)
 
 
-def filled(number: Number, *, elements: bool = False) -> Callable[[Use], Dims]:
+def filled(number: PythonNumber, *, elements: bool = False) -> Callable[[Use], PaddedDims]:
     """Reductions that a number does not change.
 
     Args:
@@ -39,7 +39,7 @@ def filled(number: Number, *, elements: bool = False) -> Callable[[Use], Dims]:
         elements: PyTorch refuses to reduce over no elements.
     """
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         found, inside, left = reduced_dims(use)
         if inside:
             use.fill("self", number, inside)
@@ -51,7 +51,7 @@ def filled(number: Number, *, elements: bool = False) -> Callable[[Use], Dims]:
     return dims
 
 
-def counted_in_bins(use: Use) -> Dims:
+def counted_in_bins(use: Use) -> PaddedDims:
     """How many elements are in each bin between two numbers; no bin has infinities.
 
     Raises:
@@ -63,10 +63,10 @@ def counted_in_bins(use: Use) -> Dims:
     return {}
 
 
-def positions(number: Number) -> Callable[[Use], Dims]:
+def positions(number: PythonNumber) -> Callable[[Use], PaddedDims]:
     """Reductions that give positions: of the first among equals, so never of padding."""
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         found, inside, left = reduced_dims(use)
         for dim in inside:
             use.needs_elements(product(found[dim]))
@@ -90,7 +90,7 @@ def _position_in_call(e: Emission, use: Use, extent: Extent) -> fx.Node:
     return e.call("aten.reshape.default", found, list(use.result.shape))
 
 
-def norm(use: Use) -> Dims:
+def norm(use: Use) -> PaddedDims:
     """Norms of any order."""
     _, inside, left = reduced_dims(use)
     order = use["ord"]
@@ -104,7 +104,7 @@ def _count(e: Emission, use: Use, dtype: torch.dtype) -> Any:
     )
 
 
-def mean(use: Use) -> Dims:
+def mean(use: Use) -> PaddedDims:
     """Sums divided by the number of elements in the call."""
     _, inside, left = reduced_dims(use)
     if not inside:
@@ -125,7 +125,7 @@ def mean(use: Use) -> Dims:
     return left
 
 
-def variance(use: Use) -> Dims | list[Dims]:
+def variance(use: Use) -> PaddedDims | list[PaddedDims]:
     """Variances, their roots, and means with them."""
     found, inside, left = reduced_dims(use)
     name = compat.operator_name(use.node.target) or ""
@@ -171,20 +171,20 @@ def variance(use: Use) -> Dims | list[Dims]:
 # -- along a dimension that stays ------------------------------------------------------------------
 
 
-def named_along(use: Use, operand: str, name: str) -> tuple[Dims, set[int]]:
+def named_along(use: Use, operand: str, name: str) -> tuple[PaddedDims, set[int]]:
     """The padded dimensions of an operand, by name, and those of them that an argument names."""
     found = use.dims(operand)
     return found, found.keys() & use.named(name, use.rank(operand))
 
 
-def softmax(use: Use) -> Dims:
+def softmax(use: Use) -> PaddedDims:
     """Softmax and its logarithm."""
     found, inside = named_along(use, "self", "dim")
     use.fill("self", -inf, inside)
     return found
 
 
-def softmax_backward(use: Use) -> Dims:
+def softmax_backward(use: Use) -> PaddedDims:
     """Gradients of softmax and of its logarithm, which sum over the dimension."""
     found, inside = named_along(use, "output", "dim")
     use.aligned([use["grad_output"], use["output"]])
@@ -193,14 +193,14 @@ def softmax_backward(use: Use) -> Dims:
     return found
 
 
-def scanned(number: Number | None) -> Callable[[Use], Dims]:
+def scanned(number: PythonNumber | None) -> Callable[[Use], PaddedDims]:
     """Scans, in which padding is behind everything that counts.
 
     Args:
         number: does not change what comes after it; None where positions would.
     """
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         found, inside = named_along(use, "self", "dim")
         for dim in inside:
             if number is None:
@@ -212,7 +212,7 @@ def scanned(number: Number | None) -> Callable[[Use], Dims]:
     return dims
 
 
-def extremes(use: Use) -> list[Dims]:
+def extremes(use: Use) -> list[PaddedDims]:
     """The least and the largest element."""
     found, inside, left = reduced_dims(use)
     for dim in inside:
@@ -233,7 +233,7 @@ def extremes(use: Use) -> list[Dims]:
     return [left, left]
 
 
-def lost(use: Use) -> list[Dims]:
+def lost(use: Use) -> list[PaddedDims]:
     """Negative log likelihood, alone or with its mean: what is ignored counts for nothing."""
     rows = use.dims("self")
     if rows.keys() - {0} or (rows and use.rank("self") == 1):
@@ -242,7 +242,7 @@ def lost(use: Use) -> list[Dims]:
     return [rows if use["reduction"] == 0 else {}, {}]
 
 
-def lost_backward(use: Use) -> Dims:
+def lost_backward(use: Use) -> PaddedDims:
     """Its gradient."""
     lost(use)
     return use.dims("self")

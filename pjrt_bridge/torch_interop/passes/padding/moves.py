@@ -10,10 +10,10 @@ from torch import fx
 
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
-    Dims,
     Extent,
     MergedOtherwise,
     MixesRows,
+    PaddedDims,
     Size,
     extent_of,
     product,
@@ -24,7 +24,7 @@ from pjrt_bridge.torch_interop.passes.padding.rows import Use
 _END = torch.iinfo(torch.int64).max
 
 
-def dropped(dims: Dims, gone: Iterable[int]) -> Dims:
+def dropped(dims: PaddedDims, gone: Iterable[int]) -> PaddedDims:
     """Dimensions renumbered after some are dropped."""
     gone = set(gone)
     return {
@@ -34,19 +34,19 @@ def dropped(dims: Dims, gone: Iterable[int]) -> Dims:
     }
 
 
-def same(use: Use) -> Dims:
+def same(use: Use) -> PaddedDims:
     """Every dimension stays where it is."""
     return use.dims("self")
 
 
-def permuted(use: Use) -> Dims:
+def permuted(use: Use) -> PaddedDims:
     """The dimensions in another order."""
     found, rank = use.dims("self"), use.rank("self")
     order = [dim % rank for dim in use["dims"]]
     return {at: found[dim] for at, dim in enumerate(order) if dim in found}
 
 
-def transposed(use: Use) -> Dims:
+def transposed(use: Use) -> PaddedDims:
     """Two dimensions swapped."""
     rank = max(use.rank("self"), 1)
     one, other = use["dim0"] % rank, use["dim1"] % rank
@@ -54,23 +54,23 @@ def transposed(use: Use) -> Dims:
     return {swapped.get(dim, dim): extent for dim, extent in use.dims("self").items()}
 
 
-def reversed_dims(use: Use) -> Dims:
+def reversed_dims(use: Use) -> PaddedDims:
     """The dimensions in reverse."""
     last = use.rank("self") - 1
     return {last - dim: extent for dim, extent in use.dims("self").items()}
 
 
-def unsqueezed(use: Use) -> Dims:
+def unsqueezed(use: Use) -> PaddedDims:
     """With one more dimension."""
     return moved_up(use.dims("self"), use["dim"] % (use.rank("self") + 1))
 
 
-def moved_up(dims: Dims, at: int) -> Dims:
+def moved_up(dims: PaddedDims, at: int) -> PaddedDims:
     """Dimensions renumbered after one was added."""
     return {dim + (dim >= at): extent for dim, extent in dims.items()}
 
 
-def squeezed(use: Use) -> Dims:
+def squeezed(use: Use) -> PaddedDims:
     """Without dimensions whose size is 1."""
     found, shape = use.dims("self"), use.shape("self")
     named = use.named("dim", len(shape))
@@ -79,7 +79,7 @@ def squeezed(use: Use) -> Dims:
     return dropped(found, [dim for dim in named if shape[dim] == 1])
 
 
-def selected(use: Use) -> Dims:
+def selected(use: Use) -> PaddedDims:
     """One row."""
     found, shape = use.dims("self"), use.shape("self")
     (dim,) = use.named("dim", len(shape))
@@ -96,7 +96,7 @@ def selected(use: Use) -> Dims:
     return dropped(found, [dim])
 
 
-def sliced(use: Use) -> Dims:
+def sliced(use: Use) -> PaddedDims:
     """Some rows of a dimension, or all."""
     found, shape, result = use.dims("self"), use.shape("self"), use.shape(use.result)
     (dim,) = use.named("dim", len(shape))
@@ -119,17 +119,17 @@ def sliced(use: Use) -> Dims:
     return {**dropped_one(found, dim), **_sized(use, dim, result[dim])}
 
 
-def shifted(dims: Dims, by: int) -> Dims:
+def shifted(dims: PaddedDims, by: int) -> PaddedDims:
     """Dimensions renumbered after so many were added before them."""
     return {dim + by: extent for dim, extent in dims.items()}
 
 
-def dropped_one(dims: Dims, dim: int) -> Dims:
+def dropped_one(dims: PaddedDims, dim: int) -> PaddedDims:
     """Without one dimension; the others keep their numbers."""
     return {at: extent for at, extent in dims.items() if at != dim}
 
 
-def _sized(use: Use, dim: int, size: Any) -> Dims:
+def _sized(use: Use, dim: int, size: Any) -> PaddedDims:
     return {dim: extent_of(size)} if use.is_padded(size) else {}
 
 
@@ -144,7 +144,7 @@ def _take_rows(use: Use, dim: int, start: Any, step: Any) -> None:
     use.emit = emit
 
 
-def split(use: Use) -> list[Dims]:
+def split(use: Use) -> list[PaddedDims]:
     """In pieces along a dimension."""
     found, shape = use.dims("self"), use.shape("self")
     (dim,) = use.named("dim", len(shape))
@@ -167,12 +167,12 @@ def split(use: Use) -> list[Dims]:
     return [{**others, **_sized(use, dim, count)} for count in pieces]
 
 
-def diagonal(use: Use) -> Dims:
+def diagonal(use: Use) -> PaddedDims:
     """A diagonal, as a new last dimension; padding of either lies behind its elements."""
     return on_diagonal(use, use.shape(use.result)[-1])
 
 
-def on_diagonal(use: Use, size: Size) -> Dims:
+def on_diagonal(use: Use, size: Size) -> PaddedDims:
     """The padded dimensions of a diagonal of `self`.
 
     Args:
@@ -200,13 +200,13 @@ def _alike(use: Use, tensors: list[fx.Node], besides: int | None = None) -> dict
     return found
 
 
-def stacked(use: Use) -> Dims:
+def stacked(use: Use) -> PaddedDims:
     """Several in a new dimension."""
     rank = use.rank(use["tensors"][0])
     return moved_up(_alike(use, use["tensors"]), use["dim"] % (rank + 1))
 
 
-def concatenated(use: Use) -> Dims:
+def concatenated(use: Use) -> PaddedDims:
     """Several along a dimension; an empty vector goes with tensors of any number of dimensions."""
     tensors = [item for item in use["tensors"] if use.shape(item) != [0]]
     if not tensors:
@@ -254,7 +254,7 @@ def _joined(e: Emission, use: Use, tensors: list[fx.Node], dim: int, sizes: list
     return made
 
 
-def expanded(use: Use) -> Dims:
+def expanded(use: Use) -> PaddedDims:
     """Repeated without a copy."""
     own, result = use["self"], use.result
     found = {**use.promised_alike(result), **use.aligned([own], result.dim())}
@@ -262,7 +262,7 @@ def expanded(use: Use) -> Dims:
     return found
 
 
-def repeated(use: Use) -> Dims:
+def repeated(use: Use) -> PaddedDims:
     """Repeated in other dimensions, or a single row as often as there are rows."""
     result, shape = use.result, use.shape("self")
     repeats = list(map(use.number, use["repeats"]))
@@ -282,7 +282,7 @@ def repeated(use: Use) -> Dims:
     return found
 
 
-def unfolded(use: Use) -> Dims:
+def unfolded(use: Use) -> PaddedDims:
     """Windows along a dimension, whose elements are a new last dimension."""
     found, result = use.dims("self"), use.shape(use.result)
     (dim,) = use.named("dimension", use.rank("self"))
@@ -294,7 +294,7 @@ def unfolded(use: Use) -> Dims:
     return {**dropped_one(found, dim), **_sized(use, dim, result[dim])}
 
 
-def viewed(use: Use) -> Dims:
+def viewed(use: Use) -> PaddedDims:
     """In row-major order with other sizes."""
     dims, shape, result = use.dims("self"), use.shape("self"), use.shape(use.result)
     factors = [dims.get(dim, (size,)) for dim, size in enumerate(shape)]
@@ -313,7 +313,9 @@ def viewed(use: Use) -> Dims:
         return _viewed_anew(use, factors, shape, result)
 
 
-def _viewed_anew(use: Use, factors: list[Extent], shape: list[Size], result: list[Size]) -> Dims:
+def _viewed_anew(
+    use: Use, factors: list[Extent], shape: list[Size], result: list[Size]
+) -> PaddedDims:
     """Dimensions that are divided across each other: their elements are moved, one by one."""
     ends = 0
     # What varies faster than all that is padded is moved as a whole.
@@ -338,7 +340,7 @@ def _viewed_anew(use: Use, factors: list[Extent], shape: list[Size], result: lis
     return use.promised(use.result)
 
 
-def flipped(use: Use) -> Dims:
+def flipped(use: Use) -> PaddedDims:
     """Backwards."""
     found, shape = use.dims("self"), use.shape("self")
     inside = sorted(found.keys() & use.named("dims", len(shape)))
@@ -363,7 +365,7 @@ def flipped(use: Use) -> Dims:
     return found
 
 
-def rolled(use: Use) -> Dims:
+def rolled(use: Use) -> PaddedDims:
     """Moved around."""
     found, shape = use.dims("self"), use.shape("self")
     dims = use["dims"] or []

@@ -9,13 +9,13 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, product
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims, product
 from pjrt_bridge.torch_interop.passes.padding.formulas import Term, compute_type
 from pjrt_bridge.torch_interop.passes.padding.products import added
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def layer_norm(use: Use) -> list[Dims]:
+def layer_norm(use: Use) -> list[PaddedDims]:
     """Layer norm; statistics have one element along each dimension that is normalized over."""
     found, outside = _divided(use)
     if found != outside:
@@ -27,7 +27,7 @@ def layer_norm(use: Use) -> list[Dims]:
     return [found, outside, outside]
 
 
-def layer_norm_backward(use: Use) -> list[Dims]:
+def layer_norm_backward(use: Use) -> list[PaddedDims]:
     """Its gradients; those of weight and bias are sums over all rows."""
     found, outside = _divided(use)
     wanted = use["output_mask"]
@@ -45,20 +45,20 @@ def layer_norm_backward(use: Use) -> list[Dims]:
     ]
 
 
-def _divided(use: Use) -> tuple[Dims, Dims]:
+def _divided(use: Use) -> tuple[PaddedDims, PaddedDims]:
     """The padded dimensions, and those of them that are not normalized over."""
     found = use.dims("input")
     first = use.rank("input") - len(use["normalized_shape"])
     return found, {dim: extent for dim, extent in found.items() if dim < first}
 
 
-def _of_weights(use: Use, found: Dims) -> Dims:
+def _of_weights(use: Use, found: PaddedDims) -> PaddedDims:
     """The padded dimensions of a weight for each element that is normalized over."""
     first = use.rank("input") - len(use["normalized_shape"])
     return {dim - first: extent for dim, extent in found.items() if dim >= first}
 
 
-def _is_padded_as(use: Use, name: str, wanted: Dims) -> None:
+def _is_padded_as(use: Use, name: str, wanted: PaddedDims) -> None:
     """Check that a weight, if there is one, has these padded dimensions.
 
     Raises:
@@ -71,7 +71,7 @@ def _is_padded_as(use: Use, name: str, wanted: Dims) -> None:
 class _LayerNorm:
     """One call, over what is padded among other dimensions."""
 
-    def __init__(self, e: Emission, use: Use, dims: Dims) -> None:
+    def __init__(self, e: Emission, use: Use, dims: PaddedDims) -> None:
         self._e, self._use, self._dims = e, use, dims
         promise = compat.promise(use["input"])
         self._dtype = compute_type(promise.dtype)
@@ -131,14 +131,14 @@ class _LayerNorm:
 # -- batch norm ------------------------------------------------------------------------------------
 
 
-def fixed_batch_norm(use: Use) -> list[Dims]:
+def fixed_batch_norm(use: Use) -> list[PaddedDims]:
     """Batch norm with statistics that are given."""
     found, *others = _normalized(use, "input", ("weight", "bias", "running_mean", "running_var"))
     # Statistics that are given are not given back: torch promises empty results.
     return [found, *[{}] * len(others)]
 
 
-def _normalized(use: Use, name: str, vectors: tuple[str, ...]) -> list[Dims]:
+def _normalized(use: Use, name: str, vectors: tuple[str, ...]) -> list[PaddedDims]:
     """The padded dimensions of a tensor, and of vectors with an element for each channel.
 
     Raises:
@@ -156,7 +156,7 @@ def _normalized(use: Use, name: str, vectors: tuple[str, ...]) -> list[Dims]:
     return [found, *[channels] * (len(use.results) - 1)]
 
 
-def batch_norm(use: Use) -> list[Dims]:
+def batch_norm(use: Use) -> list[PaddedDims]:
     """Batch norm with the statistics of the batch."""
     found = _normalized(use, "input", ("weight", "bias", "running_mean", "running_var"))
     if not use["training"] or not found[0]:
@@ -173,7 +173,7 @@ def _channels(e: Emission, use: Use, vector: fx.Node) -> fx.Node:
     return e.along(vector, 1, use.rank("input"))
 
 
-def _batch_norm(e: Emission, use: Use, dims: Dims) -> list[Any]:
+def _batch_norm(e: Emission, use: Use, dims: PaddedDims) -> list[Any]:
     rank, over = use.rank("input"), _over(use)
     promise = compat.promise(use["input"])
     stats = use.results[1].dtype
@@ -204,7 +204,7 @@ def _batch_norm(e: Emission, use: Use, dims: Dims) -> list[Any]:
     return results
 
 
-def batch_norm_backward(use: Use) -> list[Dims]:
+def batch_norm_backward(use: Use) -> list[PaddedDims]:
     """Gradients of batch norm, with the statistics of the batch or with those that are given."""
     statistics = ("save_mean", "save_invstd") if use["train"] else ("running_mean", "running_var")
     found, *channels = _normalized(use, "input", ("weight", *statistics))
@@ -223,7 +223,7 @@ def batch_norm_backward(use: Use) -> list[Dims]:
     ]
 
 
-def _batch_norm_backward(e: Emission, use: Use, dims: Dims) -> list[Any]:
+def _batch_norm_backward(e: Emission, use: Use, dims: PaddedDims) -> list[Any]:
     rank, over = use.rank("input"), _over(use)
     stats = compat.promise(use["save_mean"]).dtype
     dtype = compat.promise(use["input"]).dtype

@@ -11,8 +11,8 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
-    Dims,
-    Number,
+    PaddedDims,
+    PythonNumber,
     extent_of,
     product,
 )
@@ -20,7 +20,7 @@ from pjrt_bridge.torch_interop.passes.padding.mixing import named_along, reduced
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def ordered(use: Use) -> Dims:
+def ordered(use: Use) -> PaddedDims:
     """Sorting, with padding behind everything: equal elements stay in their order."""
     found, inside = named_along(use, "self", "dim")
     if not inside:
@@ -39,7 +39,7 @@ def ordered(use: Use) -> Dims:
     return found
 
 
-def largest(use: Use) -> Dims:
+def largest(use: Use) -> PaddedDims:
     """The largest or smallest so many of a dimension.
 
     Among equals any may be chosen, and padding is equal to infinities, so it is sorted behind them.
@@ -62,7 +62,7 @@ def largest(use: Use) -> Dims:
     return {**left, dim: extent_of(count)} if use.is_padded(count) else left
 
 
-def of_rank(use: Use) -> Dims:
+def of_rank(use: Use) -> PaddedDims:
     """The element of a rank, and its position: of the so many least, or the median.
 
     Among equals any may be chosen. NaN is the largest of all for a rank; every median of it is NaN
@@ -91,7 +91,7 @@ def of_rank(use: Use) -> Dims:
     return left
 
 
-def median(use: Use) -> Dims:
+def median(use: Use) -> PaddedDims:
     """The median of all elements; see `of_rank`."""
     if use.dims("self"):
         count = product(use.shape("self"))
@@ -126,7 +126,7 @@ def _middle(e: Emission, use: Use, values: fx.Node, dim: int, count: fx.Node) ->
     return e.call("aten.where.self", e.call("aten.lt.Tensor", number, count), number, at)
 
 
-def most_frequent(use: Use) -> list[Dims]:
+def most_frequent(use: Use) -> list[PaddedDims]:
     """The least of the most frequent elements, and the last position of it; each NaN is its own."""
     found, inside, left = reduced_dims(use)
     if inside:
@@ -169,7 +169,7 @@ def _fill_behind(use: Use, dims: set[int], descending: bool) -> None:
     use.fill("self", _behind(use, descending), dims)
 
 
-def _behind(use: Use, descending: bool) -> Number:
+def _behind(use: Use, descending: bool) -> PythonNumber:
     floating = compat.promise(use["self"]).dtype.is_floating_point
     return -inf if descending else (nan if floating else inf)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, Size, Symbol
-from pjrt_bridge.torch_interop.passes.padding.layouts import Layout
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol
+from pjrt_bridge.torch_interop.passes.padding.layouts import SymbolicLayout
 
 PROMISED = "padded_sizes"
 """Key of a node's meta: sizes of its results, which have to come out for padded sizes too."""
@@ -42,13 +42,13 @@ class Paddable:
     checks: tuple[fx.Node, ...]
     symbols: tuple[Symbol, ...]
     places: Mapping[Symbol, Sequence[tuple[int, int | None]]]
-    arguments: Mapping[int, Layout]
+    arguments: Mapping[int, SymbolicLayout]
     written: Sequence[int]
     numbers: Mapping[int, Size]
     given: Sequence[tuple[Size, torch.dtype | None]]
-    results: Mapping[int, Layout | Size | int]
+    results: Mapping[int, SymbolicLayout | Size | int]
     equal: Sequence[tuple[Size, Size]]
     growing: Sequence[Size]
     positive: Sequence[Size]
     refusals: Mapping[Symbol, str]
-    extents: Mapping[str, Dims]
+    extents: Mapping[str, PaddedDims]

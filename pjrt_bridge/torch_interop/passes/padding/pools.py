@@ -11,8 +11,8 @@ from torch import fx
 
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
-    Dims,
     MixesRows,
+    PaddedDims,
     Size,
     extent_of,
     product,
@@ -21,14 +21,14 @@ from pjrt_bridge.torch_interop.passes.padding.formulas import Term, compute_type
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def largest(count: int) -> Callable[[Use], list[Dims]]:
+def largest(count: int) -> Callable[[Use], list[PaddedDims]]:
     """The largest of each window, and its position.
 
     Args:
         count: of the last dimensions, along which windows lie.
     """
 
-    def dims(use: Use) -> list[Dims]:
+    def dims(use: Use) -> list[PaddedDims]:
         found, sizes = _pooled(use, use.results[0], count), use.shape("self")[-count:]
         inside = _inside(use, count)
         use.fill("self", -inf, inside)
@@ -45,10 +45,10 @@ def largest(count: int) -> Callable[[Use], list[Dims]]:
     return dims
 
 
-def largest_backward(count: int) -> Callable[[Use], Dims]:
+def largest_backward(count: int) -> Callable[[Use], PaddedDims]:
     """Its gradient; see `largest`."""
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         inside = _inside(use, count)
         _pooled(use, use["grad_output"], count)
         use.fill("grad_output", 0, inside)
@@ -59,7 +59,7 @@ def largest_backward(count: int) -> Callable[[Use], Dims]:
     return dims
 
 
-def positions_backward(use: Use) -> Dims:
+def positions_backward(use: Use) -> PaddedDims:
     """The gradient of the largest elements of windows that positions tell."""
     if use.dims("grad_output") != use.dims("indices"):
         raise MixesRows("it combines the dimension with one of another size")
@@ -69,10 +69,10 @@ def positions_backward(use: Use) -> Dims:
     return use.dims("self")
 
 
-def mean(count: int) -> Callable[[Use], Dims]:
+def mean(count: int) -> Callable[[Use], PaddedDims]:
     """The mean of each window; see `largest`."""
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         inside = _inside(use, count)
         use.fill("self", 0, inside)
         pooled = _pooled(use, use.result, count)
@@ -84,10 +84,10 @@ def mean(count: int) -> Callable[[Use], Dims]:
     return dims
 
 
-def mean_backward(count: int) -> Callable[[Use], Dims]:
+def mean_backward(count: int) -> Callable[[Use], PaddedDims]:
     """Its gradient; see `largest`."""
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         inside = _inside(use, count)
         _pooled(use, use["grad_output"], count)
         use.fill("grad_output", 0, inside)
@@ -105,7 +105,7 @@ def _inside(use: Use, count: int) -> set[int]:
     return {dim for dim in use.dims("self") if dim >= first}
 
 
-def _pooled(use: Use, pooled: Any, count: int) -> Dims:
+def _pooled(use: Use, pooled: Any, count: int) -> PaddedDims:
     """The padded dimensions of what is pooled.
 
     Raises:

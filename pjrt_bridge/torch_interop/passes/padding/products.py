@@ -9,9 +9,9 @@ from typing import Any
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
-    Dims,
     Extent,
     MixesRows,
+    PaddedDims,
     extent_of,
     has_prefix,
     product,
@@ -20,10 +20,10 @@ from pjrt_bridge.torch_interop.passes.padding.moves import dropped, shifted
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def multiplied(left: str, right: str, bias: str | None = None) -> Callable[[Use], Dims]:
+def multiplied(left: str, right: str, bias: str | None = None) -> Callable[[Use], PaddedDims]:
     """A product of matrices, or of a matrix and a vector, alone or in a batch."""
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         rows, columns = use.dims(left), use.dims(right)
         last, other = use.rank(left) - 1, use.rank(right) - 1
         inner = max(other - 1, 0)
@@ -44,7 +44,7 @@ def multiplied(left: str, right: str, bias: str | None = None) -> Callable[[Use]
     return dims
 
 
-def multiplied_and_summed(use: Use) -> Dims:
+def multiplied_and_summed(use: Use) -> PaddedDims:
     """The sum of a batch of products of matrices."""
     found = multiplied("batch1", "batch2")(use)
     if 0 in found:
@@ -53,14 +53,14 @@ def multiplied_and_summed(use: Use) -> Dims:
     return added(use, "self", dropped(found, [0]))
 
 
-def _same_batch(use: Use, one: Dims, other: Dims) -> None:
+def _same_batch(use: Use, one: PaddedDims, other: PaddedDims) -> None:
     if (0 in one) != (0 in other):
         raise MixesRows("it combines the dimension with one of another size")
     if 0 in one:
         use.unified(one[0], other[0])
 
 
-def added(use: Use, name: str | None, found: Dims) -> Dims:
+def added(use: Use, name: str | None, found: PaddedDims) -> PaddedDims:
     """Dimensions after a tensor, by name, was added to the result."""
     if name is not None and use[name] is not None:
         rank = use.results[0].dim()
@@ -74,7 +74,7 @@ def added(use: Use, name: str | None, found: Dims) -> Dims:
 
 def grouped(
     rows: str, matrices: str, ends: str, *others: str
-) -> Callable[[Use], Dims | list[Dims]]:
+) -> Callable[[Use], PaddedDims | list[PaddedDims]]:
     """Products of groups of rows, each with a matrix of its own; no group has what is behind all.
 
     Args:
@@ -84,7 +84,7 @@ def grouped(
         others: arguments that have rows, too: the results are gradients of rows and of matrices.
     """
 
-    def dims(use: Use) -> Dims | list[Dims]:
+    def dims(use: Use) -> PaddedDims | list[PaddedDims]:
         found, between = use.dims(rows), use.dims(matrices)
         of_rows = use.rank(matrices) == 3
         alike = [use.dims(name) for name in others] if of_rows else [shifted(between, 1)]
@@ -102,7 +102,7 @@ def grouped(
     return dims
 
 
-def distances(use: Use) -> Dims:
+def distances(use: Use) -> PaddedDims:
     """Distances of each row of one matrix from each of another, alone or in a batch."""
     one, other, rank = use.dims("x1"), use.dims("x2"), use.results[0].dim()
     ranks = use.rank("x1"), use.rank("x2")
@@ -122,7 +122,7 @@ def distances(use: Use) -> Dims:
     return found
 
 
-def distances_backward(use: Use) -> Dims:
+def distances_backward(use: Use) -> PaddedDims:
     """The gradient of the rows of one matrix: where the distance is 0, another row adds nothing."""
     found, rank = use.dims("x1"), use.rank("x1")
     between = distances(use)
@@ -136,7 +136,7 @@ def distances_backward(use: Use) -> Dims:
     return found
 
 
-def trilinear(use: Use) -> Dims:
+def trilinear(use: Use) -> PaddedDims:
     """A sum of products of three tensors, which are repeated along some dimensions."""
     rank = use.rank("i1") + len(use["expand1"])
     found: dict[int, Extent] = {}
@@ -162,7 +162,7 @@ def trilinear(use: Use) -> Dims:
 # -- convolutions ----------------------------------------------------------------------------------
 
 
-def convolved(use: Use) -> Dims:
+def convolved(use: Use) -> PaddedDims:
     """A convolution pads with zeros itself."""
     found, result = use.dims("input"), use.shape(use.result)
     if 1 in found or use.dims("weight") or use.dims("bias"):
@@ -180,7 +180,7 @@ def convolved(use: Use) -> Dims:
     return made
 
 
-def convolved_backward(use: Use) -> list[Dims]:
+def convolved_backward(use: Use) -> list[PaddedDims]:
     """Gradients of a convolution."""
     found = use.dims("input")
     if 1 in found or use.dims("weight") or 1 in use.dims("grad_output"):
@@ -196,13 +196,13 @@ def convolved_backward(use: Use) -> list[Dims]:
 # -- attention -------------------------------------------------------------------------------------
 
 
-def attention(use: Use) -> list[Dims]:
+def attention(use: Use) -> list[PaddedDims]:
     """Scaled dot-product attention: padded keys are masked."""
     query = _attended(use)
     return [query, {dim: extent for dim, extent in query.items() if dim < 3}]
 
 
-def attention_backward(use: Use) -> list[Dims]:
+def attention_backward(use: Use) -> list[PaddedDims]:
     """Its gradients: padded queries have no gradient, so they add nothing to those of keys."""
     query = _attended(use)
     if 2 in query:
@@ -211,7 +211,7 @@ def attention_backward(use: Use) -> list[Dims]:
     return [query, use.dims("key"), use.dims("value")]
 
 
-def _attended(use: Use) -> Dims:
+def _attended(use: Use) -> PaddedDims:
     query, keys, values = (use.dims(name) for name in ("query", "key", "value"))
     if use["dropout_p"] != 0:
         raise MixesRows("it draws random numbers")
@@ -230,7 +230,7 @@ def _attended(use: Use) -> Dims:
     return query
 
 
-def _mask_keys(use: Use, query: Dims, extent: Extent) -> None:
+def _mask_keys(use: Use, query: PaddedDims, extent: Extent) -> None:
     mask = use["attn_mask"]
     if mask is not None:
         last = use.rank(mask) - 1
@@ -259,7 +259,7 @@ def _mask_keys(use: Use, query: Dims, extent: Extent) -> None:
     use.emit = emit
 
 
-def encoder_layer(use: Use) -> Dims:
+def encoder_layer(use: Use) -> PaddedDims:
     """The fused encoder layer, whose mask is true where keys are masked."""
     found, mask = use.dims("src"), use["mask"]
     if 2 in found:

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims
 from pjrt_bridge.torch_interop.passes.padding.moves import dropped, dropped_one, on_diagonal
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
-def sliced_in(use: Use) -> Dims:
+def sliced_in(use: Use) -> PaddedDims:
     """Some rows of a dimension replaced."""
     found, source, shape = use.dims("self"), use.dims("src"), use.shape("self")
     (dim,) = use.named("dim", len(shape))
@@ -45,7 +45,7 @@ def sliced_in(use: Use) -> Dims:
     return found
 
 
-def selected_in(use: Use) -> Dims:
+def selected_in(use: Use) -> PaddedDims:
     """One row replaced."""
     found, source, shape = use.dims("self"), use.dims("src"), use.shape("self")
     (dim,) = use.named("dim", len(shape))
@@ -70,7 +70,7 @@ def selected_in(use: Use) -> Dims:
     return found
 
 
-def diagonal_in(use: Use) -> Dims:
+def diagonal_in(use: Use) -> PaddedDims:
     """The elements of a diagonal replaced; what is behind them in padding stays there."""
     found, source = use.dims("self"), use.dims("src")
     use.same(on_diagonal(use, use.shape("src")[-1]), source)

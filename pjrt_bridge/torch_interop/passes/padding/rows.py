@@ -17,11 +17,11 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
-    Dims,
     Extent,
     MergedOtherwise,
     MixesRows,
-    Number,
+    PaddedDims,
+    PythonNumber,
     Size,
     Symbol,
     depends,
@@ -32,7 +32,7 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
 
 
 @dataclass(frozen=True)
-class Rows:
+class TensorPadding:
     """What is known of a tensor.
 
     Attributes:
@@ -40,11 +40,11 @@ class Rows:
         fill: what all its padding is; None where that is not known.
     """
 
-    dims: Dims = field(default_factory=dict)
-    fill: Number | None = None
+    dims: PaddedDims = field(default_factory=dict)
+    fill: PythonNumber | None = None
 
 
-NO_ROWS = Rows()
+NOT_PADDED = TensorPadding()
 
 
 class Use:
@@ -64,8 +64,8 @@ class Use:
         self,
         node: fx.Node,
         symbols: Container[Symbol],
-        known: Mapping[fx.Node, Rows],
-        hints: Dims | None = None,
+        known: Mapping[fx.Node, TensorPadding],
+        hints: PaddedDims | None = None,
     ) -> None:
         self._hints = hints or {}
         self.alike = False
@@ -73,9 +73,9 @@ class Use:
         self.symbols = symbols
         self._known = known
         self.arguments = compat.bound_arguments(node)
-        self.fills: dict[fx.Node, tuple[Number, frozenset[int]]] = {}
+        self.fills: dict[fx.Node, tuple[PythonNumber, frozenset[int]]] = {}
         self.emit: Callable[[Emission], Any] | None = None
-        self.result_fill: Number | None = None
+        self.result_fill: PythonNumber | None = None
         self.equal: list[tuple[Size, Size]] = []
         self.positive: list[Size] = []
 
@@ -98,12 +98,12 @@ class Use:
         """The number of dimensions of a tensor, by name or node."""
         return len(self.shape(value))
 
-    def rows(self, value: Any) -> Rows:
+    def rows(self, value: Any) -> TensorPadding:
         """What is known of a tensor, by name or node."""
         value = self._named(value)
-        return self._known.get(value, NO_ROWS) if isinstance(value, fx.Node) else NO_ROWS
+        return self._known.get(value, NOT_PADDED) if isinstance(value, fx.Node) else NOT_PADDED
 
-    def dims(self, value: Any) -> Dims:
+    def dims(self, value: Any) -> PaddedDims:
         """The padded dimensions of a tensor, by name or node."""
         return self.rows(value).dims
 
@@ -111,7 +111,7 @@ class Use:
         """Whether a size depends on padded symbols."""
         return depends(size, self.symbols)
 
-    def promised(self, promise: torch.Tensor) -> Dims:
+    def promised(self, promise: torch.Tensor) -> PaddedDims:
         """The padded dimensions of a result, each with all its padding behind it."""
         return {
             at: extent_of(size)
@@ -119,7 +119,7 @@ class Use:
             if self.is_padded(size)
         }
 
-    def promised_alike(self, promise: torch.Tensor) -> Dims:
+    def promised_alike(self, promise: torch.Tensor) -> PaddedDims:
         """As `promised`, for a result whose rows are the same: it may be merged in any way."""
         self.alike = True
         return {at: self._hints.get(at, extent) for at, extent in self.promised(promise).items()}
@@ -184,7 +184,7 @@ class Use:
 
     # -- demands -----------------------------------------------------------------------------------
 
-    def fill(self, value: Any, number: Number, dims: Iterable[int] | None = None) -> None:
+    def fill(self, value: Any, number: PythonNumber, dims: Iterable[int] | None = None) -> None:
         """Have the padding of a tensor, by name or node, filled; of some dimensions, or of all.
 
         Raises:
@@ -227,7 +227,7 @@ class Use:
             raise MergedOtherwise(one, other, by_hint=True)
         self.equal += [(a, b) for a, b in zip(one, other, strict=True) if a != b]
 
-    def same(self, one: Dims, other: Dims) -> None:
+    def same(self, one: PaddedDims, other: PaddedDims) -> None:
         """Check that the same dimensions are padded, with the same extents; see `unified`.
 
         Raises:
@@ -259,7 +259,7 @@ class Use:
             self.meets(node, found, rank)
         return found
 
-    def meets(self, node: fx.Node, found: Dims, rank: int) -> None:
+    def meets(self, node: fx.Node, found: PaddedDims, rank: int) -> None:
         """Check that a tensor that is broadcast has the same padded dimensions, or one row for all.
 
         Raises:
@@ -273,7 +273,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Rule:
+class PaddingRule:
     """What an operator does with padded dimensions.
 
     Attributes:
@@ -284,13 +284,13 @@ class Rule:
         only_checks: whether it has no results, and raises for what it finds in its arguments.
     """
 
-    dims: Callable[[Use], Dims | list[Dims]]
+    dims: Callable[[Use], PaddedDims | list[PaddedDims]]
     sizes: tuple[str, ...] = ()
     moves: bool = False
     only_checks: bool = False
 
 
-def apply_rule(use: Use, rule: Rule | None) -> list[Rows]:
+def apply_rule(use: Use, rule: PaddingRule | None) -> list[TensorPadding]:
     """The results of a call.
 
     Raises:
@@ -308,10 +308,10 @@ def apply_rule(use: Use, rule: Rule | None) -> list[Rows]:
         raise MixesRows("it gives something else than tensors")
     if not all(map(_agrees, [use] * len(results), results, dims)):
         raise MixesRows("its results have the size elsewhere than its arguments")
-    return [Rows(one, _moved(use, one) if rule.moves else use.result_fill) for one in dims]
+    return [TensorPadding(one, _moved(use, one) if rule.moves else use.result_fill) for one in dims]
 
 
-def _moved(use: Use, dims: Dims) -> Number | None:
+def _moved(use: Use, dims: PaddedDims) -> PythonNumber | None:
     """The padding of a result of an operator that only moves elements."""
     found = {
         use.fills[item][0] if item in use.fills else use.rows(item).fill for item in use.tensors
@@ -321,12 +321,12 @@ def _moved(use: Use, dims: Dims) -> Number | None:
     return found.pop() if len(found) == 1 and whole else None
 
 
-def _padded(use: Use, dims: Dims) -> int:
+def _padded(use: Use, dims: PaddedDims) -> int:
     """How many factors of sizes are padded."""
     return sum(use.is_padded(factor) for extent in dims.values() for factor in extent)
 
 
-def _agrees(use: Use, result: Any, dims: Dims) -> bool:
+def _agrees(use: Use, result: Any, dims: PaddedDims) -> bool:
     """Whether a promise has padded sizes in these dimensions, and nowhere else."""
     if not isinstance(result, torch.Tensor):
         return not dims

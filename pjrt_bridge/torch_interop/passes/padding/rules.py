@@ -34,11 +34,11 @@ from pjrt_bridge.torch_interop.passes.padding import (
     sampling,
 )
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
-from pjrt_bridge.torch_interop.passes.padding.rows import Rule, Use
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims
+from pjrt_bridge.torch_interop.passes.padding.rows import PaddingRule, Use
 
 
-def rule_of(target: object) -> Rule | None:
+def rule_of(target: object) -> PaddingRule | None:
     """The rule of an overload, else of pointwise operators, else of all its overloads."""
     name = compat.operator_name(target)
     if name is None:
@@ -53,7 +53,7 @@ def rule_of(target: object) -> Rule | None:
 # -- elements, and dimensions other than the one in question ---------------------------------------
 
 
-def _pointwise(use: Use) -> Dims:
+def _pointwise(use: Use) -> PaddedDims:
     _lift_numbers(use)
     return use.aligned(use.tensors)
 
@@ -112,7 +112,7 @@ def _clamped(e: Emission, use: Use) -> fx.Node:
     return e.call("aten.clamp.Tensor", e[use["self"]], *limits)
 
 
-def _divided(use: Use) -> Dims:
+def _divided(use: Use) -> PaddedDims:
     """In PyTorch an integer division by zero raises, and padding may be zero."""
     divisor = list(use.arguments.values())[1]
     if use.dims(divisor) and not use.result.dtype.is_floating_point:
@@ -120,14 +120,14 @@ def _divided(use: Use) -> Dims:
     return _pointwise(use)
 
 
-def _checked(use: Use) -> Dims:
+def _checked(use: Use) -> PaddedDims:
     raise MixesRows("it may refuse what is in the padding")
 
 
-def _along(name: str) -> Callable[[Use], Dims]:
+def _along(name: str) -> Callable[[Use], PaddedDims]:
     """Operators that work along the dimensions that an argument names."""
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         ranks = {use.rank(tensor) for tensor in use.tensors}
         if len(ranks) != 1:
             raise MixesRows("its arguments differ in their number of dimensions")
@@ -139,7 +139,7 @@ def _along(name: str) -> Callable[[Use], Dims]:
     return dims
 
 
-def _triangle(use: Use) -> Dims:
+def _triangle(use: Use) -> PaddedDims:
     """What is above or below a diagonal depends on positions in the last two dimensions."""
     found = use.dims("self")
     for dim in found.keys() & {use.rank("self") - 1, use.rank("self") - 2}:
@@ -147,10 +147,10 @@ def _triangle(use: Use) -> Dims:
     return found
 
 
-def _before(count: int) -> Callable[[Use], Dims]:
+def _before(count: int) -> Callable[[Use], PaddedDims]:
     """Operators that work along the last dimensions."""
 
-    def dims(use: Use) -> Dims:
+    def dims(use: Use) -> PaddedDims:
         found = use.aligned(use.tensors)
         if any(dim >= use.rank(tensor) - count for tensor in use.tensors for dim in found):
             raise MixesRows("it works along the dimension")
@@ -159,162 +159,176 @@ def _before(count: int) -> Callable[[Use], Dims]:
     return dims
 
 
-_POINTWISE = Rule(_pointwise)
+_POINTWISE = PaddingRule(_pointwise)
 
 
-def _table() -> dict[str, Rule]:
-    rules: dict[str, Rule] = {}
+def _table() -> dict[str, PaddingRule]:
+    rules: dict[str, PaddingRule] = {}
 
-    def put(rule: Rule, *names: str) -> None:
+    def put(rule: PaddingRule, *names: str) -> None:
         rules.update({name if "." in name else f"aten.{name}": rule for name in names})
 
     put(_POINTWISE, *_ELEMENTWISE)
-    put(Rule(_triangle), "tril", "triu")
-    put(Rule(_divided), "aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.floor_divide")
-    put(Rule(_divided), "aten.remainder.Tensor", "aten.remainder.Scalar_Tensor")
-    put(Rule(_checked), "aten.mvlgamma.default")
-    put(Rule(moves.unfolded), "unfold")
-    put(Rule(fourier.transformed), "_fft_r2c", "_fft_c2c", "_fft_c2r")
-    put(Rule(_before(1)), "avg_pool1d", "reflection_pad1d", "replication_pad1d")
-    put(Rule(_before(2)), *_IMAGES)
-    put(Rule(_before(3)), "upsample_nearest3d")
-    put(Rule(ordering.most_frequent), "mode")
-    put(Rule(mixing.extremes), "aminmax")
-    put(Rule(ordering.of_rank), "aten.kthvalue.default", "aten.median.dim", "aten.nanmedian.dim")
-    put(Rule(ordering.median), "aten.median.default", "aten.nanmedian.default")
-    put(Rule(lookups.bucketed), "aten.bucketize.Tensor", "aten.searchsorted.Tensor")
+    put(PaddingRule(_triangle), "tril", "triu")
+    put(PaddingRule(_divided), "aten.div.Tensor_mode", "aten.fmod.Tensor", "aten.floor_divide")
+    put(PaddingRule(_divided), "aten.remainder.Tensor", "aten.remainder.Scalar_Tensor")
+    put(PaddingRule(_checked), "aten.mvlgamma.default")
+    put(PaddingRule(moves.unfolded), "unfold")
+    put(PaddingRule(fourier.transformed), "_fft_r2c", "_fft_c2c", "_fft_c2r")
+    put(PaddingRule(_before(1)), "avg_pool1d", "reflection_pad1d", "replication_pad1d")
+    put(PaddingRule(_before(2)), *_IMAGES)
+    put(PaddingRule(_before(3)), "upsample_nearest3d")
+    put(PaddingRule(ordering.most_frequent), "mode")
+    put(PaddingRule(mixing.extremes), "aminmax")
+    put(
+        PaddingRule(ordering.of_rank),
+        "aten.kthvalue.default",
+        "aten.median.dim",
+        "aten.nanmedian.dim",
+    )
+    put(PaddingRule(ordering.median), "aten.median.default", "aten.nanmedian.default")
+    put(PaddingRule(lookups.bucketed), "aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 
-    put(Rule(mixing.filled(0)), "sum", "nansum", "count_nonzero", "any")
-    put(Rule(mixing.filled(1)), "prod", "all")
-    put(Rule(mixing.counted_in_bins), "histc")
-    put(Rule(mixing.filled(-inf, elements=True)), "amax", "aten.max.default")
-    put(Rule(mixing.filled(inf, elements=True)), "amin", "aten.min.default")
-    put(Rule(mixing.filled(-inf)), "logsumexp")
-    put(Rule(mixing.positions(-inf)), "argmax", "aten.max.dim")
-    put(Rule(mixing.positions(inf)), "argmin", "aten.min.dim")
-    put(Rule(mixing.norm), "linalg_vector_norm")
-    put(Rule(mixing.mean), "mean")
-    put(Rule(mixing.variance), "var", "std", "var_mean", "std_mean")
-    put(Rule(mixing.softmax), "_softmax", "_log_softmax")
-    put(Rule(mixing.softmax_backward), "_softmax_backward_data", "_log_softmax_backward_data")
-    put(Rule(mixing.scanned(0)), "cumsum")
-    put(Rule(mixing.scanned(1)), "cumprod")
-    put(Rule(mixing.scanned(-inf)), "logcumsumexp")
-    put(Rule(mixing.scanned(None)), "cummax", "cummin")
-    put(Rule(ordering.ordered), "sort", "argsort")
-    put(Rule(ordering.largest, ("k",)), "topk")
-    put(Rule(mixing.lost), "nll_loss_forward")
-    put(Rule(mixing.lost_backward), "nll_loss_backward")
+    put(PaddingRule(mixing.filled(0)), "sum", "nansum", "count_nonzero", "any")
+    put(PaddingRule(mixing.filled(1)), "prod", "all")
+    put(PaddingRule(mixing.counted_in_bins), "histc")
+    put(PaddingRule(mixing.filled(-inf, elements=True)), "amax", "aten.max.default")
+    put(PaddingRule(mixing.filled(inf, elements=True)), "amin", "aten.min.default")
+    put(PaddingRule(mixing.filled(-inf)), "logsumexp")
+    put(PaddingRule(mixing.positions(-inf)), "argmax", "aten.max.dim")
+    put(PaddingRule(mixing.positions(inf)), "argmin", "aten.min.dim")
+    put(PaddingRule(mixing.norm), "linalg_vector_norm")
+    put(PaddingRule(mixing.mean), "mean")
+    put(PaddingRule(mixing.variance), "var", "std", "var_mean", "std_mean")
+    put(PaddingRule(mixing.softmax), "_softmax", "_log_softmax")
+    put(
+        PaddingRule(mixing.softmax_backward), "_softmax_backward_data", "_log_softmax_backward_data"
+    )
+    put(PaddingRule(mixing.scanned(0)), "cumsum")
+    put(PaddingRule(mixing.scanned(1)), "cumprod")
+    put(PaddingRule(mixing.scanned(-inf)), "logcumsumexp")
+    put(PaddingRule(mixing.scanned(None)), "cummax", "cummin")
+    put(PaddingRule(ordering.ordered), "sort", "argsort")
+    put(PaddingRule(ordering.largest, ("k",)), "topk")
+    put(PaddingRule(mixing.lost), "nll_loss_forward")
+    put(PaddingRule(mixing.lost_backward), "nll_loss_backward")
 
-    put(Rule(_pointwise, moves=True), *_COPIES)
-    put(Rule(moves.permuted, moves=True), "permute")
-    put(Rule(moves.transposed, moves=True), "transpose")
-    put(Rule(moves.reversed_dims, moves=True), "t", "numpy_T")
-    put(Rule(moves.unsqueezed, moves=True), "unsqueeze")
-    put(Rule(moves.squeezed, moves=True), "squeeze")
-    put(Rule(moves.selected, ("index",)), "select")
-    put(Rule(_along("dim"), moves=True), "unbind")
-    put(Rule(moves.sliced), "slice")
-    put(Rule(moves.split), "split", "split_with_sizes")
-    put(Rule(moves.stacked, moves=True), "stack")
-    put(Rule(moves.concatenated), "cat")
-    put(Rule(moves.expanded, ("size",)), "expand")
-    put(Rule(moves.repeated, ("repeats",)), "repeat")
-    put(Rule(borders.bordered), "constant_pad_nd")
-    put(Rule(moves.viewed, ("size", "shape"), moves=True), "view", "_unsafe_view", "reshape")
-    put(Rule(moves.same), "aten.view.dtype", "view_as_real", "view_as_complex")
-    put(Rule(moves.diagonal), "diagonal")
-    put(Rule(replacing.diagonal_in), "diagonal_scatter")
-    put(Rule(moves.flipped), "flip")
-    put(Rule(moves.rolled), "roll")
+    put(PaddingRule(_pointwise, moves=True), *_COPIES)
+    put(PaddingRule(moves.permuted, moves=True), "permute")
+    put(PaddingRule(moves.transposed, moves=True), "transpose")
+    put(PaddingRule(moves.reversed_dims, moves=True), "t", "numpy_T")
+    put(PaddingRule(moves.unsqueezed, moves=True), "unsqueeze")
+    put(PaddingRule(moves.squeezed, moves=True), "squeeze")
+    put(PaddingRule(moves.selected, ("index",)), "select")
+    put(PaddingRule(_along("dim"), moves=True), "unbind")
+    put(PaddingRule(moves.sliced), "slice")
+    put(PaddingRule(moves.split), "split", "split_with_sizes")
+    put(PaddingRule(moves.stacked, moves=True), "stack")
+    put(PaddingRule(moves.concatenated), "cat")
+    put(PaddingRule(moves.expanded, ("size",)), "expand")
+    put(PaddingRule(moves.repeated, ("repeats",)), "repeat")
+    put(PaddingRule(borders.bordered), "constant_pad_nd")
+    put(PaddingRule(moves.viewed, ("size", "shape"), moves=True), "view", "_unsafe_view", "reshape")
+    put(PaddingRule(moves.same), "aten.view.dtype", "view_as_real", "view_as_complex")
+    put(PaddingRule(moves.diagonal), "diagonal")
+    put(PaddingRule(replacing.diagonal_in), "diagonal_scatter")
+    put(PaddingRule(moves.flipped), "flip")
+    put(PaddingRule(moves.rolled), "roll")
 
-    put(Rule(products.multiplied("self", "mat2")), "mm", "bmm")
-    put(Rule(products.multiplied("mat1", "mat2", "self")), "addmm")
-    put(Rule(products.multiplied("batch1", "batch2", "self")), "baddbmm")
-    put(Rule(products.multiplied_and_summed), "addbmm")
-    put(Rule(products.grouped("self", "mat2", "offs")), "_grouped_mm")
-    put(Rule(products.grouped("input", "weight", "offs")), f"{_GROUPED}.default")
+    put(PaddingRule(products.multiplied("self", "mat2")), "mm", "bmm")
+    put(PaddingRule(products.multiplied("mat1", "mat2", "self")), "addmm")
+    put(PaddingRule(products.multiplied("batch1", "batch2", "self")), "baddbmm")
+    put(PaddingRule(products.multiplied_and_summed), "addbmm")
+    put(PaddingRule(products.grouped("self", "mat2", "offs")), "_grouped_mm")
+    put(PaddingRule(products.grouped("input", "weight", "offs")), f"{_GROUPED}.default")
     rule = products.grouped("input", "weight", "offs", "grad_output")
-    put(Rule(rule), f"{_GROUPED}_backward.default")
-    put(Rule(products.multiplied("self", "vec")), "mv")
-    put(Rule(products.multiplied("mat", "vec", "self")), "addmv")
-    put(Rule(products.multiplied("self", "tensor")), "dot")
-    put(Rule(matrices.of_square("self", "matrix", "batch")), "linalg_cholesky_ex")
-    put(Rule(matrices.of_square("self", "matrix")), "cholesky", "cholesky_inverse")
-    put(Rule(matrices.of_square("A", "matrix", "batch")), "linalg_inv_ex")
-    put(Rule(matrices.of_square("A", "batch", "matrix", "rows")), "_linalg_det")
-    put(Rule(matrices.of_square("A", "batch", "batch", "matrix", "rows")), "_linalg_slogdet")
-    put(Rule(matrices.of_square("A", "matrix", "rows", "batch")), "linalg_lu_factor_ex")
-    put(Rule(matrices.solved("A", "B", "matrix", "rows", "batch")), "_linalg_solve_ex")
-    put(Rule(matrices.unpacked), "lu_unpack")
-    put(Rule(matrices.solved("LU", "B")), "linalg_lu_solve")
-    put(Rule(matrices.solved("self", "B")), "linalg_solve_triangular")
-    put(Rule(matrices.solved("A", "self", "matrix")), "triangular_solve")
-    put(Rule(matrices.solved("input2", "self")), "cholesky_solve")
-    put(Rule(matrices.checked, only_checks=True), "_linalg_check_errors")
-    put(Rule(matrices.eigenvalues), "_linalg_eigh")
-    put(Rule(matrices.exponential), "linalg_matrix_exp")
-    put(Rule(matrices.orthogonal), "linalg_qr")
-    put(Rule(matrices.singular), "_linalg_svd")
-    put(Rule(products.distances), "_cdist_forward")
-    put(Rule(products.distances_backward), "_cdist_backward")
-    put(Rule(products.trilinear), "_trilinear")
-    put(Rule(products.convolved), "convolution")
-    put(Rule(products.convolved_backward), "convolution_backward")
-    put(Rule(products.attention), "_scaled_dot_product_flash_attention_for_cpu")
-    put(Rule(products.attention_backward), "_scaled_dot_product_flash_attention_for_cpu_backward")
-    put(Rule(products.encoder_layer), "_transformer_encoder_layer_fwd")
-    put(Rule(norms.layer_norm), "native_layer_norm")
-    put(Rule(norms.layer_norm_backward), "native_layer_norm_backward")
-    put(Rule(groups.group_norm, ("N",)), "native_group_norm")
-    put(Rule(groups.group_norm_backward, ("N",)), "native_group_norm_backward")
-    put(Rule(norms.fixed_batch_norm), "_native_batch_norm_legit_no_training")
-    put(Rule(norms.batch_norm), "_native_batch_norm_legit_functional")
-    put(Rule(norms.batch_norm), "aten._native_batch_norm_legit.no_stats")
-    put(Rule(norms.batch_norm_backward), "native_batch_norm_backward")
+    put(PaddingRule(rule), f"{_GROUPED}_backward.default")
+    put(PaddingRule(products.multiplied("self", "vec")), "mv")
+    put(PaddingRule(products.multiplied("mat", "vec", "self")), "addmv")
+    put(PaddingRule(products.multiplied("self", "tensor")), "dot")
+    put(PaddingRule(matrices.of_square("self", "matrix", "batch")), "linalg_cholesky_ex")
+    put(PaddingRule(matrices.of_square("self", "matrix")), "cholesky", "cholesky_inverse")
+    put(PaddingRule(matrices.of_square("A", "matrix", "batch")), "linalg_inv_ex")
+    put(PaddingRule(matrices.of_square("A", "batch", "matrix", "rows")), "_linalg_det")
+    put(PaddingRule(matrices.of_square("A", "batch", "batch", "matrix", "rows")), "_linalg_slogdet")
+    put(PaddingRule(matrices.of_square("A", "matrix", "rows", "batch")), "linalg_lu_factor_ex")
+    put(PaddingRule(matrices.solved("A", "B", "matrix", "rows", "batch")), "_linalg_solve_ex")
+    put(PaddingRule(matrices.unpacked), "lu_unpack")
+    put(PaddingRule(matrices.solved("LU", "B")), "linalg_lu_solve")
+    put(PaddingRule(matrices.solved("self", "B")), "linalg_solve_triangular")
+    put(PaddingRule(matrices.solved("A", "self", "matrix")), "triangular_solve")
+    put(PaddingRule(matrices.solved("input2", "self")), "cholesky_solve")
+    put(PaddingRule(matrices.checked, only_checks=True), "_linalg_check_errors")
+    put(PaddingRule(matrices.eigenvalues), "_linalg_eigh")
+    put(PaddingRule(matrices.exponential), "linalg_matrix_exp")
+    put(PaddingRule(matrices.orthogonal), "linalg_qr")
+    put(PaddingRule(matrices.singular), "_linalg_svd")
+    put(PaddingRule(products.distances), "_cdist_forward")
+    put(PaddingRule(products.distances_backward), "_cdist_backward")
+    put(PaddingRule(products.trilinear), "_trilinear")
+    put(PaddingRule(products.convolved), "convolution")
+    put(PaddingRule(products.convolved_backward), "convolution_backward")
+    put(PaddingRule(products.attention), "_scaled_dot_product_flash_attention_for_cpu")
+    put(
+        PaddingRule(products.attention_backward),
+        "_scaled_dot_product_flash_attention_for_cpu_backward",
+    )
+    put(PaddingRule(products.encoder_layer), "_transformer_encoder_layer_fwd")
+    put(PaddingRule(norms.layer_norm), "native_layer_norm")
+    put(PaddingRule(norms.layer_norm_backward), "native_layer_norm_backward")
+    put(PaddingRule(groups.group_norm, ("N",)), "native_group_norm")
+    put(PaddingRule(groups.group_norm_backward, ("N",)), "native_group_norm_backward")
+    put(PaddingRule(norms.fixed_batch_norm), "_native_batch_norm_legit_no_training")
+    put(PaddingRule(norms.batch_norm), "_native_batch_norm_legit_functional")
+    put(PaddingRule(norms.batch_norm), "aten._native_batch_norm_legit.no_stats")
+    put(PaddingRule(norms.batch_norm_backward), "native_batch_norm_backward")
 
     for count in (2, 3):
-        put(Rule(pools.largest(count)), f"max_pool{count}d_with_indices")
-        put(Rule(pools.largest_backward(count)), f"max_pool{count}d_with_indices_backward")
-        put(Rule(pools.mean(count)), f"avg_pool{count}d")
-        put(Rule(pools.mean_backward(count)), f"avg_pool{count}d_backward")
+        put(PaddingRule(pools.largest(count)), f"max_pool{count}d_with_indices")
+        put(PaddingRule(pools.largest_backward(count)), f"max_pool{count}d_with_indices_backward")
+        put(PaddingRule(pools.mean(count)), f"avg_pool{count}d")
+        put(PaddingRule(pools.mean_backward(count)), f"avg_pool{count}d_backward")
     # An image that is pooled to a size of its own keeps that dimension.
     for count in (2, 3):
-        put(Rule(adaptive.mean(count), ("output_size",)), f"_adaptive_avg_pool{count}d")
-        put(Rule(adaptive.mean_backward(count)), f"_adaptive_avg_pool{count}d_backward")
-    put(Rule(adaptive.largest, ("output_size",)), "adaptive_max_pool2d")
-    put(Rule(pools.positions_backward), "adaptive_max_pool2d_backward")
+        put(PaddingRule(adaptive.mean(count), ("output_size",)), f"_adaptive_avg_pool{count}d")
+        put(PaddingRule(adaptive.mean_backward(count)), f"_adaptive_avg_pool{count}d_backward")
+    put(PaddingRule(adaptive.largest, ("output_size",)), "adaptive_max_pool2d")
+    put(PaddingRule(pools.positions_backward), "adaptive_max_pool2d_backward")
 
     for count in (2, 3):
-        put(Rule(sampling.sampled), f"grid_sampler_{count}d")
-        put(Rule(sampling.sampled_backward), f"grid_sampler_{count}d_backward")
+        put(PaddingRule(sampling.sampled), f"grid_sampler_{count}d")
+        put(PaddingRule(sampling.sampled_backward), f"grid_sampler_{count}d_backward")
 
-    put(Rule(lookups.embedded), "embedding")
-    put(Rule(lookups.embedded_backward, ("num_weights",)), "embedding_dense_backward")
-    put(Rule(bags.summed), "_embedding_bag", "_embedding_bag_forward_only")
-    put(Rule(bags.summed_backward), "_embedding_bag_backward", "_embedding_bag_dense_backward")
-    put(Rule(bags.weights_backward), "_embedding_bag_per_sample_weights_backward")
-    put(Rule(lookups.indexed), "aten.index.Tensor", "aten._unsafe_index.Tensor")
-    put(Rule(lookups.written_at), "index_put", "_unsafe_index_put")
-    put(Rule(lookups.index_selected), "index_select")
-    put(Rule(lookups.gathered), "gather")
-    put(Rule(masks.scattered), "masked_scatter")
-    put(Rule(masks.scattered_backward, ("sizes",)), "masked_scatter_backward")
-    put(Rule(masks.positions, ("size",)), "nonzero_static")
-    put(Rule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")
-    put(Rule(lookups.index_added), "index_add")
-    put(Rule(replacing.sliced_in), "slice_scatter")
-    put(Rule(replacing.selected_in), "select_scatter")
+    put(PaddingRule(lookups.embedded), "embedding")
+    put(PaddingRule(lookups.embedded_backward, ("num_weights",)), "embedding_dense_backward")
+    put(PaddingRule(bags.summed), "_embedding_bag", "_embedding_bag_forward_only")
+    put(
+        PaddingRule(bags.summed_backward),
+        "_embedding_bag_backward",
+        "_embedding_bag_dense_backward",
+    )
+    put(PaddingRule(bags.weights_backward), "_embedding_bag_per_sample_weights_backward")
+    put(PaddingRule(lookups.indexed), "aten.index.Tensor", "aten._unsafe_index.Tensor")
+    put(PaddingRule(lookups.written_at), "index_put", "_unsafe_index_put")
+    put(PaddingRule(lookups.index_selected), "index_select")
+    put(PaddingRule(lookups.gathered), "gather")
+    put(PaddingRule(masks.scattered), "masked_scatter")
+    put(PaddingRule(masks.scattered_backward, ("sizes",)), "masked_scatter_backward")
+    put(PaddingRule(masks.positions, ("size",)), "nonzero_static")
+    put(PaddingRule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")
+    put(PaddingRule(lookups.index_added), "index_add")
+    put(PaddingRule(replacing.sliced_in), "slice_scatter")
+    put(PaddingRule(replacing.selected_in), "select_scatter")
 
-    put(Rule(creators.filled, ("size",)), *_FILLED)
-    put(Rule(creators.created, ("size",)), "empty", "empty_permuted", "new_empty")
-    put(Rule(creators.identity, ("n", "m")), "eye")
-    put(Rule(creators.counted), "arange", "prims.iota")
-    put(Rule(foreign.called), OPERATOR)
-    put(Rule(creators.created_anew), "new_empty_strided", "empty_strided")
-    put(Rule(draws.drawn, ("size",)), *draws.DRAWING)
-    put(Rule(draws.permutation), f"{compat.OWN_NAMESPACE}.randperm")
-    put(Rule(draws.dropped_out), f"{compat.OWN_NAMESPACE}.native_dropout")
+    put(PaddingRule(creators.filled, ("size",)), *_FILLED)
+    put(PaddingRule(creators.created, ("size",)), "empty", "empty_permuted", "new_empty")
+    put(PaddingRule(creators.identity, ("n", "m")), "eye")
+    put(PaddingRule(creators.counted), "arange", "prims.iota")
+    put(PaddingRule(foreign.called), OPERATOR)
+    put(PaddingRule(creators.created_anew), "new_empty_strided", "empty_strided")
+    put(PaddingRule(draws.drawn, ("size",)), *draws.DRAWING)
+    put(PaddingRule(draws.permutation), f"{compat.OWN_NAMESPACE}.randperm")
+    put(PaddingRule(draws.dropped_out), f"{compat.OWN_NAMESPACE}.native_dropout")
     return rules
 
 

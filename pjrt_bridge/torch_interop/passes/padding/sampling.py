@@ -16,7 +16,7 @@ import torch
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows, product
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims, product
 from pjrt_bridge.torch_interop.passes.padding.formulas import Term
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
@@ -25,7 +25,7 @@ _ZEROS, _REFLECTION = 0, 2
 _A = -0.75
 
 
-def sampled(use: Use) -> Dims:
+def sampled(use: Use) -> PaddedDims:
     """What points read."""
     found = _checked(use)
     if any(dim > 1 for dim in use.dims("input")):
@@ -33,7 +33,7 @@ def sampled(use: Use) -> Dims:
     return found
 
 
-def sampled_backward(use: Use) -> list[Dims]:
+def sampled_backward(use: Use) -> list[PaddedDims]:
     """The gradients of what is sampled and of the points."""
     found = _checked(use)
     for dim, extent in found.items():
@@ -48,7 +48,7 @@ def sampled_backward(use: Use) -> list[Dims]:
     return [use.dims(name) if wanted[at] else {} for at, name in enumerate(("input", "grid"))]
 
 
-def _checked(use: Use) -> Dims:
+def _checked(use: Use) -> PaddedDims:
     """The padded dimensions of what points read."""
     image, points, rank = use.dims("input"), use.dims("grid"), use.rank("input")
     if (0 in image) != (0 in points):
@@ -66,7 +66,7 @@ def _checked(use: Use) -> Dims:
 
 
 @dataclass(frozen=True)
-class _Tap:
+class _PaddedReadElement:
     """One element that each point reads along one dimension, all (batch, points)."""
 
     place: Term
@@ -141,7 +141,7 @@ class _Sampling:
 
     # -- places ------------------------------------------------------------------------------------
 
-    def _taps(self, at: Term, axis: int) -> tuple[list[_Tap], Term]:
+    def _taps(self, at: Term, axis: int) -> tuple[list[_PaddedReadElement], Term]:
         """Elements that points read along a dimension, and the slope of coordinates."""
         size = Term(self._e, self._e.count(self._shape[axis + 2], self._dtype))
         if self._use["align_corners"]:
@@ -154,17 +154,20 @@ class _Sampling:
             base = at.floor()
             found = self._cubic(at - base)
             taps = [
-                _Tap(self._padded(base + (k - 1), size)[0], weight, slope)
+                _PaddedReadElement(self._padded(base + (k - 1), size)[0], weight, slope)
                 for k, (weight, slope) in enumerate(found)
             ]
             return taps, scale
         at, slope = self._padded(at, size)
         one = at.like(1.0)
         if self._mode == _NEAREST:
-            return [_Tap(at.call("round.default"), one, one)], scale
+            return [_PaddedReadElement(at.call("round.default"), one, one)], scale
         base = at.floor()
         part = at - base
-        taps = [_Tap(base, 1.0 - part, at.like(-1.0)), _Tap(base + 1, part, one)]
+        taps = [
+            _PaddedReadElement(base, 1.0 - part, at.like(-1.0)),
+            _PaddedReadElement(base + 1, part, one),
+        ]
         return taps, slope * scale
 
     def _padded(self, at: Term, size: Term) -> tuple[Term, Term]:
@@ -206,10 +209,10 @@ class _Sampling:
             found.append((weight, slope * sign))
         return found
 
-    def _combined(self) -> list[tuple[_Tap, ...]]:
+    def _combined(self) -> list[tuple[_PaddedReadElement, ...]]:
         return list(itertools.product(*self._axes))
 
-    def _weight(self, taps: Sequence[_Tap], derived: int | None = None) -> Term:
+    def _weight(self, taps: Sequence[_PaddedReadElement], derived: int | None = None) -> Term:
         weight = None
         for axis, tap in enumerate(taps):
             own = tap.slope if axis == derived else tap.weight
@@ -217,7 +220,7 @@ class _Sampling:
         assert weight is not None
         return weight
 
-    def _place(self, taps: Sequence[_Tap]) -> tuple[Term, Term]:
+    def _place(self, taps: Sequence[_PaddedReadElement]) -> tuple[Term, Term]:
         """Positions among all elements of the padded image, and which of them are in the call's."""
         place, inside = None, None
         for axis, tap in enumerate(taps):

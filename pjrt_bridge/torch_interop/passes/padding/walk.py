@@ -14,16 +14,16 @@ from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
-    Dims,
     Extent,
     MixesRows,
+    PaddedDims,
     Size,
     Symbol,
     depends,
     extent_of,
     product,
 )
-from pjrt_bridge.torch_interop.passes.padding.layouts import Layout
+from pjrt_bridge.torch_interop.passes.padding.layouts import SymbolicLayout
 from pjrt_bridge.torch_interop.passes.padding.merging import Applied, apply
 from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED, Paddable
 from pjrt_bridge.torch_interop.passes.padding.promises import (
@@ -31,7 +31,7 @@ from pjrt_bridge.torch_interop.passes.padding.promises import (
     number_of,
     symbolic_sizes,
 )
-from pjrt_bridge.torch_interop.passes.padding.rows import NO_ROWS, Rows
+from pjrt_bridge.torch_interop.passes.padding.rows import NOT_PADDED, TensorPadding
 from pjrt_bridge.torch_interop.passes.padding.rules import rule_of
 
 
@@ -53,7 +53,7 @@ class Walk:
         module: fx.GraphModule,
         places: Mapping[Symbol, Sequence[tuple[int, int | None]]],
         refused: dict[Symbol, str],
-        hints: Mapping[str, Dims],
+        hints: Mapping[str, PaddedDims],
     ) -> None:
         self._module = module
         self._places = places
@@ -62,8 +62,8 @@ class Walk:
         self._symbols = frozenset(symbol for symbol in places if symbol not in refused)
         self._graph = fx.Graph()
         self._emission = Emission(self._graph, self._symbols)
-        self._known: dict[fx.Node, Rows] = {}
-        self._several: dict[fx.Node, list[Rows]] = {}
+        self._known: dict[fx.Node, TensorPadding] = {}
+        self._several: dict[fx.Node, list[TensorPadding]] = {}
         self._checks: list[fx.Node] = []
         self._equal: list[tuple[Size, Size]] = []
         self._growing: list[Size] = []
@@ -157,8 +157,8 @@ class Walk:
                 known = hint.get(dim, ())
                 same = known and compat.is_same_size(product(known), size)
                 dims[dim] = known if same else extent_of(size)
-        self._known[node] = Rows(dims, 0)
-        if dims and Layout.of(node, dims, dense=True) is None:
+        self._known[node] = TensorPadding(dims, 0)
+        if dims and SymbolicLayout.of(node, dims, dense=True) is None:
             self._refuse(self._symbols_of(dims), "the bridge cannot lay out the tensor", node)
 
     def _take(self, node: fx.Node) -> None:
@@ -219,7 +219,7 @@ class Walk:
         argument, value = node.args
         assert isinstance(argument, fx.Node)
         assert isinstance(value, fx.Node)
-        own, new = (self._known.get(item, NO_ROWS).dims for item in (argument, value))
+        own, new = (self._known.get(item, NOT_PADDED).dims for item in (argument, value))
         if own == new and argument.op == "placeholder":
             self._written.append(self._placeholders.index(argument))
         else:
@@ -242,7 +242,7 @@ class Walk:
             if len(whole) > 1 or not compat.is_same_size(product(parts), product(whole)):
                 continue
             for node in (*self._placeholders, *self._alike):
-                for dim, extent in self._known.get(node, NO_ROWS).dims.items():
+                for dim, extent in self._known.get(node, NOT_PADDED).dims.items():
                     if extent == whole and dim not in self._hints.get(node.name, {}):
                         self.better.setdefault(node.name, {})[dim] = parts
                         found = True
@@ -254,7 +254,9 @@ class Walk:
         found = set()
         for symbol in met if len(met) > 1 else ():
             known = {
-                item: Rows({dim: one for dim, one in rows.dims.items() if _depends_on(one, symbol)})
+                item: TensorPadding(
+                    {dim: one for dim, one in rows.dims.items() if _depends_on(one, symbol)}
+                )
                 for item in node.all_input_nodes
                 if (rows := self._known.get(item)) is not None
             }
@@ -285,7 +287,7 @@ class Walk:
 
     def _padded(self, node: fx.Node) -> bool:
         """Whether a node reads or makes padded tensors, or numbers that depend on padded sizes."""
-        if any(self._known.get(item, NO_ROWS).dims for item in node.all_input_nodes):
+        if any(self._known.get(item, NOT_PADDED).dims for item in node.all_input_nodes):
             return True
         promises = [compat.promise(item) for item in (node, *node.all_input_nodes)]
         return any(
@@ -304,10 +306,10 @@ class Walk:
             for symbol in free_symbols(size)
         }
         for item in node.all_input_nodes:
-            found |= self._symbols_of(self._known.get(item, NO_ROWS).dims)
+            found |= self._symbols_of(self._known.get(item, NOT_PADDED).dims)
         return found
 
-    def _symbols_of(self, dims: Dims) -> set[Symbol]:
+    def _symbols_of(self, dims: PaddedDims) -> set[Symbol]:
         return {
             symbol for extent in dims.values() for size in extent for symbol in free_symbols(size)
         }
@@ -321,28 +323,28 @@ class Walk:
 
     # -- arguments and results ---------------------------------------------------------------------
 
-    def _layouts(self) -> dict[int, Layout]:
+    def _layouts(self) -> dict[int, SymbolicLayout]:
         found = {}
         for position, node in enumerate(self._placeholders):
-            dims = self._known.get(node, NO_ROWS).dims
-            layout = Layout.of(node, dims, dense=True) if dims else None
+            dims = self._known.get(node, NOT_PADDED).dims
+            layout = SymbolicLayout.of(node, dims, dense=True) if dims else None
             if layout is not None:
                 found[position] = layout
         return found
 
-    def _judge_results(self, outputs: Sequence[Any]) -> dict[int, Layout | Size | int]:
-        found: dict[int, Layout | Size | int] = {}
+    def _judge_results(self, outputs: Sequence[Any]) -> dict[int, SymbolicLayout | Size | int]:
+        found: dict[int, SymbolicLayout | Size | int] = {}
         for index, node in enumerate(outputs):
             if not isinstance(node, fx.Node):
                 continue
-            dims = self._known.get(node, NO_ROWS).dims
+            dims = self._known.get(node, NOT_PADDED).dims
             if depends(number := number_of(node), self._symbols):
                 found[index] = number
             elif node.op == "placeholder":
                 if dims:
                     found[index] = self._placeholders.index(node)
             elif dims:
-                layout = Layout.of(node, dims)
+                layout = SymbolicLayout.of(node, dims)
                 if layout is None:
                     reason = "the bridge cannot lay out the tensor"
                     self._refuse(self._symbols_of(dims), reason, node)

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812
 from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
-from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
+from pjrt_bridge.torch_interop.passes.padding.buckets import GraphPadding
 from tests.torch_interop.helpers import leaves
 
 SIZE = 5
@@ -43,12 +43,12 @@ def _fake(mode: FakeTensorMode, tensor: torch.Tensor) -> torch.Tensor:
 
 def refusals(graph: fx.GraphModule, args: Sequence[Any]) -> list[str]:
     """Why the graph is not padded."""
-    return Padding(graph, [BUCKET]).refusals(args)
+    return GraphPadding(graph, [BUCKET]).refusals(args)
 
 
 def padded(graph: fx.GraphModule, args: Sequence[Any]) -> list[Any]:
     """The graph's results from padded arguments."""
-    padding = Padding(graph, [BUCKET])
+    padding = GraphPadding(graph, [BUCKET])
     call = CallRecord(1)
     ready = padding.pad(list(args))
     assert ready is not None, padding.refusals(args)

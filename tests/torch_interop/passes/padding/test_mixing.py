@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
+from pjrt_bridge.torch_interop.passes.padding.buckets import GraphPadding
 from tests.torch_interop.passes.padding.row_values import (
     DRAW,
     KEY,
@@ -42,4 +42,4 @@ def test_what_cannot_be_padded_is_not_and_says_why(name: str) -> None:
     graph = symbolic(function, *args)
     (found,) = refusals(graph, args)
     assert reason in found
-    assert Padding(graph, [64]).pad(list(args)) is None
+    assert GraphPadding(graph, [64]).pad(list(args)) is None

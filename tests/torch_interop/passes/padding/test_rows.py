@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.padding.buckets import Padding
-from pjrt_bridge.torch_interop.passes.padding.extents import Dims, MixesRows
-from pjrt_bridge.torch_interop.passes.padding.rows import Rows, Rule, Use, apply_rule
+from pjrt_bridge.torch_interop.passes.padding.buckets import GraphPadding
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims
+from pjrt_bridge.torch_interop.passes.padding.rows import (
+    PaddingRule,
+    TensorPadding,
+    Use,
+    apply_rule,
+)
 from tests.extent import examples
 from tests.torch_interop.helpers import assert_same
 from tests.torch_interop.passes.padding.row_values import (
@@ -203,8 +208,8 @@ def test_gradients_of_pooling() -> None:
 
 def test_no_rows_of_what_has_no_extreme_are_left_to_the_graph() -> None:
     graph = symbolic(lambda x: x.amax(0), X)
-    assert Padding(graph, [8]).pad([torch.zeros(0, 4)]) is None
-    assert Padding(graph, [8]).pad([torch.zeros(1, 4)]) is not None
+    assert GraphPadding(graph, [8]).pad([torch.zeros(0, 4)]) is None
+    assert GraphPadding(graph, [8]).pad([torch.zeros(1, 4)]) is not None
 
 
 def test_sizes_that_have_to_be_equal_are_compared() -> None:
@@ -219,9 +224,9 @@ def test_a_rule_that_torch_contradicts_is_not_believed() -> None:
     graph = symbolic(lambda x: x.t() + 1, X)
     source, moved = list(graph.graph.nodes)[:2]
     size = compat.expression(compat.promise(source).shape[0])
-    use = Use(moved, {size}, {source: Rows({0: (size,)})})
-    assert apply_rule(use, Rule(lambda _: {1: (size,)})) == [Rows({1: (size,)})]
-    wrong: list[Dims] = [
+    use = Use(moved, {size}, {source: TensorPadding({0: (size,)})})
+    assert apply_rule(use, PaddingRule(lambda _: {1: (size,)})) == [TensorPadding({1: (size,)})]
+    wrong: list[PaddedDims] = [
         {},
         {0: (size,)},
         {1: (2, size)},
@@ -230,7 +235,7 @@ def test_a_rule_that_torch_contradicts_is_not_believed() -> None:
     ]
     for dims in wrong:
         with pytest.raises(MixesRows, match="its results have the size elsewhere"):
-            apply_rule(use, Rule(lambda _, dims=dims: dims))
+            apply_rule(use, PaddingRule(lambda _, dims=dims: dims))
 
 
 @settings(max_examples=examples(60))
@@ -243,7 +248,7 @@ def test_padding_changes_nothing_in_random_graphs(steps: list[str]) -> None:
 
 def test_a_tensor_that_is_given_twice_is_copied_once() -> None:
     graph = symbolic(torch.add, X, Y)
-    ready = Padding(graph, [64]).pad([X, X])
+    ready = GraphPadding(graph, [64]).pad([X, X])
     assert ready is not None
     first, second = ready.arguments
     assert first is second
@@ -253,7 +258,7 @@ def test_a_tensor_that_is_given_twice_is_copied_once() -> None:
 def test_what_fills_a_bucket_is_not_copied() -> None:
     graph = symbolic(torch.add, X, Y)
     full, strided = torch.randn(8, 4), torch.randn(4, 8).t()
-    ready = Padding(graph, [8]).pad([full, strided])
+    ready = GraphPadding(graph, [8]).pad([full, strided])
     assert ready is not None
     assert ready.arguments[0] is full
     # All calls have the same strides, or they would not share a compilation.
@@ -263,7 +268,7 @@ def test_what_fills_a_bucket_is_not_copied() -> None:
 
 def test_sizes_beyond_the_buckets_and_below_zero_stay() -> None:
     graph = symbolic(torch.add, X, Y)
-    padding = Padding(graph, [8, 16])
+    padding = GraphPadding(graph, [8, 16])
     for size, expected in ((0, 8), (8, 8), (9, 16), (16, 16)):
         ready = padding.pad([torch.zeros(size, 4)] * 2)
         assert ready is not None
@@ -275,4 +280,4 @@ def test_sizes_beyond_the_buckets_and_below_zero_stay() -> None:
 
 def test_sizes_that_torch_took_for_equal_are_left_to_the_graph() -> None:
     graph = symbolic(torch.add, X, Y)
-    assert Padding(graph, [8]).pad([torch.zeros(3, 4), torch.zeros(1, 4)]) is None
+    assert GraphPadding(graph, [8]).pad([torch.zeros(3, 4), torch.zeros(1, 4)]) is None

@@ -1,0 +1,47 @@
+"""A class name of the core stands for one thing, so that a reader meets no second meaning of it."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tests.test_layers import CORE
+
+ONE_A_FRAMEWORK = {
+    "Emitted",
+    "HostSegment",
+    "Part",
+    "Placement",
+    "Split",
+}
+"""The same of a graph of PyTorch and of a function of TensorFlow."""
+
+OF_USERS_AND_WITHIN = {
+    "Mesh": "the grid of a program, and the one that users of torch make",
+    "Stream": "`torch.Stream` of the device, and PJRT's extension",
+}
+
+
+def _definitions(source: str) -> Iterator[tuple[str, str]]:
+    """Names of a module's classes and type aliases, without underscores, and what each is."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name.lstrip("_"), ast.dump(node)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            if isinstance(node.value, ast.Call):
+                continue
+            name = node.targets[0].id.lstrip("_")
+            if name[:1].isupper() and not name.isupper():
+                yield name, ast.dump(node.value)
+
+
+def test_class_names_have_one_meaning() -> None:
+    found: defaultdict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for module, path in CORE.items():
+        for name, meaning in _definitions(path.read_text()):
+            found[name][meaning].append(module)
+    several = {name: list(where.values()) for name, where in found.items() if len(where) > 1}
+    for name in (*ONE_A_FRAMEWORK, *OF_USERS_AND_WITHIN):
+        assert several.pop(name, None), f"{name} stands once and needs no exception"
+    assert not several, "\n".join(f"{name}: {where}" for name, where in sorted(several.items()))
