@@ -62,6 +62,30 @@ class Bindings:
         """Whether the program writes into memory of its arguments."""
         return any(parameter.written for parameter in self.parameters)
 
+    def targets(self) -> tuple[int | None, ...] | None:
+        """For each result the position of the argument that it becomes the value of.
+
+        None in place of one that is an output. None instead where anything else has to be done
+        with the results: outputs that are none of them, or not in their order, or given twice,
+        and targets that are no arguments, or lie otherwise than the results.
+        """
+        found: list[int | None] = [None] * len(self.results)
+        for target, index in self.updates:
+            if not isinstance(target, Argument) or not self._lies_as(target, self.results[index]):
+                return None
+            found[index] = target.position
+        handed_on = [Computed(at) for at, target in enumerate(found) if target is None]
+        plain = self.takes is None and self.reads is None and list(self.outputs) == handed_on
+        return tuple(found) if plain else None
+
+    def _lies_as(self, argument: Argument, result: ValueSpec) -> bool:
+        """Whether an argument lies as a result does, where the program reads it."""
+        return all(
+            parameter.spec.lies_as(result)
+            for parameter in self.parameters
+            if parameter.position == argument.position
+        )
+
 
 class FrameworkAdapter(Protocol):
     """A framework's tensors, as the execution core uses them."""

@@ -1,7 +1,8 @@
 """FastPath: calls of one program that go like the call before, straight into the dispatcher.
 
-Of a graph that is one program, takes the user's tensors as they come and gives new ones, nothing in
-the framework's wrapper and in the bridge's own bookkeeping changes what a call gives. After a call
+Of a graph that is one program, takes the user's tensors as they come, and gives new ones or writes
+into those that it takes, nothing in the framework's wrapper and in the bridge's own bookkeeping
+changes what a call gives. After a call
 that went well on the usual path the next ones go past both. Whatever is not as it was takes the
 usual path again: a parameter in other memory, a value that has to be rearranged, an observer, a
 failure.

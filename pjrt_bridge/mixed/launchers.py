@@ -59,7 +59,9 @@ def launcher_of(
     exchange = adapter.exchange()
     plan = None
     if exchange is not None:
-        plan = executable.plan(bindings.parameters, bindings.results, exchange)
+        plan = executable.plan(
+            bindings.parameters, bindings.results, exchange, targets=bindings.targets()
+        )
     pinned = PinnedInputs(
         adapter, executable.client, bindings.parameters, constants, bindings.pinned
     )

@@ -79,7 +79,9 @@ class PinnedInputs:
         self._extra = frozenset(
             index
             for index, parameter in enumerate(self._parameters)
-            if parameter.position in positions and index not in self._moves
+            if parameter.position in positions
+            and index not in self._moves
+            and not parameter.written
         )
         self.renew(given, CallRecord(1))
         return sum(self._parameters[index].spec.nbytes for index in self._extra)

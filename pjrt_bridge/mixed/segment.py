@@ -85,7 +85,7 @@ class DeviceSegment:
             stays = self._staying(values)
             results = _read(launched, stays)
         except DEVICE_FAILURES as error:
-            if self._may_have_written(error):
+            if self.may_have_written(error):
                 raise
             return self._compute_on_host(values, call, error)
         self._failures = 0
@@ -127,7 +127,7 @@ class DeviceSegment:
         try:
             launched = self.launcher.launch(values, call)
         except DEVICE_FAILURES as error:
-            if self._may_have_written(error):
+            if self.may_have_written(error):
                 raise
             return self._compute_on_host(values, call, error)
         execution = Execution(self, values, launched, call)
@@ -178,7 +178,7 @@ class DeviceSegment:
         self._failures += 1
         return outputs
 
-    def _may_have_written(self, error: PjrtBridgeError) -> bool:
+    def may_have_written(self, error: PjrtBridgeError) -> bool:
         """Whether arguments may be gone, so that the host cannot compute; the error says so."""
         if not self.bindings.writes or _failed_before_execution(error):
             return False

@@ -77,7 +77,7 @@ def pjrt(
     # Tensors that the graph holds itself are arguments to AOTAutograd, but not to Dynamo's code.
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))
     compiled = compat.marked(compiled)
-    return compiled if holds_tensors else compiler.entrance(compiled)
+    return compiled if holds_tensors else compiler.entrance(compiled, len(example_inputs))
 
 
 def _forget() -> None:

@@ -55,10 +55,19 @@ class Compiler:
         self._graphs = GraphCompiler(self._target)
         self._static: frozenset[int] = frozenset()
         self._entrance: Entrance | None = None
+        self._inputs = 0
 
-    def entrance(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """What Dynamo's code is to call: what AOTAutograd made, or a fast path before it."""
-        return compiled if self._entrance is None else self._entrance.before(compiled)
+    def entrance(self, compiled: Callable[..., Any], inputs: int) -> Callable[..., Any]:
+        """What Dynamo's code is to call: what AOTAutograd made, or a fast path before it.
+
+        Args:
+            compiled: what AOTAutograd made.
+            inputs: how many Dynamo's graph has. AOTAutograd gives its graph fewer where some are
+                one tensor or lie in the same memory, and tensors of its own in their place.
+        """
+        if self._entrance is None or inputs != self._inputs:
+            return compiled
+        return self._entrance.before(compiled)
 
     def compile(
         self, kind: str, graph: fx.GraphModule, example_inputs: Sequence[Any]
@@ -99,13 +108,14 @@ class Compiler:
         if is_symbolic(rewritten.module.graph):
             start = self._graphs.compile_symbolic(rewritten.module, record, static).run
         else:
+            self._inputs = len(graph.graph.find_nodes(op="placeholder"))
             compiled = self._graphs.compile(rewritten.module, record, static)
             start = partial(run, compiled)
             if (
                 kind == "inference"
                 and isinstance(compiled, DeviceGraph)
                 and not rewritten.steps
-                and compat.passes_through(len(graph.graph.find_nodes(op="placeholder")))
+                and compat.passes_through(self._inputs)
             ):
                 self._entrance = compiled.fast_path()
         return compat.boxed(partial(rewritten.call, start) if rewritten.steps else start)

@@ -21,7 +21,10 @@ LARGE = 1 << 15
 
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each argument that was updated, whether its new value had to be copied."""
+    """For each argument that was updated, whether its new value had to be copied.
+
+    The dispatcher sees to it itself in calls after the first (`bind/test_updates.py`).
+    """
     found: list[bool] = []
 
     def assign(self: TorchAdapter, target: torch.Tensor, value: torch.Tensor) -> None:
@@ -39,8 +42,7 @@ def decay(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return total
 
 
-@pytest.mark.usefixtures("way")
-def test_large_arguments_are_updated_where_they_lie(copies: list[bool]) -> None:
+def test_large_arguments_are_updated_where_they_lie(way: str, copies: list[bool]) -> None:
     run = compiled(decay)
     ours, theirs = (torch.arange(LARGE, dtype=torch.float32) for _ in range(2))
     for step in range(3):
@@ -48,26 +50,26 @@ def test_large_arguments_are_updated_where_they_lie(copies: list[bool]) -> None:
         version = ours._version
         assert_same([run(ours, y), ours], [decay(theirs, y), theirs])
         assert ours._version > version
-    assert copies == [False] * 3
+    assert copies == [False] * (3 if way == "python" else 1)
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "times"),
     [
-        lambda: torch.arange(LARGE + 1, dtype=torch.float32)[1:],
-        lambda: torch.arange(2 * LARGE, dtype=torch.float32)[::2],
-        lambda: torch.arange(1024.0),
+        (lambda: torch.arange(LARGE + 1, dtype=torch.float32)[1:], 1),
+        (lambda: torch.arange(2 * LARGE, dtype=torch.float32)[::2], 2),
+        (lambda: torch.arange(1024.0), 1),
     ],
     ids=["unaligned", "with gaps", "small"],
 )
 def test_what_cannot_be_updated_in_place_is_copied(
-    make: Callable[[], torch.Tensor], copies: list[bool]
+    make: Callable[[], torch.Tensor], times: int, copies: list[bool]
 ) -> None:
     run, ours, theirs = compiled(decay), make(), make()
     for _ in range(2):
         y = torch.ones_like(ours)
         assert_same([run(ours, y), ours], [decay(theirs, y), theirs])
-    assert copies == [True] * 2
+    assert copies == [True] * times
 
 
 def test_a_permuted_argument_is_updated_where_it_lies(copies: list[bool]) -> None:

@@ -16,28 +16,40 @@ class Plan:
     ) -> Launch | int | None:
         """Start; the position of a value that does not fit; None where what is kept is stale."""
     def call(self, values: tuple[Any, ...], kept: tuple[Any, bytes, bytes]) -> list[Any] | None:
-        """The results, when all is over; None where the values take another way in."""
+        """The results, when all is over, but for those that were written into their arguments.
+
+        None where the values take another way in.
+        """
     @property
     def crossed(self) -> tuple[int, int]: ...
 
 class Entrance:
-    """Leads calls into a plan, as long as all containers of `quiet` are empty.
+    """Leads calls into a plan, as long as all containers of `blockers` are empty.
+
+    Args:
+        plan: see above.
+        blockers: see above.
+        failures: exceptions that `failed_call` gets.
+        checked_call: gets all calls while one of the containers is not empty.
+        declined_call: gets those whose values the plan declined.
+        failed_call: gets the exception and the values of those that failed.
 
     Attributes:
-        kept: what `Plan.call` takes beside the values; None sends all calls to `attentive`.
+        pinned: what `Plan.call` takes beside the values; None sends all calls to `checked_call`.
         taken: whether a call came this way since this was set to False.
     """
 
-    kept: tuple[Any, bytes, bytes] | None
+    pinned: tuple[Any, bytes, bytes] | None
     taken: bool
 
     def __init__(
         self,
         plan: Plan,
-        quiet: tuple[Sized, ...],
+        blockers: tuple[Sized, ...],
         failures: tuple[type[Exception], ...],
-        attentive: Callable[..., Any],
-        refused: Callable[..., Any],
+        checked_call: Callable[..., Any],
+        declined_call: Callable[..., Any],
+        failed_call: Callable[[Any, tuple[Any, ...]], Any],
         /,
     ) -> None: ...
     def __call__(self, *values: Any) -> Any: ...

@@ -140,10 +140,11 @@ check_kept(Run *run, const Source *source, Py_ssize_t index, PyObject *value)
                                       : borrow(run, value, true, &tensor);
     if (found == FAILED)
         return FAILED;
-    return found == FOUND && address_of(&tensor) == source->addresses[index] &&
-                   fits(&tensor, &plan->parameters[index])
-               ? FOUND
-               : STALE;
+    if (found != FOUND || address_of(&tensor) != source->addresses[index] ||
+        !fits(&tensor, &plan->parameters[index]))
+        return STALE;
+    run->workspace->memories[index] = source->addresses[index];
+    return FOUND;
 }
 
 /* Take the result of another run as it is. */
@@ -155,6 +156,7 @@ take_output(Run *run, Py_ssize_t index, Output *output)
         !is_same_form(output->form, &execution->plan->parameters[index]))
         return UNFIT;
     run->workspace->arguments[index] = output->buffer;
+    run->workspace->memories[index] = NULL;
     execution->owners[execution->num_owners++] = Py_NewRef((PyObject *)output);
     return FOUND;
 }
@@ -191,6 +193,7 @@ take_tensor(Run *run, const Source *source, Py_ssize_t index, PyObject *value,
     const char *data = form->nbytes ? address_of(&tensor) : no_elements;
     bool share = form->nbytes && is_aligned(data);
     *(share && !copied ? &run->shared : &run->copied) += form->nbytes;
+    run->workspace->memories[index] = data;
     run->workspace->host_inputs[(*num_host_inputs)++] = (HostInput){index, data, share};
     return FOUND;
 }
@@ -218,6 +221,48 @@ find_arguments(Run *run, const Source *source, Py_ssize_t *num_host_inputs, Py_s
         Py_DECREF(value);
         if (found != FOUND)
             return found;
+    }
+    return FOUND;
+}
+
+/* Of a result that is the new value of an argument which the program does not read. */
+static enum Found
+find_unread(Run *run, const Source *source, const Form *form, void **data)
+{
+    DLTensor tensor;
+    PyObject *value = source->get(source->values, form->position);
+    if (!value)
+        return FAILED;
+    if (!PyObject_TypeCheck(value, run->execution.plan->tensor_type))
+        return UNFIT;
+    enum Found found = borrow(run, value, false, &tensor);
+    if (found == FOUND && !fits(&tensor, form))
+        found = UNFIT;
+    if (found == FOUND)
+        *data = (char *)tensor.data + tensor.byte_offset;
+    return found;
+}
+
+enum Found
+find_targets(Run *run, const Source *source, Py_ssize_t *position)
+{
+    const Plan *plan = run->execution.plan;
+    for (Py_ssize_t i = 0; run->num_updates < plan->num_updates; i++) {
+        const Form *form = &plan->results[i];
+        if (form->position < 0)
+            continue;
+        *position = form->position;
+        void *data;
+        if (form->parameter < 0) {
+            enum Found found = find_unread(run, source, form, &data);
+            if (found != FOUND)
+                return found;
+        } else {
+            data = (void *)(uintptr_t)run->workspace->memories[form->parameter];
+            if (!data)
+                return UNFIT;
+        }
+        run->workspace->updates[run->num_updates++] = (Update){i, data};
     }
     return FOUND;
 }

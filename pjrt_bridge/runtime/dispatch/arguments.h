@@ -33,4 +33,7 @@ int read_kept(const Plan *plan, PyObject *parts, Source *source);
 enum Found find_arguments(Run *run, const Source *source, Py_ssize_t *num_host_inputs,
                           Py_ssize_t *position);
 
+/* After that: have the run copy the results that are new values of arguments to where these are. */
+enum Found find_targets(Run *run, const Source *source, Py_ssize_t *position);
+
 #endif

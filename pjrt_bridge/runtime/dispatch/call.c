@@ -20,6 +20,8 @@ begin(Plan *self, const Source *source, Run *run, Launch *launch, Py_ssize_t *po
         (source->bundle == Py_None || (bundle = lease_of(self, source->bundle))) &&
         !open_run(run, self, client)) {
         found = find_arguments(run, source, &num_host_inputs, position);
+        if (found == FOUND && !launch)
+            found = find_targets(run, source, position);
         if (found == FOUND && start_run(run, num_host_inputs, !launch))
             found = FAILED;
         else if (found == FOUND && launch)
@@ -54,6 +56,24 @@ plan_launch(Plan *self, PyObject *const *args, Py_ssize_t num_args)
     return found == UNFIT ? PyLong_FromSsize_t(position) : NULL;
 }
 
+/* Tell the framework which of its tensors have other elements. -1 with an exception. */
+static int
+tell_wrote(const Run *run, PyObject *values)
+{
+    const Plan *plan = run->execution.plan;
+    PyObject *tensors = PyTuple_New(run->num_updates);
+    for (Py_ssize_t i = 0; tensors && i < run->num_updates; i++) {
+        Py_ssize_t result = run->workspace->updates[i].result;
+        PyObject *value = PyTuple_GetItem(values, plan->results[result].position);
+        if (!value || PyTuple_SetItem(tensors, i, Py_NewRef(value)))
+            Py_CLEAR(tensors);
+    }
+    PyObject *told = tensors ? PyObject_CallFunctionObjArgs(plan->wrote, tensors, NULL) : NULL;
+    Py_XDECREF(tensors);
+    Py_XDECREF(told);
+    return told ? 0 : -1;
+}
+
 PyObject *
 call_plan(Plan *self, PyObject *values, PyObject *kept)
 {
@@ -67,7 +87,8 @@ call_plan(Plan *self, PyObject *values, PyObject *kept)
     if (found == FOUND) {
         self->shared = run.shared;
         self->copied = run.copied;
-        tensors = tensors_of(&run);
+        if (!run.num_updates || !tell_wrote(&run, values))
+            tensors = tensors_of(&run);
     } else if (found != FAILED) {
         tensors = Py_NewRef(Py_None);
     }
@@ -96,8 +117,9 @@ static PyMethodDef METHODS[] = {
            "launch(values, kept, copies) -> a Launch; the position of a value that does not fit "
            "as it is; None where what is kept is stale."),
     METHOD("call", plan_call, METH_FASTCALL,
-           "call(values, kept) -> a tensor over each result, when all is over; None where a value "
-           "does not fit as it is, or what is kept is stale. No value may be lazy."),
+           "call(values, kept) -> a tensor over each result, when all is over, but for those that "
+           "were written into their arguments; None where a value does not fit as it is, or what is "
+           "kept is stale. No value may be lazy."),
     {NULL, NULL, 0, NULL},
 };
 

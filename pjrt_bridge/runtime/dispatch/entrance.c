@@ -8,9 +8,10 @@ typedef struct {
     PyObject_HEAD
     Plan *plan;
     PyObject *blockers;      /* A tuple of containers; calls go on in C while all are empty. */
-    PyObject *failures;      /* Exceptions after which a call may be tried in another way. */
+    PyObject *failures;      /* Exceptions that `failed_call` gets. */
     PyObject *checked_call;  /* (values) -> results, where a container is not empty */
-    PyObject *declined_call; /* (values) -> results, where the plan declined the values or failed */
+    PyObject *declined_call; /* (values) -> results, where the plan declined the values */
+    PyObject *failed_call;   /* (exception, values) -> results, where the plan failed */
     PyObject *pinned;        /* `PinnedBuffers.parts`; None: `checked_call` gets all calls. */
     bool taken;              /* The last call came this way. */
 } Entrance;
@@ -18,9 +19,9 @@ typedef struct {
 static PyObject *
 entrance_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *plan, *blockers, *failures, *checked_call, *declined_call;
-    if (!PyArg_ParseTuple(args, "O!O!OOO", plan_type, &plan, &PyTuple_Type, &blockers, &failures,
-                          &checked_call, &declined_call))
+    PyObject *plan, *blockers, *failures, *checked_call, *declined_call, *failed_call;
+    if (!PyArg_ParseTuple(args, "O!O!OOOO", plan_type, &plan, &PyTuple_Type, &blockers, &failures,
+                          &checked_call, &declined_call, &failed_call))
         return NULL;
     Entrance *self = (Entrance *)PyType_GenericAlloc(type, 0);
     if (self) {
@@ -29,6 +30,7 @@ entrance_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
         self->failures = Py_NewRef(failures);
         self->checked_call = Py_NewRef(checked_call);
         self->declined_call = Py_NewRef(declined_call);
+        self->failed_call = Py_NewRef(failed_call);
         self->pinned = Py_NewRef(Py_None);
     }
     return (PyObject *)self;
@@ -43,6 +45,7 @@ entrance_traverse(Entrance *self, visitproc visit, void *arg)
     Py_VISIT(self->failures);
     Py_VISIT(self->checked_call);
     Py_VISIT(self->declined_call);
+    Py_VISIT(self->failed_call);
     Py_VISIT(self->pinned);
     return 0;
 }
@@ -53,6 +56,7 @@ entrance_clear(Entrance *self)
 {
     Py_CLEAR(self->checked_call);
     Py_CLEAR(self->declined_call);
+    Py_CLEAR(self->failed_call);
     return 0;
 }
 
@@ -82,7 +86,7 @@ are_blockers_empty(const Entrance *self)
     return 1;
 }
 
-/* Call the plan: NULL without an exception where it has to be tried in another way. */
+/* Call the plan: None where it declined the values. */
 static PyObject *
 call_directly(Entrance *self, PyObject *values)
 {
@@ -90,14 +94,39 @@ call_directly(Entrance *self, PyObject *values)
     PyObject *pinned = Py_NewRef(self->pinned);
     PyObject *results = call_plan(self->plan, values, pinned);
     Py_DECREF(pinned);
-    if (results && results != Py_None) {
-        self->taken = true;
-        return results;
+    self->taken = self->taken || (results && results != Py_None);
+    return results;
+}
+
+/* Call one of the functions, which may be gone: the collector clears cycles. */
+static PyObject *
+call_function(PyObject *function, PyObject *values, PyObject *keywords)
+{
+    if (!function) {
+        PyErr_SetString(PyExc_RuntimeError, "what is called here was collected");
+        return NULL;
     }
-    Py_XDECREF(results);
-    if (PyErr_Occurred() && PyErr_ExceptionMatches(self->failures))
-        PyErr_Clear();
-    return NULL;
+    Py_INCREF(function);
+    PyObject *results = PyObject_Call(function, values, keywords);
+    Py_DECREF(function);
+    return results;
+}
+
+/* Hand on the exception that is set. */
+static PyObject *
+hand_failure_on(Entrance *self, PyObject *values)
+{
+    PyObject *type, *error, *traceback, *results = NULL;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    PyObject *arguments = PyTuple_Pack(2, error, values);
+    if (arguments)
+        results = call_function(self->failed_call, arguments, NULL);
+    Py_XDECREF(arguments);
+    Py_XDECREF(type);
+    Py_XDECREF(error);
+    Py_XDECREF(traceback);
+    return results;
 }
 
 static PyObject *
@@ -110,18 +139,14 @@ entrance_call(Entrance *self, PyObject *values, PyObject *keywords)
         return NULL;
     if (may_go_on) {
         PyObject *results = call_directly(self, values);
-        if (results || PyErr_Occurred())
+        if (!results && PyErr_ExceptionMatches(self->failures))
+            return hand_failure_on(self, values);
+        if (results != Py_None)
             return results;
+        Py_DECREF(results);
         function = self->declined_call;
     }
-    if (!function) {
-        PyErr_SetString(PyExc_RuntimeError, "what is called here was collected");
-        return NULL;
-    }
-    Py_INCREF(function);
-    PyObject *results = PyObject_Call(function, values, keywords);
-    Py_DECREF(function);
-    return results;
+    return call_function(function, values, keywords);
 }
 
 static PyObject *

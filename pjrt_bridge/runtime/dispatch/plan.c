@@ -40,6 +40,7 @@ read_forms(const int64_t **numbers, const int64_t *end, Py_ssize_t count)
             .dtype = {(uint8_t)head[1], (uint8_t)head[2], 1},
             .nbytes = head[3],
             .position = (Py_ssize_t)head[4],
+            .parameter = -1,
             .written = head[5] != 0,
             .rank = (int32_t)rank,
             .shape = lists,
@@ -52,6 +53,21 @@ read_forms(const int64_t **numbers, const int64_t *end, Py_ssize_t count)
         *numbers = lists + FORM_LISTS * rank;
     }
     return forms;
+}
+
+/* Find the parameters whose values the results become. */
+static void
+find_updates(Plan *self)
+{
+    for (Py_ssize_t i = 0; i < self->num_results; i++) {
+        Form *result = &self->results[i];
+        if (result->position < 0)
+            continue;
+        self->num_updates++;
+        for (Py_ssize_t at = 0; at < self->num_parameters; at++)
+            if (self->parameters[at].position == result->position)
+                result->parameter = at;
+    }
 }
 
 static int
@@ -75,6 +91,7 @@ read_all_forms(Plan *self)
                      (Py_ssize_t)(end - numbers));
         return -1;
     }
+    find_updates(self);
     return 0;
 }
 
@@ -103,14 +120,14 @@ PyObject *
 plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     PyObject *table, *client_handle, *executable_handle, *options_owner, *failure, *refusal, *queue;
-    PyObject *tensor_type, *exchange, *is_lazy, *owner, *export, *adopt, *resizing, *numbers;
+    PyObject *tensor_type, *exchange, *is_lazy, *owner, *export, *adopt, *resizing, *wrote, *numbers;
     unsigned long long client, executable, device, options;
     Py_ssize_t num_parameters, num_results;
-    if (!PyArg_ParseTuple(args, "O!OOKKKKOOOO(O!OOOOOO)nnS", &PyTuple_Type, &table, &client_handle,
+    if (!PyArg_ParseTuple(args, "O!OOKKKKOOOO(O!OOOOOOO)nnS", &PyTuple_Type, &table, &client_handle,
                           &executable_handle, &client, &executable, &device, &options,
                           &options_owner, &failure, &refusal, &queue, &PyType_Type, &tensor_type,
-                          &exchange, &is_lazy, &owner, &export, &adopt, &resizing, &num_parameters,
-                          &num_results, &numbers))
+                          &exchange, &is_lazy, &owner, &export, &adopt, &resizing, &wrote,
+                          &num_parameters, &num_results, &numbers))
         return NULL;
     DLPackExchangeAPI *api = NULL;
     if (exchange != Py_None) {
@@ -132,6 +149,7 @@ plan_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     self->owner = Py_NewRef(owner);
     self->export = Py_NewRef(export);
     self->adopt = Py_NewRef(adopt);
+    self->wrote = Py_NewRef(wrote);
     self->numbers = Py_NewRef(numbers);
     self->exchange = api;
     self->client = (void *)(uintptr_t)client;
@@ -167,6 +185,7 @@ plan_dealloc(Plan *self)
     Py_XDECREF(self->owner);
     Py_XDECREF(self->export);
     Py_XDECREF(self->adopt);
+    Py_XDECREF(self->wrote);
     Py_XDECREF(self->numbers);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);

@@ -17,7 +17,9 @@ typedef struct {
     DLDataType dtype;
     int32_t rank;
     int64_t nbytes;
-    Py_ssize_t position; /* Of an argument among the values; -1: its buffer is always kept. */
+    Py_ssize_t position; /* Of an argument among the values; -1: its buffer is always kept. Of a result:
+                          * that of the value that it is the new value of; -1: of none. */
+    Py_ssize_t parameter; /* Of such a result: the one that has this value; -1: none. */
     bool written;        /* The program writes the new value of an argument into its memory. */
     const int64_t *shape, *strides;         /* In elements, as the framework's graph sees it. */
     const int64_t *dims;                    /* Shape of the row-major array in memory. */
@@ -41,9 +43,11 @@ typedef struct {
     PyObject *owner;             /* (tensor) -> what keeps its memory */
     PyObject *export; /* (tensor) -> a capsule, which keeps its memory; None: it cannot be read */
     PyObject *adopt;  /* (capsule) -> a tensor over what it holds, which it takes */
+    PyObject *wrote;  /* (tensors) -> it is told of those that were written into */
     Resizing resizing; /* Of tensors that the exchange makes. */
     PyObject *numbers; /* Bytes that the forms point into. */
     Py_ssize_t num_parameters, num_results;
+    Py_ssize_t num_updates; /* Results that are new values of arguments. */
     Form *parameters, *results;
     Workspace *workspace;   /* For the next run; NULL while a run has it. */
     int64_t shared, copied; /* Bytes, in the last `call`. */

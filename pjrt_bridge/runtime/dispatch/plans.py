@@ -48,6 +48,10 @@ class BoundParameter:
     written: bool = False
 
 
+def _ignore(tensors: tuple[Any, ...]) -> None:
+    """A framework that keeps no count of writes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Framework:
     """How a framework with DLPack's exchange API lets its tensors be read and made.
@@ -59,6 +63,7 @@ class Framework:
         owner: gives an object that keeps a tensor's memory.
         resizing: where a tensor keeps what lets the framework resize memory that it was made over,
             as `resizing.h` has it; None: it cannot.
+        wrote: told of tensors that were written into in their memory.
     """
 
     exchange: object
@@ -66,11 +71,13 @@ class Framework:
     is_lazy: Callable[[Any], bool]
     owner: Callable[[Any], object]
     resizing: tuple[int, ...] | None = None
+    wrote: Callable[[tuple[Any, ...]], object] = _ignore
 
     @property
     def parts(self) -> tuple[Any, ...]:
         """What `_dispatch.Plan` takes."""
-        return self.tensor, self.exchange, self.is_lazy, self.owner, None, None, self.resizing
+        reading = self.tensor, self.exchange, self.is_lazy, self.owner
+        return *reading, None, None, self.resizing, self.wrote
 
     def takes(self, dtype: DType) -> bool:
         """Whether tensors of an element type can be read and made as they lie."""
@@ -99,7 +106,7 @@ class Capsules:
     @property
     def parts(self) -> tuple[Any, ...]:
         """What `_dispatch.Plan` takes."""
-        return self.tensor, None, None, None, self.export, self.adopt, None
+        return self.tensor, None, None, None, self.export, self.adopt, None, None
 
     def takes(self, dtype: DType) -> bool:
         """Whether tensors of an element type can be read and made as they lie."""
@@ -204,6 +211,7 @@ def plan(
     results: Sequence[ValueSpec],
     framework: Framework | Capsules,
     *,
+    targets: Sequence[int | None] | None = None,
     on_device: bool = False,
 ) -> Any:
     """A `_dispatch.Plan` for an executable, or None where it takes the general path.
@@ -213,6 +221,7 @@ def plan(
         parameters: of the program.
         results: of the program.
         framework: where the tensors come from.
+        targets: see `Executable.plan`.
         on_device: arguments and results are on the device, and nothing is read there.
     """
     client, loaded, device = target.client, target.loaded, target.device
@@ -240,7 +249,8 @@ def plan(
     offer_lease(loaded)
     offer_lease(client.handle)
     numbers = [_numbers(item.spec, item.position, written=item.written) for item in parameters]
-    numbers += [_numbers(spec, None) for spec in results]
+    targets = targets if targets is not None else [None] * len(results)
+    numbers += [_numbers(spec, target) for spec, target in zip(results, targets, strict=True)]
     flat = [number for form in numbers for number in form]
     return found.Plan(
         tuple(_entry(client.api, name) for name in found.FUNCTIONS),

@@ -5,6 +5,7 @@
 #include "await.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char *const NOTHING = "a NULL";
 
@@ -14,15 +15,18 @@ static Workspace *
 new_workspace(const Plan *plan)
 {
     size_t parameters = (size_t)plan->num_parameters, results = (size_t)plan->num_results;
-    size_t size = sizeof(HostInput) + sizeof(Input) + sizeof(void *) + sizeof(PyObject *);
+    size_t size = sizeof(HostInput) + sizeof(Input) + 2 * sizeof(void *) + sizeof(PyObject *);
     Workspace *self = malloc(sizeof *self + parameters * size +
-                             results * (sizeof(void *) + sizeof(Output *)));
+                             results * (sizeof(Update) + sizeof(void *) + sizeof(Output *) +
+                                        sizeof(PyObject *)));
     if (self) {
         self->host_inputs = (HostInput *)(self + 1);
         self->inputs = (Input *)(self->host_inputs + parameters);
-        self->arguments = (void **)(self->inputs + parameters);
-        self->owners = (PyObject **)(self->arguments + parameters);
-        self->results = (void **)(self->owners + parameters);
+        self->updates = (Update *)(self->inputs + parameters);
+        self->arguments = (void **)(self->updates + results);
+        self->memories = (const void **)(self->arguments + parameters);
+        self->owners = (PyObject **)(self->memories + parameters);
+        self->results = (void **)(self->owners + parameters + results);
         self->outputs = (Output **)(self->results + results);
     }
     return self;
@@ -73,10 +77,14 @@ close_run(Run *self)
 PyObject *
 tensors_of(const Run *self)
 {
-    PyObject *tensors = PyList_New(self->num_outputs);
+    PyObject *tensors = PyList_New(self->num_outputs - self->num_updates);
+    Py_ssize_t at = 0;
     for (Py_ssize_t i = 0; tensors && i < self->num_outputs; i++) {
-        PyObject *tensor = tensor_of(self->workspace->outputs[i]);
-        if (!tensor || PyList_SetItem(tensors, i, tensor))
+        Output *output = self->workspace->outputs[i];
+        if (self->num_updates && output->form->position >= 0)
+            continue;
+        PyObject *tensor = tensor_of(output);
+        if (!tensor || PyList_SetItem(tensors, at++, tensor))
             Py_CLEAR(tensors);
     }
     return tensors;
@@ -124,6 +132,13 @@ await_end(Run *self, void *done, PyThreadState **state)
         Output *output = self->workspace->outputs[i];
         output->data = data_of(output, &ending);
         ending.complete = output->data != NULL;
+    }
+    for (Py_ssize_t i = 0; ending.complete && i < self->num_updates; i++) {
+        const Update *update = &self->workspace->updates[i];
+        const Output *output = self->workspace->outputs[update->result];
+        /* A program that was given the memory may have written there. */
+        if (output->data != update->data)
+            memmove(update->data, output->data, (size_t)output->form->nbytes);
     }
     return ending;
 }

@@ -13,12 +13,20 @@ typedef struct {
     bool share;
 } HostInput;
 
-/* Arrays as long as a plan's parameters, or its results. */
+/* Memory of the framework that a result is copied to. */
+typedef struct {
+    Py_ssize_t result;
+    void *data;
+} Update;
+
+/* Arrays as long as a plan's parameters, or its results, or both. */
 struct Workspace {
-    void **arguments; /* Buffers of the parameters. */
+    void **arguments;      /* Buffers of the parameters. */
+    const void **memories; /* Where the values of the parameters are. */
     HostInput *host_inputs;
     Input *inputs;
-    PyObject **owners;
+    PyObject **owners; /* Of values of parameters, and of what results are copied to. */
+    Update *updates;
     void **results; /* Buffers. */
     Output **outputs;
 };
@@ -27,7 +35,7 @@ struct Workspace {
 typedef struct {
     Execution execution;
     Workspace *workspace;
-    Py_ssize_t num_outputs;
+    Py_ssize_t num_outputs, num_updates;
     int64_t shared, copied; /* Bytes of inputs. */
 } Run;
 
@@ -53,15 +61,16 @@ typedef struct {
 } Ending;
 
 /* Wait for the end of what was started, whose event is `done` and is taken over unless a signal
- * interrupts. Give back what is not needed any more, and look where the results are. Without the GIL;
- * `state` is what `enter_plugin` gave. */
+ * interrupts. Give back what is not needed any more, look where the results are, and if all are there
+ * make the updates. Without the GIL; `state` is what `enter_plugin` gave. */
 Ending await_end(Run *self, void *done, PyThreadState **state);
 
 /* Count what was given back, and let go of the memory of the inputs. -1 with an exception where the
  * execution failed. */
 int settle(Run *self, Ending ending);
 
-/* A list of a tensor over each result; NULL with an exception. */
+/* A list of a tensor over each result but those that the run has copied to their places; NULL with an
+ * exception. */
 PyObject *tensors_of(const Run *self);
 
 #endif

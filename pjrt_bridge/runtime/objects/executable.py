@@ -170,11 +170,20 @@ class Executable(Compiled):
         results: Sequence[ValueSpec],
         framework: plans.Framework | plans.Capsules,
         *,
+        targets: Sequence[int | None] | None = None,
         on_device: bool = False,
     ) -> Any:
         """What launches this executable on tensors of a framework, see `runtime.dispatch`.
 
-        None where there is no faster way than `submit`. With `on_device` the tensors are there.
+        None where there is no faster way than `submit`.
+
+        Args:
+            parameters: of the program.
+            results: of the program.
+            framework: where the tensors come from.
+            targets: for each result the position of the value that `Plan.call` writes it into,
+                whose elements lie as the result's do; None: it is handed on.
+            on_device: the tensors are there.
         """
         target = plans.PlannedExecutable(
             name=self.name,
@@ -185,7 +194,9 @@ class Executable(Compiled):
             outputs=self.outputs,
             device=None if self.portable or len(self.devices) != 1 else self.devices[0],
         )
-        return plans.plan(target, parameters, results, framework, on_device=on_device)
+        return plans.plan(
+            target, parameters, results, framework, targets=targets, on_device=on_device
+        )
 
     def _one_device(self, device: Device | None) -> Device:
         if device is not None and not self.portable:

@@ -32,6 +32,7 @@ class TorchAdapter:
             torch.Tensor.is_neg,
             torch.Tensor.untyped_storage,
             None if places is None else places.numbers,
+            torch.autograd.graph.increment_version,
         )
 
     def before_launch(self, executable: Executable) -> Callable[[], None] | None:

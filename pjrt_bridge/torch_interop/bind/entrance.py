@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pjrt_bridge import timeline
-from pjrt_bridge.errors import DEVICE_FAILURES
+from pjrt_bridge.errors import DEVICE_FAILURES, PjrtBridgeError
 from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.mixed.fast_path import FastPath
 from pjrt_bridge.mixed.launchers import DispatchLauncher
@@ -31,11 +31,12 @@ class Entrance(FastPath):
 
     Args:
         launcher: of the program.
-        result_bytes: of all its results.
+        segment: the program.
     """
 
-    def __init__(self, launcher: DispatchLauncher, result_bytes: int) -> None:
-        super().__init__(launcher, result_bytes)
+    def __init__(self, launcher: DispatchLauncher, segment: DeviceSegment) -> None:
+        super().__init__(launcher, segment.result_bytes)
+        self._segment = segment
         self._parts: Any = None
         self._watches = True
         self._addresses: Mapping[int, int] | None = None
@@ -43,11 +44,11 @@ class Entrance(FastPath):
 
     @staticmethod
     def of(segment: DeviceSegment) -> Entrance | None:
-        """The fast path of a program that gives new tensors; None of any other."""
+        """The fast path of a program whose results are new tensors, or values of arguments."""
         launcher = segment.launcher
-        if not segment.is_plain or not isinstance(launcher, DispatchLauncher):
+        if segment.bindings.targets() is None or not isinstance(launcher, DispatchLauncher):
             return None
-        return Entrance(launcher, segment.result_bytes)
+        return Entrance(launcher, segment)
 
     @property
     def is_open(self) -> bool:
@@ -91,8 +92,8 @@ class Entrance(FastPath):
                 run_deferred()
                 try:
                     results = plan.call(values, parts)
-                except DEVICE_FAILURES:
-                    results = None
+                except DEVICE_FAILURES as error:
+                    return failed_call(error, values)
                 if results is None:
                     return declined_call(*values)
                 self._native.taken = True
@@ -102,13 +103,18 @@ class Entrance(FastPath):
             return otherwise(*values)
 
         def declined_call(*values: Any) -> Any:
-            # Nothing was written: the usual path meets a failure again, and knows what to do.
             self.close()
             return otherwise(*values)
 
+        def failed_call(error: PjrtBridgeError, values: tuple[Any, ...]) -> Any:
+            if self._segment.may_have_written(error):
+                raise error
+            # The usual path meets it again, and knows what to do.
+            return declined_call(*values)
+
         assert native.module is not None
         self._native = native.module.Entrance(
-            plan, _BLOCKERS, DEVICE_FAILURES, checked_call, declined_call
+            plan, _BLOCKERS, DEVICE_FAILURES, checked_call, declined_call, failed_call
         )
         self._update()
         return self._native  # type: ignore[no-any-return]
@@ -119,7 +125,9 @@ class Entrance(FastPath):
         self._addresses = {
             parameter.position: values[parameter.position].data_ptr()
             for parameter in self._launcher.parameters
-            if parameter.position is not None and parameter.spec.nbytes <= _SMALL
+            if parameter.position is not None
+            and parameter.spec.nbytes <= _SMALL
+            and not parameter.written
         }
         if before is None:
             return

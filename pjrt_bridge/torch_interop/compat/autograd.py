@@ -347,7 +347,8 @@ def is_known_metadata(metadata: Any) -> bool:
 def passes_through(inputs: int) -> bool:
     """Whether the user's arguments reach the graph, and its outputs the user, just as they are.
 
-    Known while AOTAutograd compiles an inference graph. False of metadata in an unknown form.
+    New values of arguments are given to these by the graph itself. Known while AOTAutograd compiles
+    an inference graph. False of metadata in an unknown form.
 
     Args:
         inputs: how many the graph has.
@@ -361,7 +362,6 @@ def passes_through(inputs: int) -> bool:
         and all(isinstance(item, PlainTensorMeta) for item in plain)
         and not (
             metadata.mutated_inp_runtime_indices
-            or metadata.mutated_graph_handled_indices
             or metadata.aliased_out_indices
             or metadata.num_intermediate_bases
             or metadata.dynamic_outputs

@@ -95,10 +95,6 @@ def test_also_where_gradients_are_on_but_not_wanted(ways: Ways) -> None:
 def not_taken() -> dict[str, tuple[Callable[..., Any], bool]]:
     """Functions of a matrix, and whether they are trained."""
 
-    def writes(x: torch.Tensor) -> torch.Tensor:
-        x += 1
-        return x * 2
-
     def hands_back(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x, x * 2
 
@@ -121,7 +117,7 @@ def not_taken() -> dict[str, tuple[Callable[..., Any], bool]]:
 
     return {
         function.__name__: (function, False)
-        for function in (writes, hands_back, views, gives_one_twice, draws, checks)
+        for function in (hands_back, views, gives_one_twice, draws, checks)
     } | {"trained": (lambda x: x * 2, True), "gives_a_constant": (gives_a_constant, False)}
 
 
@@ -138,7 +134,7 @@ def test_what_needs_more_is_right_as_well(ways: Ways, name: str) -> None:
             assert_same(x, twin)
 
 
-@pytest.mark.parametrize("name", ["writes", "views", "draws", "checks", "trained"])
+@pytest.mark.parametrize("name", ["views", "draws", "checks", "trained"])
 def test_what_needs_more_takes_no_fast_path(ways: Ways, name: str) -> None:
     function, trained = not_taken()[name]
     with torch.set_grad_enabled(trained):
