@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from unittest import mock
 
 import torch
 from torch.nn import functional
 
 from benchmarks.figure import Figure
 from benchmarks.interleave import measure
+from pjrt_bridge import environment
 from pjrt_bridge_cpu.aten import VARIABLE
 
 Operator = tuple[Callable[..., object], tuple[torch.Tensor, ...]]
@@ -37,20 +39,14 @@ def figures(rounds: int) -> Iterator[Figure]:
 def _compiled(
     function: Callable[..., object], arguments: tuple[torch.Tensor, ...], way: str
 ) -> Callable[[], object]:
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = way
-    torch.compiler.reset()
-    try:
-        compiled = torch.compile(
-            lambda *given: function(*given), backend="pjrt", options={"placement": "device"}
-        )
-        with torch.no_grad():
-            compiled(*arguments)
-    finally:
-        if before is None:
-            del os.environ[VARIABLE]
-        else:
-            os.environ[VARIABLE] = before
+    def call(*given: torch.Tensor) -> object:
+        return function(*given)
+
+    # Dynamo keeps what it compiled by code object, and would share it between the ways.
+    call.__code__ = call.__code__.replace(co_name=f"call_{way}")
+    compiled = torch.compile(call, backend="pjrt", options={"placement": "device"})
+    with mock.patch.dict(os.environ, {VARIABLE: way}), torch.no_grad():
+        compiled(*arguments)
     return lambda: compiled(*arguments)
 
 
@@ -100,5 +96,7 @@ def _operators() -> Iterator[tuple[str, Operator]]:
 
 
 if __name__ == "__main__":
+    # The first program waits until the kernels have been tried on this processor.
+    os.environ[environment.BACKGROUND_VARIABLE] = "off"
     for figure in figures(15):
         print(f"{figure.what:46} {figure.found:5.2f} {figure.unit}  {figure.sides}", flush=True)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pjrt_bridge_cpu.aten import attention, convolution, products, rows
+from pjrt_bridge_cpu.aten import attention, convolution, findings, products, rows
 from pjrt_bridge_cpu.aten.calls import KernelCall
 from tests.cpu.aten.comparing import compare
 from tests.extent import examples
@@ -22,6 +22,46 @@ FLOATS = [torch.float32, torch.bfloat16]
 
 def turned(x: torch.Tensor) -> torch.Tensor:
     return x.mT.contiguous().mT
+
+
+@pytest.fixture
+def narrow_blas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor for which the BLAS has no kernels, with calls of oneDNN at any size."""
+    monkeypatch.setattr(products, "blas_lacks_its_instructions", lambda: True)
+    for name in ("ONEDNN_LEAST", "ONEDNN_ROWS"):
+        monkeypatch.setattr(products, name, 1)
+
+
+@pytest.mark.usefixtures("narrow_blas")
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 19, 5), (7, 1, 5), (7, 19, 1), (40, 19, 90)])
+def test_transposed_weights_by_onednn(
+    shape: tuple[int, int, int], written: Counter[str], emitted: list[KernelCall]
+) -> None:
+    m, k, n = shape
+    for x in (torch.randn(m, k), torch.randn(k, m).mT):
+        compare(lambda x, y: x @ y.mT, x, torch.randn(n, k), train=True)
+    assert written["mkldnn::_linear_pointwise.default"]
+    assert not written["mm.out"]
+    assert {call.cut and call.cut.results for call in emitted} <= {(0,), (1,)}
+
+
+@pytest.mark.usefixtures("narrow_blas")
+def test_what_onednn_is_slow_at_stays(written: Counter[str]) -> None:
+    """Weights that are not transposed, which it takes element by element, batches, bfloat16."""
+    x, y = torch.randn(7, 19), torch.randn(19, 5)
+    compare(torch.mm, x, y)
+    compare(torch.bmm, x.expand(2, 7, 19), y.mT.contiguous().expand(2, 5, 19).mT)
+    compare(torch.mm, x.bfloat16(), turned(y).bfloat16())
+    assert not written["mkldnn::_linear_pointwise.default"]
+
+
+@pytest.mark.usefixtures("narrow_blas")
+def test_where_onednn_is_not_usable_the_blas_is(
+    written: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "is_usable", lambda library, use: "mkldnn" not in use)
+    compare(torch.mm, torch.randn(7, 19), turned(torch.randn(19, 5)))
+    assert written == {"mm.out": 1}
 
 
 @pytest.mark.parametrize("bias", [True, False])

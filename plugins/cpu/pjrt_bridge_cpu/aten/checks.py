@@ -94,11 +94,12 @@ def checks() -> Iterator[TriedUse]:
 
 
 def _products(dtype: torch.dtype) -> Iterator[TriedUse]:
-    yield TriedUse(
-        "aten.mm.default",
-        (_drawn((70, 90), dtype), _drawn((57, 90), dtype)),
-        lambda transpose, v: (v[0], transpose(v[1], (1, 0))),
-    )
+    for rows, inner, columns in ((70, 90, 57), (130, 190, 107)):
+        yield TriedUse(
+            "aten.mm.default",
+            (_drawn((rows, inner), dtype), _drawn((columns, inner), dtype)),
+            lambda transpose, v: (v[0], transpose(v[1], (1, 0))),
+        )
     yield TriedUse(
         "aten.bmm.default",
         (_drawn((3, 70, 90), dtype), _drawn((3, 57, 90), dtype)),

@@ -36,7 +36,7 @@ from pjrt_bridge_cpu.aten.probe import Findings
 MODULE = "pjrt_bridge_cpu.aten.findings"
 """What the process in the background runs."""
 
-_FORMAT = "5"
+_FORMAT = "6"
 _LIMIT = 1_000_000
 _SAID = (
     "pjrt_bridge: PyTorch's kernels are tried on this processor in the background, once; programs "

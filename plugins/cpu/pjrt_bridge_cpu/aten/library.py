@@ -81,5 +81,4 @@ def is_stated_so(operator: Operator) -> bool:
     """Whether the PyTorch that is installed states an operator in the words of the list."""
     from pjrt_bridge.torch_interop.lowering.api import schema_of
 
-    name = operator.name.removeprefix("aten::")
-    return schema_of(f"aten.{name}.{operator.overload or 'default'}") == operator.schema
+    return schema_of(str(operator).replace("::", ".")) == operator.schema

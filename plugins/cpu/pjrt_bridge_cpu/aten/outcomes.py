@@ -12,11 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -25,13 +23,13 @@ from pjrt_bridge.runtime.compile.identity import library_hash
 from pjrt_bridge_cpu.aten import library as torch_library
 from pjrt_bridge_cpu.aten import probe
 from pjrt_bridge_cpu.aten.probe import Findings
+from pjrt_bridge_cpu.aten.processor import instructions
 
 FILE = Path(__file__).with_name("outcomes.json")
 
 Key = tuple[str, str, str]
 """Hash of the plugin's library, build of PyTorch, vector instructions."""
 
-_INSTRUCTIONS = re.compile(r"avx\w*|amx_\w+|fma|f16c|asimd\w*|sve\w*|bf16|i8mm")
 _ASSIGNED = re.compile(r"^(__version__|git_version)\b[^=\n]*= *['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
@@ -63,19 +61,6 @@ def entries() -> dict[Key, Findings]:
         }
         for one in found
     }
-
-
-@cache
-def instructions() -> str:
-    """The processor's architecture and vector instructions, by which kernels are chosen."""
-    flags: set[str] = set()
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                flags.update(value.split())
-                break
-    return " ".join((platform.machine(), *sorted(filter(_INSTRUCTIONS.fullmatch, flags))))
 
 
 def _torch_build() -> str | None:

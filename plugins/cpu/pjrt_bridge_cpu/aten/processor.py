@@ -1,0 +1,41 @@
+"""What the processor is: by its maker and its instructions PyTorch's libraries choose kernels."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+_INSTRUCTIONS = re.compile(r"avx\w*|amx_\w+|fma|f16c|asimd\w*|sve\w*|bf16|i8mm")
+
+
+@cache
+def instructions() -> str:
+    """The architecture and the vector instructions."""
+    flags = _stated().get("flags") or _stated().get("Features") or ""
+    return " ".join((platform.machine(), *sorted(filter(_INSTRUCTIONS.fullmatch, flags.split()))))
+
+
+@cache
+def blas_lacks_its_instructions() -> bool:
+    """Whether PyTorch's BLAS does without the widest vectors that the processor has.
+
+    MKL, which is the BLAS of PyTorch's builds for x86-64, takes kernels by the maker's name: those
+    for AVX-512 on Intel's processors alone. OneDNN asks for the instructions.
+    """
+    maker = _stated().get("vendor_id")
+    return maker not in (None, "GenuineIntel") and "avx512f" in instructions().split()
+
+
+@cache
+def _stated() -> Mapping[str, str]:
+    """What Linux says of the first core, by name; nothing on other systems."""
+    found: dict[str, str] = {}
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            found.setdefault(name.strip(), value.strip())
+    return found
