@@ -71,6 +71,7 @@ from pjrt_bridge.torch_interop.compat.operators import (
     operator_name,
 )
 from pjrt_bridge.torch_interop.compat.pure_functions import export_divided, export_plain
+from pjrt_bridge.torch_interop.compat.tangents import register_gradients
 from pjrt_bridge.torch_interop.compat.values import (
     DATA_DEPENDENT,
     compiled_numbers,
@@ -164,6 +165,7 @@ __all__ = [
     "quotient",
     "real_tensors",
     "recompile_reasons",
+    "register_gradients",
     "renew_views",
     "results_of_their_own",
     "returned",

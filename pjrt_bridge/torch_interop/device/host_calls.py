@@ -13,7 +13,7 @@ from pjrt_bridge.torch_interop.compat import OpOverload
 from pjrt_bridge.torch_interop.device import border, transfer
 from pjrt_bridge.torch_interop.device.calls import argument, form_of, tensors_in
 from pjrt_bridge.torch_interop.device.chosen import client
-from pjrt_bridge.torch_interop.device.factories import resize
+from pjrt_bridge.torch_interop.device.factories import resize_as
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import is_resident
 from pjrt_bridge.torch_interop.ledger import EAGER
@@ -117,8 +117,7 @@ def write_repeated(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 def _assign(tensor: torch.Tensor, copy: torch.Tensor) -> None:
-    """Give a resident tensor the elements, and the size, of a host tensor."""
-    if tensor.shape != copy.shape:
-        resize(tensor, tuple(copy.shape))
+    """Give a resident tensor the elements of a host tensor, and its size where that is another."""
+    resize_as(tensor, tuple(copy.shape), copy.stride())
     buffer = transfer.put(copy, tensor.device.index or 0)
     border.replace_elements(tensor, buffer, ValueSpec.row_major(buffer.type))

@@ -97,8 +97,10 @@ def custom_op(
     lowering(dotted)(lower)
     torch.library.impl(name, "CPU")(kernel(op))
     torch.library.register_fake(name)(fake or _fake_of(op, write))
-    if backward is not None:
-        _differentiate(op, name, backward)
+    if backward is None:
+        compat.register_gradients(op)
+    else:
+        _differentiate(op, backward)
     return op
 
 
@@ -169,7 +171,7 @@ def _fake_of(op: compat.OpOverload, write: Write) -> Callable[..., Any]:
     return fake
 
 
-def _differentiate(op: compat.OpOverload, name: str, backward: GradientsFunction) -> None:
+def _differentiate(op: compat.OpOverload, backward: GradientsFunction) -> None:
     places = [
         at
         for at, item in enumerate(op._schema.arguments)
@@ -196,4 +198,4 @@ def _differentiate(op: compat.OpOverload, name: str, backward: GradientsFunction
         by_place = dict(zip(places, found, strict=True))
         return tuple(by_place.get(at) for at in range(len(arguments)))
 
-    torch.library.register_autograd(name, gradients, setup_context=setup)
+    compat.register_gradients(op, gradients, setup)

@@ -123,7 +123,7 @@ def _define(name: str) -> None:
     assert made is not None
     torch.library.register_vmap(own, over_rows(name, made))
     backward, keep = gradients(name, made)
-    torch.library.register_autograd(own, backward, setup_context=keep)
+    compat.register_gradients(made, backward, keep)
     _counterparts[f"aten.{name}"] = made
 
 

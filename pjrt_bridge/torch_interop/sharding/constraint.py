@@ -222,8 +222,10 @@ def _define() -> Any:
     torch.library.define(_OPERATOR, "(Tensor x, str mesh, str[] spec, str[] replicated) -> Tensor")
     torch.library.impl(_OPERATOR, "default", lambda x, *asked: x.clone())
     torch.library.register_fake(_OPERATOR, _fake)
-    torch.library.register_autograd(_OPERATOR, _gradient, setup_context=_remember)
-    return compat.operator(NAME)
+    made = compat.operator(NAME)
+    assert made is not None
+    compat.register_gradients(made, _gradient, _remember)
+    return made
 
 
 _constrain: Any = _define()

@@ -75,6 +75,47 @@ def test_a_result_is_resized() -> None:
     assert x.resize_(2).tolist() == [0, 1]
 
 
+RESIZING: dict[str, Any] = {
+    "sum": lambda x, out: torch.add(x, x[:1], out=out),
+    "of two orders": lambda x, out: torch.mul(x, x.contiguous(), out=out),
+    "of windows": lambda x, out: torch.add(x.flatten().unfold(0, 3, 2), 1, out=out),
+    "unary": lambda x, out: torch.exp(x, out=out),
+    "product": lambda x, out: torch.mm(x, x.t(), out=out),
+    "reduction": lambda x, out: torch.sum(x.unsqueeze(-1).expand(3, 4, 2), 0, out=out),
+    "choice": lambda x, out: torch.where(x > 0, x, -x, out=out),
+    "cat": lambda x, out: torch.cat([x, x], out=out),
+    "gather": lambda x, out: torch.index_select(
+        x, 1, torch.tensor([0, 1], device=x.device), out=out
+    ),
+    "running sum": lambda x, out: torch.cumsum(x, 0, out=out),
+    "PyTorch's": lambda x, out: torch.linalg.ldl_factor_ex(
+        x @ x.t(), out=(out, *(torch.empty(0, dtype=torch.int32, device=x.device) for _ in "pi"))
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.parametrize("name", RESIZING)
+@pytest.mark.parametrize("size", [(0,), (2, 5), (7, 5)])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_result_of_another_size_is_laid_out_as_on_the_host(
+    name: str, size: tuple[int, ...], first: int
+) -> None:
+    found = []
+    for device in ("cpu", "pjrt"):
+        x = torch.arange(-6.0, 6.0).reshape(4, 3).to(device).t()
+        base = torch.zeros(size, device=device)
+        out = base[first:] if size == (7, 5) else base
+        RESIZING[name](x, out)
+        found.append((out, base))
+    (there, all_there), (here, all_here) = found
+    torch.testing.assert_close(here.cpu(), there)
+    torch.testing.assert_close(all_here.cpu(), all_there)
+    assert here.stride() == there.stride()
+    assert here.storage_offset() == there.storage_offset()
+
+
 def test_storages_that_are_shared_do_not_grow() -> None:
     base = torch.arange(6.0).to("pjrt")
     part = base[2:]

@@ -143,3 +143,18 @@ def test_gradients_of_another_number() -> None:
 def test_a_program_object_is_taken_too() -> None:
     op = custom_op("pjrt_bridge_tests::pair_again", Program.from_text(PAIR))
     assert op(torch.ones(2), torch.ones(2))[0].tolist() == [2.0, 2.0]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("op", [lambda x: scale(x, 3.0), lambda x: pair(x, x)[0]])
+@pytest.mark.parametrize("backend", [None, "pjrt"])
+def test_tangents_are_refused(op: Any, backend: str | None) -> None:
+    def function(x: torch.Tensor, tangent: torch.Tensor) -> Any:
+        return torch.func.jvp(lambda y: op(y * 2) + y, (x,), (tangent,))
+
+    run = function if backend is None else torch.compile(function, backend=backend)
+    with pytest.raises(Exception, match="found an argument with a tangent"):
+        run(torch.ones(2), torch.ones(2))
+    with torch.autograd.forward_ad.dual_level():
+        # What has no tangent is computed.
+        assert torch.equal(op(torch.ones(2)), op(torch.ones(2)))
