@@ -1,12 +1,13 @@
-"""A class name of the core stands for one thing, so that a reader meets no second meaning of it."""
+"""Words have one meaning: class names of the core, and the glossary."""
 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from tests.test_layers import CORE
+from tests.test_layers import CORE, ROOT
 
 ONE_A_FRAMEWORK = {
     "Emitted",
@@ -45,3 +46,13 @@ def test_class_names_have_one_meaning() -> None:
     for name in (*ONE_A_FRAMEWORK, *OF_USERS_AND_WITHIN):
         assert several.pop(name, None), f"{name} stands once and needs no exception"
     assert not several, "\n".join(f"{name}: {where}" for name, where in sorted(several.items()))
+
+
+def test_the_glossary_has_each_word_once_and_names_what_is_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    glossary = text[text.index("## Glossary") : text.index("## How a torch program is compiled")]
+    rows = [line.strip("|").split("|") for line in glossary.splitlines() if line.startswith("|")]
+    words = Counter(word.strip() for row in rows for word in row[0].split(","))
+    assert [word for word, count in words.items() if count > 1] == ["word", "---"]
+    places = {place for row in rows for place in re.findall("`(.*?)`", row[2])}
+    assert [place for place in places if not (ROOT / "pjrt_bridge" / place).exists()] == []

@@ -15,7 +15,7 @@ from pjrt_bridge.runtime.transfers.host import HostArray
 
 @dataclass(frozen=True)
 class SegmentInput:
-    """One of the values that a segment is given, handed back or updated."""
+    """An input of the segment, by its position: returned as it is, or updated."""
 
     position: int
 
@@ -29,7 +29,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class Constant:
-    """What is the same in every call: a number, None, a variable of the framework."""
+    """A value that is the same in every call: a number, None, a variable of the framework."""
 
     value: Any
 
@@ -94,7 +94,7 @@ class FrameworkAdapter(Protocol):
         """How the dispatcher in C reads and makes tensors; None: it cannot."""
 
     def before_launch(self, executable: Executable) -> Callable[[], None] | None:
-        """What has to happen before each launch of a program; None: nothing."""
+        """An action before each launch of a program; None where there is none."""
 
     def snapshot(self, value: Any) -> Any:
         """The same elements in the same memory, also when the value is given other memory later."""
@@ -103,7 +103,7 @@ class FrameworkAdapter(Protocol):
         """Where the first element lies in host memory."""
 
     def version(self, value: Any) -> object:
-        """What changes when elements of a value change, for copies of it; None: that is unknown."""
+        """Changes when elements of the value change, so that copies are renewed; None: unknown."""
 
     def arranged(self, value: Any, spec: ValueSpec) -> Any:
         """The value, lying in memory as the program takes it; copied where it lies differently.

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pjrt_bridge import environment
 
 WAITING = 64
-"""How many things may wait for their turn."""
+"""How many compilations may be in the queue."""
 
 
 class Background:
-    """What is done beside the calls of a process."""
+    """A queue of compilations, and the thread that does them one after the other."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,11 +26,11 @@ class Background:
 
     @property
     def is_off(self) -> bool:
-        """Whether the user wants everything done before it is needed."""
+        """Whether the user turned compilation in the background off."""
         return environment.is_off(environment.BACKGROUND_VARIABLE)
 
     def begin(self, work: Callable[[], None]) -> bool:
-        """Have something done; False where much else waits, or no thread can be started.
+        """Queue a compilation; False where the queue is full, or no thread can be started.
 
         Args:
             work: raises nothing.

@@ -96,7 +96,7 @@ class CallRecord:
             self._unfinished.pop()
 
     def let_go(self) -> None:
-        """Forget the executions, which go on: records of calls outlive their values."""
+        """Forget the executions, which go on: call records are kept for longer than values."""
         self._unfinished.clear()
 
     def abandon(self) -> None:
@@ -114,7 +114,7 @@ return before its results are there, and then tells the call.
 
 
 class Output(Protocol):
-    """A result of a program, which may not be there."""
+    """A result of a program that may still be running."""
 
     def tensor(self) -> Any:
         """The framework's tensor over it, once the execution has ended well."""
@@ -156,7 +156,7 @@ class Recovery(Protocol):
 
 
 class Execution:
-    """A run of a device segment that may not have ended.
+    """One run of a device segment, which may still be going on.
 
     Args:
         segment: what runs.
@@ -226,7 +226,7 @@ class Execution:
 
 
 class DeferredValue:
-    """A result of a device segment that may not be there: a tensor when a host segment asks.
+    """A result of a device segment that may still be running: a tensor when a host segment asks.
 
     Attributes:
         output: the program's.

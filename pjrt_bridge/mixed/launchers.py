@@ -31,7 +31,7 @@ from pjrt_bridge.runtime.transfers import putting
 
 
 class Launcher(Protocol):
-    """What starts a program."""
+    """Starts a program on the values of a segment."""
 
     def launch(self, values: Sequence[Any], call: CallRecord) -> Launched:
         """Start it on the values of a segment; counts what crosses.
@@ -75,11 +75,11 @@ def launcher_of(
 
 
 class PreparedLauncher:
-    """A launcher before which something has to happen.
+    """A launcher with an action before each launch, such as ending OpenMP's threads.
 
     Attributes:
         launcher: see above.
-        before: what has to happen.
+        before: the action.
     """
 
     def __init__(self, launcher: Launcher, before: Callable[[], None]) -> None:

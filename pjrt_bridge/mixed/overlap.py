@@ -1,4 +1,4 @@
-"""Device work between a node that starts something and the node that waits for it.
+"""Device work between the node that starts a collective operation and the one that waits.
 
 A collective operation of torch.distributed starts in one node and is waited for in another. The
 levels of `partition.py` put both into one host segment, and all device work that depends on neither

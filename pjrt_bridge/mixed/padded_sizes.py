@@ -37,8 +37,8 @@ _REMEMBERED = 4096
 
 
 @dataclass
-class _Wanted:
-    """A program that is not there: calls that it would have served, and what they wasted."""
+class _MissingProgram:
+    """A program that was not compiled: calls that it would have served, and what they wasted."""
 
     calls: int = 0
     wasted: float = 0.0
@@ -63,7 +63,7 @@ class PaddedSizes:
     made: list[SizesOfCall] = field(default_factory=list)
     _first: SizesOfCall | None = None
     _chosen: OrderedDict[SizesOfCall, SizesOfCall] = field(default_factory=OrderedDict)
-    _wanted: dict[SizesOfCall, _Wanted] = field(default_factory=dict)
+    _wanted: dict[SizesOfCall, _MissingProgram] = field(default_factory=dict)
     _calls: OrderedDict[SizesOfCall, int] = field(default_factory=OrderedDict)
     _own: set[SizesOfCall] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -116,7 +116,7 @@ class PaddedSizes:
         limit = COMPILES * 2.0**extra
         if extra >= 0 and able and min(able)[0] - own <= limit:
             # Made only when it was missed often, and the more of them there are the more often.
-            wanted = self._wanted.setdefault(rounded, _Wanted())
+            wanted = self._wanted.setdefault(rounded, _MissingProgram())
             wanted.calls += 1
             wanted.wasted += min(able)[0] - own
             if wanted.calls < 2 ** (extra + 2) or wanted.wasted < COMPILES:

@@ -95,7 +95,7 @@ def _before(node: Node, maker: Mapping[int, int]) -> Sequence[int]:
 
 
 def _settled(graph: Graph, maker: Mapping[int, int], cheap: Sequence[bool]) -> list[bool]:
-    """Which nodes have one place of their own: all but cheap ones that only other nodes read."""
+    """Which nodes belong to one segment: all but cheap ones that only other nodes read."""
     settled = [not item for item in cheap]
     for value in graph.outputs:
         if value in maker:

@@ -76,7 +76,7 @@ class GraphRecord:
     division: str | None = None
 
     def follow(self, last: Callable[[], CallRecord | None]) -> None:
-        """Ask a method for later calls that went past all this, for as long as its object lives.
+        """Have a method tell of the calls on the fast path, for as long as its object lives.
 
         Ledgers keep records for longer than functions live.
         """
@@ -181,13 +181,13 @@ def end(record: GraphRecord, call: CallRecord) -> None:
     """Keep a call that ended well."""
     record.last = call
     if timeline.current is not None:
-        _tell(timeline.current, record, call)
+        _add_to_timeline(timeline.current, record, call)
     watch = _watch.get()
     if watch is not None:
         watch.calls[record] = call
 
 
-def _tell(recorded: timeline.Timeline, record: GraphRecord, call: CallRecord) -> None:
+def _add_to_timeline(recorded: timeline.Timeline, record: GraphRecord, call: CallRecord) -> None:
     """Put the segments of a call on the timeline."""
     for at, (segment, seconds) in enumerate(zip(record.segments, call.seconds or (), strict=False)):
         name = record.name if len(record.segments) == 1 else f"{record.name} segment {at}"

@@ -127,7 +127,7 @@ class VariantCache(Generic[_Compiled]):
                 variant = None if beside else self._keep(key, _Variant())
         if beside:
             assert later is not None
-            self._compile_beside(key, later())
+            self._compile_in_background(key, later())
         if variant is None:
             assert self._uncompiled is not None
             if self._on_host is not None and not wanted:
@@ -169,10 +169,10 @@ class VariantCache(Generic[_Compiled]):
         if self._begin is None:
             self.find(key, later(), wanted=True)
             return True
-        self._compile_beside(key, later())
+        self._compile_in_background(key, later())
         return False
 
-    def _compile_beside(
+    def _compile_in_background(
         self, key: Hashable, compile: Callable[[Hashable | None], _Compiled]
     ) -> None:
         """Begin to compile a variant, unless something else is under way.

@@ -1,4 +1,4 @@
-"""What packages state of a platform and plugins do not tell: defects, names, types of options.
+"""Facts of a platform that its package states: defects, names, types of options.
 
 A platform is known by the name that the plugin gives it, so what is stated holds for every plugin
 of that platform, also for one that was loaded by the path of its library. Packages state it through

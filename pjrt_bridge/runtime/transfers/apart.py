@@ -1,4 +1,4 @@
-"""Whether elements of an array lie in memory of their own."""
+"""Whether an array has no two elements at one address."""
 
 from __future__ import annotations
 

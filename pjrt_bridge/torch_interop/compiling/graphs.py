@@ -37,7 +37,7 @@ from pjrt_bridge.torch_interop.compiling.division import Divisions
 from pjrt_bridge.torch_interop.compiling.records import counting, note_executable, segment_record
 from pjrt_bridge.torch_interop.compiling.sizes import SymbolicCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
-from pjrt_bridge.torch_interop.device.border import Residency, ResidentGraph, on_host_terms
+from pjrt_bridge.torch_interop.device.border import Residency, ResidentGraph, with_host_promises
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.nodes import is_mutation, is_size_computation
@@ -98,7 +98,7 @@ class GraphCompiler:
                 compiler = self._for(self._target.over_mesh())
             compiled = compiler.compile_rewritten(module, record, static)
         else:
-            compiled = self._resident(on_host_terms(module), residency, record, static)
+            compiled = self._resident(with_host_promises(module), residency, record, static)
         return RewrittenGraph(compiled, rewritten) if rewritten.steps else compiled
 
     def _for(self, target: Target) -> GraphCompiler:

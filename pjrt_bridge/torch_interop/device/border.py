@@ -125,7 +125,7 @@ def _resident_at(
     )
 
 
-def on_host_terms(module: fx.GraphModule) -> fx.GraphModule:
+def with_host_promises(module: fx.GraphModule) -> fx.GraphModule:
     """The graph as one of host tensors: promises, and the devices that operators are given."""
     memories: dict[int, torch.Tensor] = {}
     graph = fx.Graph()
@@ -146,7 +146,7 @@ def on_host_terms(module: fx.GraphModule) -> fx.GraphModule:
         held = getattr(module, str(node.target), None)
         if isinstance(held, fx.GraphModule):
             # Of control flow.
-            setattr(made, str(node.target), on_host_terms(held))
+            setattr(made, str(node.target), with_host_promises(held))
             continue
         held = compat.promise(node)
         if is_resident(held):

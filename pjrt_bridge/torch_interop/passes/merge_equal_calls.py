@@ -1,4 +1,4 @@
-"""What a joint graph computes twice from the same values is computed once.
+"""Common subexpressions of a joint graph are computed once.
 
 Before:
 

@@ -1,4 +1,4 @@
-"""Which results of a graph are views, and of what; and what memory arguments have after a call."""
+"""Results of a graph that are views, and the memory that arguments have after a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators put around tensors, along padded dimensions."""
+"""Constant padding of tensors (`constant_pad_nd`) along padded dimensions."""
 
 from __future__ import annotations
 

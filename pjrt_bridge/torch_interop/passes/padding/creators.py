@@ -1,4 +1,4 @@
-"""Tensors that are made of sizes."""
+"""Operators that create tensors of padded sizes (`empty`, `full`, `arange`, `eye`)."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Term:
         """In another element type."""
         return self.call("_to_copy.default", dtype=dtype)
 
-    def either(self, one: Any, other: Any) -> Term:
+    def where(self, one: Any, other: Any) -> Term:
         """One where it is true, and the other elsewhere; numbers are of the type of the first."""
         return Term(self._e, self._e.call("aten.where.self", self.node, one.node, other.node))
 

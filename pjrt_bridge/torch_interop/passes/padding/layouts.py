@@ -1,4 +1,4 @@
-"""Arguments with padding, and results without it."""
+"""Adding padding to arguments in memory, and taking it off results."""
 
 from __future__ import annotations
 

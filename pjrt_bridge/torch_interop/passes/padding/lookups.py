@@ -1,4 +1,4 @@
-"""Tables, positions and what is written at positions, with padded dimensions."""
+"""Embeddings, gathers and scatters with padded dimensions."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def written_at(use: Use) -> PaddedDims:
         if at not in result:
             raise MixesRows("it combines the dimension with one of another size")
         use.unified(result[at], extent)
-    use.meets(values, result, rank)
+    use.check_broadcast(values, result, rank)
     padded = {at: index for at, index in indices.items() if use.dims(index)}
     inner = use.aligned(indices.values()).values()
     # What is added at positions in padding is padding, too, or the same for all positions.

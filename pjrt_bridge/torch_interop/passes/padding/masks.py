@@ -1,4 +1,4 @@
-"""What masks select of padded tensors, in row-major order."""
+"""`masked_scatter` and `nonzero` of padded tensors, whose elements are in row-major order."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def _beyond(e: Emission, use: Use) -> Term:
     half = half.call("tril.default" if use["UPLO"] == "L" else "triu.default").call("abs.default")
     sums = half.call("sum.dim_IntList", [-1]) + half.call("sum.dim_IntList", [-2])
     most = sums.call("amax.default", [-1], True).call("unsqueeze.default", -1) * 2
-    return most.call("eq.Scalar", 0).either(most.like(1), most)
+    return most.call("eq.Scalar", 0).where(most.like(1), most)
 
 
 def _pivots(e: Emission, use: Use, name: str) -> fx.Node:

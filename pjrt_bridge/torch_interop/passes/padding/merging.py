@@ -1,4 +1,4 @@
-"""Operators that take a dimension merged otherwise than it is: its elements are moved for them.
+"""Elements moved for operators that take a padded dimension with its padding elsewhere.
 
 Views merge dimensions, and then padding of inner ones lies between what is to be kept. An operator
 that counts positions along such a dimension, joins it with others, or combines it with one that was

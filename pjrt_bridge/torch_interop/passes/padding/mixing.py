@@ -1,4 +1,4 @@
-"""Operators that work along padded dimensions: sums, extremes, softmax, scans, losses."""
+"""Reductions, softmax, scans and losses along padded dimensions."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def extremes(use: Use) -> list[PaddedDims]:
     return [left, left]
 
 
-def lost(use: Use) -> list[PaddedDims]:
+def nll_loss(use: Use) -> list[PaddedDims]:
     """Negative log likelihood, alone or with its mean: what is ignored counts for nothing."""
     rows = use.dims("self")
     if rows.keys() - {0} or (rows and use.rank("self") == 1):
@@ -242,7 +242,7 @@ def lost(use: Use) -> list[PaddedDims]:
     return [rows if use["reduction"] == 0 else {}, {}]
 
 
-def lost_backward(use: Use) -> PaddedDims:
+def nll_loss_backward(use: Use) -> PaddedDims:
     """Its gradient."""
-    lost(use)
+    nll_loss(use)
     return use.dims("self")

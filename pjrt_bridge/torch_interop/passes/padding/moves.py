@@ -1,4 +1,4 @@
-"""Where operators that only move elements put padded dimensions."""
+"""Rules of operators that only move elements: where their results have padded dimensions."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def expanded(use: Use) -> PaddedDims:
     """Repeated without a copy."""
     own, result = use["self"], use.result
     found = {**use.promised_alike(result), **use.aligned([own], result.dim())}
-    use.meets(own, found, result.dim())
+    use.check_broadcast(own, found, result.dim())
     return found
 
 

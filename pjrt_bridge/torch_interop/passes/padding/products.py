@@ -64,7 +64,7 @@ def added(use: Use, name: str | None, found: PaddedDims) -> PaddedDims:
     """Dimensions after a tensor, by name, was added to the result."""
     if name is not None and use[name] is not None:
         rank = use.results[0].dim()
-        use.meets(use[name], found, rank)
+        use.check_broadcast(use[name], found, rank)
         for at, extent in use.aligned([use[name]], rank).items():
             if at not in found:
                 raise MixesRows("it combines the dimension with one of another size")

@@ -1,4 +1,4 @@
-"""What promises of nodes say of sizes and numbers that only calls know."""
+"""Symbolic sizes and numbers in the promises of nodes."""
 
 from __future__ import annotations
 

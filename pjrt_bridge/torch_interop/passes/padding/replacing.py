@@ -1,4 +1,4 @@
-"""Rows of a dimension replaced, of which padding is at the end."""
+"""`slice_scatter`, `select_scatter` and `diagonal_scatter` along padded dimensions."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
 
 @dataclass(frozen=True)
 class TensorPadding:
-    """What is known of a tensor.
+    """The padding of a tensor.
 
     Attributes:
         dims: its padded dimensions.
@@ -99,7 +99,7 @@ class Use:
         return len(self.shape(value))
 
     def rows(self, value: Any) -> TensorPadding:
-        """What is known of a tensor, by name or node."""
+        """The padding of a tensor, by name or node."""
         value = self._named(value)
         return self._known.get(value, NOT_PADDED) if isinstance(value, fx.Node) else NOT_PADDED
 
@@ -256,10 +256,10 @@ class Use:
             for dim, extent in self.dims(node).items():
                 self.unified(found.setdefault(dim + rank - self.rank(node), extent), extent)
         for node in several:
-            self.meets(node, found, rank)
+            self.check_broadcast(node, found, rank)
         return found
 
-    def meets(self, node: fx.Node, found: PaddedDims, rank: int) -> None:
+    def check_broadcast(self, node: fx.Node, found: PaddedDims, rank: int) -> None:
         """Check that a tensor that is broadcast has the same padded dimensions, or one row for all.
 
         Raises:

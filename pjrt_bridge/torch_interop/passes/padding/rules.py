@@ -210,8 +210,8 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(mixing.scanned(None)), "cummax", "cummin")
     put(PaddingRule(ordering.ordered), "sort", "argsort")
     put(PaddingRule(ordering.largest, ("k",)), "topk")
-    put(PaddingRule(mixing.lost), "nll_loss_forward")
-    put(PaddingRule(mixing.lost_backward), "nll_loss_backward")
+    put(PaddingRule(mixing.nll_loss), "nll_loss_forward")
+    put(PaddingRule(mixing.nll_loss_backward), "nll_loss_backward")
 
     put(PaddingRule(_pointwise, moves=True), *_COPIES)
     put(PaddingRule(moves.permuted, moves=True), "permute")

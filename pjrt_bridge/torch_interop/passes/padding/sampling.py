@@ -99,7 +99,7 @@ class _Sampling:
         total = None
         for taps in self._combined():
             place, inside = self._place(taps)
-            read = self._over_channels(inside).either(*self._read(image, place))
+            read = self._over_channels(inside).where(*self._read(image, place))
             read = read * self._over_channels(self._weight(taps))
             total = read if total is None else total + read
         assert total is not None
@@ -116,10 +116,10 @@ class _Sampling:
             place, inside = self._place(taps)
             inside = self._over_channels(inside)
             weighted = grad * self._over_channels(self._weight(taps))
-            weighted = inside.either(weighted, weighted.like(0.0))
+            weighted = inside.where(weighted, weighted.like(0.0))
             table = table.call("scatter_add.default", 2, self._of_channels(place), weighted)
             if wanted[1] and self._mode != _NEAREST:
-                read = inside.either(*self._read(image, place)) * grad
+                read = inside.where(*self._read(image, place)) * grad
                 read = read.call("sum.dim_IntList", [1])
                 for axis, before in enumerate(slopes):
                     own = read * self._weight(taps, axis) * self._scales[axis]
@@ -182,16 +182,16 @@ class _Sampling:
             # A single element has no span; the limits below put all points there.
             span = span.call("clamp.default", 0.5)
             at = at - low
-            slope = at.below(0.0).either(at.like(-1.0), one)
+            slope = at.below(0.0).where(at.like(-1.0), one)
             at = at.call("abs.default")
             extra = at.call("fmod.Tensor", span)
             flips = (at / span).floor()
             odd = flips.call("remainder.Scalar", 2).call("eq.Scalar", 1)
-            slope = odd.either(slope * -1.0, slope)
-            at = odd.either(span - extra, extra) + low
+            slope = odd.where(slope * -1.0, slope)
+            at = odd.where(span - extra, extra) + low
         outside = at.call("le.Scalar", 0.0) | at.call("ge.Tensor", last)
         at = at.call("minimum.default", last).call("clamp.default", 0.0)
-        return at, outside.either(none, slope)
+        return at, outside.where(none, slope)
 
     @staticmethod
     def _cubic(part: Term) -> list[tuple[Term, Term]]:
@@ -227,7 +227,7 @@ class _Sampling:
             last = Term(self._e, self._e.count(self._shape[axis + 2] - 1, self._dtype))
             own = tap.place.call("ge.Scalar", 0.0) & tap.place.call("le.Tensor", last)
             inside = own if inside is None else inside & own
-            at = own.either(tap.place, tap.place.like(0.0)).to(torch.int64)
+            at = own.where(tap.place, tap.place.like(0.0)).to(torch.int64)
             if place is not None:
                 at = place * self._e.size(self._shape[axis + 2]) + at
             place = at

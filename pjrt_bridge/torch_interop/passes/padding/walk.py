@@ -136,8 +136,10 @@ class Walk:
         elif nodes.is_check(node) and self._padded(node):
             # Evaluated with the sizes of the call.
             self._checks.append(node)
-            if not self._met(node) <= set(self._places):
-                self._refuse(self._met(node), "it is checked with a number that is not one", node)
+            if not self._symbols_at(node) <= set(self._places):
+                self._refuse(
+                    self._symbols_at(node), "it is checked with a number that is not one", node
+                )
         elif node.target is operator.getitem:
             self._take(node)
         elif node.op == "call_function" and not nodes.is_size_computation(node):
@@ -179,7 +181,7 @@ class Walk:
         if not self._padded(node):
             emission.set(node, emission.copy(node))
             return
-        if self._met(node) & self._refused.keys() & self._symbols or any(
+        if self._symbols_at(node) & self._refused.keys() & self._symbols or any(
             item in self._unknown for item in node.all_input_nodes
         ):
             # Judged by the next walk, without the symbols that this one refuses.
@@ -200,11 +202,11 @@ class Walk:
             )
             made = None if applied is None else self._emit(node, applied)
         except MixesRows as mixing:
-            self._refuse(self._culprits(node), str(mixing), node)
+            self._refuse(self._unpaddable_symbols(node), str(mixing), node)
         except Exception as error:
             # An error in a rule must only prevent padding, not fail the model.
             reason = f"its rule failed: {type(error).__name__}: {error}"
-            self._refuse(self._met(node), reason, node)
+            self._refuse(self._symbols_at(node), reason, node)
         else:
             if applied is not None:
                 emission.set(node, made)
@@ -223,7 +225,7 @@ class Walk:
         if own == new and argument.op == "placeholder":
             self._written.append(self._placeholders.index(argument))
         else:
-            self._refuse(self._met(node), "it is written into", node)
+            self._refuse(self._symbols_at(node), "it is written into", node)
         self._emission.set(node, self._emission.copy(node))
 
     def _note(self, node: fx.Node, applied: Applied) -> None:
@@ -236,7 +238,7 @@ class Walk:
         self._positive += applied.use.positive
 
     def _suggest(self, one: Extent, other: Extent) -> bool:
-        """Find what may be merged of several dimensions, as what it meets is."""
+        """Note hints: how dimensions may be merged to fit those that they are combined with."""
         found = False
         for whole, parts in ((one, other), (other, one)):
             if len(whole) > 1 or not compat.is_same_size(product(parts), product(whole)):
@@ -248,9 +250,9 @@ class Walk:
                         found = True
         return found
 
-    def _culprits(self, node: fx.Node) -> set[Symbol]:
+    def _unpaddable_symbols(self, node: fx.Node) -> set[Symbol]:
         """The symbols that alone could not be padded because of a node; all where each could."""
-        met = self._met(node) & self._symbols
+        met = self._symbols_at(node) & self._symbols
         found = set()
         for symbol in met if len(met) > 1 else ():
             known = {
@@ -296,7 +298,7 @@ class Walk:
             for _, size in symbolic_sizes(promise)
         )
 
-    def _met(self, node: fx.Node) -> set[Symbol]:
+    def _symbols_at(self, node: fx.Node) -> set[Symbol]:
         """Symbols in what a node takes and makes."""
         promises = [compat.promise(item) for item in (node, *node.all_input_nodes)]
         found = {
