@@ -11,7 +11,6 @@ import pytest
 
 from tests.packaging.building import ROOT
 
-
 # An editable installation finds the modules in the checkout.
 START = """
 import sys
