@@ -123,15 +123,20 @@ def _of_function(name: str, function: Any, owner: str | None) -> Iterator[Target
 TARGETS = tuple(_targets())
 
 
+def _values(owner: Any) -> list[Any]:
+    """Values of the builder that is called, or of one for a function that takes them."""
+    return list((samples.OBJECTS["Builder"]() if owner is None else owner).parameters)
+
+
 def _right(parameter: inspect.Parameter, owner: Any) -> Any:
     """What a parameter without a default may be."""
     annotation = str(parameter.annotation)
     if annotation == "Value":
-        return owner.parameters[0]
+        return _values(owner)[0]
     if annotation == "Sequence[Value]":
-        return list(owner.parameters)
+        return _values(owner)
     if "Callable" in annotation:
-        return lambda *values: values[0] if values else owner.parameters[0]
+        return lambda *values: values[0] if values else _values(owner)[0]
     for name, table in ((parameter.name, samples.BY_NAME), (annotation, samples.BY_TYPE)):
         if name in table:
             return table[name]()

@@ -22,7 +22,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError, UnsupportedDtype
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder import constants
-from pjrt_bridge.stablehlo.builder.values import Body, Region, Value, as_tuple
+from pjrt_bridge.stablehlo.builder.values import Body, Region, Scope, Value, as_tuple
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.wrong_arguments import wrong
 
@@ -59,9 +59,9 @@ class Emitter:
             self._module.operation.attributes["sym_name"] = self._str(name)
         # By the number of a handle, which the value's origin keeps, and the permutation.
         self._transposed: dict[tuple[int, tuple[int, ...]], Value] = {}
-        self._scopes: tuple[object, ...] = ()
+        self._scopes: tuple[Scope, ...] = ()
         # A scope, and the operations that were created in it.
-        self._created: tuple[object, list[Any]] = (None, [])
+        self._created: tuple[Scope | None, list[Any]] = (None, [])
         self._ip: Any = None
         self._used_chlo = False
         self._finished = False
@@ -228,10 +228,10 @@ class Emitter:
         return function, block
 
     def _enter(
-        self, block: Any, types: Sequence[TensorType], outer: tuple[object, ...]
+        self, block: Any, types: Sequence[TensorType], outer: tuple[Scope, ...]
     ) -> tuple[Value, ...]:
         """From now on emit into the block; gives its arguments."""
-        scope = object()
+        scope = Scope(self._module)
         self._ip, self._scopes = self._ir.InsertionPoint(block), (*outer, scope)
         return tuple(
             Value(tensor, handle, scope)
@@ -240,7 +240,7 @@ class Emitter:
 
     @contextmanager
     def _inside(
-        self, block: Any, types: Sequence[TensorType], outer: tuple[object, ...]
+        self, block: Any, types: Sequence[TensorType], outer: tuple[Scope, ...]
     ) -> Iterator[tuple[Value, ...]]:
         """Emit into the block while this lasts; `outer` scopes stay visible."""
         saved = self._ip, self._scopes

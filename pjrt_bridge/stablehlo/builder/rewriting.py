@@ -9,7 +9,7 @@ from typing import Any
 
 from pjrt_bridge.stablehlo import linking
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
-from pjrt_bridge.stablehlo.builder.values import Origin, Value
+from pjrt_bridge.stablehlo.builder.values import Origin, Scope, Value
 from pjrt_bridge.stablehlo.types import TensorType
 
 
@@ -75,7 +75,7 @@ class RewriteOps(Emitter):
 
     def _replace(self, handle: Any, rewrite: Rewrite) -> bool:
         saved = self._ip, self._scopes, self._transposed, self._created, self._loc
-        scope = object()
+        scope = Scope(self._module)
         created: list[Any] = []
         self._ip, self._scopes = self._ir.InsertionPoint(handle), (scope,)
         self._transposed, self._created, self._loc = {}, (scope, created), handle.location
@@ -106,7 +106,7 @@ class RewriteOps(Emitter):
             for result in last.results
         )
 
-    def _value_of(self, handle: Any, scope: object, depth: int = 2) -> Value:
+    def _value_of(self, handle: Any, scope: Scope, depth: int = 2) -> Value:
         """A value that was written before, with what it has the elements of."""
         type = self._tensor_type("operand", handle.type)
         owner = getattr(handle.owner, "operation", handle.owner)

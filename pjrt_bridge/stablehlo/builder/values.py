@@ -13,6 +13,17 @@ from pjrt_bridge.wrong_arguments import wrong
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """Where values may be used; each block is one.
+
+    Attributes:
+        module: what they are in. Their handles are invalid without it, and do not keep it.
+    """
+
+    module: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """One SSA value of a Builder; it can be used inside the scope that made it and deeper ones.
 
@@ -25,7 +36,7 @@ class Value:
 
     type: TensorType
     _handle: Any = field(repr=False)
-    _scope: object = field(repr=False)
+    _scope: Scope | None = field(repr=False)
     origin: Origin | None = field(default=None, repr=False)
     exact: Value | None = field(default=None, repr=False)
     known: bool = field(default=False, repr=False)
