@@ -1,4 +1,4 @@
-"""Compiled graphs of resident tensors, past AOTAutograd; and waiting for what they give."""
+"""Compiled graphs of resident tensors, past AOTAutograd, and waiting for what they give."""
 
 from __future__ import annotations
 
@@ -129,6 +129,83 @@ def test_views_and_written_arguments(ways: Ways) -> None:
             assert_same(run(there[:, at], y_there).cpu(), function(host[:, at], y))
             assert (there._version > version) is (function is writes)
         assert_same(there.cpu(), host)
+
+
+def test_functions_that_write_and_give_nothing_or_what_they_wrote(ways: Ways) -> None:
+    def decays(*states: torch.Tensor) -> None:
+        for state in states:
+            state.mul_(0.5)
+
+    def counts(total: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total.add_(x.sum())
+        return total, x * total
+
+    run = compiled(decays)
+    states = [torch.full((3,), float(at), device="pjrt") for at in range(4)]
+    views = [state[1:] for state in states]
+    for step in range(1, 5):
+        versions = [state._version for state in states]
+        assert run(*states) is None
+        assert all(state._version > before for state, before in zip(states, versions, strict=True))
+        for at, view in enumerate(views):
+            assert_same(view.cpu(), torch.full((2,), at / 2**step))
+    assert (ways.paths, ways.long) == (1, 0)
+    run = compiled(counts)
+    ours, theirs = torch.zeros((), device="pjrt"), torch.zeros(())
+    for _ in range(4):
+        x = torch.randn(5)
+        found = run(ours, x.to("pjrt"))
+        assert found[0] is ours
+        assert_same([item.cpu() for item in found], list(counts(theirs, x)))
+
+
+def test_a_tensor_that_is_written_and_read_as_another_argument(ways: Ways) -> None:
+    def writes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(3)
+        return x + y.exp()
+
+    run = compiled(writes)
+    ours, theirs = torch.ones(4, device="pjrt"), torch.ones(4)
+    for _ in range(3):
+        assert_same(run(ours, ours).cpu(), writes(theirs, theirs))
+        assert_same(ours.cpu(), theirs)
+        one, other = torch.ones(4), torch.randn(4)
+        there = one.to("pjrt")
+        assert_same(run(there, other.to("pjrt")).cpu(), writes(one, other))
+        assert_same(there.cpu(), one)
+
+
+def test_saved_values_that_are_written_are_noticed(ways: Ways) -> None:
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(3)
+        return x + 1
+
+    run, x = compiled(writes), torch.ones(4, device="pjrt")
+    for _ in range(3):
+        run(x)
+    weight = torch.ones(4, device="pjrt", requires_grad=True)
+    loss = (weight * x).sum()
+    run(x)
+    assert ways.long == 0
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_large_arguments_are_written_as_well(ways: Ways) -> None:
+    """Whose memory the program takes over."""
+
+    def writes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(0.5).add_(y)
+        return x.sum()
+
+    run = compiled(writes)
+    ours, theirs = torch.ones(1 << 15, device="pjrt"), torch.ones(1 << 15)
+    kept = ours.clone()
+    for _ in range(3):
+        y = torch.randn(1 << 15)
+        torch.testing.assert_close(run(ours, y.to("pjrt")).cpu(), writes(theirs, y))
+        assert_same(ours.cpu(), theirs)
+    assert_same(kept.cpu(), torch.ones(1 << 15))
 
 
 @pytest.mark.usefixtures("pjrt_device")
