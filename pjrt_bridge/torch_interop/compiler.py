@@ -17,8 +17,7 @@ from pjrt_bridge.mixed.records import GraphRecord, Ledger, SegmentRecord
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.bind.entrance import Entrance
-from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph, run
+from pjrt_bridge.torch_interop.bind.graphs import Before, Direct, PlainGraph, run
 from pjrt_bridge.torch_interop.bind.sizes import is_symbolic
 from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.division import number_gradients
@@ -54,7 +53,7 @@ class Compiler:
         self._division = division
         self._graphs = GraphCompiler(self._target)
         self._static: frozenset[int] = frozenset()
-        self._entrance: Entrance | None = None
+        self._entrance: Before | None = None
         self._inputs = 0
 
     def entrance(self, compiled: Callable[..., Any], inputs: int) -> Callable[..., Any]:
@@ -113,7 +112,7 @@ class Compiler:
             start = partial(run, compiled)
             if (
                 kind == "inference"
-                and isinstance(compiled, DeviceGraph)
+                and isinstance(compiled, Direct)
                 and not rewritten.steps
                 and compat.passes_through(self._inputs)
             ):

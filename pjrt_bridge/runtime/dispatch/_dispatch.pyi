@@ -78,6 +78,8 @@ class Output:
     @property
     def pointer(self) -> int: ...
     def tensor(self) -> Any: ...
+    def wait(self) -> None:
+        """Wait for the execution, if it is of a shortcut; the buffer says whether it failed."""
 
 class Resident:
     """What the storage of a tensor on a device holds."""

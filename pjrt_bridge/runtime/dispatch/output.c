@@ -2,6 +2,8 @@
 
 #include "output.h"
 
+#include "running.h"
+
 #include <stdlib.h>
 
 PyTypeObject *output_type;
@@ -159,8 +161,18 @@ output_tensor(Output *self, PyObject *Py_UNUSED(ignored))
     return tensor_of(self);
 }
 
+static PyObject *
+output_wait(Output *self, PyObject *Py_UNUSED(ignored))
+{
+    if (check_may_call(self->plan) || await_run(self->run))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef METHODS[] = {
     METHOD("tensor", output_tensor, METH_NOARGS, "A tensor over the result, once it is there."),
+    METHOD("wait", output_wait, METH_NOARGS,
+           "Wait for the execution, if it is of a shortcut; the buffer says whether it failed."),
     {NULL, NULL, 0, NULL},
 };
 

@@ -14,6 +14,7 @@ typedef struct {
     Form *form;
     void *buffer; /* NULL where the plugin made none. */
     void *data;   /* NULL until the values are there. */
+    uint64_t run; /* The number of its execution, if nobody waits for that; else 0. */
     bool lent;    /* A tensor uses `managed`; each further one gets one of its own. */
     union Managed {
         DLManagedTensor plain;

@@ -44,6 +44,18 @@ class _OutputHandle(BufferHandle):
         self.kind = BUNDLE
         self.output = output
 
+    def wait_for(self, function: str, memory: object = None, **values: Any) -> None:
+        """See `BufferHandle`; the compiled module waits for the execution, without Python's sleep.
+
+        Raises:
+            PjrtError: the operation failed.
+            PluginIncompatible: there is no event, but a NULL, so its end is not known.
+        """
+        output = self.output
+        if output is not None:
+            output.wait()
+        super().wait_for(function, memory, **values)
+
     def _destroy(self) -> None:
         # A call of the compiled module on another thread may use it still.
         self.output = None

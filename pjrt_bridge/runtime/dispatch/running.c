@@ -13,11 +13,13 @@ typedef struct {
     Plan *plan;
     PyObject *lease;
     void *done;
+    uint64_t number;
 } Running;
 
 /* A thread that looks at one takes it out meanwhile. */
 static Running running[CAPACITY];
 static Py_ssize_t count;
+static uint64_t last_number;
 
 static Running
 take_first(void)
@@ -42,16 +44,18 @@ drop(Running one)
     Py_DECREF((PyObject *)one.plan);
 }
 
-void
+uint64_t
 note_running(Plan *plan, PyObject *lease, void *done)
 {
     if (count == CAPACITY) {
         /* It goes on, and nobody knows. */
         destroy_event(plan, done);
         process.num_events--;
-        return;
+        return ++last_number;
     }
-    running[count++] = (Running){(Plan *)Py_NewRef((PyObject *)plan), Py_NewRef(lease), done};
+    running[count++] =
+        (Running){(Plan *)Py_NewRef((PyObject *)plan), Py_NewRef(lease), done, ++last_number};
+    return last_number;
 }
 
 /* 1 where the oldest was over, and is out; 0 where it is not; -1 with an exception, while waiting. */
@@ -117,6 +121,15 @@ Py_ssize_t
 num_running(void)
 {
     return count;
+}
+
+int
+await_run(uint64_t number)
+{
+    while (count && running[0].number <= number)
+        if (look_at_first(true, false) < 0)
+            return -1;
+    return 0;
 }
 
 int

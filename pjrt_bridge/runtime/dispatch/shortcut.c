@@ -134,7 +134,9 @@ start(Plan *plan, PyObject *lease, Work *work)
     }
     if (work->done) {
         process.num_events++;
-        note_running(plan, lease, work->done);
+        uint64_t number = note_running(plan, lease, work->done);
+        for (Py_ssize_t i = 0; i < work->num_outputs; i++)
+            work->outputs[i]->run = number;
     }
     return complete;
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -51,6 +51,21 @@ class PlainGraph(CompiledGraph, Protocol):
 
     def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs, which may be deferred, for values of any kind."""
+
+
+class Before(Protocol):
+    """A fast path."""
+
+    def before(self, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """What Dynamo's code calls: the fast path, and where it is closed the usual path."""
+
+
+@runtime_checkable
+class Direct(Protocol):
+    """A graph whose calls may go past AOTAutograd's wrapper."""
+
+    def fast_path(self) -> Before | None:
+        """The fast path for calls like the one before; None where there is none."""
 
 
 def run(

@@ -259,6 +259,34 @@ def _fills(tensor: torch.Tensor, spec: ValueSpec) -> bool:
     return not tensor.storage_offset() and tensor.stride() == spec.strides
 
 
+class ResidentPath:
+    """The fast path of a graph all of whose tensors are on the device.
+
+    Args:
+        run: gives the results for arguments; None where the call has to go another way.
+        record: of the graph.
+    """
+
+    def __init__(
+        self, run: Callable[[Sequence[Any]], Sequence[Any] | None], record: GraphRecord
+    ) -> None:
+        self._run = run
+        self._record = record
+
+    def before(self, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """What Dynamo's code calls: the fast path, and what has to go another way `otherwise`."""
+        run, record, crosses_nothing = self._run, self._record, CallRecord(1)
+
+        def call(*values: Any) -> Any:
+            found = run(values)
+            if found is None:
+                return otherwise(*values)
+            record.last = crosses_nothing
+            return found
+
+        return call
+
+
 class ResidentGraph:
     """A compiled graph of resident tensors.
 
@@ -285,17 +313,25 @@ class ResidentGraph:
         assert self._make_divided is not None
         return self._make_divided()
 
+    def fast_path(self) -> ResidentPath | None:
+        """The fast path; None where more has to be done than to start one program."""
+        return None if self._shortcut is None else ResidentPath(self._by_shortcut, self.record)
+
+    def _by_shortcut(self, arguments: Sequence[Any]) -> Sequence[Any] | None:
+        if self._shortcut is None or self._residency.has_bits(arguments):
+            return None
+        return self._shortcut.run(arguments)
+
     def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments. Does not wait for what stays on the device.
 
         Raises:
             DeviceError: an argument on another device than the graph was compiled for.
         """
-        if self._shortcut is not None and not self._residency.has_bits(arguments):
-            found = self._shortcut.run(arguments)
-            if found is not None:
-                arguments.clear()
-                return found
+        found = self._by_shortcut(arguments)
+        if found is not None:
+            arguments.clear()
+            return found
         if self._make_divided is not None and any(map(is_divided, arguments)):
             return run(self._divided, arguments, call)
         values = [self._given(at, value) for at, value in enumerate(arguments)]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge import timeline
-from pjrt_bridge.mixed.adapter import Computed, Constant, SegmentInput
+from pjrt_bridge.mixed.adapter import Bindings, Computed, Constant, SegmentInput
 from pjrt_bridge.mixed.launchers import BufferLauncher, PreparedLauncher
 from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership import callbacks
@@ -128,16 +128,23 @@ def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], ind
 
 
 class GraphShortcut:
-    """Calls of a compiled graph all of whose tensors are on the device, and that writes into none.
+    """Calls of a compiled graph all of whose tensors are on the device.
+
+    New values of its arguments are other buffers in their storages. A program that takes over the
+    memory of the old ones goes another way: who else has these is known in Python.
 
     Args:
         shortcut: of the graph.
         types: element types of the parameters.
+        written: positions of arguments that get new values.
     """
 
-    def __init__(self, shortcut: Any, types: tuple[torch.dtype, ...]) -> None:
+    def __init__(
+        self, shortcut: Any, types: tuple[torch.dtype, ...], written: tuple[int, ...]
+    ) -> None:
         self._shortcut = shortcut
         self._types = types
+        self._written = written
 
     @staticmethod
     def of(graph: PlainGraph, results: Sequence[bool], index: int) -> GraphShortcut | None:
@@ -159,7 +166,8 @@ class GraphShortcut:
                 return None
             else:
                 returns.append(item.result if isinstance(item, Computed) else ("", item.position))
-        if bindings.updates or bindings.takes is not None or not returns:
+        updates = _updates(bindings)
+        if updates is None or bindings.writes or bindings.takes is not None:
             return None
         found = _plan(graph)
         if found is None:
@@ -168,19 +176,38 @@ class GraphShortcut:
         forms = tuple(form_of_array(spec.memory) for spec in bindings.results)
         sources = tuple(range(len(bindings.parameters)))
         made = native.module.Shortcut(
-            plan, Contents, forms, tuple(returns), before, sources, (), index
+            plan, Contents, forms, (returns,), before, sources, updates, index
         )
         types = tuple(torch_dtype(item.spec.type.dtype) for item in bindings.parameters)
-        return GraphShortcut(made, types)
+        written = {
+            target.position for target, _ in bindings.updates if isinstance(target, SegmentInput)
+        }
+        return GraphShortcut(made, types, tuple(sorted(written)))
 
     def run(self, arguments: Sequence[Any]) -> Sequence[Any] | None:
         """The results; None where the call has to go another way."""
         if timeline.observers or callbacks.threads or held_off:
             return None
         run_deferred()
-        found: Any = _entrances[0].run(self._shortcut, self._types, (None, *arguments))
-        # One result comes by itself, as an operator's.
-        return [found] if isinstance(found, torch.Tensor) else found
+        found: list[Any] | None = _entrances[0].run(self._shortcut, self._types, (None, *arguments))
+        if found is not None and self._written:
+            torch.autograd.graph.increment_version([arguments[at] for at in self._written])
+        return found
+
+
+def _updates(bindings: Bindings) -> tuple[int, ...] | None:
+    """For each update the parameter that it is of, and the result.
+
+    None where one is of no parameter, or lies otherwise than this.
+    """
+    indices = {item.position: at for at, item in enumerate(bindings.parameters)}
+    found: list[int] = []
+    for target, result in bindings.updates:
+        at = indices.get(target.position) if isinstance(target, SegmentInput) else None
+        if at is None or not bindings.parameters[at].spec.lies_as(bindings.results[result]):
+            return None
+        found += [at, result]
+    return tuple(found)
 
 
 def _placed(where: Any, results: Sequence[int | None]) -> Any:

@@ -9,6 +9,7 @@ import struct
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -194,6 +195,9 @@ def wait_for_all() -> None:
         buffer = reference()
         if buffer is not None:
             buffer.block_until_ready()
+        # Once is enough, unless it failed.
+        with suppress(ValueError):
+            _recent.remove(reference)
 
 
 def is_resident(value: Any) -> bool:

@@ -14,13 +14,15 @@ from torch import nn
 
 from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import HostFallbackWarning, PjrtError
-from pjrt_bridge.runtime.dispatch import plans
+from pjrt_bridge.runtime.dispatch import native, plans
 from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge.torch_interop.bind.entrance import Entrance
+from tests.plugins import require_dispatcher
 from tests.runtime.dispatch.launching import Fault, too_small
-from tests.torch_interop.bind.test_entrance import Ways, no_gradients, ways
+from tests.torch_interop.bind.test_entrance import no_gradients
 from tests.torch_interop.helpers import assert_same, compiled
 
-__all__ = ["no_gradients", "ways"]
+__all__ = ["no_gradients"]
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -31,13 +33,35 @@ SIZES = pytest.mark.parametrize("size", [64, LARGE // 2, LARGE], ids=["small", "
 """The medium one would be pinned if it were not taken over."""
 
 
+Long = Callable[[int], None]
+"""Asserts that so many calls did not take a fast path, where there are any."""
+
+
+@pytest.fixture
+def long(monkeypatch: pytest.MonkeyPatch) -> Long:
+    calls, before = [0], Entrance.before
+
+    def counting(self: Entrance, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*values: Any) -> Any:
+            calls[0] += 1
+            return otherwise(*values)
+
+        return before(self, counted)
+
+    def check(expected: int) -> None:
+        assert native.module is None or calls == [expected]
+
+    monkeypatch.setattr(Entrance, "before", counting)
+    return check
+
+
 def step(state: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     state.mul_(0.5).add_(x)
     return state * 2
 
 
 @SIZES
-def test_all_calls_but_the_first_take_the_fast_path(ways: Ways, size: int) -> None:
+def test_all_calls_but_the_first_take_the_fast_path(long: Long, size: int) -> None:
     run = compiled(step)
     ours, theirs = torch.ones(size), torch.ones(size)
     address = ours.data_ptr()
@@ -46,19 +70,19 @@ def test_all_calls_but_the_first_take_the_fast_path(ways: Ways, size: int) -> No
         assert_same([run(ours, x), ours], [step(theirs, x), theirs])
         assert ours._version > version
     assert ours.data_ptr() == address
-    assert ways.long == 1
+    long(1)
 
 
-def test_results_keep_their_values_when_arguments_get_others(ways: Ways) -> None:
+def test_results_keep_their_values_when_arguments_get_others(long: Long) -> None:
     run = compiled(step)
     state, x = torch.ones(LARGE), torch.ones(LARGE)
     results = [run(state, x) for _ in range(5)]
     twin = torch.ones(LARGE)
     assert_same(results, [step(twin, x) for _ in range(5)])
-    assert ways.long == 1
+    long(1)
 
 
-def test_arguments_that_are_not_read(ways: Ways) -> None:
+def test_arguments_that_are_not_read(long: Long) -> None:
     def overwrites(place: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         place.copy_(x * 3)
         return x + 1
@@ -69,13 +93,13 @@ def test_arguments_that_are_not_read(ways: Ways) -> None:
         version = place._version
         assert_same([run(place, x), place], [x + 1, x * 3])
         assert place._version > version
-    assert ways.long == 1
+    long(1)
     negated = torch._neg_view(torch.zeros(8, 4))
     for _ in range(3):
         assert_same([run(negated, x), negated.resolve_neg()], [x + 1, x * 3])
 
 
-def test_functions_that_give_nothing(ways: Ways) -> None:
+def test_functions_that_give_nothing(long: Long) -> None:
     def decays(*states: torch.Tensor) -> None:
         for state in states:
             state.mul_(0.5)
@@ -85,10 +109,10 @@ def test_functions_that_give_nothing(ways: Ways) -> None:
     for _ in range(4):
         assert run(*states) is None
     assert_same(states, [torch.full((3,), at / 16) for at in range(5)])
-    assert ways.long == 1
+    long(1)
 
 
-def test_buffers_of_a_module(ways: Ways) -> None:
+def test_buffers_of_a_module(long: Long) -> None:
     """As a cache of keys: weights stay, and what is written into."""
 
     class Cache(nn.Module):
@@ -112,10 +136,10 @@ def test_buffers_of_a_module(ways: Ways) -> None:
         torch.testing.assert_close(run(x), theirs(x))
     torch.testing.assert_close(ours.kept, theirs.kept)
     assert ours.length.item() == 8
-    assert ways.long == 1
+    long(1)
 
 
-def test_autograd_notices(ways: Ways) -> None:
+def test_autograd_notices(long: Long) -> None:
     run = compiled(step)
     state, x = torch.ones(64), torch.ones(64)
     for _ in range(4):
@@ -124,12 +148,12 @@ def test_autograd_notices(ways: Ways) -> None:
         weight = torch.ones(64, requires_grad=True)
         loss = (weight * state).sum()
     run(state, x)
-    assert ways.long == 1
+    long(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
 
-def test_parameters_are_written_without_gradients(ways: Ways) -> None:
+def test_parameters_are_written_without_gradients(long: Long) -> None:
     """As by an optimizer, whose parameters are leaves that require gradients."""
 
     def descends(weight: torch.Tensor, gradient: torch.Tensor) -> None:
@@ -142,25 +166,25 @@ def test_parameters_are_written_without_gradients(ways: Ways) -> None:
         assert_same(weight.detach(), torch.full((64,), left))
     assert weight.requires_grad
     assert weight.is_leaf
-    assert ways.long == 1
+    long(1)
 
 
 @SIZES
-def test_in_inference_mode(ways: Ways, size: int) -> None:
+def test_in_inference_mode(long: Long, size: int) -> None:
     run = compiled(step)
     with torch.inference_mode():
         ours, theirs = torch.ones(size), torch.ones(size)
         for _ in range(4):
             x = torch.randn(size)
             assert_same([run(ours, x), ours], [step(theirs, x), theirs])
-    assert ways.long == 1
+    long(1)
 
 
 # -- arguments that are not as they were -----------------------------------------------------------
 
 
 @SIZES
-def test_other_tensors_other_memory_other_strides(ways: Ways, size: int) -> None:
+def test_other_tensors_other_memory_other_strides(long: Long, size: int) -> None:
     run = compiled(step)
     x = torch.randn(size)
     ours, theirs = torch.ones(size), torch.ones(size)
@@ -187,7 +211,7 @@ def test_other_tensors_other_memory_other_strides(ways: Ways, size: int) -> None
     both()
 
 
-def test_another_element_type(ways: Ways) -> None:
+def test_another_element_type(long: Long) -> None:
     run = compiled(step)
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float32):
         ours, theirs = torch.ones(16, dtype=dtype), torch.ones(16, dtype=dtype)
@@ -200,7 +224,7 @@ def test_another_element_type(ways: Ways) -> None:
 @pytest.mark.parametrize(
     ("overlap", "after_others"), [(False, False), (False, True), (True, False)]
 )
-def test_parts_of_one_tensor(ways: Ways, size: int, overlap: bool, after_others: bool) -> None:
+def test_parts_of_one_tensor(long: Long, size: int, overlap: bool, after_others: bool) -> None:
     """Of those that overlap AOTAutograd makes one argument, which it divides itself."""
 
     def reads_after(state: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -218,7 +242,7 @@ def test_parts_of_one_tensor(ways: Ways, size: int, overlap: bool, after_others:
         assert_same([found, ours], [expected, theirs])
 
 
-def test_a_tensor_of_the_size_of_the_memory_that_others_share(ways: Ways) -> None:
+def test_a_tensor_of_the_size_of_the_memory_that_others_share(long: Long) -> None:
     """AOTAutograd's one argument for those comes before it, and could be taken for it."""
 
     def adds(x: torch.Tensor, whole: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
@@ -234,7 +258,7 @@ def test_a_tensor_of_the_size_of_the_memory_that_others_share(ways: Ways) -> Non
         assert_same([found, ours], [expected, theirs])
 
 
-def test_one_tensor_as_two_arguments(ways: Ways) -> None:
+def test_one_tensor_as_two_arguments(long: Long) -> None:
     run = compiled(step)
     ours, theirs = torch.ones(64), torch.ones(64)
     for _ in range(4):
@@ -284,6 +308,7 @@ _SHARED = torch.compile(step, backend="pjrt", options={"fallback": "error"})
 @pytest.fixture
 def fault(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[Fault]:
     """Of the function that the test names, in what is compiled in the test."""
+    require_dispatcher()
     entry, found = plans._entry, list[Fault]()
 
     def faulty(api: Api, name: str) -> tuple[int, int]:
@@ -305,7 +330,7 @@ STAGES = ("Client_BufferFromHostBuffer", "LoadedExecutable_Execute", "Event_Awai
 
 @pytest.mark.parametrize("fault", STAGES, indirect=True)
 @pytest.mark.parametrize("calls", [2, 5], ids=["while it looks", "when it is open"])
-def test_a_failure_before_anything_is_written(ways: Ways, fault: list[Fault], calls: int) -> None:
+def test_a_failure_before_anything_is_written(long: Long, fault: list[Fault], calls: int) -> None:
     run = compiled(step)
     ours, theirs = torch.ones(64), torch.ones(64)
     memories = []
@@ -317,13 +342,13 @@ def test_a_failure_before_anything_is_written(ways: Ways, fault: list[Fault], ca
             fault[0].active = turn == calls
         assert_same([run(ours, x), ours], [step(theirs, x), theirs])
         assert not fault[0].active
-    assert ways.long == 2
+    long(2)
 
 
 @pytest.mark.parametrize("fault", STAGES, indirect=True)
 @pytest.mark.parametrize("calls", [2, 5], ids=["while it looks", "when it is open"])
 def test_a_failure_of_a_program_that_writes_in_place(
-    ways: Ways, fault: list[Fault], calls: int, request: pytest.FixtureRequest
+    long: Long, fault: list[Fault], calls: int, request: pytest.FixtureRequest
 ) -> None:
     """It may have begun: that it cannot be repeated is said, and counted."""
     run = compiled(step, fallback="host")
@@ -346,13 +371,13 @@ def test_a_failure_of_a_program_that_writes_in_place(
     for _ in range(3):
         assert_same([run(ours, x), ours], [step(theirs, x), theirs])
     # After the failure one call goes the usual way.
-    assert ways.long == 2
+    long(2)
 
 
 # -- threads, and what is told ---------------------------------------------------------------------
 
 
-def test_threads_with_states_of_their_own(ways: Ways) -> None:
+def test_threads_with_states_of_their_own(long: Long) -> None:
     run = compiled(step)
     for _ in range(4):
         run(torch.zeros(64), torch.ones(64))
@@ -368,7 +393,7 @@ def test_threads_with_states_of_their_own(ways: Ways) -> None:
         list(pool.map(work, range(4)))
 
 
-def test_reports_count_what_crosses(ways: Ways) -> None:
+def test_reports_count_what_crosses(long: Long) -> None:
     run = compiled(step)
     counted = []
     for _ in range(6):
@@ -376,7 +401,7 @@ def test_reports_count_what_crosses(ways: Ways) -> None:
         (graph,) = compiled_graphs()
         counted.append((graph.segments[0].bytes_shared, graph.segments[0].bytes_copied))
     assert counted == counted[:1] * 6
-    assert ways.long == 1
+    long(1)
 
 
 @pytest.mark.usefixtures("way")
