@@ -71,14 +71,16 @@ class Bindings:
         """
         found: list[int | None] = [None] * len(self.results)
         for target, index in self.updates:
-            if not isinstance(target, Argument) or not self._lies_as(target, self.results[index]):
+            if not isinstance(target, SegmentInput) or not self._lies_as(
+                target, self.results[index]
+            ):
                 return None
             found[index] = target.position
         handed_on = [Computed(at) for at, target in enumerate(found) if target is None]
         plain = self.takes is None and self.reads is None and list(self.outputs) == handed_on
         return tuple(found) if plain else None
 
-    def _lies_as(self, argument: Argument, result: ValueSpec) -> bool:
+    def _lies_as(self, argument: SegmentInput, result: ValueSpec) -> bool:
         """Whether an argument lies as a result does, where the program reads it."""
         return all(
             parameter.spec.lies_as(result)
