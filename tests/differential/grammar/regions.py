@@ -19,7 +19,8 @@ def _autocast(draft: Draft) -> Made:
     y = draft.tensor(lambda value: value.dtype is torch.float32 and value.dim() >= 1)
     dtype = draft.rng.choice([torch.bfloat16, torch.bfloat16, torch.float16])
     how = draft.rng.choice(
-        ["a @ b", "a @ b.mT", "(a @ b.mT) + 1", "(a @ b).softmax(-1, dtype=a.dtype)", "(a.mT @ b).relu() @ b.mT",
+        ["a @ b", "a @ b.mT", "(a @ b.mT) + 1", "(a @ b).softmax(-1, dtype=a.dtype)",
+         "(a.mT @ b).relu() @ b.mT",
          "torch.nn.functional.linear(a, b)", "a * b", "torch.cat([a @ b.mT, a @ b.mT])"]
     )  # fmt: skip
     # That of the host does not reach what is on a device.
