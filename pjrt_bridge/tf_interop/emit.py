@@ -14,6 +14,7 @@ from pjrt_bridge.stablehlo.program import mhlo
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes, randomness
 from pjrt_bridge.tf_interop.capture import CapturedFunction
+from pjrt_bridge.tf_interop.placement import GATHERED_FROM_NOTHING, gathers_from_nothing
 from pjrt_bridge.tf_interop.split import Part
 
 _INLINED = 1024
@@ -92,10 +93,14 @@ def emit(function: Any, types: Sequence[TensorType], outputs: int) -> Emitted:
         outputs: how many results it has.
 
     Raises:
-        NotExportable: XLA cannot compile it (the message names operation and node), or its
-            program has other parameters or results than it should.
+        NotExportable: XLA cannot compile it (the message names operation and node), would give
+            another shape, or its program has other parameters or results than it should.
         ProgramError: sizes of results depend on data.
     """
+    if any(0 in type.shape for type in types):
+        for made in function.graph.get_operations():
+            if gathers_from_nothing(made, unknown=True):
+                raise NotExportable(f"{made.type} (node {made.name}): {GATHERED_FROM_NOTHING}")
     specs = [
         tf.TensorSpec(type.shape, given.dtype)
         for type, given in zip(types, function.inputs, strict=False)

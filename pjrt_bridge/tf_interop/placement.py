@@ -23,6 +23,8 @@ _SIZES = "the size of its result depends on data"
 _RANDOM = "it draws from a random state of TensorFlow's own; stateless operations can be compiled"
 _CHECKS = "what it checks would not be checked in compiled code"
 
+GATHERED_FROM_NOTHING = "XLA gives it another shape where the dimension has no elements"
+
 _REFUSED: Mapping[str, tuple[str, ReasonKind]] = {
     **dict.fromkeys(
         (
@@ -144,6 +146,8 @@ def _refusal(
             return _ENDLESS, "refused"
     if made.type == "TensorListSetItem" and made.get_attr("resize_if_index_out_of_bounds"):
         return "its list grows, which XLA would not do", "refused"
+    if gathers_from_nothing(made):
+        return GATHERED_FROM_NOTHING, "refused"
     drawn = randomness.refusal(made)
     if drawn is not None:
         return drawn, "refused"
@@ -155,6 +159,23 @@ def _refusal(
             if reason is not None:
                 return reason
     return None
+
+
+def gathers_from_nothing(made: Any, unknown: bool = False) -> bool:
+    """Whether an operation gathers along a dimension without elements.
+
+    Args:
+        made: the operation.
+        unknown: what is said where the size is not known.
+    """
+    if made.type not in ("Gather", "GatherV2") or made.inputs[1].shape.num_elements() == 0:
+        return False
+    shape = made.inputs[0].shape
+    axis = compat.constant_value(made.inputs[2]) if made.type == "GatherV2" else 0
+    if shape.rank is None:
+        return unknown
+    sizes = shape.as_list() if axis is None else [shape.as_list()[int(axis)]]
+    return 0 in sizes or (unknown and None in sizes)
 
 
 def _inner_refusal(

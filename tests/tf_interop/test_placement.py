@@ -82,6 +82,13 @@ REASONS: list[tuple[str, Callable[..., Any], str, ReasonKind, str]] = [
     ),
     ("draws in a loop", loop_with_draws, "StatelessWhile", "refused", "in a loop or a branch"),
     (
+        "another shape",
+        lambda x: tf.gather(tf.zeros([2, 0]) * x[0], [0, 1], axis=1),
+        "GatherV2",
+        "refused",
+        "no elements",
+    ),
+    (
         "quantized",
         lambda x: tf.quantization.quantize(x, -1.0, 1.0, tf.quint8)[0],
         "QuantizeV2",

@@ -180,3 +180,19 @@ def test_threads_share_the_compiled_segments() -> None:
         found = list(pool.map(fast, given))
     for x, result in zip(given, found, strict=True):
         same(result, tf.exp(x) @ x)
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.parametrize("sizes", [(None, None), (0, 0), (0, 3)])
+def test_gathering_along_a_dimension_without_elements(sizes: tuple[int | None, ...]) -> None:
+    def gather(x: Any) -> Any:
+        return tf.gather(x * 2, [0, 0])
+
+    found = tf_interop.function(gather, input_signature=[tf.TensorSpec(sizes, tf.float32)])
+    for shape in ((2, 3), (0, 0)) if None in sizes else ():
+        assert found(tf.ones(shape)).shape == gather(tf.ones(shape)).shape
+    if sizes == (0, 0):
+        assert found(tf.zeros(sizes)).shape == (2, 0)
+    if 0 not in sizes or sizes == (0, 3):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            found(tf.zeros((0, 3)))

@@ -19,10 +19,13 @@ def _autocast(draft: Draft) -> Made:
     y = draft.tensor(lambda value: value.dtype is torch.float32 and value.dim() >= 1)
     dtype = draft.rng.choice([torch.bfloat16, torch.bfloat16, torch.float16])
     how = draft.rng.choice(
-        ["a @ b", "a @ b.mT", "(a @ b.mT) + 1", "(a @ b).softmax(-1)", "(a.mT @ b).relu() @ b.mT",
+        ["a @ b", "a @ b.mT", "(a @ b.mT) + 1", "(a @ b).softmax(-1, dtype=a.dtype)",
+         "(a.mT @ b).relu() @ b.mT",
          "torch.nn.functional.linear(a, b)", "a * b", "torch.cat([a @ b.mT, a @ b.mT])"]
     )  # fmt: skip
-    text = f'torch.autocast("cpu", dtype={{2}})(lambda a, b: {how})({{0}}, {{1}})'
+    # That of the host does not reach what is on a device.
+    autocast = "torch.autocast({0}.device.type, dtype={2})"
+    text = f"{autocast}(lambda a, b: {how})({{0}}, {{1}})"
     return Made(text, (x, y, dtype), rough=True)
 
 
