@@ -242,6 +242,21 @@ def test_values_that_are_negated_lazily(ways: Ways) -> None:
     assert ways.long == 4
 
 
+def test_threads_of_which_one_brings_values_that_are_negated_lazily(ways: Ways) -> None:
+    function = compiled(add)
+    x = torch.randn(64)
+
+    @torch.no_grad()
+    def call(y: torch.Tensor) -> None:
+        for _ in range(200):
+            assert_same(function(x, y), add(x, y))
+
+    values = [torch.randn(64), torch._neg_view(torch.randn(64))] * 2
+    with ThreadPoolExecutor(len(values)) as threads:
+        list(threads.map(call, values))
+    assert 400 <= ways.long < 800
+
+
 def test_results_do_not_share_memory(ways: Ways) -> None:
     function = compiled(add)
     x, y = torch.randn(64), torch.randn(64)
