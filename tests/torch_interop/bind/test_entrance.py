@@ -25,7 +25,7 @@ from pjrt_bridge.runtime.ownership.deferred import defer
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from tests.plugins import require_dispatcher
-from tests.runtime.dispatch.launching import Fault, too_small
+from tests.runtime.dispatch.launching import FailingFunction, too_small
 from tests.torch_interop.helpers import assert_same, compiled
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -306,7 +306,7 @@ def test_a_profile_sees_each_call(ways: Ways, tmp_path: Any) -> None:
 def test_a_failure_goes_the_long_way(
     ways: Ways, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    entry, faults = plans._entry, list[Fault]()
+    entry, faults = plans._entry, list[FailingFunction]()
 
     def once(args: Any) -> None:
         faults[0].active = False
@@ -315,7 +315,7 @@ def test_a_failure_goes_the_long_way(
     def faulty(api: Api, name: str) -> tuple[int, int]:
         if name != "LoadedExecutable_Execute":
             return entry(api, name)
-        faults.append(Fault(api, name, once))
+        faults.append(FailingFunction(api, name, once))
         return faults[-1].entry
 
     monkeypatch.setattr(plans, "_entry", faulty)
