@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Result:
+class CallTimes:
     """Median and least seconds per call of each contender of one case."""
 
     case: str
@@ -31,7 +31,7 @@ def measure(
     *,
     rounds: int,
     seconds_per_sample: float = 10e-3,
-) -> Result:
+) -> CallTimes:
     """Time contenders in turns.
 
     Args:
@@ -51,7 +51,7 @@ def measure(
             for _ in range(repeats[name]):
                 call()
             samples[name].append((time.perf_counter() - started) / repeats[name])
-    return Result(
+    return CallTimes(
         case,
         medians={name: statistics.median(values) for name, values in samples.items()},
         bests={name: min(values) for name, values in samples.items()},

@@ -23,14 +23,12 @@ class FastPath:
 
     Attributes:
         taken: the last call came this way.
-        pinned_bytes: of values that were pinned for this path.
     """
 
     def __init__(self, launcher: DispatchLauncher, result_bytes: int) -> None:
         self._launcher = launcher
         self._result_bytes = result_bytes
         self.taken = False
-        self.pinned_bytes = 0
 
     def went_well(self, call: CallRecord) -> None:
         """A call on the usual path went well: the next one may come this way."""
@@ -45,6 +43,8 @@ class FastPath:
             return None
         call = CallRecord(1)
         shared, copied = self._launcher.plan.crossed
-        call.crossed(0, shared + self.pinned_bytes + self._result_bytes, shared=True)
+        call.crossed(
+            0, shared + self._launcher.pinned.added_bytes + self._result_bytes, shared=True
+        )
         call.crossed(0, copied, shared=False)
         return call

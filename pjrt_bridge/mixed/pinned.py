@@ -74,8 +74,13 @@ class PinnedInputs:
         """What the dispatcher takes; None before the first call of a program that pins values."""
         return None if self._state is None else self._state.dispatched
 
-    def add(self, positions: Collection[int], given: Sequence[Any]) -> int:
-        """Pin these values, too, until one of them moves; how many bytes they have."""
+    @property
+    def added_bytes(self) -> int:
+        """Bytes of the values that `add` pinned, which no call counts."""
+        return sum(self._parameters[index].spec.nbytes for index in self._extra)
+
+    def add(self, positions: Collection[int], given: Sequence[Any]) -> None:
+        """Pin these values, too, until one of them moves."""
         self._extra = frozenset(
             index
             for index, parameter in enumerate(self._parameters)
@@ -84,7 +89,6 @@ class PinnedInputs:
             and not parameter.written
         )
         self.renew(given, CallRecord(1))
-        return sum(self._parameters[index].spec.nbytes for index in self._extra)
 
     def moved(self, given: Sequence[Any], call: CallRecord) -> PinnedBuffers:
         """Pin anew what is in other memory than it was."""

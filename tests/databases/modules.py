@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from tests.comparing import Tolerance
 from tests.databases.case import WAYS, Case
-from tests.databases.program import Manner, Program, home, tangents
+from tests.databases.program import DatabaseProgram, Manner, home, tangents
 from tests.opinfo import cases
 from tests.sweeping.comparing import Ran
 
@@ -47,7 +47,7 @@ def all_cases() -> Iterator[Case]:
                     yield Case(NAME, info.name, f"{dtype} train channels_last", way)
 
 
-def program(case: Case) -> Program:
+def program(case: Case) -> DatabaseProgram:
     """What a case runs."""
     (info,) = (info for info in database.module_db if info.name == case.entry)
     dtype, mode, form = case.variant.split()
@@ -83,7 +83,7 @@ class _Modules:
     form: str
     inputs: list[Any]
 
-    def parts(self) -> list[Program]:
+    def parts(self) -> list[DatabaseProgram]:
         if len(self.inputs) < 2:
             return []
         return [

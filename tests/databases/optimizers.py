@@ -19,7 +19,7 @@ from torch.testing._internal import common_optimizers as database
 
 from tests.comparing import Tolerance
 from tests.databases.case import WAYS, Case
-from tests.databases.program import Manner, Program, home
+from tests.databases.program import DatabaseProgram, Manner, home
 from tests.opinfo import cases
 from tests.sweeping.comparing import Ran
 
@@ -47,7 +47,7 @@ def all_cases() -> Iterator[Case]:
                 yield Case(NAME, info.name, variant, way)
 
 
-def program(case: Case) -> Program:
+def program(case: Case) -> DatabaseProgram:
     """What a case runs."""
     return _Steps(_variants(case.entry)[case.variant])
 
@@ -91,7 +91,7 @@ def _few_turns(info: Any) -> dict[str, Any]:
 class _Steps:
     setting: _Setting
 
-    def parts(self) -> list[Program]:
+    def parts(self) -> list[DatabaseProgram]:
         return []
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:

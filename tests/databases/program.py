@@ -61,13 +61,13 @@ WIDER = {
 }
 
 
-class Program(Protocol):
+class DatabaseProgram(Protocol):
     """Something to run."""
 
     def run(self, manner: Manner) -> Ran:
         """What it gives, with its tensors on the host."""
 
-    def parts(self) -> list[Program]:
+    def parts(self) -> list[DatabaseProgram]:
         """Programs that show by themselves what this one shows in one; none: it is one part."""
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:

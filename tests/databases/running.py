@@ -10,7 +10,7 @@ import torch
 
 from pjrt_bridge.torch_interop.device.transfer import COUNTS
 from tests.databases.case import Case
-from tests.databases.program import Manner, Program
+from tests.databases.program import DatabaseProgram, Manner
 from tests.opinfo.exact import is_as_near
 from tests.opinfo.running import Backend, decomposed
 from tests.sweeping.comparing import Numbers, Ran, differences
@@ -18,7 +18,7 @@ from tests.sweeping.placed import line_of, name_of, placement, take
 from tests.sweeping.worker import Verdict
 
 
-def run_case(case: Case, make: Callable[[Case], Program]) -> Verdict:
+def run_case(case: Case, make: Callable[[Case], DatabaseProgram]) -> Verdict:
     """Run what a case names; the outcomes say how it went."""
     started = time.perf_counter()
     verdict = Verdict()
@@ -42,7 +42,7 @@ class _Run:
         self._case = case
         self._verdict = verdict
 
-    def whole(self, program: Program) -> None:
+    def whole(self, program: DatabaseProgram) -> None:
         """All parts in one, which is fast; each alone where that does not simply work."""
         parts = program.parts()
         if not parts:
@@ -61,7 +61,7 @@ class _Run:
         for number, part in enumerate(parts):
             self._alone(number, part)
 
-    def _found(self, program: Program) -> tuple[Ran, str]:
+    def _found(self, program: DatabaseProgram) -> tuple[Ran, str]:
         take()
         before = COUNTS.to_host
         found = program.run(manner(self._case.way))
@@ -70,7 +70,7 @@ class _Run:
         del before
         return found, placement(take())
 
-    def _alone(self, number: int, program: Program) -> None:
+    def _alone(self, number: int, program: DatabaseProgram) -> None:
         try:
             expected = program.run(Manner())
         except Exception as error:
@@ -87,7 +87,7 @@ class _Run:
             return
         self._verdict.outcomes.add(placed + self._judge(number, program, expected, found))
 
-    def _refused(self, number: int, program: Program, error: Exception) -> None:
+    def _refused(self, number: int, program: DatabaseProgram, error: Exception) -> None:
         self._verdict.outcomes.add(f"eager {name_of(error)}")
         try:
             found, _ = self._found(program)
@@ -105,7 +105,7 @@ class _Run:
         for trouble in differences(found, theirs, program.tolerance)[:3]:
             self._problem(number, f"aot_eager: {trouble}")
 
-    def _oracle_error(self, program: Program) -> Exception | None:
+    def _oracle_error(self, program: DatabaseProgram) -> Exception | None:
         if self._case.way == "device":
             return None
         try:
@@ -114,7 +114,7 @@ class _Run:
             return error
         return None
 
-    def _judge(self, number: int, program: Program, expected: Ran, found: Ran) -> str:
+    def _judge(self, number: int, program: DatabaseProgram, expected: Ran, found: Ran) -> str:
         trouble = differences(found, expected, program.tolerance)
         if not trouble:
             return ""
@@ -139,7 +139,7 @@ class _Run:
         self._problem(number, "; ".join(trouble[:3]))
         return ""
 
-    def _is_rounded(self, program: Program, expected: Ran, found: Ran) -> bool:
+    def _is_rounded(self, program: DatabaseProgram, expected: Ran, found: Ran) -> bool:
         try:
             exact = program.run(Manner().widened())
         except Exception:

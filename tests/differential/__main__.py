@@ -17,7 +17,7 @@ from tests.differential.generating import generate
 from tests.differential.modes import NAMES
 from tests.differential.planting import find
 from tests.differential.report import Report
-from tests.differential.runner import Ran, Runner, Settings, Worker
+from tests.differential.runner import RanProgram, Runner, Settings, Worker
 
 
 @isolated()
@@ -91,7 +91,7 @@ def _find_planted(options: argparse.Namespace) -> int:
     return 1 if missed else 0
 
 
-def _show(ran: Ran) -> None:
+def _show(ran: RanProgram) -> None:
     for failure, test in zip(ran.answer.failures, ran.tests, strict=True):
         print(f"# program {ran.index}, mode {failure.mode_name}: {failure.severity}")
         for line in (failure.text, *failure.others):

@@ -78,10 +78,10 @@ def differences(
     ]
 
 
-Found = Iterator[tuple[str, str, str]]
+FoundDifferences = Iterator[tuple[str, str, str]]
 
 
-def _call(one: Call, other: Call, random: bool) -> Found:
+def _call(one: Call, other: Call, random: bool) -> FoundDifferences:
     if one.error is not None or other.error is not None:
         yield from _errors(one, other)
         if one.error_in == "call" or other.error_in == "call":
@@ -114,7 +114,7 @@ def _call(one: Call, other: Call, random: bool) -> Found:
         yield "later", name, "changed after the call" if name in one.later else "did not change"
 
 
-def _errors(one: Call, other: Call) -> Found:
+def _errors(one: Call, other: Call) -> FoundDifferences:
     place = one.error_in or other.error_in
     if one.error is None:
         yield "missing exception", place, f"none, not {described(other.error)}"
@@ -148,12 +148,12 @@ def alike(one: BaseException | None, other: BaseException | None) -> bool:
 
 def _tensors(
     ours: dict[str, Any], theirs: dict[str, Any], random: bool, strided: bool = True
-) -> Found:
+) -> FoundDifferences:
     for place in theirs:
         yield from _leaf(place, ours.get(place), theirs[place], random, strided)
 
 
-def _leaf(place: str, one: Any, other: Any, random: bool, strided: bool = True) -> Found:
+def _leaf(place: str, one: Any, other: Any, random: bool, strided: bool = True) -> FoundDifferences:
     if not isinstance(one, Seen) or not isinstance(other, Seen):
         if type(one) is not type(other):
             yield "type", place, f"a {type(one).__name__}, not a {type(other).__name__}"
@@ -248,7 +248,7 @@ def distribution_difference(one: torch.Tensor, other: torch.Tensor) -> str:
     return f"mean {float(left.mean()):.4g}, not {float(right.mean()):.4g}"
 
 
-def _gradients(one: Call, other: Call, random: bool) -> Found:
+def _gradients(one: Call, other: Call, random: bool) -> FoundDifferences:
     for name, theirs in other.gradients.items():
         ours = one.gradients.get(name)
         place = f"gradient of {name}"
@@ -266,7 +266,7 @@ def _is_empty(found: object) -> bool:
     return isinstance(found, Seen) and not found.value.numel()
 
 
-def _aliases(one: Call, other: Call) -> Found:
+def _aliases(one: Call, other: Call) -> FoundDifferences:
     for pair in sorted(one.same ^ other.same):
         if all(_is_empty(other.results.get(place)) for place in pair):
             # Some operators hand on what has no elements.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tests.differential.faults import MODES
 from tests.differential.generating import generate
-from tests.differential.runner import Ran, Runner, Settings, Worker
+from tests.differential.runner import RanProgram, Runner, Settings, Worker
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Hit:
     name: str
     programs: int
     seconds: float
-    ran: Ran | None
+    ran: RanProgram | None
 
     def __str__(self) -> str:
         if self.ran is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.differential.generating import features as productions
 from tests.differential.modes import NAMES
-from tests.differential.runner import Ran
+from tests.differential.runner import RanProgram
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Report:
     classes: Counter[str] = field(default_factory=Counter)
     failures: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, ran: Ran) -> None:
+    def add(self, ran: RanProgram) -> None:
         """Count a program."""
         answer = ran.answer
         self.programs += 1

@@ -118,7 +118,7 @@ class Worker:
 
 
 @dataclass
-class Ran:
+class RanProgram:
     """A program that was run.
 
     Attributes:
@@ -171,9 +171,9 @@ class Runner:
         self._shrunk: dict[tuple[str, ...], int] = {}
         self._stopped = False
 
-    def run(self, first: int, going: Callable[[int], bool]) -> Iterator[Ran]:
+    def run(self, first: int, going: Callable[[int], bool]) -> Iterator[RanProgram]:
         """Programs from an index on, as they end, for as long as `going` says of their number."""
-        found: SimpleQueue[Ran | None] = SimpleQueue()
+        found: SimpleQueue[RanProgram | None] = SimpleQueue()
         blocks: SimpleQueue[int] = SimpleQueue()
         begun = first - first % BLOCK
         for number in range(10000):
@@ -216,7 +216,7 @@ class Runner:
         wanted = self._settings.wanted
         return not wanted or generate(self._settings.seed, index).has(wanted)
 
-    def one(self, worker: Worker, index: int) -> Ran:
+    def one(self, worker: Worker, index: int) -> RanProgram:
         """Run one program, and shrink it where it fails."""
         settings = self._settings
         environment = environment_of(index)
@@ -229,7 +229,7 @@ class Runner:
             ignored=settings.ignored,
         )
         answer = worker.ask(request, environment)
-        ran = Ran(index, answer)
+        ran = RanProgram(index, answer)
         for failure in answer.failures:
             ran.tests.append(self._test(worker, index, failure, environment))
         return ran

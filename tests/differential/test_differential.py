@@ -21,7 +21,7 @@ from tests.differential.observing import execute, observe
 from tests.differential.planting import find
 from tests.differential.printing import as_test
 from tests.differential.report import Report
-from tests.differential.runner import BLOCK, Ran, Runner, Settings, Worker
+from tests.differential.runner import BLOCK, RanProgram, Runner, Settings, Worker
 from tests.differential.shrinking import candidates, shrink
 
 # -- slices of the fuzzer --------------------------------------------------------------------------
@@ -46,7 +46,7 @@ def _run(seed: int, first: int, count: int) -> list[str]:
     return lines
 
 
-def _lines(ran: Ran) -> list[str]:
+def _lines(ran: RanProgram) -> list[str]:
     if ran.answer.invalid:
         return [f"program {ran.index}: {ran.answer.invalid}"]
     pairs = zip(ran.answer.failures, ran.tests, strict=True)

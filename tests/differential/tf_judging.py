@@ -17,7 +17,7 @@ _TOLERANCE = {"float32": 4e-6, "float64": 1e-11, "complex64": 4e-6, "bfloat16": 
 
 
 @dataclass
-class Seen:
+class RunResults:
     """What a run gave.
 
     Attributes:
@@ -40,7 +40,7 @@ def raised(program: TfProgram) -> bool:
     return any(isinstance(item, Exception) for item in observe(program, "").results)
 
 
-def observe(program: TfProgram, placement: str) -> Seen:
+def observe(program: TfProgram, placement: str) -> RunResults:
     """Run all calls; without a placement in TensorFlow."""
     source = program.source()
     name = f"<tensorflow {hash(source)}>"
@@ -60,7 +60,7 @@ def observe(program: TfProgram, placement: str) -> Seen:
             run = function(namespace["f"], placement=placement, **options)
         else:
             run = tf.function(namespace["f"], **options)
-        seen = Seen()
+        seen = RunResults()
         for row in program.calls:
             try:
                 result = run(*namespace["arguments"](*row))
@@ -84,7 +84,7 @@ def _leaf(value: Any) -> Any:
     return value
 
 
-def _differences(found: Seen, expected: Seen) -> list[str]:
+def _differences(found: RunResults, expected: RunResults) -> list[str]:
     lines = []
     for number, (one, other) in enumerate(zip(found.results, expected.results, strict=True)):
         lines += [f"call {number}: {text}" for text in _call(one, other)]

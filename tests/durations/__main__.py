@@ -2,7 +2,11 @@
 
 Runs pytest with the arguments, by default with those of `make test` in one process, and prints by
 folder and by file processor seconds of the tests' process and of its children, and seconds by the
-clock. `--read` makes the table of what an earlier run has written instead, with `--keep FOLDER`.
+clock. `--read` makes the table of what an earlier run has written instead, with `--keep FOLDER` or,
+in the workers of `make test`, with
+
+    TEST_DURATIONS_FOLDER=FOLDER PYTEST_ADDOPTS="-p tests.durations.recording" make test
+
 The exit status is pytest's.
 """
 

@@ -31,7 +31,7 @@ RAN = [item.name for item in fields(Ran)]
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Makes something compiled of a model, or leaves it."""
 
-Runner = Callable[[Wrapper], list[Ran]]
+RunModel = Callable[[Wrapper], list[Ran]]
 """Gives what each call of a wrapped model gave."""
 
 
@@ -156,7 +156,7 @@ def outcome(case: Case, placed: list[Placed]) -> str:
     return placement(placed) + ("" if graphs == usual else f" in {graphs} graphs")
 
 
-def _compiled(runner: Runner, fullgraph: bool) -> tuple[list[Ran], list[Placed]]:
+def _compiled(runner: RunModel, fullgraph: bool) -> tuple[list[Ran], list[Placed]]:
     """What calls of the compiled model gave, and what became of its graphs."""
     torch.compiler.reset()
     take()
@@ -164,13 +164,13 @@ def _compiled(runner: Runner, fullgraph: bool) -> tuple[list[Ran], list[Placed]]
     return found, take()
 
 
-def _as_others(runner: Runner, fullgraph: bool) -> list[Ran]:
+def _as_others(runner: RunModel, fullgraph: bool) -> list[Ran]:
     """What calls of the model give when torch's own backend compiled it."""
     torch.compiler.reset()
     return runner(partial(torch.compile, backend="aot_eager", fullgraph=fullgraph))
 
 
-def _fails_alike(runner: Runner, error: Exception) -> bool:
+def _fails_alike(runner: RunModel, error: Exception) -> bool:
     """Whether torch's own backend ends in the same exception."""
     try:
         _as_others(runner, fullgraph=True)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from tests.planted.fault import Fault, load
-from tests.planted.running import Hit, failing_anyway, trees, try_all
+from tests.planted.running import FaultOutcome, failing_anyway, trees, try_all
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if missed else 0
 
 
-def line(hit: Hit) -> str:
+def line(hit: FaultOutcome) -> str:
     """What is printed about a fault."""
     test = hit.test or hit.death or "NOT FOUND"
     head = f"{hit.fault.group:<12} {hit.fault.name:<32} {hit.seconds:5.0f} s  {test}"

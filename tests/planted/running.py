@@ -26,7 +26,7 @@ _ENDED = (0, 1)
 
 
 @dataclass(frozen=True)
-class Hit:
+class FaultOutcome:
     """What became of a planted fault.
 
     Attributes:
@@ -71,7 +71,7 @@ def trees(count: int) -> Iterator[list[Tree]]:
         yield [Tree(Path(folder, str(number))) for number in range(count)]
 
 
-def try_all(faults: Sequence[Fault], places: Sequence[Tree]) -> Iterator[Hit]:
+def try_all(faults: Sequence[Fault], places: Sequence[Tree]) -> Iterator[FaultOutcome]:
     """Plant each fault into one of the copies, and run its tests.
 
     Yields:
@@ -81,7 +81,7 @@ def try_all(faults: Sequence[Fault], places: Sequence[Tree]) -> Iterator[Hit]:
     for place in places:
         free.put(place)
 
-    def one(fault: Fault) -> Hit:
+    def one(fault: Fault) -> FaultOutcome:
         tree = free.get()
         try:
             return try_one(tree, fault)
@@ -97,27 +97,27 @@ def try_all(faults: Sequence[Fault], places: Sequence[Tree]) -> Iterator[Hit]:
             pool.shutdown(cancel_futures=True)
 
 
-def try_one(tree: Tree, fault: Fault) -> Hit:
+def try_one(tree: Tree, fault: Fault) -> FaultOutcome:
     """Plant a fault and run its tests; what cannot be imported finds nothing."""
     started = time.perf_counter()
     try:
         with tree.planted(fault):
             ended = run_tests(tree, fault.tests, "-x")
     except (ValueError, subprocess.CalledProcessError) as error:
-        return Hit(fault, objection=str(error))
+        return FaultOutcome(fault, objection=str(error))
     seconds = time.perf_counter() - started
     if ended.status is None:
         # Tests have a limit of their own: what takes so long is the machine, and no fault.
-        return Hit(fault, objection=f"the tests did not end in {LIMIT} s", seconds=seconds)
+        return FaultOutcome(fault, objection=f"the tests did not end in {LIMIT} s", seconds=seconds)
     if ended.status < 0:
         died = f"the process died of {signal.Signals(-ended.status).name}"
-        return Hit(fault, death=died, seconds=seconds)
+        return FaultOutcome(fault, death=died, seconds=seconds)
     if ended.status == 0:
-        return Hit(fault, seconds=seconds)
+        return FaultOutcome(fault, seconds=seconds)
     if not ended.failed:
         text = f"pytest ended with status {ended.status}: {ended.text[-2000:]}"
-        return Hit(fault, objection=text, seconds=seconds)
-    return Hit(fault, ended.failed[0], seconds=seconds)
+        return FaultOutcome(fault, objection=text, seconds=seconds)
+    return FaultOutcome(fault, ended.failed[0], seconds=seconds)
 
 
 def failing_anyway(tree: Tree, tests: Collection[str]) -> set[str]:

@@ -134,6 +134,6 @@ class Entrance(FastPath):
         self._watches = False
         staying = dict(before.items() & self._addresses.items())
         if staying:
-            self.pinned_bytes = self._launcher.pinned.add(staying, values)
+            self._launcher.pinned.add(staying, values)
             self.went_well(CallRecord(1))
         self._update()

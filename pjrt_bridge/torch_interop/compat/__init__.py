@@ -8,17 +8,19 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
 from pjrt_bridge.torch_interop.compat.autograd import (
-    Returned,
     boxed,
     decompositions,
-    donate_nothing,
     is_of_overlapping_arguments,
-    passes_through,
-    results_of_their_own,
-    returned,
     run_aot_autograd,
     save_for_backward,
     saved_inputs,
+)
+from pjrt_bridge.torch_interop.compat.autograd_metadata import (
+    Returned,
+    donate_nothing,
+    passes_through,
+    results_of_their_own,
+    returned,
     static_inputs,
 )
 from pjrt_bridge.torch_interop.compat.changing_numbers import renew_views

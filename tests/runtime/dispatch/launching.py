@@ -72,7 +72,7 @@ class Launcher:
         return launch.tensors()
 
 
-class Fault:
+class FailingFunction:
     """A function of a plugin's table that fails while `active`, cleanly as plugins do.
 
     Args:

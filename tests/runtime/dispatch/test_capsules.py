@@ -26,7 +26,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 from tests import programs
 from tests.conftest import Census
 from tests.plugins import require_dispatcher
-from tests.runtime.dispatch.launching import Fault, Launcher, capsules
+from tests.runtime.dispatch.launching import FailingFunction, Launcher, capsules
 from tests.runtime.ownership.pending import Pending
 
 require_dispatcher()
@@ -307,7 +307,7 @@ def test_results_that_are_not_aligned_are_not_adopted(
 
     census = Census()
     function, entry = "Buffer_OpaqueDeviceMemoryDataPointer", plans._entry
-    fault = Fault(executable.client.api, function, shifted, late=True)
+    fault = FailingFunction(executable.client.api, function, shifted, late=True)
     with monkeypatch.context() as patch:
         patch.setattr(
             plans,

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
+from tests import forked
 from tests.plugins import require_dispatcher
 
 require_dispatcher()
@@ -76,17 +73,19 @@ print(live_handles().get("Event", 0))
 """
 
 
-@pytest.mark.parametrize("dispatch", ["c", "python"])
-def test_a_call_is_interrupted_and_settled_later(dispatch: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=os.environ | {"PJRT_BRIDGE_DISPATCH": dispatch},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+def run(program: str) -> list[str]:
+    """The words that a process prints which runs it."""
+    done = forked.parent(forked.TORCH).run(program, timeout=280)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["seen", "seen", "0"]
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("dispatch", ["c", "python"])
+def test_a_call_is_interrupted_and_settled_later(
+    dispatch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_DISPATCH", dispatch)
+    assert run(PROGRAM) == ["seen", "seen", "0"]
 
 
 HANDLERS = """
@@ -115,6 +114,4 @@ print(heard > 10)
 
 
 def test_signals_that_raise_nothing_change_nothing() -> None:
-    command = [sys.executable, "-c", HANDLERS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert (done.returncode, done.stdout.split()) == (0, ["True"]), done.stderr
+    assert run(HANDLERS) == ["True"]

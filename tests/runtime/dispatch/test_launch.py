@@ -90,7 +90,7 @@ ASKED = """
 import threading, torch
 from pjrt_bridge.runtime.dispatch import native, plans
 from pjrt_bridge.runtime.ownership import pending
-from tests.runtime.dispatch.launching import Fault, Launcher
+from tests.runtime.dispatch.launching import FailingFunction, Launcher
 
 found, entry = {}, plans._entry
 hooks = {name: None for name in ("Event_IsReady", "Event_Destroy")}
@@ -101,7 +101,7 @@ def hooked(api, name):
     def call(args):
         if hooks[name] is not None and threading.current_thread() is threading.main_thread():
             hooks[name](args)
-    found[name] = Fault(api, name, call)
+    found[name] = FailingFunction(api, name, call)
     found[name].active = True
     return found[name].entry
 

@@ -24,7 +24,7 @@ from tests.conftest import Census
 from tests.counting import resident, settled
 from tests.forked import TORCH
 from tests.plugins import PRELUDE, require_dispatcher, run_python, working_threads
-from tests.runtime.dispatch.launching import Fault, Launcher, capsules, too_small
+from tests.runtime.dispatch.launching import FailingFunction, Launcher, capsules, too_small
 from tests.runtime.ownership.pending import Pending
 
 require_dispatcher()
@@ -168,12 +168,12 @@ def test_a_failure_of_the_execution(client: Client, exchange: Any) -> None:
 
 
 @pytest.fixture
-def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fault]:
+def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, FailingFunction]:
     """The functions of the next plan, by name."""
-    found: dict[str, Fault] = {}
+    found: dict[str, FailingFunction] = {}
 
     def faulty(api: Api, name: str) -> tuple[int, int]:
-        found[name] = Fault(api, name, too_small)
+        found[name] = FailingFunction(api, name, too_small)
         return found[name].entry
 
     monkeypatch.setattr(plans, "_entry", faulty)
@@ -181,7 +181,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> dict[str, Fault]:
 
 
 def test_buffers_that_the_plugin_does_not_take_back(
-    client: Client, exchange: Any, faults: dict[str, Fault]
+    client: Client, exchange: Any, faults: dict[str, FailingFunction]
 ) -> None:
     """They are its own from then on: nothing waits for them, least of all the exit."""
     census = Census()
@@ -204,7 +204,7 @@ def test_buffers_that_the_plugin_does_not_take_back(
     ],
 )
 def test_functions_that_fail(
-    function: str, client: Client, exchange: Any, faults: dict[str, Fault]
+    function: str, client: Client, exchange: Any, faults: dict[str, FailingFunction]
 ) -> None:
     census = Census()
     with client.compile(programs.ADD) as executable:

@@ -25,7 +25,7 @@ from pjrt_bridge.runtime.ownership.deferred import defer
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from tests.plugins import require_dispatcher
-from tests.runtime.dispatch.launching import Fault, too_small
+from tests.runtime.dispatch.launching import FailingFunction, too_small
 from tests.torch_interop.helpers import assert_same, compiled
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -238,6 +238,21 @@ def test_values_that_are_negated_lazily(ways: Ways) -> None:
     assert ways.long == 4
 
 
+def test_threads_of_which_one_brings_values_that_are_negated_lazily(ways: Ways) -> None:
+    function = compiled(add)
+    x = torch.randn(64)
+
+    @torch.no_grad()
+    def call(y: torch.Tensor) -> None:
+        for _ in range(200):
+            assert_same(function(x, y), add(x, y))
+
+    values = [torch.randn(64), torch._neg_view(torch.randn(64))] * 2
+    with ThreadPoolExecutor(len(values)) as threads:
+        list(threads.map(call, values))
+    assert 400 <= ways.long < 800
+
+
 def test_results_do_not_share_memory(ways: Ways) -> None:
     function = compiled(add)
     x, y = torch.randn(64), torch.randn(64)
@@ -249,13 +264,14 @@ def test_results_do_not_share_memory(ways: Ways) -> None:
 
 def test_reports_count_what_crosses(ways: Ways) -> None:
     function = compiled(add)
-    y = torch.randn(64)
+    x, y = torch.randn(64), torch.randn(64)
     counted = []
-    for _ in range(6):
-        function(torch.randn(64), y)
+    # A value that stayed where it was for some calls is counted once, also when another follows.
+    for value in (x, x, x, x, *(torch.randn(64) for _ in range(4))):
+        function(value, y)
         (graph,) = compiled_graphs()
         counted.append(graph.segments[0].bytes_shared)
-    assert counted == [3 * 64 * 4] * 6
+    assert counted == [3 * 64 * 4] * 8
     function(torch.randn(64), torch.randn(65)[1:])
     (graph,) = compiled_graphs()
     assert graph.segments[0].bytes_copied == 64 * 4
@@ -287,7 +303,7 @@ def test_a_profile_sees_each_call(ways: Ways, tmp_path: Any) -> None:
 def test_a_failure_goes_the_long_way(
     ways: Ways, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:
-    entry, faults = plans._entry, list[Fault]()
+    entry, faults = plans._entry, list[FailingFunction]()
 
     def once(args: Any) -> None:
         faults[0].active = False
@@ -296,7 +312,7 @@ def test_a_failure_goes_the_long_way(
     def faulty(api: Api, name: str) -> tuple[int, int]:
         if name != "LoadedExecutable_Execute":
             return entry(api, name)
-        faults.append(Fault(api, name, once))
+        faults.append(FailingFunction(api, name, once))
         return faults[-1].entry
 
     monkeypatch.setattr(plans, "_entry", faulty)

@@ -10,7 +10,7 @@ import torch
 from torch._functorch._aot_autograd.schemas import OutputAliasInfo, ViewAndMutationMeta
 
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
-from pjrt_bridge.torch_interop.compat import autograd
+from pjrt_bridge.torch_interop.compat import autograd_metadata
 from tests.plugins import require_dispatcher
 from tests.torch_interop.helpers import compiled
 
@@ -42,10 +42,10 @@ def test_metadata_of_this_torch_is_known(entrances: list[Entrance]) -> None:
 def test_unknown_metadata_closes_the_fast_path(
     kind: type, change: str, entrances: list[Entrance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = autograd._KNOWN_FIELDS[kind]
+    known = autograd_metadata._KNOWN_FIELDS[kind]
     # What is a field more to a table without it is a field less to a table with another one.
     other = known - {"requires_grad", "tokens"} if change == "added" else known | {"more"}
-    monkeypatch.setitem(autograd._KNOWN_FIELDS, kind, other)  # type: ignore[arg-type]
+    monkeypatch.setitem(autograd_metadata._KNOWN_FIELDS, kind, other)  # type: ignore[arg-type]
     assert compiled(torch.exp)(torch.zeros(3)).tolist() == [1] * 3
     assert entrances == []
 
@@ -60,4 +60,4 @@ def test_another_class_is_unknown() -> None:
         def __init__(self) -> None:
             self.input_info, self.output_info = [], []
 
-    assert not autograd.is_known_metadata(Newer())
+    assert not autograd_metadata.is_known_metadata(Newer())
