@@ -78,6 +78,8 @@ class Output:
     @property
     def pointer(self) -> int: ...
     def tensor(self) -> Any: ...
+    def address(self) -> int | None:
+        """Device address of the first element, once it is there; None where the plugin failed."""
     def wait(self) -> None:
         """Wait for the execution, if it is of a shortcut; the buffer says whether it failed."""
 

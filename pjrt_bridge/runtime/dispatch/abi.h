@@ -32,6 +32,7 @@ typedef void EventCallback(void *error, void *user_arg);
     X(void *, event) X(EventCallback *, callback) X(void *, user_arg)
 #define FIELDS_Event_IsReady(X) X(void *, event) X(bool, is_ready)
 #define FIELDS_Buffer_Destroy(X) X(void *, buffer)
+#define FIELDS_Buffer_ReadyEvent(X) X(void *, buffer) X(void *, event)
 #define FIELDS_Buffer_OpaqueDeviceMemoryDataPointer(X) X(void *, buffer) X(void *, device_memory_ptr)
 
 #define FUNCTIONS(X)                                                                              \
@@ -43,6 +44,7 @@ typedef void EventCallback(void *error, void *user_arg);
     X(Event_IsReady)                                                                              \
     X(Event_OnReady)                                                                              \
     X(Buffer_Destroy)                                                                             \
+    X(Buffer_ReadyEvent)                                                                          \
     X(Buffer_OpaqueDeviceMemoryDataPointer)
 
 #define DECLARE_FIELD(type, name) type name;

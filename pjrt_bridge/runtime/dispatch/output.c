@@ -2,6 +2,7 @@
 
 #include "output.h"
 
+#include "await.h"
 #include "running.h"
 
 #include <stdlib.h>
@@ -169,7 +170,57 @@ output_wait(Output *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* Wait until the values are there; without the GIL. False where the plugin failed, or with an
+ * exception, where a signal interrupts: then the event is to come, and left. */
+static bool
+await_values(Plan *plan, void *buffer, PyThreadState **state, void **left)
+{
+    ARGS(plan, Buffer_ReadyEvent, .buffer = buffer);
+    void *event, *error = CALL(plan, Buffer_ReadyEvent);
+    destroy_error(plan, error);
+    if (error || !(event = args.event))
+        return false;
+    if (!await_event(plan, event, state)) {
+        *left = event;
+        return false;
+    }
+    {
+        ARGS(plan, Event_Await, .event = event);
+        error = CALL(plan, Event_Await);
+    }
+    destroy_error(plan, error);
+    destroy_event(plan, event);
+    return !error;
+}
+
+static PyObject *
+output_address(Output *self, PyObject *Py_UNUSED(ignored))
+{
+    Plan *plan = self->plan;
+    if (check_may_call(plan) || await_run(self->run))
+        return NULL;
+    if (!self->buffer)
+        Py_RETURN_NONE;
+    PyThreadState *state = enter_plugin();
+    void *data = NULL, *left = NULL;
+    if (await_values(plan, self->buffer, &state, &left)) {
+        ARGS(plan, Buffer_OpaqueDeviceMemoryDataPointer, .buffer = self->buffer);
+        void *error = CALL(plan, Buffer_OpaqueDeviceMemoryDataPointer);
+        destroy_error(plan, error);
+        data = error ? NULL : args.device_memory_ptr;
+    }
+    leave_plugin(state);
+    if (left) {
+        process.num_events++;
+        note_running(plan, self->lease, left);
+        return NULL;
+    }
+    return data ? PyLong_FromVoidPtr(data) : Py_NewRef(Py_None);
+}
+
 static PyMethodDef METHODS[] = {
+    METHOD("address", output_address, METH_NOARGS,
+           "Device address of the first element, once it is there; None where the plugin failed."),
     METHOD("tensor", output_tensor, METH_NOARGS, "A tensor over the result, once it is there."),
     METHOD("wait", output_wait, METH_NOARGS,
            "Wait for the execution, if it is of a shortcut; the buffer says whether it failed."),

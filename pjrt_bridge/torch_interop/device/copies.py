@@ -13,7 +13,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import placed, whole
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
-from pjrt_bridge.torch_interop.device import border, transfer
+from pjrt_bridge.torch_interop.device import border, shortcuts, transfer
 from pjrt_bridge.torch_interop.device.chosen import chosen, eager_mode
 from pjrt_bridge.torch_interop.device.factories import resize
 from pjrt_bridge.torch_interop.device.operators import call
@@ -149,14 +149,19 @@ def number(tensor: torch.Tensor) -> Any:
     kind = _IN_MEMORY.get(tensor.dtype)
     if kind is None or contents.type.size != 1 or geometry_of(tensor, contents) is not None:
         return transfer.to_host(tensor).item()
-    buffer = contents.buffer
-    if isinstance(buffer, ShardedBuffer):
-        buffer = whole(buffer)
-    if tensor.is_neg() or not buffer.client.shares_host_memory:
-        return transfer.to_host(tensor).item()
-    # Losses are read in each step: no tensor is made of them.
-    with buffer.held():
-        found = kind.from_address(buffer.address).value
+    held = contents.held
+    address = None if tensor.is_neg() else shortcuts.address(held, contents.index)
+    if address is None:
+        buffer = contents.buffer
+        if isinstance(buffer, ShardedBuffer):
+            buffer = whole(buffer)
+        if tensor.is_neg() or not buffer.client.shares_host_memory:
+            return transfer.to_host(tensor).item()
+        with buffer.held():
+            found = kind.from_address(buffer.address).value
+    else:
+        # Losses are read in each step: no tensor is made of them, nor a buffer.
+        found = kind.from_address(address).value
     transfer.COUNTS.to_host += contents.type.nbytes
     return found
 

@@ -16,12 +16,13 @@ import torch
 from pjrt_bridge import timeline
 from pjrt_bridge.mixed.adapter import Bindings, Computed, Constant, SegmentInput
 from pjrt_bridge.mixed.launchers import BufferLauncher, PreparedLauncher
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime.dispatch import native, outputs
 from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import deferred_queues, run_deferred
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
 from pjrt_bridge.torch_interop.device.calls import OperatorSchema
+from pjrt_bridge.torch_interop.device.chosen import chosen
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import Contents, form_of_array
 from pjrt_bridge.torch_interop.tensors import torch_dtype
@@ -193,6 +194,23 @@ class GraphShortcut:
         if found is not None and self._written:
             torch.autograd.graph.increment_version([arguments[at] for at in self._written])
         return found
+
+
+def address(held: Any, index: int) -> int | None:
+    """Where the elements of a shortcut's result are in host memory, once they are there.
+
+    None where Python has to find out, and of anything else.
+
+    Args:
+        held: what a storage holds; the caller keeps it.
+        index: of the device.
+    """
+    if not outputs.is_output(held) or timeline.observers or callbacks.threads or held_off:
+        return None
+    if not chosen(index)[0].shares_host_memory:
+        return None
+    found: int | None = held.address()
+    return found
 
 
 def _updates(bindings: Bindings) -> tuple[int, ...] | None:

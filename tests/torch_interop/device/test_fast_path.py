@@ -13,11 +13,13 @@ import pytest
 import torch
 from torch import nn
 
+from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.mixed import records
-from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.runtime.dispatch import native, plans
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.device.border import ResidentPath
+from tests.runtime.dispatch.launching import Fault, too_small
 from tests.torch_interop.helpers import assert_same, compiled
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -287,6 +289,54 @@ def test_one_result_is_read_while_later_programs_run() -> None:
     assert results[-1][0].item() == 2**22 - 1
     torch.pjrt.synchronize()
     torch.pjrt.synchronize()
+
+
+@pytest.mark.parametrize(
+    "value", [2.5, -3, True, float("nan"), 7], ids=["float", "int", "bool", "nan", "again"]
+)
+def test_a_number_that_was_just_computed(value: Any) -> None:
+    """By itself, negated lazily, as a view, twice, and when the storage got another one."""
+    there = torch.tensor(value, device="pjrt")
+    for _ in range(4):
+        found = torch.maximum(there, there)
+        expected = torch.tensor(value)
+        for item in (found, found.view(1)[0], found.reshape(1, 1)):
+            torch.testing.assert_close(torch.tensor(item.item()), expected, equal_nan=True)
+            torch.testing.assert_close(torch.tensor(item.item()), expected, equal_nan=True)
+        if expected.is_floating_point():
+            negated = torch._neg_view(torch.maximum(there, there))
+            torch.testing.assert_close(torch.tensor(negated.item()), -expected, equal_nan=True)
+        if expected.dtype is not torch.bool:
+            found.add_(1)
+            torch.testing.assert_close(torch.tensor(found.item()), expected + 1, equal_nan=True)
+
+
+def test_a_number_that_was_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python says why, as for results that are no shortcut's."""
+    if native.module is None:
+        pytest.skip("the compiled module is missing")
+    entry, faults = plans._entry, list[Fault]()
+    failed: list[Any] = []
+
+    def fails(args: Any) -> None:
+        failed.append(args)
+        too_small(args)
+
+    def faulty(api: Api, name: str) -> tuple[int, int]:
+        if name != "Buffer_ReadyEvent":
+            return entry(api, name)
+        faults.append(Fault(api, name, fails))
+        return faults[-1].entry
+
+    monkeypatch.setattr(plans, "_entry", faulty)
+    run, x = compiled(lambda x: x.sum() * 2), torch.ones(4, device="pjrt")
+    for _ in range(3):
+        assert run(x).item() == 8
+    for fault in faults:
+        fault.active = True
+    # Only the plan's table has the fault: Python reads the number.
+    assert run(x).item() == 8
+    assert failed
 
 
 INTERRUPTED = """
