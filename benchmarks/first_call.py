@@ -58,9 +58,9 @@ def _medians(rounds: int) -> dict[str, Times]:
     Bytecode of Python's modules is there, as pip leaves it beside what it installs.
     """
     found: dict[str, list[Times]] = {way: [] for way in _WAYS}
-    with tempfile.TemporaryDirectory(prefix="benchmarks-") as modules:
+    with _folder() as modules:
         for round in range(rounds + 1):
-            with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+            with _folder() as folder:
                 for way in _WAYS:
                     times = _times(way.split()[0], Path(folder), Path(modules))
                     # The first round writes the bytecode.
@@ -70,6 +70,11 @@ def _medians(rounds: int) -> dict[str, Times]:
         way: Times(*map(statistics.median, zip(*times, strict=True)))
         for way, times in found.items()
     }
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    # What a run tries in the background writes files after the run has ended.
+    return tempfile.TemporaryDirectory(prefix="benchmarks-", ignore_cleanup_errors=True)
 
 
 def program() -> str:

@@ -6,10 +6,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import typer
 
+from pjrt_bridge.cli import main
 from tests import forked
 
 ROOT = Path(__file__).parent.parent
@@ -27,6 +30,13 @@ COMMANDS = list(
         if line.startswith("pjrt-bridge")
     )
 )
+# Every document, with those whose programs are run elsewhere or need what is not here.
+DOCUMENTS = {
+    str(path.relative_to(ROOT)): path.read_text()
+    for folder in (".", "docs", "conformance", "examples/*", "frameworks/*", "plugins/*")
+    for path in sorted(ROOT.glob(f"{folder}/*.md"))
+    if path.name != "CHANGELOG.md"
+}
 # Importing one takes seconds; the README's own programs and commands do so themselves.
 FRAMEWORKS = {
     "tensorflow": "tensorflow",
@@ -78,7 +88,8 @@ def run_forked(imported: Sequence[str], source: str, arguments: list[str], cwd: 
     return done.stdout
 
 
-def test_there_are_programs_and_commands() -> None:
+def test_there_are_documents_programs_and_commands() -> None:
+    assert {"README.md", "docs/planning.md", "plugins/tpu/README.md"} <= DOCUMENTS.keys()
     assert len(PROGRAMS) >= 4
     assert len(COMMANDS) >= 3
 
@@ -120,10 +131,30 @@ def test_the_demo_runs() -> None:
     assert "three training steps" in shown
 
 
-def test_make_targets_that_the_readme_names_exist() -> None:
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_make_targets_exist(document: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
-    for target in set(re.findall(r"make (\w+)", TEXT)) - {"lint test"}:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    for line in re.findall(r"(?:^|`)make ((?:[a-z][\w-]* ?)+)", DOCUMENTS[document], re.MULTILINE):
+        for target in line.split():
+            assert re.search(rf"^{target}( [\w-]+)*:", makefile, re.MULTILINE), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_modules_that_are_run_exist(document: str) -> None:
+    for name in re.findall(r"python -m ((?:examples|benchmarks|tests)[\w.]*)", DOCUMENTS[document]):
+        assert find_spec(name.rstrip(".")), name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_have_the_options_that_are_named(document: str) -> None:
+    """Also of commands that are not run, as they need hardware or minutes."""
+    commands = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
+    lines = re.findall(r"pjrt-bridge ([a-z]+)((?: [^`#\n]*)?)", DOCUMENTS[document])
+    for name, rest in lines:
+        assert name in commands, name
+        options = {option for one in commands[name].params for option in one.opts}
+        for option in re.findall(r"(?<= )--?[a-z][\w-]*", rest):
+            assert option in {*options, "--help"}, f"{name} {option}"
 
 
 def test_torch_is_a_floor_in_the_package_and_pinned_in_the_set_up() -> None:
