@@ -82,7 +82,7 @@ docs: $(READY)
 # Source archives of all distributions, and the wheels that are built from these, in dist.
 wheels: $(READY)
 	rm -rf dist
-	for project in . conformance frameworks/*/ plugins/*/; do $(BIN)/python -m build --outdir dist $$project || exit 1; done
+	for project in . conformance plugins/*/; do $(BIN)/python -m build --outdir dist $$project || exit 1; done
 
 # An environment of its own, with the version that fits the jaxlib here.
 .venv-jax/bin/python: $(READY)
@@ -97,11 +97,11 @@ browser:
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium)
 
 # torch comes first and pinned: asked for by a range it would bring gigabytes of CUDA wheels.
-$(READY): pyproject.toml conformance/pyproject.toml $(wildcard frameworks/*/pyproject.toml plugins/*/pyproject.toml) $(SOURCES)
+$(READY): pyproject.toml conformance/pyproject.toml $(wildcard plugins/*/pyproject.toml) $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch==$(TORCH)
 	$(BIN)/python -m pip install --quiet -e ".[cpu,torch,dev]" -e conformance \
-		-e frameworks/torch -e plugins/cpu -e plugins/reference -e plugins/cuda -e plugins/tpu
+		-e plugins/cpu -e plugins/reference -e plugins/cuda -e plugins/tpu
 	touch $@
 
 # By its number alone torch would be the build that brings gigabytes of CUDA wheels; this one is

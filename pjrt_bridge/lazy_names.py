@@ -7,9 +7,6 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-_TORCH_PART = "pjrt_bridge.torch_interop"
-"""The package of a distribution of its own."""
-
 
 def lazy_names(
     package: str, modules: Mapping[str, str]
@@ -26,16 +23,7 @@ def lazy_names(
     def find(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        try:
-            module = import_module(f"{package}.{modules[name]}")
-        except ModuleNotFoundError as error:
-            if error.name != _TORCH_PART:
-                raise
-            raise ModuleNotFoundError(
-                f"{package}.{name} needs the distribution pjrt-bridge-torch: "
-                "pip install torch==2.13.0, then pip install 'pjrt-bridge[torch]'",
-                name=error.name,
-            ) from error
+        module = import_module(f"{package}.{modules[name]}")
         return module if modules[name] == name else getattr(module, name)
 
     def names() -> list[str]:

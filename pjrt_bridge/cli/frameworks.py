@@ -14,16 +14,11 @@ def need_torch(whose: object) -> None:
         whose: what needs it, for the message.
 
     Raises:
-        OptionError: PyTorch or the package cannot be imported; the text says what to install.
+        OptionError: PyTorch cannot be imported; the text says what to install.
     """
     try:
         import pjrt_bridge.torch_interop.explaining  # noqa: F401
     except ImportError as error:
-        if error.name == "pjrt_bridge.torch_interop":
-            raise OptionError(
-                f"{whose} needs the distribution pjrt-bridge-torch, which is not installed: "
-                "pip install torch==2.13.0, then pip install 'pjrt-bridge[torch]'"
-            ) from error
         raise OptionError(
             f"{whose} needs PyTorch, which cannot be imported ({error}): pip install torch==2.13.0"
         ) from error

@@ -10,7 +10,6 @@ ROOT = Path(__file__).parent.parent.parent
 PROJECTS = {
     "pjrt_bridge": ROOT,
     "pjrt_bridge_conformance": ROOT / "conformance",
-    "pjrt_bridge_torch": ROOT / "frameworks" / "torch",
     **{f"pjrt_bridge_{path.name}": path for path in sorted((ROOT / "plugins").iterdir())},
 }
 """Folder of each distribution, by the name in its files' names."""
