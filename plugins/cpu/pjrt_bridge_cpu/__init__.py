@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pjrt_bridge.registry import PlatformSpec, PluginSpec, hookimpl
@@ -82,9 +81,8 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     """Products and reductions as they are fast here."""
     if not _is_own(plugin):
         return None
-    if "torch" not in sys.modules or find_spec("pjrt_bridge.torch_interop") is None:
-        # Programs of other frameworks do not wait for its import. The distribution
-        # pjrt-bridge-torch, which is not installed with torch, knows its kernels.
+    if "torch" not in sys.modules:
+        # Programs of other frameworks do not wait for its import.
         from pjrt_bridge_cpu.kernels import XlaKernels
 
         return XlaKernels()
