@@ -91,6 +91,8 @@ class CallProgram:
         written: positions of the arguments that it writes into.
         mode: how operators run.
         form: of the operator.
+        has_default_dtype: results have the default element type, which the compiled module does
+            not look at.
         has_run: it ran once.
     """
 
@@ -105,6 +107,7 @@ class CallProgram:
     written: tuple[int, ...]
     mode: Mode
     form: Form
+    has_default_dtype: bool
     conditions: Callable[[Sequence[float]], bool] | None = None
     has_run: bool = False
 
@@ -115,7 +118,9 @@ class CallProgram:
     @cached_property
     def shortcut(self) -> Any:
         """The way of further calls through the compiled module; None where there is none."""
-        if self.mode != "async" or self.lifted or any(step.steps for step in self.steps):
+        if self.mode != "async" or self.lifted or self.has_default_dtype:
+            return None
+        if any(step.steps for step in self.steps):
             return None
         return shortcuts.shortcut(self.graph, self.form, self.layout, self.index)
 
@@ -295,6 +300,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
     # What tracing leaves behind may refer to these for a while, and must not keep tensors.
     op, floats = call.op, tuple(call.floats)
     layout: list[Any] = []
+    made: set[torch.dtype] = set()
     with compat.real_tensors(), compat.fakes(symbolic=lifted) as mode:
         promises: list[Any] = [_promise(item) for item in call.given]
         symbolic = SymbolicNumbers(mode, call.floats) if lifted else None
@@ -315,6 +321,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
             if [tuple(item.shape) for item in written] != before:
                 raise Resizes([(tuple(item.shape), item.stride()) for item in written])
             layout[:], outputs = flattened(form, found)
+            made.update(item.dtype for item in tensors_in(outputs))
             return outputs
 
         try:
@@ -360,8 +367,15 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         written,
         eager,
         form,
+        kwargs.get("dtype") is None
+        and any(map(_is_inexact, made))
+        and not any(_is_inexact(item.dtype) for item in call.given),
         None if symbolic is None else symbolic.conditions(),
     )
+
+
+def _is_inexact(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def _promise(item: Contents | torch.Tensor) -> torch.Tensor:
