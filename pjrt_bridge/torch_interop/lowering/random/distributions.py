@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import cast
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
@@ -28,8 +27,6 @@ from pjrt_bridge.torch_interop.lowering.context import (
     Operand,
     Scalar,
     compute_type,
-    highest,
-    lowest,
 )
 from pjrt_bridge.torch_interop.lowering.random.threefry import UINT32, UINT64, words
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
@@ -202,11 +199,8 @@ def integers(c: Context, key: Value, low: int, high: int) -> Value:
     The product of the range and a random fraction of 64 bits, or of 128 where the range has more
     than 32. Chances differ from equal ones by at most 1 in 2**32 of themselves, or in 2**64.
     """
-    dtype = c.output.dtype
-    least, most = (cast(float, bound(dtype)) for bound in (lowest, highest))
-    if low >= high or low < least or high - 1 > most:
-        # PyTorch raises.
-        raise NotLowerable(f"random integers from {low} to below {high} as {dtype}")
+    if low >= high:
+        raise NotLowerable(f"random integers from {low} to below {high}")
     b, shape, count = c.b, c.output.shape, high - low
     pairs = [words(b, key, shape, lane) for lane in range(1 if count <= 1 << 32 else 2)]
     first, second, *more = (b.convert(word, UINT64) for pair in pairs for word in pair)

@@ -332,27 +332,11 @@ def test_pytorch_says_of_numbers_what_eager_says(name, args):
     assert str(ours.value) == str(theirs.value)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "low", "high"),
-    [("int64", 5, 3), ("uint8", 0, 257), ("int8", -129, 3), ("bool", 0, 3)],
-)
-def test_a_range_that_eager_refuses_is_refused(dtype, low, high):
+def test_an_empty_range_is_refused():
     builder = Builder([TensorType((), dtypes.of("int64"))])
-    context = Context(builder, [TensorType((4,), dtypes.of(dtype))])
-    lowering = registry.find_lowering("pjrt_bridge.randint.low")
-    with pytest.raises(NotLowerable, match=f"from {low} to below {high} as {dtype}"):
-        lowering(context, builder.parameters[0], low, high, [4])
-
-
-@pytest.mark.filterwarnings("ignore:plugin 'cpu' does not run")
-def test_compiled_functions_refuse_a_range_that_eager_refuses():
-    def drawn(like):
-        return torch.randint(0, 300, (4,), dtype=torch.uint8) + like
-
-    like = torch.zeros(4, dtype=torch.uint8)
-    for function in (drawn, torch.compile(drawn, backend="pjrt")):
-        with pytest.raises(RuntimeError, match="to - 1 is out of bounds"):
-            function(like)
+    context = Context(builder, [TensorType((4,), dtypes.of("int64"))])
+    with pytest.raises(NotLowerable, match="from 5 to below 3"):
+        registry.find_lowering("pjrt_bridge.randint.low")(context, builder.parameters[0], 5, 3, [4])
 
 
 def test_strides_are_those_of_eager():
