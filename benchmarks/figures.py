@@ -14,6 +14,7 @@ FAMILIES: Mapping[str, int] = {
     "caching": 3,
     "exporting": 5,
     "generation": 15,
+    "meshes": 15,
 }
 """Modules beside this one, each with `figures(rounds)`, and the most rounds that a run affords."""
 

@@ -21,6 +21,7 @@ def test_a_family_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         ("caching", 1),
         ("exporting", 2),
         ("generation", 1),
+        ("meshes", 2),
     ],
 )
 def test_all_figures_come(family: str, count: int) -> None:

@@ -75,7 +75,7 @@ class Call:
             key += tuple((name, self._key(value)) for name, value in kwargs.items())
         if self.index < 0:
             self.index = 0
-        self.key = (*key, self.index)
+        self.key = (*key, self.index, torch.get_default_dtype())
 
     def _key(self, value: Any) -> Hashable:
         kind = type(value)
@@ -90,6 +90,9 @@ class Call:
             if value.type == NAME:
                 self._is_on(value.index or 0, value)
             return kind, value
+        if kind is complex:
+            # Zeros of either sign are equal, and NaN is not equal to itself.
+            return kind, repr(value)
         # 1 and True are equal.
         return kind, value
 

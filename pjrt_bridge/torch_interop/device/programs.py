@@ -92,6 +92,8 @@ class CallProgram:
         written: positions of the arguments that it writes into.
         mode: how operators run.
         form: of the operator.
+        has_default_dtype: results have the default element type, which the compiled module does
+            not look at.
         has_run: it ran once.
     """
 
@@ -106,6 +108,7 @@ class CallProgram:
     written: tuple[int, ...]
     mode: Mode
     form: OperatorSchema
+    has_default_dtype: bool
     conditions: Callable[[Sequence[float]], bool] | None = None
     has_run: bool = False
 
@@ -116,7 +119,9 @@ class CallProgram:
     @cached_property
     def shortcut(self) -> Any:
         """The way of further calls through the compiled module; None where there is none."""
-        if self.mode != "async" or self.lifted or any(step.steps for step in self.steps):
+        if self.mode != "async" or self.lifted or self.has_default_dtype:
+            return None
+        if any(step.steps for step in self.steps):
             return None
         return shortcuts.shortcut(self.graph, self.form, self.layout, self.index)
 
@@ -296,6 +301,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
     # What tracing leaves behind may refer to these for a while, and must not keep tensors.
     op, floats = call.op, tuple(call.floats)
     layout: list[Any] = []
+    made: set[torch.dtype] = set()
     with compat.real_tensors(), compat.fakes(symbolic=lifted) as mode:
         promises: list[Any] = [_promise(item) for item in call.given]
         symbolic = SymbolicNumbers(mode, call.floats) if lifted else None
@@ -316,6 +322,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
             if [tuple(item.shape) for item in written] != before:
                 raise Resizes(_forms_of_results(op, (taken, named), written, before))
             layout[:], outputs = flattened(form, found)
+            made.update(item.dtype for item in tensors_in(outputs))
             return outputs
 
         try:
@@ -361,6 +368,9 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         written,
         eager,
         form,
+        kwargs.get("dtype") is None
+        and any(map(_is_inexact, made))
+        and not any(_is_inexact(item.dtype) for item in call.given),
         None if symbolic is None else symbolic.conditions(),
     )
 
@@ -382,6 +392,10 @@ def _forms_of_results(
     args, kwargs = map_aggregate(arguments, lambda item: new.get(id(item), item))
     op(*args, **kwargs)
     return [(tuple(item.shape), item.stride()) for item in new.values()]
+
+
+def _is_inexact(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def _promise(item: Contents | torch.Tensor) -> torch.Tensor:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 import torch
 
 from pjrt_bridge.errors import PjrtBridgeError
-from pjrt_bridge.torch_interop.device import chosen, current
+from pjrt_bridge.torch_interop.device import chosen, current, streams
 from pjrt_bridge.torch_interop.device.naming import NAME, is_available
-from pjrt_bridge.torch_interop.device.recording import compute_all
-from pjrt_bridge.torch_interop.device.storage import wait_for_all
 
 Where = int | str | torch.device | None
 
@@ -47,9 +44,7 @@ class DeviceModule:
         Raises:
             DeviceError: there is no such device.
         """
-        index = _index(device)
-        chosen.chosen(index)
-        current.set_current_index(index)
+        current.set_current_index(_existing(device))
 
     def device(self, device: Where) -> _Current:
         """A context in which another device is the current one."""
@@ -61,14 +56,25 @@ class DeviceModule:
 
     def synchronize(self, device: Where = None) -> None:
         """Wait until everything that was called is over."""
-        compute_all()
-        wait_for_all()
+        if device is not None:
+            _existing(device)
+        streams.wait()
 
-    def current_stream(self, device: Where = None) -> Stream:
+    Stream = streams.Stream
+    Event = streams.Event
+
+    def current_stream(self, device: Where = None) -> streams.Stream:
         """The only stream of a device."""
-        return Stream(_index(device))
+        return streams.Stream(_existing(device))
 
-    def stream(self, stream: Stream) -> AbstractContextManager[None]:
+    def default_stream(self, device: Where = None) -> streams.Stream:
+        """See `current_stream`."""
+        return streams.Stream(_existing(device))
+
+    def set_stream(self, stream: streams.Stream) -> None:
+        """Give work to a stream from now on; there is one only: nothing to do."""
+
+    def stream(self, stream: streams.Stream | None) -> AbstractContextManager[None]:
         """A context in which work is given to a stream; there is one only."""
         return nullcontext()
 
@@ -93,6 +99,15 @@ class DeviceModule:
     def set_rng_state(self, state: torch.Tensor, device: Where = None) -> None:
         """Set it."""
         torch.random.set_rng_state(state.cpu())
+
+    def get_rng_state_all(self) -> list[torch.Tensor]:
+        """The state of the host's generator, once for each device."""
+        return [self.get_rng_state(index) for index in range(self.device_count())]
+
+    def set_rng_state_all(self, states: Iterable[torch.Tensor]) -> None:
+        """Set it; the states of all devices are one."""
+        for state in states:
+            self.set_rng_state(state)
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """The element types of `torch.autocast("pjrt")`."""
@@ -122,6 +137,10 @@ class DeviceModule:
         """Bytes that the plugin has taken from the device; 0 where it does not tell."""
         return self._told("bytes_reserved", device) or self.memory_allocated(device)
 
+    def max_memory_reserved(self, device: Where = None) -> int:
+        """The most bytes that the plugin had taken from the device; 0 where it does not tell."""
+        return self._told("peak_bytes_reserved", device) or self.max_memory_allocated(device)
+
     def mem_get_info(self, device: Where = None) -> tuple[int, int]:
         """Free and all bytes; zeros where the plugin does not tell."""
         limit = self._told("bytes_limit", device)
@@ -135,24 +154,6 @@ class DeviceModule:
 
     def empty_cache(self) -> None:
         """Plugins manage their memory themselves: nothing to do."""
-
-
-@dataclass(frozen=True)
-class Stream:
-    """The order in which a device works: that in which work was given to it.
-
-    Attributes:
-        index: of the device.
-    """
-
-    index: int
-
-    def synchronize(self) -> None:
-        """Wait until everything that was called is over."""
-        MODULE.synchronize(self.index)
-
-    def wait_stream(self, stream: Stream) -> None:
-        """Programs wait for what they read, whichever device makes it: nothing to do."""
 
 
 MODULE = DeviceModule()
@@ -174,6 +175,17 @@ class _Current:
         trace: TracebackType | None,
     ) -> None:
         current.set_current_index(self._before)
+
+
+def _existing(device: Where) -> int:
+    """The index of a device of the client.
+
+    Raises:
+        DeviceError: there is no such device.
+    """
+    index = _index(device)
+    chosen.chosen(index)
+    return index
 
 
 def _index(device: Any) -> int:

@@ -15,7 +15,7 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu.aten.calls import TARGET, KernelCall, Out
-from pjrt_bridge_cpu.aten.operators import CONVOLUTION_BACKWARD, CUMSUM, ONEDNN_LINEAR
+from pjrt_bridge_cpu.aten.operators import CONVOLUTION_BACKWARD, CUMSUM
 from tests.cpu.aten.frames import Array, Caller, attributes_of
 from tests.cpu.aten.native_calls import X, compiled, growth, multiply, product
 
@@ -226,36 +226,6 @@ def test_a_type_that_calls_do_not_use() -> None:
     failed = caller([X], [X.copy()], {**attributes, "stack": np.array(stack)})
     assert failed is not None
     assert "kind 3 is not one of its parameter" in failed[1]
-
-
-@pytest.mark.parametrize(
-    ("place", "words", "text"),
-    [
-        ("attr", [4, 33, *[110] * 33], "a text has 33 characters, more than 32"),
-        ("attr", [4, 40, 110], "its arguments end early"),
-        ("attr", [3, 110], "kind 3 is not one of its parameter"),
-        ("attr", [4, 3, *b"non"], "has no field"),
-        ("scalars", [4, 1, 0], "a list has 1 items, expected none"),
-    ],
-)
-def test_texts_and_empty_lists(place: str, words: list[int], text: str) -> None:
-    def linear(x: Any, weight: Any) -> KernelCall:
-        arguments = {"X": x, "W": weight, "B": None, "attr": "none", "scalars": ()}
-        return KernelCall(ONEDNN_LINEAR, {**arguments, "algorithm": None}, [x.type], returns=(0,))
-
-    attributes, caller = attributes_of(linear, [X, X]), Caller()
-    result = np.zeros_like(X)
-    assert caller([X, X], [result], attributes) is None
-    np.testing.assert_allclose(result, X @ X.T, rtol=1e-5)
-    assert growth(lambda: caller([X, X], [result], attributes), 100) < 16
-    stack = attributes["stack"].tolist()
-    # Before them stand two operands of two words each and what is None.
-    start, end = (5, 11) if place == "attr" else (11, 13)
-    changed = {**attributes, "stack": np.array(stack[:start] + words + stack[end:])}
-    failed = caller([X, X], [result], changed)
-    assert failed is not None
-    assert text in failed[1]
-    assert growth(lambda: caller([X, X], [result], changed), 100) < 16
 
 
 def test_many_wrong_calls_leave_the_process_alive() -> None:

@@ -19,7 +19,6 @@ KINDS = {
     "bool[2]": "List[bool]",
     "bool[3]": "List[bool]",
     "SymInt": "int",
-    "Scalar?[]": "List[Optional[number]]",
 }
 """Types of a schema in the words of PyTorch's type system."""
 

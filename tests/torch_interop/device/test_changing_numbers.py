@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from pjrt_bridge.torch_interop.device import programs
+
 X = torch.linspace(0.1, 0.9, 12).reshape(3, 4)
 Y = X.flip(0)
 
@@ -57,3 +59,36 @@ def test_a_range_has_a_storage_of_its_own_size() -> None:
     found = [torch.arange(float(size), device="pjrt") for size in sizes]
     assert [item.untyped_storage().nbytes() for item in found] == [4 * size for size in sizes]
     assert [item.tolist() for item in found] == [list(range(size)) for size in sizes]
+
+
+@pytest.mark.parametrize("mode", ["async", "fused"])
+def test_results_follow_the_default_element_type(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = torch.arange(1, 4)
+    mask = counts > 1
+
+    def results(counts: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
+        return [counts / 2, counts.sqrt(), torch.where(mask, 1.5, 0.0), counts * 2.5j]
+
+    before = torch.get_default_dtype()
+    programs.forget()
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", mode)
+    try:
+        # From the third call on the compiled module may find the program.
+        for dtype in (torch.float32, torch.float32, torch.float32, torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)
+            found = results(counts.to("pjrt"), mask.to("pjrt"))
+            for one, expected in zip(found, results(counts, mask), strict=True):
+                assert one.dtype == expected.dtype
+                torch.testing.assert_close(one.cpu(), expected)
+    finally:
+        torch.set_default_dtype(before)
+        programs.forget()
+
+
+def test_the_signs_of_zeros_in_a_complex_number_count() -> None:
+    for number in (complex(0.0, 0.0), complex(-0.0, 0.0), complex(0.0, -0.0)):
+        full = torch.zeros(2, dtype=torch.complex64, device="pjrt").fill_(number).cpu()
+        for part, wanted in ((full.real, number.real), (full.imag, number.imag)):
+            assert math.copysign(1, part[0].item()) == math.copysign(1, wanted)

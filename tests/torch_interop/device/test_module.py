@@ -140,3 +140,39 @@ def test_the_stream_of_a_device() -> None:
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.to("cpu", torch.float64, non_blocking=True).tolist() == [4] * 4
+
+
+def test_events_take_the_time_of_what_is_between_them() -> None:
+    begin, end = (MODULE.Event(enable_timing=True) for _ in range(2))
+    with pytest.raises(DeviceError, match="this event was not recorded"):
+        begin.elapsed_time(end)
+    begin.record()
+    y = torch.ones(4, device="pjrt") * 2
+    assert MODULE.default_stream().record_event(end) is end
+    MODULE.current_stream().wait_event(end)
+    assert begin.elapsed_time(end) > 0
+    assert end.query()
+    assert MODULE.current_stream().query()
+    assert y.tolist() == [2] * 4
+    untimed = MODULE.current_stream("pjrt:1").record_event()
+    untimed.synchronize()
+    with pytest.raises(DeviceError, match=r"the other event takes no time.*enable_timing=True"):
+        begin.elapsed_time(untimed)
+    with pytest.raises(DeviceError, match="interprocess=True"):
+        MODULE.Event(interprocess=True)
+
+
+def test_a_stream_has_an_existing_device() -> None:
+    for asked in (MODULE.current_stream, MODULE.default_stream, MODULE.synchronize):
+        with pytest.raises(DeviceError, match="has 2 devices"):
+            asked("pjrt:7")
+    MODULE.set_stream(MODULE.default_stream())
+    assert MODULE.max_memory_reserved() >= 0
+
+
+def test_the_states_of_random_numbers_of_all_devices() -> None:
+    states = MODULE.get_rng_state_all()
+    assert len(states) == 2
+    first = torch.randn(4, device="pjrt")
+    MODULE.set_rng_state_all(states)
+    assert torch.equal(torch.randn(4, device="pjrt").cpu(), first.cpu())

@@ -54,8 +54,8 @@ class KernelCall:
 
     Attributes:
         operator: which.
-        arguments: by name; values, `Out`, numbers, lists of them, texts, or None. What is left out
-            has its default.
+        arguments: by name; values, `Out`, numbers, lists of them, or None. What is left out has
+            its default.
         results: types of the results.
         returns: by value that the operator returns, the result it is copied to; None: to none.
         orders: how operands lie in memory, by argument; others as they come.
@@ -133,9 +133,7 @@ def _words(parameter: SchemaParameter, argument: Any) -> list[int]:
     some = [_SOME] * parameter.optional
     if isinstance(argument, Out):
         return [*some, _RESULT, argument.index]
-    if parameter.kind == "str":
-        argument = argument.encode()
-    if isinstance(argument, bytes) or parameter.kind.endswith("]"):
+    if parameter.kind.endswith("]"):
         return [*some, _WORDS, len(argument), *map(int, argument)]
     if parameter.kind == "float":
         return [*some, _WORD, *struct.unpack("<q", struct.pack("<d", argument))]

@@ -94,7 +94,7 @@ def checks() -> Iterator[TriedUse]:
 
 
 def _products(dtype: torch.dtype) -> Iterator[TriedUse]:
-    for rows, inner, columns in ((70, 90, 57), (130, 190, 107)):
+    for rows, inner, columns in ((70, 90, 57), (170, 270, 197)):
         yield TriedUse(
             "aten.mm.default",
             (_drawn((rows, inner), dtype), _drawn((columns, inner), dtype)),

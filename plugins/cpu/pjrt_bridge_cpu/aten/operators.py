@@ -1,4 +1,4 @@
-"""The operators of PyTorch that programs call, in the words in which PyTorch states them.
+"""The operators of ATen that programs call, in the words in which PyTorch states them.
 
 Arguments reach an operator as words without types, so the list is exact: where PyTorch states an
 operator otherwise, nothing is called by that name (`library`), and `native` compares every call
@@ -26,8 +26,6 @@ _CODES = {
     "SymInt[]": "l",
     "bool[2]": "m",
     "bool[3]": "m",
-    "str": "s",
-    "Scalar?[]": "e",
 }
 _WRITTEN = "o"
 _UNUSED = "u"
@@ -55,8 +53,7 @@ class SchemaParameter:
     def code(self) -> str:
         """A letter for `native/run.c`: what an argument has to be; a capital where it may be None.
 
-        A type that no call needs is `u`: such an argument is None. A list of which calls need the
-        empty one alone is `e`.
+        A type that no call needs is `u`: such an argument is None.
         """
         code = _WRITTEN if self.written else _CODES.get(self.kind, _UNUSED)
         return code.upper() if self.optional else code
@@ -64,7 +61,7 @@ class SchemaParameter:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator of PyTorch.
+    """An operator of ATen.
 
     Attributes:
         schema: as PyTorch states it.
@@ -129,10 +126,6 @@ BMM = Operator("aten::bmm.out(Tensor self, Tensor mat2, *, Tensor(a!) out) -> Te
 LINEAR = Operator(
     "aten::linear.out(Tensor input, Tensor weight, Tensor? bias=None, *, Tensor(a!) out)"
     " -> Tensor(a!)"
-)
-ONEDNN_LINEAR = Operator(
-    "mkldnn::_linear_pointwise(Tensor X, Tensor W, Tensor? B, str attr, Scalar?[] scalars, "
-    "str? algorithm) -> Tensor Y"
 )
 CONVOLUTION = Operator(
     "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, "

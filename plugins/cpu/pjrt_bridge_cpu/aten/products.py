@@ -3,27 +3,32 @@
 XLA has no product of its own in bfloat16. In float32 its product is as fast, but it packs a
 transposed right side, such as the weights of a linear layer, element by element, which takes most
 of the time where the left side has few rows. Where the BLAS does without the processor's widest
-vectors, oneDNN takes 0.45 of its time, and 0.8 of that of XLA's product of many rows.
+vectors, a convolution by oneDNN with a kernel of one place takes half of its time, and 0.8 of that
+of XLA's product of many rows. PyTorch has a call of oneDNN's product in float32, too, with a text
+among its arguments; libtorch 2.13 loses the memory of that in each call.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Context, Kernels, Scalar
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
-from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM, ONEDNN_LINEAR
+from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.processor import blas_lacks_its_instructions
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
 
 LEAST = 1 << 18
 """Multiplications from which on a product is worth a call."""
 
-ONEDNN_LEAST = 1 << 20
-"""The same for a call of oneDNN in float32, which takes 10 us more than one of BLAS."""
+ONEDNN_LEAST = 1 << 23
+"""Multiplications from which on one in float32 is worth a call of oneDNN, of 25 us more."""
+
+ONEDNN_ROWS = 128
+"""Rows from which on it is: the weights are put into another order in each call."""
 
 ROWS = 1024
 """Rows of float32 from which on the packing of transposed weights does not matter."""
@@ -33,6 +38,9 @@ LARGE = 1 << 28
 
 NARROWEST = 16
 """A product with a shorter side is bound by memory; XLA is as fast there."""
+
+
+_CHANNELS_LAST = (0, 2, 3, 1)
 
 
 class AtenProducts(Kernels):
@@ -47,19 +55,17 @@ class AtenProducts(Kernels):
     def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """See `Kernels.product`."""
         if x.dtype == y.dtype == dtype:
-            for call in _calls(b, x, y):
-                found = self.use(b, call, dtype)
+            if _is_for_onednn(x, y):
+                found = self.use(b, _by_onednn(b, x, y), dtype)
+                if found is not None:
+                    return b.reshape(
+                        b.transpose(found[0], _CHANNELS_LAST), (*x.shape[:-1], y.shape[-1])
+                    )
+            if _pays(x, y):
+                found = self.use(b, _product(b, x, y), dtype)
                 if found is not None:
                     return b.reshape(found[0], (*x.shape[:-1], y.shape[-1]))
         return super().product(b, x, y, accumulator=accumulator, dtype=dtype)
-
-
-def _calls(b: Builder, x: Value, y: Value) -> Iterator[KernelCall]:
-    """Calls that are worth it, the fastest first; of which one may not be usable here."""
-    if _is_for_onednn(x, y):
-        yield _by_onednn(b, x, y)
-    if _pays(x, y):
-        yield _product(b, x, y)
 
 
 def _is_transposed(y: Value) -> bool:
@@ -79,27 +85,32 @@ def _is_for_onednn(x: Value, y: Value) -> bool:
         blas_lacks_its_instructions()
         and x.dtype == FLOAT32
         and x.rank == 2
-        and x.shape[0] > 1
+        and x.shape[0] >= ONEDNN_ROWS
+        and min(y.shape) >= NARROWEST
         and _is_transposed(y)
         and x.size * y.shape[1] >= ONEDNN_LEAST
     )
 
 
 def _by_onednn(b: Builder, x: Value, y: Value) -> KernelCall:
-    columns = y.shape[1]
+    """A product as a convolution: its rows are the places of one picture."""
+    (rows, inner), columns = x.shape, y.shape[1]
     return KernelCall(
-        ONEDNN_LINEAR,
+        ONEDNN_CONVOLUTION,
         {
-            "X": x,
-            "W": b.transpose(y, (1, 0)),
-            "B": None,
-            "attr": "none",
-            "scalars": (),
-            "algorithm": None,
+            "self": b.transpose(b.reshape(x, (1, 1, rows, inner)), (0, 3, 1, 2)),
+            "weight": b.reshape(b.transpose(y, (1, 0)), (columns, inner, 1, 1)),
+            "bias": None,
+            "padding": (0, 0),
+            "stride": (1, 1),
+            "dilation": (1, 1),
+            "groups": 1,
         },
-        [TensorType((x.shape[0], columns), x.dtype)],
+        [TensorType((1, columns, 1, rows), x.dtype)],
         returns=(0,),
-        cut=_cut(x, columns, {"X": 0}, {"W": 0}),
+        orders={"self": _CHANNELS_LAST},
+        result_orders=[_CHANNELS_LAST],
+        cut=_cut(x, columns, {"self": 3}, {"weight": 0}, dims=(3, 1)),
     )
 
 
@@ -115,13 +126,27 @@ def _product(b: Builder, x: Value, y: Value) -> KernelCall:
     return KernelCall(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
 
 
-def _cut(x: Value, columns: int, left: Mapping[str, int], right: Mapping[str, int]) -> Cut:
-    """Parts of a product of matrices: of the larger side, since each packs the whole other one."""
+def _cut(
+    x: Value,
+    columns: int,
+    left: Mapping[str, int],
+    right: Mapping[str, int],
+    dims: tuple[int, int] = (0, 1),
+) -> Cut:
+    """Parts of a product of matrices: of the larger side, since each packs the whole other one.
+
+    Args:
+        x: the left side.
+        columns: of the result.
+        left: the dimension of the rows, by argument.
+        right: that of the columns.
+        dims: of the result, that of the rows and that of the columns.
+    """
     rows, work = x.shape[0], x.size * columns
     pieces = 2 if work > LARGE else 1
     if columns > rows:
-        return Cut(grain(work, columns), right, (1,), pieces)
-    return Cut(grain(work, rows), left, (0,), pieces)
+        return Cut(grain(work, columns), right, dims[1:], pieces)
+    return Cut(grain(work, rows), left, dims[:1], pieces)
 
 
 def _in_one_batch(b: Builder, side: Value) -> Value:

@@ -1,4 +1,4 @@
-/* A part of a call: views of buffers, an operator of PyTorch on them, and what it returns.
+/* A part of a call: views of buffers, an operator of ATen on them, and what it returns.
  *
  * No tensor is copied on the way in. What an operator returns is copied, unless it was told to write
  * into the result itself. Libtorch takes arguments as words without types, so each is compared with
@@ -15,9 +15,6 @@ static const int SCALAR_TYPES[] = {-1, 11, 1, 2, 3, 4, 0, -1, -1, -1, 5, 6, 7, -
 
 /* Words of the attribute `stack`; calls.py writes them. */
 enum { NONE, OPERAND, RESULT, WORD, WORDS, SOME };
-
-/* Of a text that is an argument: names of methods, the longest of which has 10. */
-#define MOST_CHARACTERS 32
 
 typedef struct {
     int32_t dtype;
@@ -108,34 +105,13 @@ discard(char kind, Word word)
     case 'o':
         torch.release((Tensor)(uintptr_t)inner);
         break;
-    case 's':
-        torch.delete_text((void *)(uintptr_t)inner);
-        break;
     case 'l':
     case 'm':
-    case 'e':
         torch.delete_list((void *)(uintptr_t)inner);
         break;
     }
     if (optional)
         torch.delete_word(held);
-}
-
-/* A text, said by a word for each of its characters. */
-static int
-text_of(const Part *part, const int64_t *data, int64_t size, Word *word)
-{
-    char characters[MOST_CHARACTERS];
-    void *text = NULL;
-    if (size > MOST_CHARACTERS)
-        return fail(part->message, "a text has %lld characters, more than %d", (long long)size,
-                    MOST_CHARACTERS);
-    for (int64_t i = 0; i < size; i++)
-        characters[i] = (char)data[i];
-    if (torch.new_text(characters, (size_t)size, &text))
-        return fail_as_torch(part->message);
-    *word = (Word)(uintptr_t)text;
-    return 0;
 }
 
 /* An argument of a kind that is not optional, said by `left` words. How many, or -1. */
@@ -147,9 +123,9 @@ value(const Part *part, char kind, const char *lengths, const int64_t *data, int
     if (left < 2)
         return fail(part->message, "its arguments end early");
     int64_t said = data[0], given = data[1];
-    bool several = kind && strchr("lmes", kind);
-    int64_t expected = kind == 't' ? OPERAND : kind == 'o' ? RESULT : several ? WORDS : WORD;
-    if (said != expected || !strchr("tolmesibf", kind))
+    bool numbers = kind == 'l' || kind == 'm';
+    int64_t expected = kind == 't' ? OPERAND : kind == 'o' ? RESULT : numbers ? WORDS : WORD;
+    if (said != expected || !strchr("tolmibf", kind))
         return fail(part->message, "kind %lld is not one of its parameter", (long long)said);
     if (said == OPERAND || said == RESULT) {
         int64_t count = said == OPERAND ? frame->operands.count : frame->results.count;
@@ -171,10 +147,6 @@ value(const Part *part, char kind, const char *lengths, const int64_t *data, int
     }
     if (given < 0 || given > left - 2)
         return fail(part->message, "its arguments end early");
-    if (kind == 'e' && given)
-        return fail(part->message, "a list has %lld items, expected none", (long long)given);
-    if (kind == 's')
-        return text_of(part, data + 2, given, word) ? -1 : 2 + given;
     void *list = NULL;
     if (torch.new_list((size_t)given, &list))
         return fail_as_torch(part->message);

@@ -21,8 +21,6 @@ static const struct {
     {"torch_new_list_reserve_size", &torch.new_list},
     {"torch_list_push_back", &torch.push},
     {"torch_delete_list", &torch.delete_list},
-    {"torch_new_string_handle", &torch.new_text},
-    {"torch_delete_string", &torch.delete_text},
     {"torch_new_stable_ivalue", &torch.new_word},
     {"torch_delete_stable_ivalue", &torch.delete_word},
     {"torch_exception_get_what_without_backtrace", &torch.what},

@@ -27,8 +27,6 @@ extern struct Torch {
     int (*new_list)(size_t, void **);
     int (*push)(void *, Word);
     int (*delete_list)(void *);
-    int (*new_text)(const char *, size_t, void **);
-    int (*delete_text)(void *);
     int (*new_word)(Word **);
     int (*delete_word)(Word *);
     const char *(*what)(void);
