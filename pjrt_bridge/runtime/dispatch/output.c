@@ -170,6 +170,16 @@ output_wait(Output *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+/* Whether what an event is of went well; it is over, or this waits. */
+static bool
+ended_well(Plan *plan, void *event)
+{
+    ARGS(plan, Event_Await, .event = event);
+    void *error = CALL(plan, Event_Await);
+    destroy_error(plan, error);
+    return !error;
+}
+
 /* Wait until the values are there; without the GIL. False where the plugin failed, or with an
  * exception, where a signal interrupts: then the event is to come, and left. */
 static bool
@@ -184,13 +194,9 @@ await_values(Plan *plan, void *buffer, PyThreadState **state, void **left)
         *left = event;
         return false;
     }
-    {
-        ARGS(plan, Event_Await, .event = event);
-        error = CALL(plan, Event_Await);
-    }
-    destroy_error(plan, error);
+    bool went_well = ended_well(plan, event);
     destroy_event(plan, event);
-    return !error;
+    return went_well;
 }
 
 static PyObject *

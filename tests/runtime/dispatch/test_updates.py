@@ -20,7 +20,7 @@ from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from tests import programs
 from tests.conftest import Census
 from tests.plugins import require_dispatcher
-from tests.runtime.dispatch.launching import Fault, too_small
+from tests.runtime.dispatch.launching import FailingFunction, too_small
 
 require_dispatcher()
 
@@ -168,7 +168,7 @@ def test_memory_that_a_program_takes_over(
     def observed(api: Api, name: str) -> tuple[int, int]:
         if name != "Buffer_OpaqueDeviceMemoryDataPointer":
             return entry(api, name)
-        found = Fault(api, name, noted, late=True)
+        found = FailingFunction(api, name, noted, late=True)
         found.active = True
         return found.entry
 
@@ -243,12 +243,12 @@ def test_where_the_plugin_fails_nothing_is_written(
     spoil: Callable[[Any], None],
     late: bool,
 ) -> None:
-    entry, faults = plans._entry, list[Fault]()
+    entry, faults = plans._entry, list[FailingFunction]()
 
     def faulty(api: Api, name: str) -> tuple[int, int]:
         if name != function:
             return entry(api, name)
-        faults.append(Fault(api, name, spoil, late=late))
+        faults.append(FailingFunction(api, name, spoil, late=late))
         return faults[-1].entry
 
     monkeypatch.setattr(plans, "_entry", faulty)
@@ -280,7 +280,7 @@ def test_one_result_that_is_not_there_keeps_the_others_from_being_written(
     def faulty(api: Api, name: str) -> tuple[int, int]:
         if name != "Buffer_OpaqueDeviceMemoryDataPointer":
             return entry(api, name)
-        found = Fault(api, name, third, late=True)
+        found = FailingFunction(api, name, third, late=True)
         found.active = True
         return found.entry
 

@@ -18,7 +18,7 @@ from pjrt_bridge.runtime.dispatch import native, plans
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from tests.plugins import require_dispatcher
-from tests.runtime.dispatch.launching import Fault, too_small
+from tests.runtime.dispatch.launching import FailingFunction, too_small
 from tests.torch_interop.bind.test_entrance import no_gradients
 from tests.torch_interop.helpers import assert_same, compiled
 
@@ -306,15 +306,15 @@ _SHARED = torch.compile(step, backend="pjrt", options={"fallback": "error"})
 
 
 @pytest.fixture
-def fault(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[Fault]:
+def fault(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[FailingFunction]:
     """Of the function that the test names, in what is compiled in the test."""
     require_dispatcher()
-    entry, found = plans._entry, list[Fault]()
+    entry, found = plans._entry, list[FailingFunction]()
 
     def faulty(api: Api, name: str) -> tuple[int, int]:
         if name != request.param:
             return entry(api, name)
-        found.append(Fault(api, name, once))
+        found.append(FailingFunction(api, name, once))
         return found[-1].entry
 
     def once(args: Any) -> None:
@@ -330,7 +330,9 @@ STAGES = ("Client_BufferFromHostBuffer", "LoadedExecutable_Execute", "Event_Awai
 
 @pytest.mark.parametrize("fault", STAGES, indirect=True)
 @pytest.mark.parametrize("calls", [2, 5], ids=["while it looks", "when it is open"])
-def test_a_failure_before_anything_is_written(long: Long, fault: list[Fault], calls: int) -> None:
+def test_a_failure_before_anything_is_written(
+    long: Long, fault: list[FailingFunction], calls: int
+) -> None:
     run = compiled(step)
     ours, theirs = torch.ones(64), torch.ones(64)
     memories = []
@@ -348,7 +350,7 @@ def test_a_failure_before_anything_is_written(long: Long, fault: list[Fault], ca
 @pytest.mark.parametrize("fault", STAGES, indirect=True)
 @pytest.mark.parametrize("calls", [2, 5], ids=["while it looks", "when it is open"])
 def test_a_failure_of_a_program_that_writes_in_place(
-    long: Long, fault: list[Fault], calls: int, request: pytest.FixtureRequest
+    long: Long, fault: list[FailingFunction], calls: int, request: pytest.FixtureRequest
 ) -> None:
     """It may have begun: that it cannot be repeated is said, and counted."""
     run = compiled(step, fallback="host")

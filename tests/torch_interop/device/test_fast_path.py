@@ -19,7 +19,7 @@ from pjrt_bridge.mixed import records
 from pjrt_bridge.runtime.dispatch import native, plans
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.device.border import ResidentPath
-from tests.runtime.dispatch.launching import Fault, too_small
+from tests.runtime.dispatch.launching import FailingFunction, too_small
 from tests.torch_interop.helpers import assert_same, compiled
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -315,7 +315,7 @@ def test_a_number_that_was_not_computed(monkeypatch: pytest.MonkeyPatch) -> None
     """Python says why, as for results that are no shortcut's."""
     if native.module is None:
         pytest.skip("the compiled module is missing")
-    entry, faults = plans._entry, list[Fault]()
+    entry, faults = plans._entry, list[FailingFunction]()
     failed: list[Any] = []
 
     def fails(args: Any) -> None:
@@ -325,7 +325,7 @@ def test_a_number_that_was_not_computed(monkeypatch: pytest.MonkeyPatch) -> None
     def faulty(api: Api, name: str) -> tuple[int, int]:
         if name != "Buffer_ReadyEvent":
             return entry(api, name)
-        faults.append(Fault(api, name, fails))
+        faults.append(FailingFunction(api, name, fails))
         return faults[-1].entry
 
     monkeypatch.setattr(plans, "_entry", faulty)
