@@ -92,6 +92,16 @@ def test_a_position_that_no_result_depends_on_is_checked(name: str) -> None:
     assert_same(compiled(inside), function(inside))
 
 
+def test_rows_are_copied_to_no_negative_position() -> None:
+    def function(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return x.index_copy(0, index, x[:1])
+
+    compiled = torch.compile(function, backend="pjrt")
+    for index in ([0], [3]):
+        assert_same(compiled(X, torch.tensor(index)), function(X, torch.tensor(index)))
+    _raises_like_eager(function, compiled, X, torch.tensor([-1]))
+
+
 def test_a_class_that_is_none_is_no_loss() -> None:
     model = torch.nn.Linear(3, 5)
     step = torch.compile(
@@ -115,7 +125,7 @@ def test_arguments_that_were_written_before_say_so() -> None:
     compiled(cache, torch.tensor([0, 1]), rows)
     with pytest.raises(IndexError) as raised:
         compiled(cache, torch.tensor([0, 256]), rows)
-    assert "found indices from 0 to 256, expected -256 to 255" in str(raised.value)
+    assert "found indices from 0 to 256, expected 0 to 255" in str(raised.value)
     assert "may hold old, new or partial values" in raised.value.__notes__[0]
     assert compiled(cache, torch.tensor([2, 255]), rows).item() == 4 * 256
 

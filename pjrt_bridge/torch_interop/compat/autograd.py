@@ -17,6 +17,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
 from pjrt_bridge.torch_interop.compat.changing_numbers import number_decompositions
+from pjrt_bridge.torch_interop.compat.filling import filling_decompositions
 from pjrt_bridge.torch_interop.compat.fused_cells import fused_cell_decompositions
 from pjrt_bridge.torch_interop.compat.fused_steps import (
     fused_step_decompositions,
@@ -41,6 +42,8 @@ KEPT = (
     "aten.linspace.default",
     # Scales bools as integers, which then cannot be added.
     "aten.index_add.default",
+    # Takes negative positions, which the operator refuses.
+    "aten.index_copy.default",
     # Asks for the value of an index that is a scalar.
     "aten.take.default",
 )
@@ -54,6 +57,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     core = _core_aten_decompositions_post_autograd()
     table: dict[Any, Callable[..., Any]] = {
         **core,
+        **filling_decompositions(),
         **list_decompositions(),
         **fused_step_decompositions(),
         **fused_cell_decompositions(),

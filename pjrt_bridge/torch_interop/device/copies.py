@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop.device import border, shortcuts, transfer
 from pjrt_bridge.torch_interop.device.chosen import chosen, eager_mode
 from pjrt_bridge.torch_interop.device.factories import resize
 from pjrt_bridge.torch_interop.device.operators import call
+from pjrt_bridge.torch_interop.device.overlaps import need_apart
 from pjrt_bridge.torch_interop.device.refusals import need_no_overlap
 from pjrt_bridge.torch_interop.device.storage import (
     contents_of,
@@ -32,6 +33,8 @@ def copy_from(
 ) -> torch.Tensor:
     """`aten._copy_from`: `target.copy_(source)`, where one of them is on the device at least."""
     need_no_overlap(target)
+    if is_resident(source) and is_resident(target):
+        need_apart(_copy(), [target], (target, source), {})
     source = _read_as_it_lies(source)
     if not is_resident(target):
         with compat.untraced():

@@ -104,9 +104,12 @@ def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = No
 
     Raises:
         DeviceError: the storage has to grow, and other tensors share it.
+        RuntimeError: a format that PyTorch does not take here.
     """
+    if memory_format is torch.preserve_format:
+        raise RuntimeError("resize_: expected a memory format with an order, found preserve_format")
     sizes = tuple(map(int, size))
-    if tuple(tensor.shape) == sizes:
+    if tuple(tensor.shape) == sizes and memory_format is None:
         return tensor
     strides = _strides(sizes, memory_format) or Layout.default(len(sizes)).strides(sizes)
     needed = 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))

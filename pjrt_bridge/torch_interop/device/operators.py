@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop.device import shortcuts
 from pjrt_bridge.torch_interop.device.calls import Call, argument, form_of, tensors_in
 from pjrt_bridge.torch_interop.device.factories import resize_as
 from pjrt_bridge.torch_interop.device.host_calls import elements_once, run_on_host, write_repeated
+from pjrt_bridge.torch_interop.device.overlaps import need_apart
 from pjrt_bridge.torch_interop.device.programs import Resizes, find_family, new_family
 from pjrt_bridge.torch_interop.device.refusals import need_no_overlap, repeats_elements
 
@@ -46,8 +47,10 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return run_on_host(op, args, kwargs, asked.index, _GENERATOR)
     family = find_family(asked)
     if family is None:
-        for tensor in _written(op, args, kwargs):
+        written = _written(op, args, kwargs)
+        for tensor in written:
             need_no_overlap(tensor)
+        need_apart(op, written, args, kwargs)
         family = new_family(asked)
     program = family.find(asked)
     if isinstance(program, Resizes):

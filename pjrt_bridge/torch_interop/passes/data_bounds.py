@@ -67,7 +67,7 @@ def _flat(source: Any, index: Any, *_: Any, **__: Any) -> Iterator[Any]:
     yield index, -places, places - 1
 
 
-def _added(source: Any, dim: int, index: Any, *_: Any, **__: Any) -> Iterator[Any]:
+def _written(source: Any, dim: int, index: Any, *_: Any, **__: Any) -> Iterator[Any]:
     shape = compat.promise(source).shape
     # Eager looks at no position of slices without elements.
     if len(shape) < 2 or not _is_empty(shape):
@@ -106,8 +106,8 @@ _RULES: dict[str, _Rule] = {
     "aten.index.Tensor": _advanced,
     "aten.index_put.default": _advanced,
     "aten.index_select.default": _along,
-    "aten.index_add.default": _added,
-    "aten.index_copy.default": _along,
+    "aten.index_add.default": _written,
+    "aten.index_copy.default": _written,
     "aten.index_reduce.default": _along,
     "aten.gather.default": _along,
     "aten.scatter.src": _along,

@@ -242,6 +242,62 @@ def test_tensors_that_overlap_themselves() -> None:
     assert x.tolist() == [[0, 0, 0]] * 2
 
 
+OVERLAPPING: dict[str, Callable[[torch.Tensor], Any]] = {
+    "in place": lambda x: x[1:].add_(x[:-1]),
+    "of a list": lambda x: torch._foreach_add_([x[1:]], [x[:-1]]),
+    "out": lambda x: torch.add(x[:-1], 1, out=x[1:]),
+    "copied": lambda x: x[1:].copy_(x[:-1]),
+    "transposed": lambda x: x.view(3, 3).add_(x.view(3, 3).t()),
+    "joined": lambda x: torch.cat([x[:2], x[2:4]], out=x[1:5]),
+    "running sum": lambda x: torch.cumsum(x[:4], 0, out=x[1:5]),
+    "scattered": lambda x: x.scatter_(0, x.long(), x),
+    "rows": lambda x: x.index_copy_(0, x[:2].long(), x[:2]),
+}
+WITHIN: dict[str, Callable[[torch.Tensor], Any]] = {
+    "itself": lambda x: x.mul_(x),
+    "an equal view": lambda x: x[1:].add_(x[1:]),
+    "apart": lambda x: x[5:].add_(x[:4]),
+    "running sum": lambda x: x.cumsum_(0),
+    "copied onto itself": lambda x: x[1:].copy_(x[1:]),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_what_is_read_and_partly_written_is_refused_as_on_the_host(name: str) -> None:
+    for device in ("cpu", "pjrt"):
+        x = torch.arange(9.0, device=device)
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match=r"(?s)unsupported operation: .*clone\(\)"):
+                OVERLAPPING[name](x)
+        assert x.tolist() == list(range(9))
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_what_is_read_and_wholly_written_is_taken(name: str) -> None:
+    here, there = torch.arange(9.0, device="pjrt"), torch.arange(9.0)
+    WITHIN[name](here)
+    WITHIN[name](there)
+    assert here.tolist() == there.tolist()
+
+
+@pytest.mark.parametrize("order", [None, torch.contiguous_format, torch.channels_last])
+def test_a_tensor_resized_to_its_own_size_is_laid_out_anew(order: Any) -> None:
+    given = {} if order is None else {"memory_format": order}
+    for start in (torch.contiguous_format, torch.channels_last):
+        there = torch.arange(24.0).reshape(1, 2, 3, 4).contiguous(memory_format=start)
+        here = there.to("pjrt")
+        for x in (there, here):
+            x.resize_(1, 2, 3, 4, **given)
+        assert here.stride() == there.stride()
+        assert here.tolist() == there.tolist()
+
+
+def test_resizing_needs_an_order() -> None:
+    for device in ("cpu", "pjrt"):
+        with pytest.raises(RuntimeError, match=r"(?i)preserve"):
+            torch.ones(2, device=device).resize_(2, memory_format=torch.preserve_format)
+
+
 @pytest.mark.filterwarnings("ignore:Use of")
 @pytest.mark.parametrize(
     "write",

@@ -37,6 +37,7 @@ READING: dict[str, Callable[[torch.Tensor], Any]] = {
         torch.tensor([0, 1, 2]), X, i
     ),
     "aten.put.default": lambda i: X.put(i * 2, X[0, :2]),
+    "aten.index_copy.default": lambda i: X.index_copy(0, i, X[:2]),
 }
 
 
@@ -58,6 +59,40 @@ def test_an_index_out_of_range_raises_with_operator_line_and_numbers(
         said,
     ), said
     assert_same(checked(INSIDE), function(INSIDE))
+
+
+FROM_THE_END: dict[str, Callable[[torch.Tensor], Any]] = {
+    "copied": lambda i: X.index_copy(0, i, X[:2]),
+    "copied in place": lambda i: X.clone().index_copy_(0, i, X[:2]),
+    "copied into a number": lambda i: X[0, 0].index_copy(0, i[:1], X[0, :1]),
+    "added": lambda i: X.index_add(0, i, X[:2]),
+    "selected": lambda i: X.index_select(0, i),
+}
+
+
+@pytest.mark.parametrize("kind", FROM_THE_END)
+def test_a_negative_position_raises_where_eager_counts_none_from_the_end(kind: str) -> None:
+    function = FROM_THE_END[kind]
+    for run in (function, compiled(function, check_indices=True)):
+        with pytest.raises((IndexError, RuntimeError)):
+            run(torch.tensor([-1, 0]))
+
+
+def test_filling_counts_negative_positions_from_the_end() -> None:
+    def function(x: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            x.index_fill(0, index, 3.0),
+            x.index_fill(-1, index, x.sum()),
+            x[0, 0].index_fill(0, index[:1], 2),
+            x.t().index_fill(0, index[0], 2),
+            x.long().index_fill(1, index, torch.tensor(2.5)),
+        )
+
+    checked = compiled(function, check_indices=True)
+    index = torch.tensor([-1, -1])
+    assert_same(checked(X, index), function(X, index))
+    with pytest.raises(IndexError, match="expected -4 to 3"):
+        checked(X, torch.tensor([-5, 0]))
 
 
 def test_arguments_keep_their_values_where_a_check_raises() -> None:
@@ -119,6 +154,9 @@ WITHOUT_ELEMENTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "added": lambda i: X[:0].index_add(0, i, X[:2]),
     "copied": lambda i: X[:, :0].index_copy(0, i, X[:2, :0]),
     "filled": lambda i: X[:, :0].index_fill(0, i, 1.0),
+    "copied to no row of nothing": lambda i: X[:0, :0].index_copy(0, i, X[:2, :0]),
+    "no row of nothing filled": lambda i: X[:0, :0].index_fill(0, i, 1.0),
+    "no column of nothing filled": lambda i: X[:0, :0].index_fill(1, i, 1.0),
 }
 
 

@@ -276,16 +276,42 @@ def _scattered_apart(use: Use, dim: int) -> PaddedDims:
 
 def index_added(use: Use) -> PaddedDims:
     """Rows added at positions, which are never negative; in padding nothing is, at position 0."""
-    found, sizes, source = use.dims("self"), use.shape("self"), use.dims("source")
-    (dim,) = use.named("dim", len(sizes))
+    dim = _written_rows(use)
+    _positions(use, use["index"], use.shape("self")[dim])
+    use.fill("source", 0, [dim])
+    return use.dims("self")
+
+
+def index_copied(use: Use) -> PaddedDims:
+    """Rows written at positions, which are never negative; those in padding are dropped."""
+    dim = _written_rows(use)
+    if use.dims("index"):
+        rank, size = use.rank("self"), use.shape("self")[dim]
+
+        def emit(e: Emission) -> Any:
+            longer = e.longer(e[use["self"]], dim, rank, 1)
+            places = _behind(e, e[use["index"]], use.dims("index"), 1, size)
+            made = e.repeat(use.node, self=longer, index=places)
+            kept = e.call("aten.slice.Tensor", made, dim, 0, e.size(size))
+            return e.call("aten.clone.default", kept, memory_format=torch.contiguous_format)
+
+        use.emit = emit
+    return use.dims("self")
+
+
+def _written_rows(use: Use) -> int:
+    """The dimension of the rows of `source` that are written at positions into `self`.
+
+    Raises:
+        MixesRows: positions and rows are not padded alike.
+    """
+    found, source, index = use.dims("self"), use.dims("source"), use.dims("index")
+    (dim,) = use.named("dim", use.rank("self"))
     if dim in found:
         use.needs_prefix(found[dim])
-    index = use.dims("index")
     if (0 in index) != (dim in source):
         raise MixesRows("it combines the dimension with one of another size")
     if 0 in index:
         use.unified(index[0], source[dim])
     _same_rows(use, found, source, dim)
-    _positions(use, use["index"], sizes[dim])
-    use.fill("source", 0, [dim])
-    return found
+    return dim

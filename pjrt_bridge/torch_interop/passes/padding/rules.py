@@ -317,6 +317,7 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(masks.positions, ("size",)), "nonzero_static")
     put(PaddingRule(lookups.scattered), "scatter", "scatter_add", "scatter_reduce")
     put(PaddingRule(lookups.index_added), "index_add")
+    put(PaddingRule(lookups.index_copied), "index_copy")
     put(PaddingRule(replacing.sliced_in), "slice_scatter")
     put(PaddingRule(replacing.selected_in), "select_scatter")
 
