@@ -29,7 +29,8 @@ def plan(
         typer.Argument(
             help="A module class, or a function that makes the model, or the model and its plan "
             "(torch's parallel styles by names of modules), as package.module:name or "
-            "path/to/file.py:name. It is called under torch.device('meta'), so it has no weights.",
+            "path/to/file.py:name. It is called under torch.device('meta'), so no weights are "
+            "made.",
             metavar="MODULE:CALLABLE",
         ),
     ],
@@ -40,7 +41,7 @@ def plan(
             "-m",
             metavar="AXIS=N,...",
             help="Axes of a mesh: batches are divided over dp and fsdp, parameters over fsdp, and "
-            "as the plan says over --axis. Repeatable: one line each.",
+            "over --axis as the plan states. Repeatable; each mesh gives one line.",
         ),
     ],
     input: Annotated[
@@ -65,12 +66,14 @@ def plan(
         ),
     ] = None,
     training: Annotated[
-        bool, typer.Option("--training", help="Loss and gradients; the model gives its loss.")
+        bool,
+        typer.Option("--training", help="Plan loss and gradients; the model returns its loss."),
     ] = False,
     optimizer: Annotated[
         str | None,
         typer.Option(
-            "--optimizer", help="A class of torch.optim, such as AdamW: a whole training step."
+            "--optimizer",
+            help="Plan a whole training step with this class of torch.optim, such as AdamW.",
         ),
     ] = None,
     axis: Annotated[
