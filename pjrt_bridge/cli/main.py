@@ -63,8 +63,8 @@ def _main(
     model or a StableHLO program, **compile** compiles one, also for devices that are not present,
     **plan** tells on which meshes of such devices a PyTorch model fits, **explain** reports which
     operators of a function a plugin runs and why not the others, **bench** measures a PyTorch
-    function beside eager and Inductor, **calibrate** measures which operators PyTorch computes faster, **cache**
-    shows the compiled programs on disk, **conformance** checks a plugin.
+    function beside eager and Inductor, **calibrate** measures which operators PyTorch computes
+    faster, **cache** shows the compiled programs on disk, **conformance** checks a plugin.
 
     The variable PJRT_BRIDGE_PLUGIN chooses the plugin: a name, a library's path or name:path.
     """
