@@ -19,6 +19,7 @@ ONE_A_FRAMEWORK = {
 """The same of a graph of PyTorch and of a function of TensorFlow."""
 
 OF_USERS_AND_WITHIN = {
+    "Event": "`torch.cuda.Event`'s counterpart, and PJRT's event",
     "Mesh": "the grid of a program, and the one that users of torch make",
     "Stream": "`torch.Stream` of the device, and PJRT's extension",
 }

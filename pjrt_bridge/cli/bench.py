@@ -37,17 +37,20 @@ def bench(
     ] = None,
     plugin: PluginName = None,
     train: Annotated[
-        bool, typer.Option("--train", help="Compute gradients of what a call gives, too.")
+        bool, typer.Option("--train", help="Also compute gradients of the result.")
     ] = False,
     generate: Annotated[
         int | None,
         typer.Option(
-            "--generate", min=2, metavar="TOKENS", help="Measure model.generate of so many tokens."
+            "--generate",
+            min=2,
+            metavar="TOKENS",
+            help="Measure model.generate of this many tokens.",
         ),
     ] = None,
     without: Annotated[
         list[str] | None,
-        typer.Option("--without", metavar="WAY", help="Leave out eager or inductor."),
+        typer.Option("--without", metavar="WAY", help="Do not run eager, or inductor."),
     ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Samples of each, at most.")] = 15,
     budget: Annotated[
@@ -57,8 +60,8 @@ def bench(
 ) -> None:
     """Compare a function run eagerly, compiled by Inductor, and compiled for a plugin.
 
-    Each runs in a process of its own; they take turns, and medians are compared. The results of the
-    first calls are compared with eager's. Without --train no gradients are computed.
+    Each runs in its own process. The processes take turns, and the medians are compared. The
+    results of the first calls are compared with eager's. Without --train no gradients are computed.
     """
     need_torch("bench")
     unknown = sorted(set(without or ()) - {EAGER, INDUCTOR})

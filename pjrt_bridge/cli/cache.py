@@ -19,13 +19,13 @@ def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the programs that were compiled and kept on disk, or delete them.
+    """Show the compiled programs and other files in the cache folder, or delete them.
 
-    So with what else is kept there, such as which kernels were found to be right.
+    Other files are, for example, the outcomes of trials of plugins and kernels.
 
-    The variable PJRT_BRIDGE_CACHE names the folder, or turns the cache off;
-    PJRT_BRIDGE_CACHE_LIMIT the size of the programs, such as 500M. Those that were not used longest
-    go first.
+    The variable PJRT_BRIDGE_CACHE names the folder, or turns the cache off.
+    PJRT_BRIDGE_CACHE_LIMIT limits the size of all compiled programs, such as 500M; the least
+    recently used programs are deleted first.
     """
     with warnings.catch_warnings():
         # What the warning says is printed here, each time.

@@ -23,16 +23,18 @@ def calibrate(
     ] = None,
     operator: Annotated[
         list[str] | None,
-        typer.Option("--operator", metavar="OPERATOR", help="Only this one, such as aten.sort."),
+        typer.Option(
+            "--operator", metavar="OPERATOR", help="Measure only this one, such as aten.sort."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Keep nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do not save the result.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure which operators PyTorch computes faster than a plugin, and from which size on.
 
-    From then on `torch.compile(backend="pjrt")` leaves them to PyTorch at such sizes, on this
-    machine and with this build of the plugin; options={"placement": "device"} does not. It takes
-    some minutes, in which nothing else should run.
+    Afterwards, with `torch.compile(backend="pjrt")`, PyTorch runs these operators at such sizes, on
+    this machine and with this build of the plugin, unless options={"placement": "device"} is given.
+    The measurement takes some minutes, in which no other program should run.
     """
     need_torch("calibrate")
     from pjrt_bridge.torch_interop.placement import calibration

@@ -68,7 +68,8 @@ def compile(
         str | None,
         typer.Option(
             "--platform",
-            help="Of what jax.export wrote for several: cpu, cuda, tpu; by default the target's.",
+            help="For a jax.export file with several platforms, the one to compile: cpu, cuda, "
+            "tpu; by default the target's.",
         ),
     ] = None,
     size: Annotated[
@@ -76,8 +77,8 @@ def compile(
         typer.Option(
             "--size",
             metavar="NAME=N",
-            help="Of a model with programs for several, of what jax.export left symbolic, or of "
-            "what a SavedModel's signature leaves open, as INPUT.DIMENSION: x.0=8.",
+            help="A symbolic size of a jax.export file, a size that selects a program of a saved "
+            "model, or an open size of a SavedModel's signature as INPUT.DIMENSION: x.0=8.",
         ),
     ] = None,
     option: Annotated[
@@ -95,12 +96,12 @@ def compile(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compile a model or a program ahead of time, and tell its cost and the memory it needs.
+    """Compile a model or a program ahead of time, and print its cost and the memory it needs.
 
-    The devices need not be there. What is written is for a machine that has them and the same
-    version of the plugin: of one program a file, which `Client.deserialize` loads; of a model that
-    was exported in parts (`split=True`) a folder, which `pjrt-bridge run` and `ExportedModel.load`
-    open without compiling.
+    The devices need not be present. The output can be loaded on a machine with the devices and the
+    same version of the plugin. For one program it is a file for `Client.deserialize`; for a model
+    that was exported in parts (`split=True`) it is a folder for `pjrt-bridge run --trusted` and
+    `ExportedModel.load`.
     """
     options = parse_options(option or ())
     if target_config is not None:

@@ -44,7 +44,7 @@ def conformance(
     ] = None,
     diff: Annotated[
         tuple[Path, Path] | None,
-        typer.Option("--diff", metavar="A B", help="Compare two such files; checks nothing."),
+        typer.Option("--diff", metavar="A B", help="Compare two result files; runs no checks."),
     ] = None,
     only: Annotated[
         list[str] | None,
@@ -55,7 +55,7 @@ def conformance(
     list_checks: Annotated[bool, typer.Option("--list", help="List the checks and exit.")] = False,
     checks: Annotated[
         list[str] | None,
-        typer.Option("--checks", metavar="MODULE", help="A module with further checks."),
+        typer.Option("--checks", metavar="MODULE", help="A module with additional checks."),
     ] = None,
     limit: Annotated[
         float, typer.Option("--limit", min=1, help="Seconds that a check may take.")
@@ -64,9 +64,9 @@ def conformance(
 ) -> None:
     """Check a plugin: ABI, data, numerics, asynchrony, several devices, errors, extensions.
 
-    Each check is a pass, a failure, unsupported (the plugin says so in a clean way), or lacks its
-    device. Checks run in a process of their own, so that one that crashes or hangs is a finding.
-    Exit status 1 means that there are defects, or with --diff that something got worse.
+    A check passes, fails, is unsupported (the plugin reports that with a regular error), or lacks
+    its device. Checks run in a separate process, so a crash or a hang is reported as a finding.
+    Exit status 1 means that there are defects, or with --diff that a result is worse.
     """
     _require_suite()
     from pjrt_bridge_conformance import Report, suite

@@ -45,21 +45,21 @@ def explain(
     ] = None,
     min_segment: Annotated[
         int | None,
-        typer.Option("--min-segment", min=1, help="Fewest operators for which the device is used."),
+        typer.Option("--min-segment", min=1, help="Run smaller device parts on the host."),
     ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", help="Write the report as a page.", metavar="FILE")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     framework: Annotated[
-        FrameworkName | None, typer.Option("--framework", help="Whose function it is.")
+        FrameworkName | None, typer.Option("--framework", help="The function's framework.")
     ] = None,
 ) -> None:
     """Compile a function of PyTorch or TensorFlow, call it, and report what ran where and why.
 
-    A callable that takes no arguments makes its own inputs; a module class is made without
-    arguments. What was compiled already keeps the options that it was given. A plain function is
-    PyTorch's, unless --framework says otherwise.
+    A function without parameters is called without inputs, and makes its own. A module class is
+    instantiated without arguments. A function that is compiled already keeps its options. A plain
+    function is taken as PyTorch's, unless --framework is given.
     """
     function = named_functions.load(target)
     _check_count(target, function, input or ())

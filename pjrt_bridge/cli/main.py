@@ -59,12 +59,12 @@ def _main(
 ) -> None:
     """Run programs on any PJRT plugin.
 
-    **plugins** lists what is installed, **inspect** shows one of them, **run** runs a model or a
-    StableHLO program, **compile** compiles one for devices that need not be there, **plan** tells
-    over which meshes of such devices a PyTorch model fits, and what bounds it there, **explain**
-    tells what of a PyTorch function a plugin runs, and why not the rest, **bench** measures it
-    beside eager PyTorch and Inductor, **calibrate** measures what PyTorch computes faster,
-    **cache** shows the compiled programs on disk, **conformance** checks a plugin.
+    **plugins** lists the plugins that were found, **inspect** shows one plugin, **run** runs a
+    model or a StableHLO program, **compile** compiles one, also for devices that are not present,
+    **plan** tells on which meshes of such devices a PyTorch model fits, **explain** reports which
+    operators of a function a plugin runs and why not the others, **bench** measures a PyTorch
+    function beside eager and Inductor, **calibrate** measures which operators PyTorch computes
+    faster, **cache** shows the compiled programs on disk, **conformance** checks a plugin.
 
     The variable PJRT_BRIDGE_PLUGIN chooses the plugin: a name, a library's path or name:path.
     """

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 FUNCTION_FLAGS = ("--function", "--signature")
 TRUSTED_HELP = (
-    "The model is of somebody whose programs you would run: load its parts that are code, too."
+    "Also load the parts of the model that are code. Only for models whose authors you trust."
 )
-FUNCTION_HELP = "Of a bundle that holds several; of a SavedModel the signature."
+FUNCTION_HELP = "The function of a bundle with several, or the signature of a SavedModel."
 
 MODEL = "a saved model"
 BUNDLE = "a bundle of PyTorch/XLA"

@@ -29,7 +29,8 @@ def plan(
         typer.Argument(
             help="A module class, or a function that makes the model, or the model and its plan "
             "(torch's parallel styles by names of modules), as package.module:name or "
-            "path/to/file.py:name. It is called on the device meta, so no weights are made.",
+            "path/to/file.py:name. It is called under torch.device('meta'), so no weights are "
+            "made.",
             metavar="MODULE:CALLABLE",
         ),
     ],
@@ -40,7 +41,7 @@ def plan(
             "-m",
             metavar="AXIS=N,...",
             help="Axes of a mesh: batches are divided over dp and fsdp, parameters over fsdp, and "
-            "as the plan says over --axis. Repeatable: one line each.",
+            "over --axis as the plan states. Repeatable; each mesh gives one line.",
         ),
     ],
     input: Annotated[
@@ -65,26 +66,30 @@ def plan(
         ),
     ] = None,
     training: Annotated[
-        bool, typer.Option("--training", help="Loss and gradients; the model gives its loss.")
+        bool,
+        typer.Option("--training", help="Plan loss and gradients; the model returns its loss."),
     ] = False,
     optimizer: Annotated[
         str | None,
         typer.Option(
-            "--optimizer", help="A class of torch.optim, such as AdamW: a whole training step."
+            "--optimizer",
+            help="Plan a whole training step with this class of torch.optim, such as AdamW.",
         ),
     ] = None,
-    axis: Annotated[str, typer.Option("--axis", help="That the plan divides over.")] = "tp",
+    axis: Annotated[
+        str, typer.Option("--axis", help="The mesh axis that the plan divides over.")
+    ] = "tp",
     estimate: Annotated[
         bool,
-        typer.Option("--estimate", help="Estimate, and ask no compiler, which may take minutes."),
+        typer.Option("--estimate", help="Estimate instead of compiling, which may take minutes."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what a model needs of each device of a mesh, for meshes of devices that are not there.
+    """Print the memory and cost of a model on each device of a mesh, without the devices.
 
-    Memory, cost and collective operations are the compiler's account where the topology has one;
-    elsewhere Shardy divides the program in the bridge, which estimates. Times are those that the
-    devices' figures allow at best: the longest of computing, memory and communication bounds.
+    Memory, cost and collective operations come from the topology's compiler. If there is none, the
+    bridge divides the program with Shardy and estimates them. The time "at best" is the longest of
+    the times for computing, memory traffic and communication at the device's peak figures.
     """
     meshes = [Mesh.read(text) for text in mesh]
     need_torch("plan")

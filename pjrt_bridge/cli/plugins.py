@@ -48,9 +48,9 @@ ClientOptions = Annotated[
 def plugins(as_json: AsJson = False) -> None:
     """List the plugins that were found, why some cannot be used, and how calls are dispatched.
 
-    Plugins that no package of the bridge brings are tried once in a process of their own. The
-    default is the plugin that PJRT_BRIDGE_PLUGIN names, else the available one of the highest
-    priority that has a device.
+    A plugin without a package of the bridge is tried once in a separate process. The default is the
+    plugin that PJRT_BRIDGE_PLUGIN names, else the available one with the highest priority that has
+    a device.
     """
     found = registry.plugins(try_unknown=True)
     default, problem = _default()
@@ -123,8 +123,8 @@ def inspect(
 ) -> None:
     """Show a plugin's API version, attributes, devices, memory spaces and extensions.
 
-    The library is loaded and a client created. Where that fails, as it does without the device,
-    what the library itself tells is shown before the error.
+    The library is loaded and a client created. If no client can be created, for example without the
+    device, the information of the library is shown before the error.
     """
     options: dict[str, Any] = parse_options(option or ())
     info = registry.select(name)

@@ -65,14 +65,18 @@ def run(
     function: Annotated[str | None, typer.Option(*FUNCTION_FLAGS, help=FUNCTION_HELP)] = None,
     platform: Annotated[
         str | None,
-        typer.Option("--platform", help="Of what jax.export wrote for several: cpu, cuda, tpu."),
+        typer.Option(
+            "--platform",
+            help="For a jax.export file with several platforms, the one to run: cpu, cuda, tpu.",
+        ),
     ] = None,
     size: Annotated[
         list[str] | None,
         typer.Option(
             "--size",
             metavar="NAME=N",
-            help="Of what jax.export left symbolic, or of a model with programs for several.",
+            help="A symbolic size of a jax.export file, or a size that selects a program of a "
+            "saved model. Repeatable.",
         ),
     ] = None,
     trusted: Annotated[bool, typer.Option("--trusted", help=TRUSTED_HELP)] = False,
@@ -80,9 +84,8 @@ def run(
 ) -> None:
     """Compile a model or a program, run it once and print its results.
 
-    Without inputs, a program that has parameters is not run: its signature and an example of the
-    call are printed. Of a SavedModel of TensorFlow, which has to be installed for it, the plugin
-    runs what it can.
+    If inputs are missing, the program is not run; its signature and an example of the call are
+    printed. A SavedModel needs TensorFlow, which runs the operations that the plugin cannot run.
     """
     options: dict[str, Any] = parse_options(option or ())
 

@@ -17,8 +17,9 @@ from pjrt_bridge.torch_interop.device import shortcuts
 from pjrt_bridge.torch_interop.device.calls import Call, argument, form_of, tensors_in
 from pjrt_bridge.torch_interop.device.factories import resize_as
 from pjrt_bridge.torch_interop.device.host_calls import elements_once, run_on_host, write_repeated
+from pjrt_bridge.torch_interop.device.other_sizes import Resizes
 from pjrt_bridge.torch_interop.device.overlaps import need_apart
-from pjrt_bridge.torch_interop.device.programs import Resizes, find_family, new_family
+from pjrt_bridge.torch_interop.device.programs import find_family, new_family
 from pjrt_bridge.torch_interop.device.refusals import need_no_overlap, repeats_elements
 
 _GENERATOR = "a generator was given, which is the host's"

@@ -8,7 +8,7 @@ that change become arguments when a program was made for one of their values bef
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.node import map_aggregate
 
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue
 from pjrt_bridge.mixed.launchers import BufferOutput
@@ -24,7 +23,7 @@ from pjrt_bridge.mixed.records import GraphRecord
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
-from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
+from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.compat.symbolic_numbers import SymbolicNumbers
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.device import shortcuts, transfer
@@ -37,6 +36,7 @@ from pjrt_bridge.torch_interop.device.calls import (
 )
 from pjrt_bridge.torch_interop.device.chosen import Mode, chosen, eager_mode, of_client
 from pjrt_bridge.torch_interop.device.merging import Recordable
+from pjrt_bridge.torch_interop.device.other_sizes import Resizes, sizes_and_strides_of
 from pjrt_bridge.torch_interop.device.recording import recorder
 from pjrt_bridge.torch_interop.device.resident_contents import ResidentContents
 from pjrt_bridge.torch_interop.device.storage import (
@@ -57,21 +57,6 @@ _VARIANTS = 16
 
 class NotTraceable(Exception):
     """A call that has no program, with the reason; None where everybody expects that."""
-
-
-SizesAndStrides = tuple[tuple[int, ...], tuple[int, ...]]
-
-
-class Resizes(Exception):
-    """A call whose results do not fit into the tensors that they are to be written into.
-
-    Attributes:
-        forms: sizes and strides that these tensors have to get.
-    """
-
-    def __init__(self, forms: Sequence[SizesAndStrides]) -> None:
-        super().__init__(forms)
-        self.forms = forms
 
 
 @dataclass
@@ -320,7 +305,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
             before = [tuple(item.shape) for item in written]
             found = op(*taken, **named)
             if [tuple(item.shape) for item in written] != before:
-                raise Resizes(_forms_of_results(op, (taken, named), written, before))
+                raise Resizes(sizes_and_strides_of(op, (taken, named), written, before))
             layout[:], outputs = flattened(form, found)
             made.update(item.dtype for item in tensors_in(outputs))
             return outputs
@@ -373,25 +358,6 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         and not any(_is_inexact(item.dtype) for item in call.given),
         None if symbolic is None else symbolic.conditions(),
     )
-
-
-def _forms_of_results(
-    op: OpOverload,
-    arguments: tuple[Sequence[Any], Mapping[str, Any]],
-    written: Sequence[torch.Tensor],
-    shapes: Sequence[tuple[int, ...]],
-) -> list[SizesAndStrides]:
-    """Sizes and strides of what an operator writes where that has another size.
-
-    Those of views are lost where they are functionalized, so it writes into new tensors.
-    """
-    new = {
-        id(item): torch.empty(shape, dtype=item.dtype, device="cpu")
-        for item, shape in zip(written, shapes, strict=True)
-    }
-    args, kwargs = map_aggregate(arguments, lambda item: new.get(id(item), item))
-    op(*args, **kwargs)
-    return [(tuple(item.shape), item.stride()) for item in new.values()]
 
 
 def _is_inexact(dtype: torch.dtype) -> bool:
