@@ -17,7 +17,8 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.mixed import records
 from pjrt_bridge.runtime.dispatch import native, plans
-from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge.torch_interop import compat, compiled_graphs
+from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.device.border import ResidentPath
 from tests.runtime.dispatch.launching import FailingFunction, too_small
 from tests.torch_interop.helpers import assert_same, compiled
@@ -239,6 +240,33 @@ def test_threads(ways: Ways) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
+
+
+def test_a_compiled_function_runs_while_another_thread_traces_an_operator(ways: Ways) -> None:
+    """Torch's mark of what is traced is one for all threads."""
+    run, y = compiled(add), torch.ones(64, device="pjrt")
+    for _ in range(3):
+        run(y, y)
+    tracing, go_on = threading.Event(), threading.Event()
+
+    def operator(x: torch.Tensor) -> list[torch.Tensor]:
+        tracing.set()
+        assert go_on.wait(60)
+        return [x + 1]
+
+    def trace() -> torch.fx.GraphModule:
+        with compat.fakes():
+            return third_party_device.trace_call(operator, [torch.empty(64)], {})
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(trace)
+        assert tracing.wait(60)
+        try:
+            found = run(y, y)
+        finally:
+            go_on.set()
+        assert len(other.result().graph.nodes) == 3
+    assert found[0].item() == 3
 
 
 # -- waiting ---------------------------------------------------------------------------------------
