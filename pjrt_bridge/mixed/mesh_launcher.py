@@ -205,6 +205,9 @@ class MeshLauncher:
                 if key in numbers:
                     return numbers[key]
             call.crossed(call.at, self._parameters[at].spec.nbytes, shared=False)
+            if key is not None or at in self._written:
+                # Its new value comes when one device has it, and the others may still read the old.
+                array = array.copied()
             made = ShardedBuffer.put_host(self._program.client, array, sharding)
             if key is not None:
                 numbers[key] = made

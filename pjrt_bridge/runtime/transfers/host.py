@@ -77,12 +77,19 @@ class HostArray:
 
     def part(self, indices: tuple[slice, ...]) -> HostArray:
         """A part of the array, over the same memory; packed elements that lie apart are copied."""
-        found = self.words()[indices]
+        # Without the dots NumPy gives the number of an array without dimensions, in other memory.
+        found = self.words()[(*indices, ...)]
         if self.dtype.bits < 8 and not found.flags.c_contiguous:
             found = np.ascontiguousarray(found)
         strides = None if found.flags.c_contiguous else found.strides
         address = int(found.__array_interface__["data"][0])
         return HostArray(address, self.dtype, found.shape, strides, (self.owner, found))
+
+    def copied(self) -> HostArray:
+        """The same elements in memory of their own, row-major."""
+        copy = np.ascontiguousarray(self.words()).copy()
+        address = int(copy.__array_interface__["data"][0])
+        return HostArray(address, self.dtype, self.shape, None, copy)
 
     def in_order(self, minor_to_major: tuple[int, ...]) -> HostArray:
         """The elements as a row-major array over the dimensions from slowest to fastest varying.
