@@ -77,8 +77,8 @@ class HostArray:
 
     def part(self, indices: tuple[slice, ...]) -> HostArray:
         """A part of the array, over the same memory; packed elements that lie apart are copied."""
-        # Without the dots NumPy gives the number of an array without dimensions, in other memory.
-        found = self.words()[(*indices, ...)]
+        # Of an array without dimensions NumPy would give the number, in other memory.
+        found = self.words()[indices] if indices else self.words()
         if self.dtype.bits < 8 and not found.flags.c_contiguous:
             found = np.ascontiguousarray(found)
         strides = None if found.flags.c_contiguous else found.strides
