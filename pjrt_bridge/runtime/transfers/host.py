@@ -87,9 +87,12 @@ class HostArray:
 
     def copied(self) -> HostArray:
         """The same elements in memory of their own, row-major."""
-        copy = np.ascontiguousarray(self.words()).copy()
-        address = int(copy.__array_interface__["data"][0])
-        return HostArray(address, self.dtype, self.shape, None, copy)
+        return self._over(self.words().copy())
+
+    def _over(self, words: np.ndarray[Any, Any]) -> HostArray:
+        """Elements of the same type in row-major memory of NumPy's."""
+        address = int(words.__array_interface__["data"][0])
+        return HostArray(address, self.dtype, words.shape, None, words)
 
     def in_order(self, minor_to_major: tuple[int, ...]) -> HostArray:
         """The elements as a row-major array over the dimensions from slowest to fastest varying.
@@ -103,9 +106,7 @@ class HostArray:
             stride % array.itemsize == 0 for stride in array.strides
         ):
             return HostArray(self.address, self.dtype, array.shape, None, self.owner)
-        copy = np.ascontiguousarray(array)
-        address = int(copy.__array_interface__["data"][0])
-        return HostArray(address, self.dtype, copy.shape, None, copy)
+        return self._over(np.ascontiguousarray(array))
 
 
 class _ArrayInterface:

@@ -74,6 +74,20 @@ def updating(client: Client) -> Iterator[Updating]:
     made.executable.close()
 
 
+def after_data_pointers(monkeypatch: pytest.MonkeyPatch, function: Callable[[Any], None]) -> None:
+    """Have a function see each answer of the plugin to where a buffer's elements are."""
+    entry = plans._entry
+
+    def replaced(api: Api, name: str) -> tuple[int, int]:
+        if name != "Buffer_OpaqueDeviceMemoryDataPointer":
+            return entry(api, name)
+        found = FailingFunction(api, name, function, late=True)
+        found.active = True
+        return found.entry
+
+    monkeypatch.setattr(plans, "_entry", replaced)
+
+
 def values() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return (
         torch.arange(4, dtype=torch.float32),
@@ -160,19 +174,12 @@ def test_memory_that_a_program_takes_over(
     no_leaks: Census, client: Client, monkeypatch: pytest.MonkeyPatch, aligned: bool
 ) -> None:
     """It is written there; what cannot be taken over is copied to its place."""
-    entry, places = plans._entry, list[int]()
+    places = list[int]()
 
     def noted(args: Any) -> None:
         places.append(args.device_memory_ptr)
 
-    def observed(api: Api, name: str) -> tuple[int, int]:
-        if name != "Buffer_OpaqueDeviceMemoryDataPointer":
-            return entry(api, name)
-        found = FailingFunction(api, name, noted, late=True)
-        found.active = True
-        return found.entry
-
-    monkeypatch.setattr(plans, "_entry", observed)
+    after_data_pointers(monkeypatch, noted)
     add = Updating(client, programs.ALIASED_ADD, [0], frozenset([0]))
     x = torch.zeros(65)[0 if aligned else 1 :][:64]
     for step in range(1, 4):
@@ -270,21 +277,14 @@ def test_where_the_plugin_fails_nothing_is_written(
 def test_one_result_that_is_not_there_keeps_the_others_from_being_written(
     no_leaks: Census, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry, count = plans._entry, [0]
+    count = [0]
 
     def third(args: Any) -> None:
         count[0] += 1
         if count[0] == 3:
             args.device_memory_ptr = None
 
-    def faulty(api: Api, name: str) -> tuple[int, int]:
-        if name != "Buffer_OpaqueDeviceMemoryDataPointer":
-            return entry(api, name)
-        found = FailingFunction(api, name, third, late=True)
-        found.active = True
-        return found.entry
-
-    monkeypatch.setattr(plans, "_entry", faulty)
+    after_data_pointers(monkeypatch, third)
     updating = Updating(client, programs.TWO_RESULTS, [0, None, 2])
     given = values()
     with pytest.raises(PjrtBridgeError):
