@@ -91,7 +91,8 @@ def _times(backend: str, folder: Path, modules: Path) -> Times:
         cwd=folder,
         env={
             **os.environ,
-            "PJRT_BRIDGE_CACHE": str(folder / "pjrt_bridge"),
+            # Not a package's name: Python would take the folder for it.
+            "PJRT_BRIDGE_CACHE": str(folder / "kept programs"),
             "PJRT_BRIDGE_BACKGROUND": "on",
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
             "PYTHONDONTWRITEBYTECODE": "",
