@@ -138,29 +138,27 @@ def _called(
         )
         if not any(wanted):
             return _computed(function, given), lambda *_: [None] * len(given)
-        gradients: Gradients = function.derivative(_specs(function, given), wanted)
-        count = len(gradients.reads)
+        specs = _specs(function, given)
 
-        def results_and_saved() -> Sequence[Any]:
+        def divided() -> tuple[Gradients, Sequence[Any], Sequence[Any]]:
+            """How gradients are computed, the results, and what is saved for gradients."""
+            gradients = function.derivative(specs, wanted)
             # What is saved has gradients, too, for gradients of gradients.
-            return _called(gradients.forward, given, fixed, saves=False)
+            found = _called(gradients.forward, given, fixed, saves=False)
+            count = len(gradients.reads)
+            return gradients, tuple(found[:count]), found[count:]
 
-        saved: Sequence[Any] | None = None
-        if saves and compat.is_recorded(given):
-            found = results_and_saved()
-            results, saved = tuple(found[:count]), found[count:]
-        else:
-            results = _computed(function, given)
+        kept = divided() if saves and compat.is_recorded(given) else None
 
         def pulled(*of_results: Any) -> list[Any]:
+            gradients, _, saved = kept or divided()
             if not any(gradients.reads):
                 return [None for _ in wanted]
-            kept = results_and_saved()[count:] if saved is None else saved
             read = [item for item, reads in zip(of_results, gradients.reads, strict=True) if reads]
-            supply = iter(_called(gradients.backward, [*kept, *read]))
+            supply = iter(_called(gradients.backward, [*saved, *read]))
             return [next(supply) if chosen else None for chosen in wanted]
 
-        return results, pulled
+        return kept[1] if kept else _computed(function, given), pulled
 
     found: Sequence[Any] = tf.custom_gradient(run)(*tensors)
     return found

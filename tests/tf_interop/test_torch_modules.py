@@ -146,6 +146,25 @@ def test_training_equals_torchs() -> None:
         _close(step(tf.constant(x)), expected.item())
 
 
+def test_operators_without_second_gradients_have_first_ones() -> None:
+    """PyTorch has none for its attention on the host, which must not be asked for."""
+    torch.manual_seed(0)
+    module = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+    function, params = from_torch(module)
+    x = _x(2, 5, 16)
+
+    @tf.function
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(function(params, x) ** 3)
+        return tape.gradient(loss, x)
+
+    given = torch.tensor(x, requires_grad=True)
+    (expected,) = torch.autograd.grad(module(given).pow(3).sum(), given)
+    np.testing.assert_allclose(step(tf.constant(x)), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_buffers_that_change_are_results() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     function, params = from_torch(module, mutable=True)
