@@ -140,10 +140,11 @@ def test_private_names_are_imported_in_one_module(framework: str) -> None:
             assert not private, f"{name} imports {private}"
 
 
-def test_private_names_of_tensorflow_are_imported_in_one_module() -> None:
+def test_private_names_of_tensorflow_are_imported_in_one_package() -> None:
+    private_packages = ("tensorflow.python", "tensorflow.compiler")
     for name, path in CORE.items():
-        if name != "pjrt_bridge.tf_interop.compat":
-            private = {item for item in imports(path) if item.startswith("tensorflow.python")}
+        if not name.startswith("pjrt_bridge.tf_interop.compat"):
+            private = {item for item in imports(path) if item.startswith(private_packages)}
             assert not private, f"{name} imports {private}"
 
 

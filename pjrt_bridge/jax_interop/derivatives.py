@@ -113,15 +113,16 @@ def pulled(pull: Any, results: Sequence[Any], given: Sequence[Any]) -> Sequence[
 
     supply = iter(given)
     cotangents = [
-        _conjugate(next(supply))
+        conjugate(next(supply))
         if is_inexact(item.dtype)
         else np.zeros(item.shape, jax.dtypes.float0)
         for item in results
     ]
-    return [_conjugate(found) for found in pull(cotangents)]
+    return [conjugate(found) for found in pull(cotangents)]
 
 
-def _conjugate(array: Any) -> Any:
+def conjugate(array: Any) -> Any:
+    """The complex conjugate; of real arrays the array."""
     import jax.numpy as jnp
 
     return jnp.conj(array) if jnp.iscomplexobj(array) else array

@@ -14,9 +14,9 @@ from typing import Any
 
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.jax_interop import primitive
-from pjrt_bridge.jax_interop.derivatives import is_inexact
+from pjrt_bridge.jax_interop.derivatives import conjugate, is_inexact
 from pjrt_bridge.torch_interop.foreign.modules import ModuleCalls
-from pjrt_bridge.torch_interop.foreign.structures import flatten, unflatten
+from pjrt_bridge.torch_interop.foreign.structures import unflatten
 from pjrt_bridge.torch_interop.foreign.torch_function import TorchFunction
 from pjrt_bridge.torch_interop.foreign_functions import ArraySpec
 
@@ -55,16 +55,17 @@ def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any
 
     def function(params: dict[str, Any], *args: Any, rng: Any = None, **kwargs: Any) -> Any:
         buffers = kwargs.pop("buffers", own) if mutable else own
-        leaves: list[Any] = []
-        structure = flatten((dict(params), dict(buffers), args, kwargs), leaves)
-        arrays = [primitive.array_of(leaf) for leaf in leaves if primitive.is_array(leaf)]
-        constants = tuple(None if primitive.is_array(leaf) else leaf for leaf in leaves)
-        call = calls.function(structure, constants, wide=primitive.has_wide_types())
-        # The containers' own leaves come first, in this order.
-        names, trained = [*sorted(params), *sorted(buffers)], calls.trained()
-        fixed = frozenset(at for at, name in enumerate(names) if name not in trained)
-        found = _drawn(call.function, rng, arrays, fixed)
-        result, changed = unflatten(call.returned(), found)
+        bound = calls.bind(
+            params,
+            buffers,
+            args,
+            kwargs,
+            is_array=primitive.is_array,
+            wide=primitive.has_wide_types(),
+        )
+        arrays = [primitive.array_of(array) for array in bound.arrays]
+        found = _drawn(bound.call.function, rng, arrays, bound.fixed)
+        result, changed = unflatten(bound.call.returned(), found)
         return (result, changed) if mutable else result
 
     return function, params
@@ -109,9 +110,12 @@ def _called(
         gradients, wanted, axes = static.value
         if not any(gradients.reads):
             return tuple(None for _ in wanted)
-        read = [item for item, reads in zip(given, gradients.reads, strict=True) if reads]
+        # Torch's gradients of complex numbers are the conjugates of JAX's.
+        read = [
+            conjugate(item) for item, reads in zip(given, gradients.reads, strict=True) if reads
+        ]
         made = _called(gradients.backward, [*saved, *read])
-        supply = iter(primitive.alike(made, axes))
+        supply = map(conjugate, primitive.alike(made, axes))
         return tuple(next(supply) if chosen else None for chosen in wanted)
 
     run = jax.custom_vjp(plain)

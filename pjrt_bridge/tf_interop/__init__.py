@@ -17,10 +17,13 @@ from pjrt_bridge.tf_interop.function import Function, function
 from pjrt_bridge.tf_interop.tensors import as_tensor
 
 if TYPE_CHECKING:
+    from pjrt_bridge.tf_interop.torch_modules import from_torch
     from pjrt_bridge.tf_interop.torch_operators import torch_op
 
-__all__ = ["Function", "as_tensor", "explain", "export", "function", "torch_op"]
+__all__ = ["Function", "as_tensor", "explain", "export", "from_torch", "function", "torch_op"]
 
 
-# It imports torch.
-__getattr__, __dir__ = lazy_names(__name__, {"torch_op": "torch_operators"})
+# They import torch.
+__getattr__, __dir__ = lazy_names(
+    __name__, {"from_torch": "torch_modules", "torch_op": "torch_operators"}
+)

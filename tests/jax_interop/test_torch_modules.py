@@ -62,6 +62,31 @@ def test_gradients_are_torchs() -> None:
         _close(gradients[name], parameter.grad)
 
 
+def test_gradients_of_complex_numbers_are_jaxs() -> None:
+    class Rotated(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.turn = torch.nn.Parameter(torch.tensor([0.3 + 1.1j, -0.7 + 0.2j]))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return x * self.turn * (1 + 2j) * x
+
+    z = (RNG.normal(size=2) + 1j * RNG.normal(size=2)).astype(np.complex64)
+    function, params = from_torch(Rotated())
+
+    def of_torch(turn: Any, x: Any) -> Any:
+        return jnp.exp((function({"turn": turn}, x) * 0.3j).imag).sum()
+
+    def of_jax(turn: Any, x: Any) -> Any:
+        return jnp.exp((x * turn * (1 + 2j) * x * 0.3j).imag).sum()
+
+    for argument in (0, 1):
+        gradients = [
+            jax.grad(which, argnums=argument)(params["turn"], z) for which in (of_torch, of_jax)
+        ]
+        _close(*gradients)
+
+
 def test_gradients_of_gradients() -> None:
     linear = torch.nn.Linear(3, 1)
     function, params = from_torch(linear)

@@ -55,7 +55,7 @@ def lower(
         same_operator_count=partial(_same_operator_count, node),
     )
     try:
-        result = lowering(context, *args, **kwargs)
+        result = lowering(context, *_numbers_alone(builder, node, args), **kwargs)
     except NotLowerable:
         raise
     except ProgramError as error:
@@ -70,6 +70,32 @@ def lower(
     values = tuple(result) if several and isinstance(result, Sequence) else (result,)
     _check_promise(values, outputs)
     return values if several else values[0]  # type: ignore[return-value]
+
+
+def _numbers_alone(builder: Builder, node: fx.Node, args: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of a node; without a tensor, numbers in the places of tensors become some.
+
+    Autograd's formulas lead there: the gradient of `x * 2j` conjugates the number. PyTorch takes it
+    for a tensor without dimensions, of the widest type of its kind.
+    """
+    if not isinstance(node.target, compat.OpOverload) or any(
+        isinstance(argument, Value) for argument in args
+    ):
+        return args
+    return [
+        builder.full((), argument, dtypes.from_torch(_WIDEST[type(argument)]))
+        if type(argument) in _WIDEST and isinstance(expected.type, torch.TensorType)
+        else argument
+        for argument, expected in zip(args, node.target._schema.arguments, strict=False)
+    ]
+
+
+_WIDEST = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
 
 
 def _gives_nothing(node: fx.Node, outputs: Sequence[TensorType | None]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -48,20 +48,51 @@ class ModuleCalls:
         found = self._module.named_parameters()
         return frozenset(name for name, parameter in found if parameter.requires_grad)
 
-    def function(
-        self, structure: Structure, constants: tuple[Any, ...], *, wide: bool
-    ) -> ModuleCall:
-        """The function for arguments of one nesting.
+    def bind(
+        self,
+        parameters: Mapping[str, Any],
+        buffers: Mapping[str, Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        is_array: Callable[[object], bool],
+        wide: bool,
+    ) -> BoundCall:
+        """The function for arguments of this nesting, and its arrays.
 
         Args:
-            structure: of the four arguments.
-            constants: for each leaf its value where it is no array, else None.
+            parameters: by name.
+            buffers: by name.
+            args: of the module; what is neither an array nor a container is a constant.
+            kwargs: the same, by name.
+            is_array: tells arrays of the calling framework.
             wide: integers of 64 bits may be results; otherwise they have 32.
         """
+        leaves: list[Any] = []
+        structure = flatten((dict(parameters), dict(buffers), args, dict(kwargs)), leaves)
+        arrays = [leaf for leaf in leaves if is_array(leaf)]
+        constants = tuple(None if is_array(leaf) else leaf for leaf in leaves)
         key = (structure, constants, wide, self._module.training)
         if key not in self._known:
             self._known[key] = ModuleCall(self._module, structure, constants, wide)
-        return self._known[key]
+        # The containers' own leaves come first, in this order.
+        names, trained = [*sorted(parameters), *sorted(buffers)], self.trained()
+        fixed = frozenset(at for at, name in enumerate(names) if name not in trained)
+        return BoundCall(self._known[key], arrays, fixed)
+
+
+class BoundCall(NamedTuple):
+    """A call of a module.
+
+    Attributes:
+        call: the function.
+        arrays: its arguments.
+        fixed: positions of those that have no gradients: buffers, and what is not trained.
+    """
+
+    call: ModuleCall
+    arrays: list[Any]
+    fixed: frozenset[int]
 
 
 class ModuleCall:

@@ -1,14 +1,8 @@
-"""Everything of TensorFlow that is not public, in one place.
-
-Known to work with TensorFlow 2.21. What TensorFlow gives is typed `Any`: it ships no types.
-"""
+"""Functions and operations of TensorFlow: tapes, arguments, graphs and running."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -19,111 +13,14 @@ from tensorflow.python.eager.polymorphic_function import (
     function_type_utils,
     polymorphic_function,
 )
-from tensorflow.python.framework import function_def_to_graph, kernels, op_def_registry, ops
+from tensorflow.python.framework import function_def_to_graph, op_def_registry, ops
 from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.ops import resource_variable_ops
 
 from pjrt_bridge.errors import NotExportable
-from pjrt_bridge.runtime.dispatch.plans import Capsules
 
-EagerTensor: Any = ops.EagerTensor
 ConcreteFunction: Any = tf.types.experimental.ConcreteFunction
 PolymorphicFunction: Any = polymorphic_function.Function
-
-_XLA = "XLA_CPU_JIT"
-
-
-# -- tensors and variables -------------------------------------------------------------------------
-
-
-def capsules() -> Capsules:
-    """How TensorFlow's tensors are read and made in C."""
-    return Capsules(EagerTensor, to_capsule, from_capsule)
-
-
-def to_capsule(tensor: Any) -> Any:
-    """A DLPack capsule over a tensor's memory; None for types whose export aborts the process."""
-    if tensor._datatype_enum() in _UNSAFE:
-        return None
-    return pywrap_tfe.TFE_ToDlpackCapsule(tensor)
-
-
-_UNSAFE = frozenset(
-    dtype.as_datatype_enum for dtype in (tf.string, tf.resource, tf.variant)
-) | frozenset(
-    dtype.as_datatype_enum for dtype in (tf.qint8, tf.qint16, tf.qint32, tf.quint8, tf.quint16)
-)
-
-
-def from_capsule(capsule: Any) -> Any:
-    """A tensor over a capsule's memory, which has to begin at a multiple of 64 bytes.
-
-    TensorFlow takes other memory, too, and aborts the process when it uses it.
-    """
-    current = context.context()
-    # There may be no tensor yet.
-    current.ensure_initialized()
-    return pywrap_tfe.TFE_FromDlpackCapsule(capsule, current._handle)
-
-
-def value_of(tensor: Any) -> bytes:
-    """The bytes of a small tensor's elements, to tell it from others of its kind."""
-    found: bytes = tensor.numpy().tobytes()
-    return found
-
-
-def reader(variables: Sequence[Any]) -> Callable[[], list[Any]]:
-    """A function that gives the values of variables (their handles), over the same memory."""
-    if not variables:
-        return list
-    types = [handle_shapes(handle)[0][1].as_datatype_enum for handle in variables]
-    return partial(
-        pywrap_tfe.TFE_Py_Execute,
-        context.context()._handle,
-        None,
-        "_ReadVariablesOp",
-        list(variables),
-        ("N", len(types), "dtypes", types),
-        len(types),
-    )
-
-
-def has_open_shape(held: Any) -> bool:
-    """Whether what a function holds is a variable that may change its shape."""
-    return is_variable(held) and not handle_shapes(held)[0][0].is_fully_defined()
-
-
-def is_variable(held: Any) -> bool:
-    """Whether what a function holds is a variable's handle."""
-    return bool(held.dtype == tf.resource) and bool(handle_shapes(held))
-
-
-def assign(variable: Any, value: Any) -> None:
-    """Give a variable (its handle) a new value, which it takes without a copy."""
-    pywrap_tfe.TFE_Py_FastPathExecute(
-        context.context(), "AssignVariableOp", None, variable, value, "validate_shape", False
-    )
-
-
-def constant(made: Any) -> Any:
-    """The value of a graph's constant as an eager tensor."""
-    with eagerly():
-        return tf.constant(tf.make_ndarray(made.get_attr("value")), made.outputs[0].dtype)
-
-
-def handle_shapes(handle: Any) -> list[tuple[Any, Any]]:
-    """Shape and type of what a resource handle leads to, where it is a variable."""
-    data = getattr(handle, "_handle_data", None)
-    if data is None or not data.is_set:
-        return []
-    return [
-        (tf.TensorShape(item.shape), tf.dtypes.as_dtype(item.dtype)) for item in data.shape_and_type
-    ]
-
-
-def constant_value(tensor: Any) -> Any:
-    """What a graph's tensor always is, as a NumPy array; None where that is not known."""
-    return tf.get_static_value(tensor)
 
 
 def is_recording() -> bool:
@@ -140,14 +37,16 @@ def should_record(concrete: Any, tensors: Sequence[Any]) -> bool:
     """
     for variable in concrete.graph.variables:
         resource_variable_ops.variable_accessed(variable)
+    return is_recorded(tensors)
+
+
+def is_recorded(tensors: Sequence[Any]) -> bool:
+    """Whether an open tape wants gradients by any of these tensors."""
     return bool(pywrap_tfe.TFE_Py_TapeSetPossibleGradientTypes(list(tensors)))
 
 
 runs_eagerly: Callable[[], bool] = tf.config.functions_run_eagerly
 executing_eagerly: Callable[[], bool] = tf.executing_eagerly
-
-
-# -- structures ------------------------------------------------------------------------------------
 
 
 def packer(concrete: Any) -> Callable[[Sequence[Any]], Any]:
@@ -176,9 +75,6 @@ def arguments(
     held = concrete.function_type
     found: list[Any] = held.unpack_inputs(held.bind(*bound.args, **bound.kwargs))
     return found
-
-
-# -- functions -------------------------------------------------------------------------------------
 
 
 def called(graph: Any, name: str) -> Any:
@@ -318,61 +214,3 @@ def copy(made: Any, inputs: Sequence[Any], before: Sequence[Any], name: str) -> 
 
 _OWN_ATTRIBUTES = frozenset({"_class", "_gradient_op_type", "_output_shapes"})
 """Attributes that are about the graph in which an operation was made."""
-
-
-# -- StableHLO -------------------------------------------------------------------------------------
-
-
-def stablehlo(function: Any, arguments: Sequence[Any]) -> bytes:
-    """MLIR bytecode of a concrete function: StableHLO with attributes and operations of MHLO.
-
-    Args:
-        function: whose captured inputs follow the arguments.
-        arguments: a TensorSpec of known shape for each.
-
-    Raises:
-        NotExportable: XLA cannot compile it; the message names operation and node.
-    """
-    try:
-        found = context.context().get_compiler_ir(
-            device_name="/job:localhost/replica:0/task:0/device:CPU:0",
-            platform_name=None,
-            function_name=function.name,
-            flat_args=list(arguments),
-            captured_inputs=function.captured_inputs,
-            stage="stablehlo_serialized",
-        )
-    except (tf.errors.OpError, ValueError) as error:
-        raise NotExportable(str(error)) from error
-    return bytes(found)
-
-
-_loading = threading.Lock()
-
-
-def xla_kernels() -> Mapping[str, Sequence[Mapping[str, frozenset[int]]]]:
-    """For each operation that XLA compiles its kernels: allowed types by attribute."""
-    with _loading:
-        return _xla_kernels()
-
-
-@cache
-def _xla_kernels() -> Mapping[str, Sequence[Mapping[str, frozenset[int]]]]:
-    # They are registered by the first compilation.
-    with eagerly():
-        first = tf.function(tf.negative).get_concrete_function(tf.TensorSpec([], tf.float32))
-        stablehlo(first, [tf.TensorSpec([], tf.float32)])
-    found: dict[str, list[Mapping[str, frozenset[int]]]] = {}
-    for kernel in kernels.get_all_registered_kernels().kernel:
-        if kernel.device_type == _XLA:
-            found.setdefault(kernel.op, []).append(
-                {item.name: frozenset(item.allowed_values.list.type) for item in kernel.constraint}
-            )
-    return found
-
-
-@contextmanager
-def eagerly() -> Iterator[None]:
-    """Outside of whatever function is being traced."""
-    with tf.init_scope():
-        yield

@@ -1,0 +1,20 @@
+"""Single nodes as StableHLO."""
+
+from __future__ import annotations
+
+import torch
+
+from pjrt_bridge.torch_interop import compiled_graphs
+
+
+def test_numbers_in_the_places_of_tensors_are_tensors_without_dimensions() -> None:
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        # Autograd conjugates the number, in a node that takes no tensor.
+        return (x * (1 + 2j) * x).real.sum()
+
+    x = torch.randn(3, dtype=torch.complex64, requires_grad=True)
+    (expected,) = torch.autograd.grad(turned(x), x)
+    compiled = torch.compile(turned, backend="pjrt", options={"fallback": "error"})
+    (found,) = torch.autograd.grad(compiled(x), x)
+    torch.testing.assert_close(found, expected)
+    assert [len(graph.segments) for graph in compiled_graphs()] == [1, 1]
