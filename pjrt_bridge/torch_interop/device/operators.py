@@ -30,6 +30,12 @@ from pjrt_bridge.torch_interop.device.overlaps import need_apart
 from pjrt_bridge.torch_interop.device.programs import find_family, new_family
 from pjrt_bridge.torch_interop.device.refusals import need_no_overlap, repeats_elements
 from pjrt_bridge.torch_interop.device.storage import contents_of, is_resident, resident_tensor
+from pjrt_bridge.torch_interop.passes.defer_assertions import OF_TENSORS
+
+_ASSERTIONS = frozenset(
+    name.removeprefix("aten.") for name in OF_TENSORS if name.startswith("aten.")
+)
+"""Operators that raise on the host alone, by name: a program of one would call it again."""
 
 _GENERATOR = "a generator was given, which is the host's"
 
@@ -53,7 +59,7 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         asked = Call(op, args, kwargs)
     except OtherType:
         return _call_on_copies(op, args, kwargs)
-    if op.namespace == OWN_NAMESPACE:
+    if op.namespace == OWN_NAMESPACE or op.__name__ in _ASSERTIONS:
         # What is checked when a program is over, and raises.
         return run_on_host(op, args, kwargs, asked.index, None)
     if kwargs.get("generator") is not None:
