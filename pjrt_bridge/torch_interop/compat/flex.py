@@ -9,10 +9,10 @@ import torch
 from torch import fx
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop.compat.graphs import substitute
+from pjrt_bridge.torch_interop.compat.tracing import trace_beside_others
 from pjrt_bridge.torch_interop.compat.values import promise
 
 _NAME = "flex_attention"
@@ -48,7 +48,5 @@ def flex_attention_operators(
         return pytree.tree_leaves(math_attention(*args, **kwargs))
 
     with next(modes, None) or FakeTensorMode(), torch.no_grad():
-        traced = make_fx(function, decomposition_table=dict(table), _allow_non_fake_inputs=True)(
-            *fakes
-        )
+        traced = trace_beside_others(function, fakes, table)
     return traced.graph, given

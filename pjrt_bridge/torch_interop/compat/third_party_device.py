@@ -21,13 +21,12 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.func import functionalize
-from torch.fx import _symbolic_trace
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.torch_interop.compat.dynamo import leave_alone
 from pjrt_bridge.torch_interop.compat.operators import operator
+from pjrt_bridge.torch_interop.compat.tracing import trace_beside_others
 
 KEY = "PrivateUse1"
 """The dispatch key of the device's operators."""
@@ -218,28 +217,8 @@ def trace_call(
     Raises:
         Exception: what an operator raises for tensors of these shapes and types.
     """
-    function = functionalize(call)
-
-    def unnoticed(*given: Any) -> Any:
-        with _no_symbolic_tracing():
-            return function(*given)
-
     with _seen_by_python(), torch.no_grad(), _unlogged():
-        return make_fx(unnoticed, decomposition_table=dict(table), tracing_mode="real")(*promises)
-
-
-@contextmanager
-def _no_symbolic_tracing() -> Iterator[None]:
-    """Torch's mark that something is traced is one for all threads: compiled functions refuse it.
-
-    It is for functions that are traced with proxies for values, of which there are none here.
-    """
-    before = _symbolic_trace._is_fx_tracing_flag
-    _symbolic_trace._is_fx_tracing_flag = False
-    try:
-        yield
-    finally:
-        _symbolic_trace._is_fx_tracing_flag = before
+        return trace_beside_others(functionalize(call), promises, table)
 
 
 @contextmanager

@@ -40,6 +40,10 @@ class FloatArgument:
     place: int
 
 
+class OtherType(Exception):
+    """A tensor views a storage as elements of another type than the call can take them as."""
+
+
 class Call:
     """What an operator is called with.
 
@@ -57,6 +61,8 @@ class Call:
     Raises:
         DeviceError: tensors on several devices, or a host tensor that is neither a number nor of
             positions.
+        OtherType: tensors view one storage as elements of several types, or one of a type that the
+            storage cannot hold.
     """
 
     __slots__ = ("_leaves", "_places", "args", "floats", "given", "index", "key", "kwargs", "op")
@@ -110,12 +116,11 @@ class Call:
             return None, value.shape, value.dtype
         self._is_on(device.index or 0, value)
         contents = contents_of(value)
-        if contents.dtype is not value.dtype:
-            if id(contents) in self._places:
-                contents = transfer.retyped(contents, value.dtype)
-            else:
-                transfer.retype(contents, value.dtype)
         place = self._places.get(id(contents))
+        if contents.dtype is not value.dtype and (
+            place is not None or not transfer.retype(contents, value.dtype)
+        ):
+            raise OtherType
         if place is None:
             place = self._places[id(contents)] = len(self.given)
             self.given.append(contents)

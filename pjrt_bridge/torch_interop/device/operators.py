@@ -6,21 +6,36 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx.node import map_aggregate
 
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.compat import (
     OWN_NAMESPACE,
     OpOverload,
     leave_alone,
     without_autocast,
 )
-from pjrt_bridge.torch_interop.device import shortcuts
-from pjrt_bridge.torch_interop.device.calls import Call, argument, form_of, tensors_in
+from pjrt_bridge.torch_interop.device import border, shortcuts, transfer
+from pjrt_bridge.torch_interop.device.calls import (
+    Call,
+    OtherType,
+    argument,
+    form_of,
+    tensors_in,
+)
 from pjrt_bridge.torch_interop.device.factories import resize_as
 from pjrt_bridge.torch_interop.device.host_calls import elements_once, run_on_host, write_repeated
 from pjrt_bridge.torch_interop.device.other_sizes import Resizes
 from pjrt_bridge.torch_interop.device.overlaps import need_apart
 from pjrt_bridge.torch_interop.device.programs import find_family, new_family
 from pjrt_bridge.torch_interop.device.refusals import need_no_overlap, repeats_elements
+from pjrt_bridge.torch_interop.device.storage import contents_of, is_resident, resident_tensor
+from pjrt_bridge.torch_interop.passes.defer_assertions import OF_TENSORS
+
+_ASSERTIONS = frozenset(
+    name.removeprefix("aten.") for name in OF_TENSORS if name.startswith("aten.")
+)
+"""Operators that raise on the host alone, by name: a program of one would call it again."""
 
 _GENERATOR = "a generator was given, which is the host's"
 
@@ -40,18 +55,18 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return _call_on_values(op, args, kwargs)
     if op.__name__ in _WRITING_REPEATED and repeats_elements(args[0]):
         return write_repeated(op, args, kwargs)
-    asked = Call(op, args, kwargs)
-    if op.namespace == OWN_NAMESPACE:
+    try:
+        asked = Call(op, args, kwargs)
+    except OtherType:
+        return _call_on_copies(op, args, kwargs)
+    if op.namespace == OWN_NAMESPACE or op.__name__ in _ASSERTIONS:
         # What is checked when a program is over, and raises.
         return run_on_host(op, args, kwargs, asked.index, None)
     if kwargs.get("generator") is not None:
         return run_on_host(op, args, kwargs, asked.index, _GENERATOR)
     family = find_family(asked)
     if family is None:
-        written = _written(op, args, kwargs)
-        for tensor in written:
-            need_no_overlap(tensor)
-        need_apart(op, written, args, kwargs)
+        _need_memory_apart(op, args, kwargs)
         family = new_family(asked)
     program = family.find(asked)
     if isinstance(program, Resizes):
@@ -107,11 +122,52 @@ def _call_on_values(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, 
     return found
 
 
+def _call_on_copies(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Call an operator on copies of the tensors whose storage holds another type than theirs."""
+    _need_memory_apart(op, args, kwargs)
+    copies: dict[int, torch.Tensor] = {}
+
+    def copied(value: Any) -> Any:
+        if not is_resident(value) or contents_of(value).dtype is value.dtype:
+            return value
+        if id(value) not in copies:
+            spec = ValueSpec.argument(transfer.type_of(value), value.stride())
+            buffer = transfer.buffer_as(value, spec)
+            copies[id(value)] = resident_tensor(buffer, spec, value.device.index or 0)
+        return copies[id(value)]
+
+    form = form_of(op)
+    positional, named = map_aggregate((args, dict(kwargs)), copied)
+    found = call(op, *positional, **named)
+    for tensor in _written(op, args, kwargs):
+        copy = copies.get(id(tensor))
+        if copy is not None:
+            resize_as(tensor, tuple(copy.shape), copy.stride())
+            spec = ValueSpec.row_major(transfer.type_of(copy))
+            border.replace_elements(tensor, transfer.buffer_as(copy, spec), spec)
+    if not form.returns:
+        return None
+    results = tuple(
+        item if place is None else argument(place, args, kwargs)
+        for place, item in zip(
+            form.returns, found if len(form.returns) > 1 else (found,), strict=True
+        )
+    )
+    return results if len(results) > 1 else results[0]
+
+
 def _is_read_by_bits(asked: Call) -> bool:
     """Whether such a call may come with conj and neg bits, which the compiled module ignores."""
     return asked.op.__name__ in _TAKING_BITS and any(
         item.dtype.is_complex or asked.op.__name__.startswith("linalg") for item in asked.given
     )
+
+
+def _need_memory_apart(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    written = _written(op, args, kwargs)
+    for tensor in written:
+        need_no_overlap(tensor)
+    need_apart(op, written, args, kwargs)
 
 
 def _laid_out(where: Any, outputs: Sequence[Any]) -> Any:

@@ -65,7 +65,11 @@ def _is_in_question(written: torch.Tensor, given: Sequence[torch.Tensor], pointw
             own += 1
         elif other.untyped_storage().data_ptr() == place:
             start, stop = _range(other)
-            same = other.shape == written.shape and other.stride() == written.stride()
+            same = (
+                other.shape == written.shape
+                and other.stride() == written.stride()
+                and other.itemsize == written.itemsize
+            )
             if start < end and first < stop and not (pointwise and same and start == first):
                 return True
     return own > 1 and not pointwise

@@ -10,7 +10,6 @@ import torch
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.runtime import Buffer, CompileOptions, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer, MeshProgram
@@ -161,40 +160,21 @@ def write(contents: Contents, geometry: Geometry, elements: AnyBuffer) -> None:
     contents.assign(_run("write", contents, geometry, [contents.buffer, elements]))
 
 
-def retype(contents: Contents, dtype: torch.dtype) -> None:
+def retype(contents: Contents, dtype: torch.dtype) -> bool:
     """Have a storage hold the same bytes as elements of another type, in one dimension.
 
-    Raises:
-        DeviceError: bytes would be left over.
+    Returns:
+        Whether it does: not where bytes would be left over, nor as bools, which have one bit.
     """
+    new = dtypes.from_torch(dtype)
+    count, rest = divmod(contents.type.nbytes, new.itemsize)
+    if rest or new.is_bool:
+        return False
     if contents.is_written:
-        contents.replace(_read_as(contents, dtype))
+        contents.replace(read(contents, Geometry(dtype, (count,), (1,), 0)))
     else:
-        new = dtypes.from_torch(dtype)
-        contents.clear(TensorType((_count(contents, new),), new))
-
-
-def retyped(contents: Contents, dtype: torch.dtype) -> Contents:
-    """A copy of what a storage holds, as elements of another type, in one dimension; see `retype`.
-
-    For a call that reads the storage as elements of two types.
-    """
-    buffer = _read_as(contents, dtype)
-    return Contents(buffer.type, contents.index, buffer)
-
-
-def _read_as(contents: Contents, dtype: torch.dtype) -> AnyBuffer:
-    count = _count(contents, dtypes.from_torch(dtype))
-    return read(contents, Geometry(dtype, (count,), (1,), 0))
-
-
-def _count(contents: Contents, dtype: DType) -> int:
-    count, rest = divmod(contents.type.nbytes, dtype.itemsize)
-    if rest:
-        raise DeviceError(
-            f"a storage of {contents.type.nbytes} bytes on the device cannot be viewed as {dtype}"
-        )
-    return count
+        contents.clear(TensorType((count,), new))
+    return True
 
 
 _programs: dict[Any, Any] = {}
@@ -232,19 +212,28 @@ def _emitted(kind: str, base: TensorType, geometry: Geometry) -> Any:
     part = TensorType(geometry.shape, dtype)
     builder = Builder([base] if kind == "read" else [base, part], name=kind)
     c = Context(builder, ())
-    flat = bitcast(c, c.reshape(builder.parameters[0], (base.size,)), part)
+    elements = c.reshape(builder.parameters[0], (base.size,))
+    # Bytes that are not 0 or 1 would be lost in an array of bools.
+    as_bytes = dtype.is_bool and not base.dtype.is_bool
+    flat = bitcast(c, elements, _BYTE if as_bytes else dtype)
     where = (geometry.shape, geometry.strides, geometry.offset)
     if kind == "read":
-        return builder.finish([strided.read(c, flat, *where)])
-    changed = strided.write(c, flat, builder.parameters[1], *where)
-    return builder.finish([c.reshape(bitcast(c, changed, base), base.shape)])
+        found = strided.read(c, flat, *where)
+        return builder.finish([c.b.convert(found, dtype) if as_bytes else found])
+    given = builder.parameters[1]
+    changed = strided.write(c, flat, c.b.convert(given, _BYTE) if as_bytes else given, *where)
+    whole = bitcast(c, changed, base.dtype)
+    if whole.size != base.size:
+        rest = c.b.slice(elements, (whole.size,), (base.size,), (1,))
+        whole = c.b.concatenate([whole, rest], 0)
+    return builder.finish([c.reshape(whole, base.shape)])
 
 
-def bitcast(c: Context, flat: Value, like: TensorType) -> Value:
+def bitcast(c: Context, flat: Value, dtype: DType) -> Value:
     """The bytes of flat memory as elements of another type, as many as are whole."""
-    if flat.dtype == like.dtype:
+    if flat.dtype == dtype:
         return flat
-    return _of_bytes(c, _bytes_of(c, flat), like.dtype)
+    return _of_bytes(c, _bytes_of(c, flat), dtype)
 
 
 def _bytes_of(c: Context, flat: Value) -> Value:

@@ -336,3 +336,18 @@ def test_fractional_pools_backward() -> None:
         torch.compile(pool, backend="pjrt")(x).sin().sum().backward()
         gradients.append(x.grad.cpu())
     torch.testing.assert_close(*gradients)
+
+
+def test_assertions_on_resident_tensors() -> None:
+    function = compiled(lambda x: torch.nn.functional.one_hot(x, 3))
+    x = torch.tensor([1, 2], device="pjrt")
+    assert function(x).tolist() == [[0, 1, 0], [0, 0, 1]]
+    with pytest.raises(RuntimeError, match="non-negative"):
+        function(x - 5)
+    inverse = compiled(torch.linalg.inv)
+    assert torch.equal(inverse(torch.eye(2, device="pjrt")).cpu(), torch.eye(2))
+    with pytest.raises(RuntimeError, match="singular"):
+        inverse(torch.zeros(2, 2, device="pjrt"))
+    torch._assert_async(x[0])
+    with pytest.raises(RuntimeError, match="wrong"):
+        torch._assert_async(x[0] > 1, "wrong")

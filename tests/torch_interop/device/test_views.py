@@ -170,6 +170,8 @@ def test_other_types_over_the_same_memory() -> None:
     here = there.to("pjrt")
     for kind in (torch.int32, torch.int16, torch.uint8, torch.complex64, torch.float64):
         assert_alike(here.view(kind), there.view(kind))
+    assert int(here.view(torch.bool).sum()) == int(there.view(torch.bool).sum())
+    assert torch.equal(here.cpu(), there)
     here.view(torch.int32).bitwise_and_(0x7FFFFFFF)
     assert torch.equal(here.cpu(), there.abs())
     z = torch.randn(3, dtype=torch.complex64)
@@ -323,3 +325,49 @@ def test_one_storage_as_two_types_in_one_call() -> None:
     bits = x.view(torch.int16)
     assert (bits + x).tolist() == (bits.cpu() + x.cpu()).tolist()
     assert torch.where(bits > 0, x, bits).tolist() == [0, 1, 2, 3]
+
+
+def _in_parts(x: torch.Tensor) -> None:
+    y = x.view(torch.int32)
+    torch.frexp(x[:2], out=(x[2:4], y[6:]))
+
+
+WRITTEN_AS_TWO_TYPES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "onto itself": lambda x: torch.add(x.view(torch.int32), 1.0, out=x),
+    "beside": lambda x: torch.add(x.view(torch.int32)[4:], 1.0, out=x[:4]),
+    "wider": lambda x: torch.add(x.view(torch.int64)[2:], 1.0, out=x[1:3]),
+    "narrower": lambda x: x[4:].add_(x.view(torch.uint8)[:4]),
+    "two results": _in_parts,
+    "in place": lambda x: x.view(torch.int32).add_(x.view(torch.int32)).bitwise_and_(x > 0),
+    "copied": lambda x: x.copy_(x.view(torch.int32)),
+    "complex": lambda x: torch.add(x[4:8:2], 1j, out=x.view(torch.complex64)[:2]),
+    "mask": lambda x: torch.gt(x[:4], 2, out=x.view(torch.bool)[16:20]),
+    "bytes are left over": lambda x: torch.add(x[:6].view(torch.int64)[2:], 1.0, out=x[:1]),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_AS_TWO_TYPES)
+@pytest.mark.parametrize("count", [8, 9])
+def test_one_storage_is_read_as_one_type_and_written_as_another(name: str, count: int) -> None:
+    here, there = torch.arange(float(count), device="pjrt"), torch.arange(float(count))
+    if count % 2:
+        here, there = here[: count - 1], there[: count - 1]
+    for _ in range(3):
+        WRITTEN_AS_TWO_TYPES[name](here)
+        WRITTEN_AS_TWO_TYPES[name](there)
+    assert here.view(torch.int32).tolist() == there.view(torch.int32).tolist()
+
+
+def test_what_is_partly_written_as_another_type_is_refused() -> None:
+    """Also after equal calls of tensors that share no memory."""
+    for device in ("cpu", "pjrt"):
+        x, y = torch.arange(8.0, device=device), torch.zeros(8, dtype=torch.int32, device=device)
+        x[:4].add_(y[2:6])
+        torch.add(y[2:6], 1.0, out=x[:4])
+        before = x.tolist()
+        for other in (x.view(torch.int32)[2:6], x.view(torch.int16)[:4]):
+            with pytest.raises(RuntimeError, match="unsupported operation"):
+                x[:4].add_(other)
+            with pytest.raises(RuntimeError, match="unsupported operation"):
+                torch.add(other, 1.0, out=x[:4])
+        assert x.tolist() == before

@@ -1,0 +1,70 @@
+"""Functional graphs of functions of tensors, traced beside other threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._decomp import decompositions as torch_decompositions
+from torch.fx._symbolic_trace import PH
+from torch.fx.experimental.proxy_tensor import (
+    ProxyTorchDispatchMode,
+    PythonKeyTracer,
+    disable_autocast_cache,
+    dispatch_trace,
+    fake_signature,
+    wrap_key,
+)
+
+
+class _LocalTracer(PythonKeyTracer):
+    """A tracer that marks nothing and changes no class.
+
+    Torch's own sets a mark that all threads read (compiled functions refuse to run meanwhile), and
+    replaces methods of `nn.Module`, which functions of tensors have no use for. Where two of them
+    run at once, in two threads, the one that ends last restores what the other one had set.
+    """
+
+    def trace(
+        self,
+        root: torch.nn.Module | Callable[..., Any],
+        concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
+    ) -> fx.Graph:
+        """The graph of a function; see `torch.fx.Tracer.trace`."""
+        self.root = torch.nn.Module()
+        self.graph = fx.Graph(tracer_cls=type(self))
+        self.tensor_attrs = {}
+        function, args = self.create_args_for_root(root, False, concrete_args)
+        self.create_node("output", "output", (self.create_arg(function(*args)),), {})
+        return self.graph
+
+
+def trace_beside_others(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    table: Mapping[Any, Callable[..., Any]],
+) -> fx.GraphModule:
+    """What `make_fx` gives, without effect on what other threads do meanwhile.
+
+    Args:
+        function: of tensors and numbers; no higher-order operator is called in it.
+        arguments: for it: fake tensors and symbolic numbers.
+        table: decompositions.
+
+    Raises:
+        Exception: what an operator raises for tensors of these shapes and types.
+    """
+    tracer = _LocalTracer()
+    rules = {torch.ops.aten.sym_numel.default: torch_decompositions.sym_numel, **table}
+    named = fake_signature(function, len(arguments))
+    with (
+        ProxyTorchDispatchMode(tracer, "real", decomposition_table=rules),
+        disable_autocast_cache(),
+    ):
+        return dispatch_trace(
+            wrap_key(named, tuple(arguments), tracer, False),
+            tracer=tracer,
+            concrete_args=(PH,) * len(arguments),
+        )
