@@ -18,6 +18,7 @@ from pjrt_bridge.torch_interop.compat.autograd import (
 from pjrt_bridge.torch_interop.compat.autograd_metadata import (
     Returned,
     donate_nothing,
+    parts_of_subclasses,
     passes_through,
     results_of_their_own,
     returned,
@@ -160,6 +161,7 @@ __all__ = [
     "operator_name",
     "original",
     "outside_of_graphs",
+    "parts_of_subclasses",
     "passes_through",
     "promise",
     "promise_alike",
