@@ -15,6 +15,7 @@ FAMILIES: Mapping[str, int] = {
     "exporting": 5,
     "generation": 15,
     "meshes": 15,
+    "distributed": 15,
 }
 """Modules beside this one, each with `figures(rounds)`, and the most rounds that a run affords."""
 

@@ -17,7 +17,7 @@ EXPORTED = "exported"
 
 @dataclass(frozen=True)
 class Exchange:
-    """A collective operation of a segment over a mesh, which the partitioner added.
+    """A collective operation of a segment over several devices.
 
     Attributes:
         operation: `all-reduce`, `all-gather`, ...
@@ -47,7 +47,7 @@ class SegmentReport:
         compile_seconds: the plugin's compilation, in seconds.
         cached: its executable was loaded from the compile cache.
         run_seconds: one run, until its results are ready, in seconds; None where not measured.
-        exchanges: what the devices of a mesh exchange in one run.
+        exchanges: what the devices of a mesh, or of several processes, exchange in one run.
     """
 
     placement: Literal["device", "host"]

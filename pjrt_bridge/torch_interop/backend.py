@@ -53,7 +53,9 @@ def pjrt(
         FallbackForbidden: the graph cannot run on the device and `fallback` is `"error"`.
     """
     chosen = BackendOptions.parse(options, mode)
-    client = select_client(chosen.plugin) if chosen.mesh is None else chosen.mesh.client
+    client = chosen.client or (
+        select_client(chosen.plugin) if chosen.mesh is None else chosen.mesh.client
+    )
     compiler = Compiler(client, chosen, compat.division(graph))
     compat.guard_offsets(graph)
     repeated = repeated_write(graph)

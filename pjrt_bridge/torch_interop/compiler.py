@@ -89,7 +89,11 @@ class Compiler:
             number_gradients(graph.graph)
             static = compat.saved_inputs(graph.graph, self._static)
         else:
-            static = self._static = compat.static_inputs()
+            static = compat.static_inputs()
+            if not self._target.client.shares_host_memory:
+                # A copy on the device could not be known to be old.
+                static -= compat.parts_of_subclasses(graph.graph)
+            self._static = static
             compat.donate_nothing()
         context = PassContext(
             kind,

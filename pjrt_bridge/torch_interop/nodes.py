@@ -82,14 +82,22 @@ def nodes_within(node: fx.Node) -> Iterator[fx.Node]:
             yield from nodes_within(inner)
 
 
-# Collectives are functional, but every process has to begin them in the same order.
-_ORDERED = ("_c10d_functional", "_c10d_functional_autograd", "c10d", "_dtensor", "symm_mem")
+EXCHANGING = ("_c10d_functional", "_c10d_functional_autograd", "_dtensor")
+"""Namespaces of functional collective operations."""
+# They are functional, but every process has to begin them in the same order.
+_ORDERED = (*EXCHANGING, "c10d", "symm_mem")
 _WAIT = "_c10d_functional.wait_tensor.default"
 
 
 def waits(node: fx.Node) -> bool:
     """Whether a node waits for a collective operation that the node it reads has started."""
     return str(node.target) == _WAIT
+
+
+def exchanges(node: fx.Node) -> bool:
+    """Whether a node starts a collective operation of torch.distributed."""
+    target = node.target
+    return isinstance(target, OpOverload) and target.namespace in EXCHANGING and not waits(node)
 
 
 def has_effect(node: fx.Node) -> bool:
@@ -122,9 +130,10 @@ def is_cheap(node: fx.Node) -> bool:
 def is_light(node: fx.Node) -> bool:
     """Whether a node is not worth a launch of its own: it is cheap, or computes scalars.
 
-    A draw takes PyTorch longer than a launch.
+    A draw takes PyTorch longer than a launch, and so does an exchange.
     """
-    if isinstance(node.target, OpOverload) and node.target.namespace == compat.OWN_NAMESPACE:
+    namespace = node.target.namespace if isinstance(node.target, OpOverload) else ""
+    if namespace == compat.OWN_NAMESPACE or namespace in EXCHANGING:
         return False
     used = [compat.promise(item) for item in node.all_input_nodes]
     return is_cheap(node) or all(map(_is_scalar, (compat.promise(node), *used)))

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.runtime import CompileOptions, Device
+from pjrt_bridge.runtime import Client, CompileOptions, Device
 from pjrt_bridge.runtime.compile.options import Override
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.layouts import OrderRule, Orders
@@ -34,6 +34,8 @@ class BackendOptions:
     Attributes:
         plugin: name of a discovered plugin or path of a library; None: the environment's choice or
             the best that was discovered.
+        client: a client of `pjrt_bridge.client`, instead of the plugin's default one. If it spans
+            the processes of torch.distributed, it carries out their collective operations.
         fallback: what happens to operators that the plugin cannot run: `"host"` runs them in
             PyTorch and warns once, `"error"` raises.
         host_ops: operators that run in PyTorch whatever the plugin can do: `"aten.mm.default"`,
@@ -65,6 +67,7 @@ class BackendOptions:
     """
 
     plugin: str | None = None
+    client: Client | None = None
     fallback: Literal["host", "error"] = "host"
     host_ops: Sequence[str] = ()
     placement: Literal["auto", "device"] = "auto"
@@ -97,6 +100,7 @@ class BackendOptions:
     def __post_init__(self) -> None:
         if self.plugin is not None and not isinstance(self.plugin, str):
             raise OptionError(f"option plugin: found {self.plugin!r}, expected a name or a path")
+        self._check_client()
         if self.fallback not in ("host", "error"):
             raise OptionError(
                 f"option fallback: found {self.fallback!r}, expected 'host' or 'error'"
@@ -132,6 +136,20 @@ class BackendOptions:
         object.__setattr__(self, "buckets", _buckets(self.buckets))
         self.orders()
         self.compile_options()
+
+    def _check_client(self) -> None:
+        found = self.client
+        if found is None:
+            return
+        if not isinstance(found, Client):
+            raise OptionError(f"option client: found {found!r}, expected what client() returned")
+        if self.plugin not in (None, found.plugin.name):
+            raise OptionError(
+                f"option plugin: found {self.plugin!r}, and a client of plugin "
+                f"{found.plugin.name!r}"
+            )
+        if isinstance(self.mesh, Mesh) and self.mesh.client is not found:
+            raise OptionError(f"option client: found {found!r}, and {self.mesh} of another client")
 
     def orders(self) -> Orders:
         """What `layouts` says."""

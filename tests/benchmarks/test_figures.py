@@ -22,6 +22,7 @@ def test_a_family_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         ("exporting", 2),
         ("generation", 1),
         ("meshes", 2),
+        ("distributed", 3),
     ],
 )
 def test_all_figures_come(family: str, count: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
+from torch.testing._internal.two_tensor import TwoTensor
 
 from pjrt_bridge import registry
 from tests.reference.test_registry import PROJECT
@@ -84,3 +85,22 @@ def test_what_the_interpreter_cannot_do_is_said() -> None:
     run = torch.compile(torch.fft.fft, backend="pjrt", options=OPTIONS)
     with pytest.raises(BackendCompilerFailed, match=r"FallbackForbidden: .*stablehlo\.fft"):
         run(torch.ones(4))
+
+
+def test_parameters_that_are_subclasses_learn() -> None:
+    """An optimizer writes into the tensors within them, whose versions do not move."""
+    losses = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        model.weight = nn.Parameter(TwoTensor(model.weight.detach(), model.weight.detach().clone()))
+        run = torch.compile(model, backend="pjrt", options=OPTIONS) if compiled else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = run(torch.ones(2, 3)).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach().a.item())
+    assert losses[:3] == pytest.approx(losses[3:], rel=1e-5)
+    assert losses[2] < losses[0] / 2

@@ -40,6 +40,7 @@ class ClientCore(Extensible, ABC):
         memories: memory spaces of this process.
         shares_host_memory: the plugin was seen to use host memory in place.
         lost: why the client cannot run programs any more; None where it can.
+        store: what all processes see that the client spans; None for a client of this process.
         api: the plugin's function table.
         handle: the plugin's object.
 
@@ -59,6 +60,7 @@ class ClientCore(Extensible, ABC):
     ) -> None:
         super().__init__(plugin)
         self.lost: str | None = None
+        self.store = store
         api = self.api
         self.options = check_client_options(
             {} if options is None else options, plugin.option_types, plugin=plugin.name

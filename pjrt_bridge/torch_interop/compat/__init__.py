@@ -18,6 +18,7 @@ from pjrt_bridge.torch_interop.compat.autograd import (
 from pjrt_bridge.torch_interop.compat.autograd_metadata import (
     Returned,
     donate_nothing,
+    parts_of_subclasses,
     passes_through,
     results_of_their_own,
     returned,
@@ -45,6 +46,7 @@ from pjrt_bridge.torch_interop.compat.export import (
     without_own_warnings,
 )
 from pjrt_bridge.torch_interop.compat.flex import flex_attention_operators, is_flex_attention
+from pjrt_bridge.torch_interop.compat.fused_steps import traceable
 from pjrt_bridge.torch_interop.compat.graphs import (
     bound_arguments,
     boxed_module,
@@ -160,6 +162,7 @@ __all__ = [
     "operator_name",
     "original",
     "outside_of_graphs",
+    "parts_of_subclasses",
     "passes_through",
     "promise",
     "promise_alike",
@@ -185,6 +188,7 @@ __all__ = [
     "symbols",
     "symbols_of_sizes",
     "trace",
+    "traceable",
     "tree_leaves",
     "tree_parts",
     "untraced",

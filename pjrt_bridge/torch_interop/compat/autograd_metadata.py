@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from torch import fx
+from torch._functorch._aot_autograd.descriptors import SubclassGetAttrAOTInput
 from torch._functorch._aot_autograd.schemas import (
     InputAliasInfo,
     OutputAliasInfo,
@@ -29,6 +31,19 @@ def static_inputs() -> frozenset[int]:
     """
     metadata = _forward_metadata()
     return frozenset() if metadata is None else frozenset(metadata.static_input_indices or ())
+
+
+def parts_of_subclasses(graph: fx.Graph) -> frozenset[int]:
+    """Indices of the graph inputs that AOTAutograd takes out of tensor subclasses, as of a DTensor.
+
+    Operators that write into the subclass write into them, and do not move their versions.
+    """
+    placeholders = graph.find_nodes(op="placeholder")
+    return frozenset(
+        index
+        for index, node in enumerate(placeholders)
+        if isinstance(node.meta.get("desc"), SubclassGetAttrAOTInput)
+    )
 
 
 def _first_of_the_user(metadata: ViewAndMutationMeta) -> int:

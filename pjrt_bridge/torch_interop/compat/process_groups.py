@@ -16,3 +16,13 @@ def ranks(name: str) -> tuple[int, ...] | None:
         return tuple(dist.get_process_group_ranks(c10d._resolve_process_group(name)))
     except (LookupError, RuntimeError, ValueError):
         return None
+
+
+def rank() -> int:
+    """The number of this process in torch.distributed."""
+    return dist.get_rank()
+
+
+def world_size() -> int:
+    """The number of processes in torch.distributed."""
+    return dist.get_world_size()

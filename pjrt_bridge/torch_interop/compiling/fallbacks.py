@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from torch import fx
+
 from pjrt_bridge.errors import FallbackForbidden, PjrtBridgeError
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.report.fallback_reason import FallbackReason, UnintendedFallback
@@ -38,27 +40,53 @@ def tell(target: Target, record: GraphRecord, what: str, reasons: Iterable[Fallb
 
 
 def not_compiled(
-    target: Target, record: GraphRecord, segment: SegmentRecord, error: Exception
+    target: Target,
+    record: GraphRecord,
+    segment: SegmentRecord,
+    error: Exception,
+    graph: fx.Graph,
 ) -> None:
     """Record, and tell, that a segment cannot be compiled: it runs on the host.
 
+    Args:
+        target: of the graph.
+        record: of the graph.
+        segment: of the graph.
+        error: why.
+        graph: of the segment.
+
     Raises:
         FallbackForbidden: the user's options forbid it.
+        Exception: the error, where other processes expect this one to run the program.
     """
+    if target.exchanges(graph):
+        raise error
     segment.placement = "host"
     segment.failed(f"it could not be compiled: {error}")
     tell(target, record, name_of_segment(record), segment.fallback_reasons[-1:])
 
 
 def failed_in_a_call(
-    target: Target, record: GraphRecord, segment: SegmentRecord, error: PjrtBridgeError
+    target: Target,
+    record: GraphRecord,
+    segment: SegmentRecord,
+    error: PjrtBridgeError,
+    *,
+    together: bool = False,
 ) -> None:
     """Record, and tell, that the device failed in a call of a segment.
+
+    Args:
+        target: of the graph.
+        record: of the graph.
+        segment: of the graph.
+        error: the failure.
+        together: other processes ran the program with this one; they do not compute on the host.
 
     Raises:
         PjrtBridgeError: the failure, where the user's options forbid the host.
     """
-    if target.options.fallback == "error":
+    if together or target.options.fallback == "error":
         raise error
     segment.failed(f"it failed on the device: {error}")
     tell(target, record, name_of_segment(record), segment.fallback_reasons[-1:])

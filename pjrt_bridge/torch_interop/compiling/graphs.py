@@ -34,7 +34,12 @@ from pjrt_bridge.torch_interop.bind.graphs import (
 from pjrt_bridge.torch_interop.bind.segments import HostSegment, device_segment, mesh_segment
 from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.division import Divisions
-from pjrt_bridge.torch_interop.compiling.records import counting, note_executable, segment_record
+from pjrt_bridge.torch_interop.compiling.records import (
+    counting,
+    note_exchanges,
+    note_executable,
+    segment_record,
+)
 from pjrt_bridge.torch_interop.compiling.sizes import SymbolicCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.device.border import Residency, ResidentGraph, with_host_promises
@@ -138,6 +143,9 @@ class GraphCompiler:
         if all(map(_launches_nothing, graph.graph.nodes)):
             record.segments.append(SegmentRecord("host", operators(graph.graph)))
             return self._on_host(HostSegment(graph), record)
+        together = self._target.together(graph.graph)
+        if together is not None:
+            return self._for(together).compile_rewritten(graph, record, static)
         with counting(record, "lowering_seconds"), timeline.span(f"place {record.name}"):
             reasons = self._target.placement().fallback_reasons(graph.graph)
         fallbacks.tell(self._target, record, f"the {record.kind} graph", reasons.values())
@@ -148,11 +156,11 @@ class GraphCompiler:
         record.segments.append(segment)
         try:
             emitted = self._emit(record.name, graph, record, static)
-            program = self._compile_program(emitted, segment)
+            program = self._compile_program(emitted, segment, graph)
             division = self._divisions.of(graph.graph, record.kind, static)
             compiled = self._segment(program, emitted, record, segment, static, host, division)
         except _FAILURES as error:
-            fallbacks.not_compiled(self._target, record, segment, error)
+            fallbacks.not_compiled(self._target, record, segment, error, graph.graph)
             return self._on_host(host, record)
         self._target.ledger.add(record)
         return DeviceGraph(compiled, record)
@@ -207,9 +215,9 @@ class GraphCompiler:
         try:
             emitted = self._emit(name, part.module, record, inputs)
         except _FAILURES as error:
-            fallbacks.not_compiled(self._target, record, segment, error)
+            fallbacks.not_compiled(self._target, record, segment, error, part.module.graph)
             return lambda: host.start
-        compiling = pool.submit(self._compile_program, emitted, segment)
+        compiling = pool.submit(self._compile_program, emitted, segment, part.module)
 
         def ready() -> Runner:
             try:
@@ -217,7 +225,7 @@ class GraphCompiler:
                 device = self._segment(program, emitted, record, segment, inputs, host, division)
                 return device.start
             except _FAILURES as error:
-                fallbacks.not_compiled(self._target, record, segment, error)
+                fallbacks.not_compiled(self._target, record, segment, error, part.module.graph)
                 return host.start
 
         return ready
@@ -240,16 +248,16 @@ class GraphCompiler:
             )
 
     def _compile_program(
-        self, emitted: Emitted, segment: SegmentRecord
+        self, emitted: Emitted, segment: SegmentRecord, graph: fx.GraphModule
     ) -> Executable | MeshProgram:
+        options = self._target.compile_options(graph.graph)
         if self._target.divides:
-            options = self._options.compile_options()
             return MeshProgram(self._target.client, emitted.program, options)
         with counting(segment, "compile_seconds"):
-            executable = self._target.client.compile(
-                emitted.program, options=self._options.compile_options(self._target.device)
-            )
+            executable = self._target.client.compile(emitted.program, options=options)
         segment.cached = executable.cached
+        if executable.num_devices > 1:
+            note_exchanges(segment, executable)
         return executable
 
     def _segment(
@@ -262,7 +270,13 @@ class GraphCompiler:
         host: HostSegment,
         division: Division,
     ) -> DeviceSegment:
-        failed = partial(fallbacks.failed_in_a_call, self._target, record, segment)
+        failed = partial(
+            fallbacks.failed_in_a_call,
+            self._target,
+            record,
+            segment,
+            together=isinstance(program, Executable) and program.num_devices > 1,
+        )
         adapter = self._target.adapter
         if isinstance(program, MeshProgram):
             compiled = partial(note_executable, segment)

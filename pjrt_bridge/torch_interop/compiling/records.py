@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.report.data import Exchange
-from pjrt_bridge.runtime import ShardedExecutable
+from pjrt_bridge.runtime import Executable, ShardedExecutable
 from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators
 
 
@@ -30,12 +30,17 @@ def note_executable(segment: SegmentRecord, executable: ShardedExecutable, secon
     """Note what a segment over a mesh was compiled to, for the shardings of a call."""
     segment.compile_seconds += seconds
     segment.cached = executable.executable.cached
+    note_exchanges(segment, executable.executable)
+
+
+def note_exchanges(segment: SegmentRecord, executable: Executable) -> None:
+    """Have a record tell the collective operations of an executable, while that is there."""
     # Records are kept for longer than functions live.
     last = weakref.ref(executable)
 
     def exchanging() -> tuple[Exchange, ...]:
         found = last()
-        known = () if found is None else found.executable.collectives()
+        known = () if found is None else found.collectives()
         return tuple(Exchange(one.operation, one.count, one.nbytes) for one in known)
 
     segment.exchanging = exchanging

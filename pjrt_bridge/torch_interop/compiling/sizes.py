@@ -58,13 +58,15 @@ class SymbolicCompiler:
         host = GraphRecord(
             record.kind, record.name, record.plugin, within=record.within, code=record.code
         )
-        if self._options.fallback != "error":
+        # Other processes do not know what this one leaves to PyTorch, or when it is compiled.
+        alone = not self._target.spans(graph.graph)
+        if alone and self._options.fallback != "error":
             names = node_names(graph.graph)
             host.segments.append(SegmentRecord("host", operators(graph.graph), names))
             uncompiled = HostGraph(HostSegment(graph), host)
         compiler = partial(self._specialized, graph, record, static, padding)
         on_host = None if uncompiled is None else HostCalls(self._target, host, padding).add
-        begin = None if resident or BACKGROUND.is_off else BACKGROUND.begin
+        begin = BACKGROUND.begin if alone and not (resident or BACKGROUND.is_off) else None
         return SymbolicGraph(compiler, uncompiled, padding, on_host, begin)
 
     def _specialized(

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from torch import fx
+
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.mixed.records import Ledger
 from pjrt_bridge.registry.targets import kernels_of
-from pjrt_bridge.runtime import Client, Device
+from pjrt_bridge.runtime import Client, CompileOptions, Device
 from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge.torch_interop import nodes
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER, TorchAdapter
+from pjrt_bridge.torch_interop.compiling.agreement import Agreement, agree
 from pjrt_bridge.torch_interop.device.border import RESIDENT
 from pjrt_bridge.torch_interop.device.chosen import chosen
 from pjrt_bridge.torch_interop.device.naming import NAME
@@ -37,6 +41,7 @@ class Target:
         device: that programs run on; None: the client's default.
         divides: programs run over the mesh of the values that they are given.
         donates: programs may write new values of arguments into their memory.
+        agreement: what the processes of the client agreed on for the graph that is compiled.
     """
 
     client: Client
@@ -49,6 +54,7 @@ class Target:
     device: Device | None = None
     divides: bool = False
     donates: bool = False
+    agreement: Agreement | None = None
 
     @staticmethod
     def of(client: Client, options: BackendOptions, ledger: Ledger) -> Target:
@@ -100,6 +106,37 @@ class Target:
             divides=True,
             donates=True,
         )
+
+    def together(self, graph: fx.Graph) -> Target | None:
+        """The target of a graph whose collective operations are the client's.
+
+        Args:
+            graph: of known sizes; all passes were applied to it.
+
+        Returns:
+            None where no other target is needed: see `agree`, which raises, too.
+        """
+        if self.divides or self.agreement is not None:
+            return None
+        found = agree(graph, self.client, self.device)
+        if found is None:
+            return None
+        return replace(self, agreement=found, lookup=found.lookup(self.lookup))
+
+    def spans(self, graph: fx.Graph) -> bool:
+        """Whether a graph may have collective operations that are the client's."""
+        return self.client.store is not None and any(map(nodes.exchanges, graph.nodes))
+
+    def exchanges(self, graph: fx.Graph) -> bool:
+        """Whether the program of a graph, or of a part, is one of all processes together."""
+        return self.agreement is not None and any(map(nodes.exchanges, graph.nodes))
+
+    def compile_options(self, graph: fx.Graph) -> CompileOptions:
+        """The options of the program of a graph, or of a part."""
+        options = self.options.compile_options(None if self.divides else self.device)
+        if self.agreement is not None and self.exchanges(graph):
+            return self.agreement.options(options)
+        return options
 
     def of_operators(self) -> Target:
         """The target of single operators: their values may be those of further storages, too."""

@@ -8,7 +8,11 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.compat import process_groups
 
-_NAMESPACES = frozenset({"_c10d_functional", "_c10d_functional_autograd", "_dtensor"})
+
+def group_name(node: fx.Node) -> str | None:
+    """The name of the process group that a node which starts a collective operation names."""
+    given = [item for item in (*node.args, *node.kwargs.values()) if isinstance(item, str)]
+    return given[-1] if given else None
 
 
 def communication(node: fx.Node) -> str | None:
@@ -17,18 +21,18 @@ def communication(node: fx.Node) -> str | None:
     Args:
         node: of an ATen graph. Its last argument is the name of a process group, but for a wait.
     """
-    if getattr(node.target, "namespace", None) not in _NAMESPACES:
-        return None
     if nodes.waits(node):
         return "it waits for other processes"
+    if not nodes.exchanges(node):
+        return None
     tensors = [
         promise
         for item in node.all_input_nodes
         if isinstance(promise := compat.promise(item), torch.Tensor)
     ]
-    given = [item for item in (*node.args, *node.kwargs.values()) if isinstance(item, str)]
-    where = f" of group {given[-1]!r}" if given else ""
-    ranks = process_groups.ranks(given[-1]) if given else None
+    name = group_name(node)
+    where = "" if name is None else f" of group {name!r}"
+    ranks = None if name is None else process_groups.ranks(name)
     if ranks is not None:
         where = f" with {_listed(ranks)}{where}"
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]

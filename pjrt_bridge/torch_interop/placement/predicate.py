@@ -58,10 +58,13 @@ class Placement:
 
     def fallback_reasons(self, graph: fx.Graph) -> dict[str, FallbackReason]:
         """For the names of nodes that cannot run on the device, in graph order, the reason."""
-        found = {}
+        found: dict[str, FallbackReason] = {}
         surrounded = needing_surroundings(graph)
         for node in graph.nodes:
             refused = _SURROUNDED if node in surrounded else self._refused(node)
+            # On the device a wait is nothing: what it waits for has to be there, too.
+            if refused is None and nodes.waits(node) and _started_on_host(node, found):
+                refused = communication(node) or "", "collective"
             if refused is not None:
                 label = nodes.label(node)
                 found[node.name] = FallbackReason(label, *refused, source=nodes.source_line(node))
@@ -84,7 +87,7 @@ class Placement:
             if any(map(self._host_ops, (nodes.label(node), *within))):
                 return "options={'host_ops': ...} names it", "requested"
             exchanged = communication(node)
-            if exchanged is not None:
+            if exchanged is not None and not self._exchanges(node):
                 return exchanged, "collective"
             if nodes.is_size_computation(node):
                 return None
@@ -109,8 +112,17 @@ class Placement:
         key = (node.target, repr(arguments), outputs, contiguous, own)
         if key not in self._tried:
             refused = self._try(node, arguments, outputs, contiguous)
+            if refused is not None and exchanged is not None:
+                refused = f"{exchanged}; {refused[0]}", "collective"
             self._tried[key] = refused or self._slow(node, arguments, outputs)
         return self._tried[key]
+
+    def _exchanges(self, node: fx.Node) -> bool:
+        """Whether programs may have a collective operation of a node, of sizes that are known."""
+        known = not any(
+            compat.is_symbolic(compat.promise(item)) for item in (node, *node.all_input_nodes)
+        )
+        return known and self._lookup(compat.name_of(node.target)) is not None
 
     def _slow(
         self,
@@ -149,6 +161,14 @@ class Placement:
                 return refusal.reason, "unsupported" if missing else "refused"
         said = refusals.refusal(node.target, arguments, outputs)
         return None if said is None else (f"PyTorch refuses it: {said}", "refused")
+
+
+def _started_on_host(node: fx.Node, refused: Mapping[str, FallbackReason]) -> bool:
+    """Whether a node waits for something else than a node that runs on the device."""
+    source = node.args[0]
+    while isinstance(source, fx.Node) and source.target is operator.getitem:
+        source = source.args[0]
+    return not isinstance(source, fx.Node) or source.op != "call_function" or source.name in refused
 
 
 _Refusal = tuple[str, ReasonKind]

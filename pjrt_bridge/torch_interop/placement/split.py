@@ -95,6 +95,17 @@ def split(
     return _Splitter(module, reasons).run(min_segment)
 
 
+_EXCHANGE = 1 << 30
+"""Work of a collective operation: where it is in a program, its wait is, too."""
+
+
+def _work(node: fx.Node) -> int:
+    """See `Node.work`."""
+    if nodes.exchanges(node) or nodes.waits(node):
+        return _EXCHANGE
+    return 0 if nodes.is_light(node) else 1
+
+
 _TAKE = operator.getitem
 """Selects one of several results; it is placed with the node that computes them."""
 
@@ -187,7 +198,7 @@ class _Splitter:
                 fallback_reason=self._fallback_reasons.get(node.name),
                 after=after,
                 cheap=nodes.is_cheap(node),
-                work=0 if nodes.is_light(node) else 1,
+                work=_work(node),
                 waits=nodes.waits(node),
             )
         )
