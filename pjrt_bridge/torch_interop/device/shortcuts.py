@@ -49,6 +49,7 @@ def entrance(otherwise: Callable[..., Any]) -> Any:
         torch.device,
         _SINGLETONS,
         NAME,
+        torch.get_default_dtype,
         exchange.exchange,
         (timeline.observers, callbacks.threads, held_off),
         deferred_queues,
