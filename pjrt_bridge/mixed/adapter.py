@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,16 +69,29 @@ class Bindings:
         with the results: outputs that are none of them, or not in their order, or given twice,
         and targets that are no arguments, or lie otherwise than the results.
         """
-        found: list[int | None] = [None] * len(self.results)
+        updated = self.updated()
+        if updated is None or self.takes is not None or self.reads is not None:
+            return None
+        indices = range(len(self.results))
+        handed_on = [Computed(at) for at in indices if at not in updated]
+        return tuple(map(updated.get, indices)) if list(self.outputs) == handed_on else None
+
+    def updated(self) -> Mapping[int, int] | None:
+        """The results that arguments become, by index, with the positions of these.
+
+        None where a target is no argument, or lies otherwise than its result, and where several
+        become one result.
+        """
+        found: dict[int, int] = {}
         for target, index in self.updates:
-            if not isinstance(target, SegmentInput) or not self._lies_as(
-                target, self.results[index]
+            if (
+                not isinstance(target, SegmentInput)
+                or index in found
+                or not self._lies_as(target, self.results[index])
             ):
                 return None
             found[index] = target.position
-        handed_on = [Computed(at) for at, target in enumerate(found) if target is None]
-        plain = self.takes is None and self.reads is None and list(self.outputs) == handed_on
-        return tuple(found) if plain else None
+        return found
 
     def _lies_as(self, argument: SegmentInput, result: ValueSpec) -> bool:
         """Whether an argument lies as a result does, where the program reads it."""

@@ -4,8 +4,9 @@ A program of larger sizes serves a call where padding is allowed. Sizes that com
 as they are. Once they change, a program is made for round sizes above those of the call, and serves
 all calls that it does not waste much of. After a few of them, calls take what serves them until
 what they wasted is worth a program; where nothing serves, one is made that serves what came before,
-too, if that is cheap. So the number of programs grows with the logarithm of the range of each size.
-A few sizes that come very often get programs of their own.
+too, if that is cheap. Where sizes that are not padded differ from those of all programs, one is
+made when they came often. So the number of programs grows with the logarithm of the range of each
+size. A few sizes that come very often get programs of their own.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ class _MissingProgram:
     calls: int = 0
     wasted: float = 0.0
 
+    def came_often(self, extra: int) -> bool:
+        """Whether enough calls asked for it: the more, the more programs there are."""
+        return self.calls >= 4 << extra
+
 
 @dataclass
 class PaddedSizes:
@@ -76,12 +81,13 @@ class PaddedSizes:
             if sizes == self._first:
                 return None
             found = self._chosen.get(sizes)
-            if found is None:
-                found, settled = self._find(sizes)
-                if settled:
-                    self._chosen[sizes] = found
-                    if len(self._chosen) > _REMEMBERED:
-                        self._chosen.popitem(last=False)
+            if found is not None:
+                return found
+            found, settled = self._find(sizes)
+            if settled and found is not None:
+                self._chosen[sizes] = found
+                if len(self._chosen) > _REMEMBERED:
+                    self._chosen.popitem(last=False)
             return found
 
     def deserves_own(self, sizes: SizesOfCall) -> bool:
@@ -104,7 +110,7 @@ class PaddedSizes:
             self._own.add(sizes)
             return True
 
-    def _find(self, sizes: SizesOfCall) -> tuple[SizesOfCall, bool]:
+    def _find(self, sizes: SizesOfCall) -> tuple[SizesOfCall | None, bool]:
         """A choice, and whether it holds for later calls too."""
         own = self.work(sizes)
         able = [(self.work(made), made) for made in self.made if self._serves(made, sizes)]
@@ -115,28 +121,36 @@ class PaddedSizes:
         # The more programs there are, the more has to be wasted before another one is made.
         limit = COMPILES * 2.0**extra
         if extra >= 0 and able and min(able)[0] - own <= limit:
-            # Made only when it was missed often, and the more of them there are the more often.
-            wanted = self._wanted.setdefault(rounded, _MissingProgram())
-            wanted.calls += 1
-            wanted.wasted += min(able)[0] - own
-            if wanted.calls < 2 ** (extra + 2) or wanted.wasted < COMPILES:
+            wanted = self._missed(rounded, min(able)[0] - own)
+            if not wanted.came_often(extra) or wanted.wasted < COMPILES:
                 return min(able)[1], False
         elif extra >= 0 and not able:
-            whole = self._fitting(self._joined(rounded))
+            alike = [made for made in self.made if self._differ_in_padding(made, rounded)]
+            others = len(set(map(self._without_padding, self.made))) - FREELY
+            if not alike and others >= 0 and not self._missed(rounded, 0.0).came_often(others):
+                # Sizes that are not padded may go on to change.
+                return None, False
+            whole = self._fitting(tuple(map(max, zip(rounded, *alike, strict=True))))
             if self.work(whole) - own <= limit:
                 rounded = whole
         self.made.append(rounded)
         self._wanted.pop(rounded, None)
         return rounded, True
 
-    def _joined(self, sizes: SizesOfCall) -> SizesOfCall:
-        """Padded sizes that hold those of a call and of all programs that might have served it."""
-        alike = [made for made in self.made if self._differ_in_padding(made, sizes)]
-        return tuple(map(max, zip(sizes, *alike, strict=True)))
+    def _missed(self, sizes: SizesOfCall, wasted: float) -> _MissingProgram:
+        """Count a call that a program of these sizes would have served."""
+        wanted = self._wanted.setdefault(sizes, _MissingProgram())
+        wanted.calls += 1
+        wanted.wasted += wasted
+        if len(self._wanted) > _REMEMBERED:
+            del self._wanted[next(iter(self._wanted))]
+        return wanted
+
+    def _without_padding(self, sizes: SizesOfCall) -> SizesOfCall:
+        return tuple(size for at, size in enumerate(sizes) if at not in self.positions)
 
     def _differ_in_padding(self, one: SizesOfCall, other: SizesOfCall) -> bool:
-        different = [at for at, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
-        return set(different) <= set(self.positions)
+        return self._without_padding(one) == self._without_padding(other)
 
     def _fitting(self, sizes: SizesOfCall) -> SizesOfCall:
         """The next larger padded sizes that operators can divide as they do."""

@@ -130,6 +130,17 @@ def test_sizes_that_are_not_padded_need_programs_of_their_own() -> None:
     assert len(policy.made) == 2
 
 
+def test_sizes_that_are_not_padded_and_go_on_to_change_are_left_to_others() -> None:
+    policy = PaddedSizes(WORK["linear"], [0])
+    chosen = [policy.choose((size, 1000 + size)) for size in range(1, 400)]
+    assert len(policy.made) == FREELY == sum(made is not None for made in chosen)
+    # What comes often is made after all, and serves all that differ in padding.
+    found = [policy.choose((10 + call % 3, 3000)) for call in range(20)]
+    assert found[0] is None
+    assert found[-1] == policy.made[-1]
+    assert len(policy.made) == FREELY + 1
+
+
 def test_what_is_missed_often_is_made_after_all() -> None:
     policy = PaddedSizes(lambda sizes: 1e5 * sizes[0], [0])
     policy.choose((3,))

@@ -272,6 +272,17 @@ add_value(Key *key, const Arguments *arguments, PyObject *value)
     return 0;
 }
 
+static int
+add_default_dtype(Key *key, const Arguments *arguments)
+{
+    PyObject *dtype = PyObject_CallNoArgs(arguments->default_dtype);
+    if (!dtype)
+        return -1;
+    /* Its address is compared; it stays alive without this reference. */
+    Py_DECREF(dtype);
+    return add_words(key, SINGLETON, (uint64_t)(uintptr_t)dtype) ? 1 : -1;
+}
+
 int
 read_call(Key *key, const Arguments *arguments, PyObject *values, PyObject *keywords)
 {
@@ -280,6 +291,8 @@ read_call(Key *key, const Arguments *arguments, PyObject *values, PyObject *keyw
     if (count < 1)
         return 0;
     int found = add_words(key, SINGLETON, (uint64_t)(uintptr_t)PyTuple_GetItem(values, 0)) ? 1 : -1;
+    if (found > 0)
+        found = add_default_dtype(key, arguments);
     for (Py_ssize_t i = 1; found > 0 && i < count; i++)
         found = add_value(key, arguments, PyTuple_GetItem(values, i));
     if (keywords) {

@@ -10,6 +10,7 @@ typedef struct {
     PyTypeObject *tensor_type, *device_type;
     PyObject *singletons; /* A tuple of types each value of which is one object for good. */
     PyObject *device;     /* The name of the device. */
+    PyObject *default_dtype; /* () -> the element type of calls that ask for none: one object for good. */
     DLPackExchangeAPI *exchange;
 } Arguments;
 

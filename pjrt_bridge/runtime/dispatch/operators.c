@@ -306,11 +306,12 @@ operators_forget(Operators *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 operators_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *tensor_type, *device_type, *singletons, *device, *exchange, *quiet, *deferred;
-    PyObject *run_deferred, *otherwise;
-    if (!PyArg_ParseTuple(args, "O!O!O!UOO!O!OO", &PyType_Type, &tensor_type, &PyType_Type,
-                          &device_type, &PyTuple_Type, &singletons, &device, &exchange,
-                          &PyTuple_Type, &quiet, &PyTuple_Type, &deferred, &run_deferred, &otherwise))
+    PyObject *tensor_type, *device_type, *singletons, *device, *default_dtype, *exchange;
+    PyObject *quiet, *deferred, *run_deferred, *otherwise;
+    if (!PyArg_ParseTuple(args, "O!O!O!UOOO!O!OO", &PyType_Type, &tensor_type, &PyType_Type,
+                          &device_type, &PyTuple_Type, &singletons, &device, &default_dtype,
+                          &exchange, &PyTuple_Type, &quiet, &PyTuple_Type, &deferred, &run_deferred,
+                          &otherwise))
         return NULL;
     DLPackExchangeAPI *api = read_exchange(exchange);
     if (!api)
@@ -322,6 +323,7 @@ operators_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
             .device_type = (PyTypeObject *)Py_NewRef(device_type),
             .singletons = Py_NewRef(singletons),
             .device = Py_NewRef(device),
+            .default_dtype = Py_NewRef(default_dtype),
             .exchange = api,
         };
         self->quiet = Py_NewRef(quiet);
@@ -341,6 +343,7 @@ operators_dealloc(Operators *self)
     Py_XDECREF((PyObject *)self->arguments.device_type);
     Py_XDECREF(self->arguments.singletons);
     Py_XDECREF(self->arguments.device);
+    Py_XDECREF(self->arguments.default_dtype);
     Py_XDECREF(self->quiet);
     Py_XDECREF(self->deferred);
     Py_XDECREF(self->run_deferred);

@@ -235,6 +235,28 @@ resident_buffer(Resident *self, PyObject **keeper)
     return ((Output *)elements)->buffer;
 }
 
+/* Whether the result that a Buffer of Python is over, if any, has no other user. */
+static bool
+has_result_alone(PyObject *buffer)
+{
+    PyObject *handle = PyObject_GetAttrString(buffer, "handle");
+    PyObject *output = handle ? PyObject_GetAttrString(handle, "output") : NULL;
+    bool alone = handle && (!output || Py_TYPE(output) != output_type || Py_REFCNT(output) == 2);
+    PyErr_Clear();
+    Py_XDECREF(output);
+    Py_XDECREF(handle);
+    return alone;
+}
+
+bool
+has_elements_alone(Resident *self, PyObject *keeper)
+{
+    PyObject *elements = self->elements;
+    if (keeper == elements)
+        return Py_REFCNT(elements) == 2;
+    return Py_REFCNT(elements) == 1 && has_result_alone(elements);
+}
+
 static void
 put_object(PyObject **place, PyObject *value)
 {

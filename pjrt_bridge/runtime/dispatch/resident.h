@@ -39,6 +39,10 @@ Resident *resident_at(const void *address, int64_t *offset);
  * is none yet, or it is not known how to keep it. */
 void *resident_buffer(Resident *self, PyObject **keeper);
 
+/* Whether nothing else has the elements, so that a program may take over their memory; `keeper` is
+ * what `resident_buffer` gave. */
+bool has_elements_alone(Resident *self, PyObject *keeper);
+
 /* Hold the result of a run from now on. */
 void resident_replace(Resident *self, PyObject *output, PyObject *type, PyObject *shape,
                       PyObject *dtype);

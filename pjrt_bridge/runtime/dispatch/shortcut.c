@@ -51,7 +51,8 @@ free_work(Work *self)
 
 /* -- arguments ------------------------------------------------------------------------------- */
 
-/* Whether each argument has a buffer, or is a number. */
+/* Whether each argument has a buffer, or is a number. Memory that the program takes over must have
+ * no other reader. */
 static bool
 find_buffers(Shortcut *self, const Key *key, Work *work)
 {
@@ -70,6 +71,8 @@ find_buffers(Shortcut *self, const Key *key, Work *work)
             return false;
         work->keepers[work->num_keepers++] = keeper;
         if (Py_TYPE(keeper) == output_type && ((Output *)keeper)->plan->client != plan->client)
+            return false;
+        if (plan->parameters[i].written && !has_elements_alone(given->resident, keeper))
             return false;
     }
     return true;

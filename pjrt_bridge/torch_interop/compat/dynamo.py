@@ -29,6 +29,7 @@ from torch.autograd import profiler_legacy
 from torch.optim import adagrad, adam, rmsprop, sgd
 
 from pjrt_bridge.torch_interop.compat.fused_steps import traced_step
+from pjrt_bridge.torch_interop.compat.sized_calls import trace_symbolic_sizes
 
 
 def original(function: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -195,11 +196,15 @@ _OTHERS = ("differentiable", "has_complex", "has_sparse_grad")
 @assume_constant_result  # type: ignore[untyped-decorator]
 def _compiles_for_pjrt() -> bool:
     """Whether what Dynamo traces now is for this backend; asked while it traces."""
-    backend = InstructionTranslator.current_tx().output.compiler_fn
-    return getattr(backend, "_compiler_name", None) == "pjrt"
+    return _is_for_pjrt(InstructionTranslator.current_tx())
+
+
+def _is_for_pjrt(translator: Any) -> bool:
+    return getattr(translator.output.compiler_fn, "_compiler_name", None) == "pjrt"
 
 
 _choose_steps()
+trace_symbolic_sizes(_is_for_pjrt)
 
 
 def _in_one_line(text: str) -> str:

@@ -77,8 +77,6 @@ class CallProgram:
         written: positions of the arguments that it writes into.
         mode: how operators run.
         form: of the operator.
-        has_default_dtype: results have the default element type, which the compiled module does
-            not look at.
         has_run: it ran once.
     """
 
@@ -93,7 +91,6 @@ class CallProgram:
     written: tuple[int, ...]
     mode: Mode
     form: OperatorSchema
-    has_default_dtype: bool
     conditions: Callable[[Sequence[float]], bool] | None = None
     has_run: bool = False
 
@@ -104,7 +101,7 @@ class CallProgram:
     @cached_property
     def shortcut(self) -> Any:
         """The way of further calls through the compiled module; None where there is none."""
-        if self.mode != "async" or self.lifted or self.has_default_dtype:
+        if self.mode != "async" or self.lifted:
             return None
         if any(step.steps for step in self.steps):
             return None
@@ -286,7 +283,6 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
     # What tracing leaves behind may refer to these for a while, and must not keep tensors.
     op, floats = call.op, tuple(call.floats)
     layout: list[Any] = []
-    made: set[torch.dtype] = set()
     with compat.real_tensors(), compat.fakes(symbolic=lifted) as mode:
         promises: list[Any] = [_promise(item) for item in call.given]
         symbolic = SymbolicNumbers(mode, call.floats) if lifted else None
@@ -307,7 +303,6 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
             if [tuple(item.shape) for item in written] != before:
                 raise Resizes(sizes_and_strides_of(op, (taken, named), written, before))
             layout[:], outputs = flattened(form, found)
-            made.update(item.dtype for item in tensors_in(outputs))
             return outputs
 
         try:
@@ -353,15 +348,8 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         written,
         eager,
         form,
-        kwargs.get("dtype") is None
-        and any(map(_is_inexact, made))
-        and not any(_is_inexact(item.dtype) for item in call.given),
         None if symbolic is None else symbolic.conditions(),
     )
-
-
-def _is_inexact(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
 
 
 def _promise(item: Contents | torch.Tensor) -> torch.Tensor:

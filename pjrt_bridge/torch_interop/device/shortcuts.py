@@ -49,6 +49,7 @@ def entrance(otherwise: Callable[..., Any]) -> Any:
         torch.device,
         _SINGLETONS,
         NAME,
+        torch.get_default_dtype,
         exchange.exchange,
         (timeline.observers, callbacks.threads, held_off),
         deferred_queues,
@@ -131,8 +132,8 @@ def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], ind
 class GraphShortcut:
     """Calls of a compiled graph all of whose tensors are on the device.
 
-    New values of its arguments are other buffers in their storages. A program that takes over the
-    memory of the old ones goes another way: who else has these is known in Python.
+    New values of its arguments are other buffers in their storages. Where the program takes over
+    the memory of the old ones and something else has these, the call goes another way.
 
     Args:
         shortcut: of the graph.
@@ -168,7 +169,7 @@ class GraphShortcut:
             else:
                 returns.append(item.result if isinstance(item, Computed) else ("", item.position))
         updates = _updates(bindings)
-        if updates is None or bindings.writes or bindings.takes is not None:
+        if updates is None or bindings.takes is not None:
             return None
         found = _plan(graph)
         if found is None:
@@ -218,14 +219,13 @@ def _updates(bindings: Bindings) -> tuple[int, ...] | None:
 
     None where one is of no parameter, or lies otherwise than this.
     """
+    updated = bindings.updated()
     indices = {item.position: at for at, item in enumerate(bindings.parameters)}
-    found: list[int] = []
-    for target, result in bindings.updates:
-        at = indices.get(target.position) if isinstance(target, SegmentInput) else None
-        if at is None or not bindings.parameters[at].spec.lies_as(bindings.results[result]):
-            return None
-        found += [at, result]
-    return tuple(found)
+    if updated is None or not indices.keys() >= set(updated.values()):
+        return None
+    return tuple(
+        number for result, position in updated.items() for number in (indices[position], result)
+    )
 
 
 def _placed(where: Any, results: Sequence[int | None]) -> Any:

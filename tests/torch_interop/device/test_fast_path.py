@@ -17,7 +17,7 @@ from pjrt_bridge.abi.api import Api
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.mixed import records
 from pjrt_bridge.runtime.dispatch import native, plans
-from pjrt_bridge.torch_interop import compat, compiled_graphs
+from pjrt_bridge.torch_interop import compat, compiled_graphs, device
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.device.border import ResidentPath
 from tests.runtime.dispatch.launching import FailingFunction, too_small
@@ -82,6 +82,25 @@ def test_calls_go_past_the_wrapper(ways: Ways) -> None:
         model[2].weight.data = torch.zeros(2, 4)
         torch.testing.assert_close(run(x.to("pjrt")).cpu(), model(x))
     assert native.module is None or ways.paths == 1
+    ways.check(0)
+
+
+def test_programs_that_take_memory_of_arguments(ways: Ways) -> None:
+    run = compiled(lambda x: x.add_(1))
+    x = torch.randn(256, 128)
+    there = x.to("pjrt")
+    for _ in range(4):
+        run(there)
+    ways.check(0)
+    # What else has the elements keeps them.
+    other, buffer = there.clone(), device.buffer_of(there)
+    run(there)
+    torch.testing.assert_close(torch.from_numpy(buffer.to_numpy()), x + 4)
+    torch.testing.assert_close(other.cpu(), x + 4)
+    run(other)
+    run(there)
+    torch.testing.assert_close(other.cpu(), x + 5)
+    torch.testing.assert_close(there.cpu(), x + 6)
     ways.check(0)
 
 

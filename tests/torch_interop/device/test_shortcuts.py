@@ -49,6 +49,7 @@ CASES: dict[str, Callable[[torch.Tensor], Any]] = {
     "a factory": lambda x: (
         torch.full((3,), 7.0, device=x.device) + torch.arange(3, device=x.device)
     ),
+    "an inexact result of integers": lambda x: x.int() / x.int().abs().add(1),
     "text": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "out": lambda x: torch.add(x, x, out=x.clone()),
     "what was not written": lambda x: torch.add(x, x, out=torch.empty_like(x)),
@@ -92,6 +93,19 @@ def test_integers_and_booleans_are_told_from_each_other() -> None:
         assert torch.add(x, True).dtype == torch.add(x, 1).dtype == torch.float32
         assert torch.full_like(x, 1, dtype=torch.int64).sum(0, True).shape == (1, 2)
         assert torch.full_like(x, 1, dtype=torch.int64).sum(0, False).shape == (2,)
+
+
+def test_calls_under_other_default_element_types_are_other_calls() -> None:
+    counts = torch.arange(1, 4, device="pjrt")
+    before = torch.get_default_dtype()
+    try:
+        for dtype in (torch.float32, torch.float64) * 4:
+            torch.set_default_dtype(dtype)
+            assert (counts / 2).dtype == torch.sqrt(counts).dtype == dtype
+            assert (counts * 0.5).tolist() == [0.5, 1.0, 1.5]
+        assert _taken(lambda: counts / 2, times=1) == 1
+    finally:
+        torch.set_default_dtype(before)
 
 
 def test_a_number_of_the_host_changes() -> None:

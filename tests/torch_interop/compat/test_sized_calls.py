@@ -1,0 +1,113 @@
+"""Calls that take a size as a plain integer need no graph for each size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn import functional
+
+from pjrt_bridge.torch_interop import compat
+from tests.torch_interop.helpers import assert_same, compiled
+
+
+def _pairs(x: torch.Tensor) -> torch.Tensor:
+    first, second = torch.triu_indices(x.shape[0], x.shape[0], 1)
+    return x[first] - x[second]
+
+
+def _warped(x: torch.Tensor) -> torch.Tensor:
+    theta = torch.tensor([[[0.9, 0.1, 0.2], [-0.1, 0.8, 0.0]]]).expand(x.shape[0], 2, 3)
+    return functional.grid_sample(
+        x, functional.affine_grid(theta, x.shape, align_corners=False), align_corners=False
+    )
+
+
+LENGTHS = [(length,) for length in (3, 4, 5, 7, 8, 11, 12, 13, 21, 22)]
+MATRICES = [(length, length) for (length,) in LENGTHS]
+SIGNALS = [(2, 3, length) for (length,) in LENGTHS]
+IMAGES = [(2, 3, length, 5) for (length,) in LENGTHS]
+VOLUMES = [(2, 3, length, 5, 2) for (length,) in LENGTHS]
+
+CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
+    "linspace": (LENGTHS, lambda x: x * torch.linspace(-1, 3, x.shape[0])),
+    "linspace of one step": (LENGTHS, lambda x: torch.linspace(-1, 3, x.shape[0] - 2)),
+    "linspace by names": (
+        LENGTHS,
+        lambda x: torch.linspace(start=0.5, end=3, steps=len(x), dtype=torch.float64),
+    ),
+    "logspace": (LENGTHS, lambda x: x * torch.logspace(-1, 1, x.shape[0], 2.0)),
+    "kron": (MATRICES, lambda x: torch.kron(x, torch.eye(2))),
+    "kron of other ranks": (MATRICES, lambda x: torch.kron(torch.ones(3), x)),
+    "tril_indices": (MATRICES, lambda x: x[tuple(torch.tril_indices(*x.shape))]),
+    "triu_indices": (MATRICES, _pairs),
+    "max_pool1d": (
+        SIGNALS,
+        lambda x: functional.max_pool1d(functional.relu(x), x.shape[2]).squeeze(2),
+    ),
+    "max_pool1d with strides": (SIGNALS, lambda x: functional.max_pool1d(x, x.size(2), stride=1)),
+    "avg_pool1d": (SIGNALS, lambda x: functional.avg_pool1d(x, kernel_size=x.shape[2])),
+    "max_pool2d": (IMAGES, lambda x: functional.max_pool2d(functional.relu(x), x.shape[2:])),
+    "avg_pool2d": (IMAGES, lambda x: functional.avg_pool2d(x, x.shape[-2:])),
+    "avg_pool3d": (VOLUMES, lambda x: functional.avg_pool3d(x, x.shape[-3:])),
+    "affine_grid": (IMAGES, _warped),
+    "affine_grid in three dimensions": (
+        IMAGES,
+        lambda x: functional.affine_grid(
+            torch.arange(24.0).reshape(2, 3, 4), (*x.shape, 6), align_corners=True
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_few_graphs_serve_all_sizes(name: str) -> None:
+    shapes, function = CASES[name]
+    run = torch.compile(function, backend="pjrt")
+    before = compat.graphs_made()
+    for shape in shapes:
+        x = torch.randn(shape, requires_grad=True)
+        given = x.detach().clone().requires_grad_()
+        expected, found = function(x), run(given)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        assert found.stride() == expected.stride()
+        if expected.requires_grad:
+            expected.square().sum().backward()
+            found.square().sum().backward()
+            torch.testing.assert_close(given.grad, x.grad, rtol=1e-4, atol=1e-4)
+    # Some small sizes are special to PyTorch.
+    assert compat.graphs_made() - before <= 4
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.linspace(0, 30, x.shape[0], dtype=torch.int64),
+        lambda x: functional.max_pool1d(x[None], x.shape[0] // 2),
+        lambda x: functional.avg_pool1d(x[None], x.shape[0], 1, 1),
+        lambda x: functional.max_pool1d(x[None], x.shape[0], return_indices=True),
+    ],
+)
+def test_what_is_not_traced_instead(function: Callable[[torch.Tensor], Any]) -> None:
+    run = compiled(function)
+    for length in (4, 5, 6):
+        x = torch.randn(length)
+        assert_same(run(x), function(x))
+
+
+def test_other_backends_are_left_alone() -> None:
+    counter = CompileCounterWithBackend("eager")
+    run = torch.compile(lambda x: x * torch.linspace(-1, 3, x.shape[0]), backend=counter)
+    for length in (3, 4, 5, 6):
+        run(torch.ones(length))
+    assert counter.frame_count == 4
+
+
+def test_sizes_that_pytorch_refuses() -> None:
+    run = compiled(lambda x: functional.affine_grid(x, (2, 3, x.shape[0], 5), align_corners=True))
+    for length in (2, 3, 4):
+        with pytest.raises((RuntimeError, ValueError)):
+            run(torch.ones(length, 5, 3))
