@@ -130,9 +130,7 @@ def _work(query: Value, key: Value) -> int:
     return 2 * query.size * key.shape[2]
 
 
-def _load(
-    kind: str, query: Value, key: Value, mask: Value | None, is_causal: bool
-) -> Load | None:
+def _load(kind: str, query: Value, key: Value, mask: Value | None, is_causal: bool) -> Load | None:
     scores = query.shape[2] * key.shape[2]
     if scores * math.prod(query.shape[:2]) >= _SCORES:
         return None

@@ -206,9 +206,7 @@ def _takes(x: Value, weight: Value, *others: Value) -> bool:
     )
 
 
-def _load(
-    kind: str, x: Value, weight: Value, groups: int, work: int, transposed: bool
-) -> Load:
+def _load(kind: str, x: Value, weight: Value, groups: int, work: int, transposed: bool) -> Load:
     each = 1 < groups == x.shape[1]
     how = "depthwise " if each else "grouped " if groups > 1 else ""
     turned = "transposed " if transposed else ""

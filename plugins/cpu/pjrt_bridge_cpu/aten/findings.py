@@ -30,8 +30,8 @@ from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
 from pjrt_bridge.runtime.compile.progress import DELAY
 from pjrt_bridge.versions import version
-from pjrt_bridge_cpu.aten import library as torch_library
 from pjrt_bridge_cpu.aten import gains, is_always, outcomes, probe
+from pjrt_bridge_cpu.aten import library as torch_library
 from pjrt_bridge_cpu.aten.gains import Ratios
 from pjrt_bridge_cpu.aten.probe import Findings
 
@@ -117,13 +117,12 @@ def measure(library: Path) -> Ratios:
 
 def _measure(library: Path, uses: Findings) -> Ratios | None:
     """What `timing` finds in a process of its own; None where it comes to no end."""
-    usable = [use for use, reason in uses.items() if not reason]
-    if not usable:
+    if not uses:
         return None
     try:
         done = subprocess.run(
             child_processes.command(_TIMING, str(library)),
-            input=json.dumps(usable).encode(),
+            input=json.dumps(uses).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=child_processes.environment({storage.FOLDER_VARIABLE: "off"}),

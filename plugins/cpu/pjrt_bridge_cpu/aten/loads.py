@@ -140,7 +140,11 @@ def _attention(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
     for length in _LENGTHS:
         sides = tuple(_drawn((1, length, 4, 64), dtype) for _ in range(3))
         mask = _drawn((1, 1, length, length), dtype)
-        for how, causal, masks in (("", False, ()), ("causal ", True, ()), ("masked ", False, (mask,))):
+        for how, causal, masks in (
+            ("", False, ()),
+            ("causal ", True, ()),
+            ("masked ", False, (mask,)),
+        ):
             forward = TriedUse(
                 _FORWARD,
                 (*sides, *masks),

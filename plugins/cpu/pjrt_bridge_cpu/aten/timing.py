@@ -1,7 +1,7 @@
 """The process that measures what calls of PyTorch's kernels gain over XLA's own code.
 
-`python -m pjrt_bridge_cpu.aten.timing LIBRARY` reads the uses that are right as a list in JSON, and
-prints the ratios (`gains`). Each of `loads` is made a program with the call and one without. They
+`python -m pjrt_bridge_cpu.aten.timing LIBRARY` reads what is known of uses (`probe.Findings`) as
+JSON, and prints the ratios (`gains`). Each of `loads` is made a program with the call and one without. They
 take turns, and medians of processor time are compared: the process runs beside the program whose
 kernels it measures, whose threads have the cores.
 """
@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
+from pjrt_bridge import registry
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.runtime import Client, Plugin
 from pjrt_bridge.stablehlo import Program
+from pjrt_bridge_cpu.aten import gains, loads, outcomes
 from pjrt_bridge_cpu.aten import library as torch_library
-from pjrt_bridge_cpu.aten import loads
 from pjrt_bridge_cpu.aten.calls import Load
 from pjrt_bridge_cpu.aten.checks import TriedUse
-from pjrt_bridge_cpu.aten.gains import name_of, written
 from pjrt_bridge_cpu.aten.rules import UsableKernels
 from pjrt_bridge_cpu.aten.trial import array, lowered
 
@@ -104,7 +104,7 @@ class Timing:
         except PjrtBridgeError:
             return None
         load, dtype = only.met
-        return name_of(load, dtype), load.size, round(with_call / without, 3)
+        return gains.name_of(load, dtype), load.size, round(with_call / without, 3)
 
     def _run(self, use: TriedUse, program: Program) -> Callable[[], None]:
         executable = self._client.compile(program)
@@ -142,12 +142,18 @@ class Timing:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure with the library whose path is given."""
-    (path,) = arguments
-    usable = frozenset(json.load(sys.stdin))
-    client = Plugin.load(Path(path), name="cpu").client({"cpu_device_count": 1})
+    """Measure with the library whose path is given, or what is shipped as right, to ship it."""
+    ships = list(arguments) == ["--ship"]
+    library = registry.load("cpu").library if ships else Path(*arguments)
+    assert library is not None
+    known = (outcomes.shipped(library) or {}) if ships else json.load(sys.stdin)
+    usable = {use for use, reason in known.items() if not reason}
+    client = Plugin.load(library, name="cpu").client({"cpu_device_count": 1})
     ratios = {} if torch_library.connect(client) else Timing(client, usable).ratios()
-    print(written(ratios), flush=True)
+    key = gains.key_of(library)
+    if ships and ratios and key is not None:
+        gains.ship(key, ratios)
+    print(gains.written(ratios), flush=True)
 
 
 if __name__ == "__main__":
