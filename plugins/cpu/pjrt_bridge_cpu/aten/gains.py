@@ -58,7 +58,7 @@ def ratio(ratios: Ratios, load: Load, dtype: DType) -> float | None:
     for (low, before), (high, after) in pairwise(points):
         if load.size <= high:
             share = math.log(load.size / low) / math.log(high / low)
-            return before ** (1 - share) * after**share
+            return before * math.exp(share * math.log(after / before))
     return points[-1][1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -119,58 +120,51 @@ def _convolution(
     inverse = (0, *range(2, count + 2), 1)
     grad = result.permute(inverse).contiguous()
     for index, of in enumerate(("data", "weight")):
-        mask = [place == index for place in range(3)]
-        yield (
-            f"{kind} backward to {of}",
-            TriedUse(
-                "aten.convolution_backward.default",
-                (grad, data, weight),
-                lambda transpose, v, mask=mask: (
-                    *(transpose(side, order) for side in v[:2]),
-                    v[2],
-                    [channels],
-                    *window,
-                    mask,
-                ),
-            ),
+        rest = [channels], *window, [place == index for place in range(3)]
+        gradient = TriedUse(
+            "aten.convolution_backward.default",
+            (grad, data, weight),
+            partial(_of_gradient, order, rest),
         )
+        yield f"{kind} backward to {of}", gradient
+
+
+def _of_gradient(
+    order: Sequence[int], rest: Sequence[Any], transpose: Transpose, v: Sequence[Any]
+) -> Sequence[Any]:
+    grad, data, weight = v
+    return transpose(grad, order), transpose(data, order), weight, *rest
 
 
 def _attention(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
     for length in _LENGTHS:
         sides = tuple(_drawn((1, length, 4, 64), dtype) for _ in range(3))
         mask = _drawn((1, 1, length, length), dtype)
-        for how, causal, masks in (
+        ways: Sequence[tuple[str, bool, tuple[torch.Tensor, ...]]] = (
             ("", False, ()),
             ("causal ", True, ()),
             ("masked ", False, (mask,)),
-        ):
-            forward = TriedUse(
-                _FORWARD,
-                (*sides, *masks),
-                lambda transpose, v, causal=causal: (*_turned(transpose, v[:3]), 0.0, causal),
-                {"attn_mask": 3} if masks else {},
-            )
+        )
+        for how, causal, masks in ways:
+            named = [{"attn_mask": place} if masks else {} for place in (3, 6)]
+            arguments = partial(_of_attention, causal)
+            forward = TriedUse(_FORWARD, (*sides, *masks), arguments, named[0])
             yield f"{how}attention", forward
             output, rows = forward.expected()
             assert output is not None
             assert rows is not None
             saved = (_drawn(output.shape, dtype), output.contiguous(), rows.contiguous())
-            yield (
-                f"{how}attention backward",
-                TriedUse(
-                    _BACKWARD,
-                    (*sides, *saved, *masks),
-                    lambda transpose, v, causal=causal: (
-                        v[3],
-                        *_turned(transpose, v[:3]),
-                        *v[4:6],
-                        0.0,
-                        causal,
-                    ),
-                    {"attn_mask": 6} if masks else {},
-                ),
-            )
+            arguments = partial(_of_attention_backward, causal)
+            backward = TriedUse(_BACKWARD, (*sides, *saved, *masks), arguments, named[1])
+            yield f"{how}attention backward", backward
+
+
+def _of_attention(causal: bool, transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
+    return *_turned(transpose, v[:3]), 0.0, causal
+
+
+def _of_attention_backward(causal: bool, transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
+    return v[3], *_turned(transpose, v[:3]), *v[4:6], 0.0, causal
 
 
 def _turned(transpose: Transpose, sides: Sequence[Any]) -> list[Any]:

@@ -70,7 +70,7 @@ class AtenProducts(Kernels):
         return super().product(b, x, y, accumulator=accumulator, dtype=dtype)
 
     def _is_for_onednn(self, x: Value, y: Value) -> bool:
-        """Whether oneDNN is faster than the BLAS, as was measured, else by the processor's maker."""
+        """Whether oneDNN is faster than the BLAS: measured, or else by the processor's maker."""
         pair = (_load(x, y, _BY_ONEDNN), _load(x, y, _BY_BLAS))
         return self.use.prefers(*pair, x.dtype, unmeasured=blas_lacks_its_instructions())
 

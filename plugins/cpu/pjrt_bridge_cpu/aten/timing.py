@@ -1,9 +1,9 @@
 """The process that measures what calls of PyTorch's kernels gain over XLA's own code.
 
 `python -m pjrt_bridge_cpu.aten.timing LIBRARY` reads what is known of uses (`probe.Findings`) as
-JSON, and prints the ratios (`gains`). Each of `loads` is made a program with the call and one without. They
-take turns, and medians of processor time are compared: the process runs beside the program whose
-kernels it measures, whose threads have the cores.
+JSON, and prints the ratios (`gains`). Each of `loads` is made a program with the call and one
+without. They take turns, and medians of processor time are compared: the process runs beside the
+program whose kernels it measures, whose threads have the cores.
 """
 
 from __future__ import annotations
