@@ -1,8 +1,9 @@
 """What tests and sweeps run with: what users have who set nothing, in folders of their own.
 
-PyTorch's kernels are calls, programs are kept on disk, and nothing was measured on this machine, as
-before anybody calls `pjrt-bridge calibrate`: what packages say decides what runs where. So
-placement is the same on every machine.
+PyTorch's kernels are calls wherever they are right, whatever they gain on this processor, programs
+are kept on disk, and nothing was measured on this machine, as before anybody calls
+`pjrt-bridge calibrate`: what packages say decides what runs where. So programs are the same on
+every machine.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def isolate(folder: Path, *, keep: tuple[str, ...] = ()) -> None:
             del os.environ[name]
     os.environ[CACHE] = str(folder / "cache")
     os.environ[CALIBRATION] = str(folder / "calibration")
+    os.environ[ATEN] = "always"
     # Where nothing is shipped for a processor, kernels are tried before the first program, so that
     # all programs of a process are compiled alike.
     os.environ[BACKGROUND] = "off"

@@ -41,6 +41,7 @@ def test_variables_that_decide_are_taken_away_for_a_while() -> None:
         cache = Path(left.pop(configuration.CACHE))
         calibration = Path(left.pop(configuration.CALIBRATION))
         assert left.pop(configuration.BACKGROUND) == "off"
+        assert left.pop(configuration.ATEN) == "always"
         assert not left
         assert cache.parent == calibration.parent
         assert cache.parent.is_dir()
@@ -117,5 +118,6 @@ def test_workers_of_a_sweep_have_what_users_have_who_set_nothing(tmp_path: Path)
     found = dict(pair.split("=", 1) for pair in (tmp_path / "expected").read_text().split(" & "))
     assert found.pop("OMP_NUM_THREADS") == "1"
     assert found.pop(configuration.BACKGROUND) == "off"
+    assert found.pop(configuration.ATEN) == "always"
     assert found.keys() == {configuration.CACHE, configuration.CALIBRATION}
     assert "/the/users" not in found.values()

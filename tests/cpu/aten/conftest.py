@@ -49,6 +49,7 @@ def _nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What a test finds out is kept in a folder of its own, beside its programs."""
     monkeypatch.setenv(configuration.CACHE, str(tmp_path))
     monkeypatch.setattr(findings, "_known", {})
+    monkeypatch.setattr(findings, "_gains", {})
     monkeypatch.setattr(findings, "_trials", {})
 
 

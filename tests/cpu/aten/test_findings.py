@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from pjrt_bridge.runtime.compile.cache import Cache
-from pjrt_bridge_cpu.aten import findings, outcomes, probe
-from pjrt_bridge_cpu.aten.probe import Probed
+from pjrt_bridge_cpu.aten import findings, gains, outcomes, probe
+from pjrt_bridge_cpu.aten.probe import Findings, Probed
 from tests.cpu.aten.comparing import compare
 
 MM = "aten::mm.out float32"
@@ -25,6 +25,7 @@ SOFTMAX = "aten::_softmax.out bfloat16"
 @pytest.fixture(autouse=True)
 def _nothing_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "entries", dict)
+    monkeypatch.setattr(gains, "entries", dict)
     monkeypatch.setenv("PJRT_BRIDGE_BACKGROUND", "off")
 
 
@@ -53,6 +54,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the next process begins."""
     monkeypatch.setattr(findings, "_known", {})
+    monkeypatch.setattr(findings, "_gains", {})
     monkeypatch.setattr(findings, "_trials", {})
 
 
@@ -135,12 +137,71 @@ def test_what_is_off_is_not_asked_for(
     assert not asked
 
 
+# -- what calls gain -------------------------------------------------------------------------------
+
+GAINS = {"sort float32": {4096: 0.5, 64000: 1.8}}
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
+    """What was right when somebody had it measured."""
+    asked: list[Findings] = []
+
+    def measure(library: Path, uses: Findings) -> gains.Ratios:
+        asked.append(uses)
+        return GAINS
+
+    monkeypatch.setattr(findings, "_measure", measure)
+    monkeypatch.setenv("PJRT_BRIDGE_ATEN", "on")
+    return asked
+
+
+@pytest.mark.usefixtures("asked")
+def test_what_is_right_is_measured_once_and_kept(
+    library: Path, times: list[Findings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        assert findings.measured(library) == GAINS
+        forget(monkeypatch)
+    assert times == [{MM: "", SOFTMAX: "it is wrong"}]
+
+
+@pytest.mark.usefixtures("asked", "times")
+def test_calls_are_made_whatever_they_gain(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_ATEN", "always")
+    assert findings.measured(library) == {}
+
+
+@pytest.mark.usefixtures("asked")
+def test_where_measuring_fails_nothing_is_kept(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_ATEN", "on")
+    command = [sys.executable, "-S", "-c", "print('no ratios')"]
+    monkeypatch.setattr(findings.child_processes, "command", lambda *args: command)
+    assert findings.measured(library) == {}
+    assert len(list((tmp_path / "aten").glob("*.entry"))) == 1
+
+
+@pytest.mark.usefixtures("fresh", "times")
+def test_programs_hold_the_calls_that_pay(
+    written: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "is_usable", lambda library, use: True)
+    for rows, called in ((5, True), (64, False)):
+        compare(lambda x: x.sort(), torch.randperm(rows * 1000).view(rows, 1000).float())
+        assert bool(written["sort.values_stable"]) == called
+        written.clear()
+
+
 # -- in the background -----------------------------------------------------------------------------
 
 # What `python -m pjrt_bridge_cpu.aten.findings` is, with a probe that a file lets go on.
 SLOW = """
 import pathlib, sys, time
-from pjrt_bridge_cpu.aten import findings, probe
+from pjrt_bridge_cpu.aten import findings, outcomes, probe
+
+outcomes.entries = dict
 
 def slow(library):
     while not pathlib.Path({go!r}).exists():
@@ -148,6 +209,7 @@ def slow(library):
     return probe.Probed({{{use!r}: ""}}, True)
 
 probe.probe = slow
+findings._measure = lambda library, uses: {{"sort float32": {{4096: 0.5}}}}
 findings.main(sys.argv[1:])
 """
 
@@ -193,6 +255,11 @@ def test_programs_are_the_plugins_own_until_the_trial_is_over(
     torch.compiler.reset()
     compare(lambda x, y: x @ y.mT, x, y)
     assert set(written) == {"mm.out"}
+    monkeypatch.setenv("PJRT_BRIDGE_ATEN", "on")
+    end = time.monotonic() + 120
+    while time.monotonic() < end and not findings.measured(library):
+        time.sleep(0.02)
+    assert findings.measured(library) == {"sort float32": {4096: 0.5}}
 
 
 def test_two_processes_try_once(
@@ -206,7 +273,8 @@ def test_two_processes_try_once(
     while time.monotonic() < end and not all(trial.found for trial in trials):
         time.sleep(0.02)
     assert [trial.found for trial in trials] == [{MM: ""}] * 2
-    assert len(list((tmp_path / "aten").glob("*.entry"))) == 1
+    # One entry of what is right, and one of what it gains.
+    assert len(list((tmp_path / "aten").glob("*.entry"))) == 2
 
 
 ENDS = """

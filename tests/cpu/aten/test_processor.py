@@ -15,7 +15,12 @@ AVX512 = "fpu sse2 avx avx2 fma f16c avx512f avx512bw"
 
 @pytest.fixture(autouse=True)
 def _nothing_read() -> Iterator[None]:
-    cached = (processor._stated, processor.instructions, processor.blas_lacks_its_instructions)
+    cached = (
+        processor._stated,
+        processor.instructions,
+        processor.maker,
+        processor.blas_lacks_its_instructions,
+    )
     for function in cached:
         function.cache_clear()
     yield

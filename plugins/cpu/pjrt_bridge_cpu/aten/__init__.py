@@ -15,10 +15,13 @@ such a program is kept in the compile cache like any other.
   others go the portable way. `as_eager` has those whose results depend on how PyTorch computes.
 - `probe` tries each use in a process of its own. One that ends that process or gives other numbers
   than the operator itself is not used.
-- `findings` says what is known here: `outcomes` ships what was found for known builds, and what is
-  not known is tried in the background, once for each build of the plugin and of PyTorch.
+- `timing` measures what a call gains over XLA's own code, and `gains` tells that for any size.
+- `findings` says what is known here: `outcomes` and `gains` ship what was found for known builds,
+  and what is not known is tried and measured in the background, once for each build of the plugin
+  and of PyTorch.
 
-`PJRT_BRIDGE_ATEN=off` rules it all out.
+`PJRT_BRIDGE_ATEN=off` rules it all out; with `always` calls are made wherever they are right,
+whatever they gain.
 """
 
 from pjrt_bridge import environment
@@ -26,7 +29,14 @@ from pjrt_bridge import environment
 VARIABLE = "PJRT_BRIDGE_ATEN"
 """The variable that rules PyTorch's kernels out when it is `off`."""
 
+_ALWAYS = "always"
+
 
 def is_off() -> bool:
     """Whether the user has ruled PyTorch's kernels out."""
-    return environment.is_off(VARIABLE)
+    return not is_always() and environment.is_off(VARIABLE)
+
+
+def is_always() -> bool:
+    """Whether calls are made without regard to what was measured."""
+    return environment.value(VARIABLE).lower() == _ALWAYS

@@ -6,15 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, Order, TensorType, Value, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Attention, Context, Kernels
-from pjrt_bridge_cpu.aten.calls import Cut, KernelCall
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load
 from pjrt_bridge_cpu.aten.operators import ATTENTION, ATTENTION_BACKWARD
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain
 
 LEAST = 100_000
 """Multiplications from which on it is worth a call."""
+
+_SCORES = 1 << 24
+"""Scores from which on the matrix of them is not worth its memory, whatever its time."""
 
 _HEADS_INSIDE = (0, 2, 1, 3)
 """(batch, heads, length, size) with the heads of a position together, as the kernel writes it."""
@@ -54,6 +56,7 @@ class AtenAttention(Kernels):
             orders={name: _order(side) for name, side in sides.items()},
             result_orders=[_HEADS_INSIDE, _ROWS],
             cut=_cut(sides, mask, work, 2),
+            load=_load("attention", query, key, mask, how.is_causal),
         )
         found = self.use(b, call, query.dtype)
         return None if found is None else (found[0], found[1])
@@ -103,6 +106,7 @@ def attention_backward(
         orders={**{name: _order(side) for name, side in sides.items()}, "logsumexp": _ROWS},
         result_orders=[_HEADS_INSIDE] * 3,
         cut=_cut({**sides, "logsumexp": logsumexp}, mask, work, 3),
+        load=_load("attention backward", query, key, mask, is_causal),
     )
     found = use(c.b, call, query.dtype)
     return None if found is None else c.promised(*found)
@@ -122,12 +126,16 @@ def _takes(*sides: Value, mask: Value | None) -> bool:
     )
 
 
-def _is_mask(mask: Value, dtype: DType) -> bool:
-    return mask.dtype.is_bool or mask.dtype in (dtype, FLOAT32)
-
-
 def _work(query: Value, key: Value) -> int:
     return 2 * query.size * key.shape[2]
+
+
+def _load(kind: str, query: Value, key: Value, mask: Value | None, is_causal: bool) -> Load | None:
+    scores = query.shape[2] * key.shape[2]
+    if scores * math.prod(query.shape[:2]) >= _SCORES:
+        return None
+    how = "causal " if is_causal else "masked " if mask is not None else ""
+    return Load(how + kind, scores)
 
 
 def _order(side: Value) -> Order:

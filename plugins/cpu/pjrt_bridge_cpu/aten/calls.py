@@ -49,6 +49,19 @@ class Cut:
 
 
 @dataclass(frozen=True)
+class Load:
+    """What the time of a call depends on, by which its gain is measured (`gains`).
+
+    Attributes:
+        kind: of computation, such as `sort`; sizes of one kind are in one unit.
+        size: elements, multiplications, or scores of a head.
+    """
+
+    kind: str
+    size: int
+
+
+@dataclass(frozen=True)
 class KernelCall:
     """A use of an operator.
 
@@ -61,6 +74,7 @@ class KernelCall:
         orders: how operands lie in memory, by argument; others as they come.
         result_orders: how results do; None: row-major.
         cut: how it may be divided; None: not at all.
+        load: what its gain is measured by; None: it is made wherever it is right.
     """
 
     operator: Operator
@@ -70,6 +84,7 @@ class KernelCall:
     orders: Mapping[str, Sequence[int]] = field(default_factory=dict)
     result_orders: Sequence[Sequence[int]] | None = None
     cut: Cut | None = None
+    load: Load | None = None
 
 
 def emit(b: Builder, call: KernelCall) -> tuple[Value, ...]:

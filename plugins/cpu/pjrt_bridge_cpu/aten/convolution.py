@@ -2,7 +2,7 @@
 
 In a graph with several of them data has channels last, for which oneDNN is fast, and which XLA
 keeps through the elementwise operations between two convolutions. Depthwise ones are sums of
-shifted arrays (`depthwise`).
+shifted arrays (`depthwise`) where these were not measured to be slower.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from pjrt_bridge.stablehlo import Order, Value, inverse_order, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Context
-from pjrt_bridge_cpu.aten.calls import Cut, KernelCall
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load
 from pjrt_bridge_cpu.aten.operators import CONVOLUTION, CONVOLUTION_BACKWARD, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.products import linear
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
@@ -40,7 +40,10 @@ def convolution(
     y = c.output
     work = _work(x.shape if transposed else y.shape, weight)
     alike = () if bias is None else (bias,)
-    if not _takes(x, weight, groups, *alike) or not y.size or work < LEAST:
+    if not _takes(x, weight, *alike) or not y.size or work < LEAST:
+        return None
+    load = _load("convolution", x, weight, groups, work, transposed)
+    if not use.pays(load, x.dtype, unmeasured=not is_depthwise(x.shape[1], weight, groups)):
         return None
     plain = set(stride) == {1} and not any(padding) and not transposed and groups == 1
     if plain and _is_product(c, x, weight):
@@ -71,6 +74,7 @@ def convolution(
         orders={data: _order(c, x)},
         result_orders=[_order(c, x)],
         cut=cut,
+        load=load,
     )
     return only(use(c.b, call, x.dtype))
 
@@ -117,8 +121,9 @@ def convolution_backward(
 ) -> tuple[Value | None, ...] | None:
     """`aten.convolution_backward`, a call for each gradient that is asked for."""
     work = _work(x.shape if transposed else grad.shape, weight)
-    if not _takes(x, weight, groups, grad) or not grad.size or work < LEAST:
+    if not _takes(x, weight, grad) or not grad.size or work < LEAST:
         return None
+    unmeasured = not is_depthwise(x.shape[1], weight, groups)
     last = _order(c, x)
     arguments = {
         "grad_output": grad,
@@ -142,9 +147,13 @@ def convolution_backward(
         (weight, tuple(range(weight.rank)), {"grad_output": 1, "weight": outer}, outer),
     ]
     found: list[Value | None] = [None, None, None]
+    of = "data", "weight"
     for index, (value, order, operands, dim) in enumerate(ways):
         if not output_mask[index]:
             continue
+        load = _load(f"convolution backward to {of[index]}", x, weight, groups, work, transposed)
+        if not use.pays(load, x.dtype, unmeasured=unmeasured):
+            return None
         whole = index == 1 and groups > 1
         call = KernelCall(
             CONVOLUTION_BACKWARD,
@@ -154,6 +163,7 @@ def convolution_backward(
             orders={"grad_output": last, "input": last},
             result_orders=[order],
             cut=None if whole else Cut(grain(work, value.shape[dim]), operands, (dim,)),
+            load=load,
         )
         results = use(c.b, call, x.dtype)
         if results is None:
@@ -186,15 +196,21 @@ def _is_cut_by_batch(x: Value, weight: Value, groups: int) -> bool:
     return groups > 1 or (x.shape[0] > 1 and weight.size < x.size)
 
 
-def _takes(x: Value, weight: Value, groups: int, *others: Value) -> bool:
+def _takes(x: Value, weight: Value, *others: Value) -> bool:
     return (
         x.dtype in (FLOAT32, BFLOAT16)
         and all(side.dtype == x.dtype for side in (weight, *others))
         and 3 <= x.rank <= 5
         and x.rank == weight.rank
         and min(*x.shape, *weight.shape) > 0
-        and not is_depthwise(x.shape[1], weight, groups)
     )
+
+
+def _load(kind: str, x: Value, weight: Value, groups: int, work: int, transposed: bool) -> Load:
+    each = 1 < groups == x.shape[1]
+    how = "depthwise " if each else "grouped " if groups > 1 else ""
+    turned = "transposed " if transposed else ""
+    return Load(f"{turned}{how}{x.rank - 2}-d {kind}", work)
 
 
 def _work(shape: Sequence[int], weight: Value) -> int:

@@ -1,10 +1,11 @@
 """What is known here of the uses of PyTorch's kernels, and which are therefore used.
 
 It is asked for in this order: what this process knows, what is kept beside the compile cache, what
-the package ships (`outcomes`), and what `probe` tries in other processes. Those take seconds.
-They work in the background, once for a machine, while programs are compiled without calls of the
-kernels; programs that are compiled after them have the calls. With `PJRT_BRIDGE_BACKGROUND=off` the
-first program waits for them.
+the package ships (`outcomes`, `gains`), and what `probe` tries and `timing` measures in other
+processes. Those take seconds. They work in the background, once for a machine, while programs are
+compiled without calls of the kernels, and then by the rules' least sizes alone; programs that are
+compiled after them have the calls that pay. With `PJRT_BRIDGE_BACKGROUND=off` the first program
+waits for them.
 
 `python -m pjrt_bridge_cpu.aten.findings LIBRARY` is the process in the background. It goes on when
 the process that started it ends, if there is a folder to keep what it finds.
@@ -29,14 +30,20 @@ from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
 from pjrt_bridge.runtime.compile.progress import DELAY
 from pjrt_bridge.versions import version
+from pjrt_bridge_cpu.aten import gains, is_always, outcomes, probe
 from pjrt_bridge_cpu.aten import library as torch_library
-from pjrt_bridge_cpu.aten import outcomes, probe
+from pjrt_bridge_cpu.aten.gains import Ratios
 from pjrt_bridge_cpu.aten.probe import Findings
 
 MODULE = "pjrt_bridge_cpu.aten.findings"
 """What the process in the background runs."""
 
 _FORMAT = "6"
+_GAINS_FORMAT = "gains 1"
+_TIMING = "pjrt_bridge_cpu.aten.timing"
+_SECONDS = 600.0
+"""A process that measures for so long hangs."""
+
 _LIMIT = 1_000_000
 _SAID = (
     "pjrt_bridge: PyTorch's kernels are tried on this processor in the background, once; programs "
@@ -45,6 +52,7 @@ _SAID = (
 
 _lock = threading.Lock()
 _known: dict[Path, Findings] = {}
+_gains: dict[Path, Ratios] = {}
 _trials: dict[Path, BackgroundTrial] = {}
 
 
@@ -59,9 +67,7 @@ def findings(library: Path) -> Findings:
         if library in _known:
             return _known[library]
         if library not in _trials:
-            known = _kept(library)
-            if known is None:
-                known = outcomes.shipped(library)
+            known = _at_hand(library)
             if known is None and environment.is_off(environment.BACKGROUND_VARIABLE):
                 known = find_out(library)
             if known is not None:
@@ -71,6 +77,60 @@ def findings(library: Path) -> Findings:
         if found is not None:
             _known[library] = found
         return found or {}
+
+
+def measured(library: Path) -> Ratios:
+    """What calls gain with a build of the plugin, as far as is known by now."""
+    if is_always():
+        return {}
+    with _lock:
+        if library in _gains:
+            return _gains[library]
+        known = _kept_gains(library)
+        if known is None:
+            known = gains.shipped(library)
+        if known is None and environment.is_off(environment.BACKGROUND_VARIABLE):
+            known = measure(library)
+        if known is None:
+            if library not in _trials:
+                _trials[library] = BackgroundTrial(library)
+            known = _trials[library].gains
+        return {} if known is None else _gains.setdefault(library, known)
+
+
+def measure(library: Path) -> Ratios:
+    """Measure what right uses gain now, and keep it; nothing where that fails."""
+    folder = storage.cache_folder("aten")
+    if folder is None:
+        return _measure(library, find_out(library)) or {}
+    usable = _at_hand(library) or find_out(library)
+    with _alone(folder):
+        known = _kept_gains(library)
+        if known is None:
+            known = _measure(library, usable)
+            if known is not None:
+                Cache(folder, _LIMIT).put(
+                    _key(library, _GAINS_FORMAT), gains.written(known).encode()
+                )
+        return known or {}
+
+
+def _measure(library: Path, uses: Findings) -> Ratios | None:
+    """What `timing` finds in a process of its own; None where it comes to no end."""
+    if not uses:
+        return None
+    try:
+        done = subprocess.run(
+            child_processes.command(_TIMING, str(library)),
+            input=json.dumps(uses).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=child_processes.environment({storage.FOLDER_VARIABLE: "off"}),
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return gains.read(done.stdout) if done.returncode == 0 else None
 
 
 def find_out(library: Path) -> Findings:
@@ -93,14 +153,16 @@ def find_out(library: Path) -> Findings:
 
 
 class BackgroundTrial:
-    """A process in the background that tries all uses.
+    """A process in the background that tries all uses, and then measures those that are right.
 
     Attributes:
         found: what it found; None while it works.
+        gains: what it measured; None while it works.
     """
 
     def __init__(self, library: Path) -> None:
         self.found: Findings | None = None
+        self.gains: Ratios | None = None
         try:
             # A session of its own: Ctrl-C ends the program at the terminal, and not what it began.
             self._process = subprocess.Popen(
@@ -112,20 +174,27 @@ class BackgroundTrial:
                 start_new_session=True,
             )
         except OSError:
-            self.found = {}
+            self.found, self.gains = {}, {}
             return
         threading.Thread(target=self._wait, name="pjrt_bridge trial", daemon=True).start()
         atexit.register(self._leave)
 
     def _wait(self) -> None:
-        try:
-            output, _ = self._process.communicate(timeout=DELAY)
-        except subprocess.TimeoutExpired:
-            if sys.stderr.isatty():
-                print(_SAID, file=sys.stderr)
-            output, _ = self._process.communicate()
-        self.found = _read(output) or {}
+        said = threading.Timer(DELAY, self._say)
+        said.daemon = True
+        said.start()
+        output = self._process.stdout
+        assert output is not None
+        self.found = _read(output.readline()) or {}
+        said.cancel()
+        self.gains = gains.read(output.readline()) or {}
+        output.close()
+        self._process.wait()
         atexit.unregister(self._leave)
+
+    def _say(self) -> None:
+        if self.found is None and sys.stderr.isatty():
+            print(_SAID, file=sys.stderr)
 
     def _leave(self) -> None:
         if storage.is_off():
@@ -157,6 +226,19 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(file)
 
 
+def _at_hand(library: Path) -> Findings | None:
+    """What is kept or shipped."""
+    known = _kept(library)
+    return outcomes.shipped(library) if known is None else known
+
+
+def _kept_gains(library: Path) -> Ratios | None:
+    folder = storage.cache_folder("aten")
+    if folder is None:
+        return None
+    return gains.read(Cache(folder, _LIMIT).get(_key(library, _GAINS_FORMAT)) or b"")
+
+
 def _kept(library: Path) -> Findings | None:
     folder = storage.cache_folder("aten")
     return None if folder is None else _read(Cache(folder, _LIMIT).get(_key(library)))
@@ -173,14 +255,14 @@ def _read(data: bytes | None) -> Findings | None:
     return found
 
 
-def _key(library: Path) -> str:
+def _key(library: Path, form: str = _FORMAT) -> str:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = os.cpu_count() or 1 if affinity is None else len(affinity(0))
     torch = torch_library.library()
     # Its half a gigabyte takes longer to read than the checks.
     written = "" if torch is None else f"{torch.stat().st_size} {torch.stat().st_mtime_ns}"
     parts = (
-        _FORMAT,
+        form,
         library_hash(library),
         written,
         processor(),
@@ -197,13 +279,13 @@ def _versions() -> tuple[str, ...]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Find out for the library whose path is given, and print it."""
-    (path,) = arguments
+    """Find out and measure for the library whose path is given, and print a line of each."""
+    library = Path(*arguments)
     with suppress(AttributeError, OSError):
         os.nice(10)
-    found = find_out(Path(path))
     with suppress(BrokenPipeError):
-        print(json.dumps(found), flush=True)
+        print(json.dumps(_at_hand(library) or find_out(library)), flush=True)
+        print(gains.written(measure(library)), flush=True)
 
 
 if __name__ == "__main__":

@@ -20,14 +20,19 @@ def instructions() -> str:
 
 
 @cache
+def maker() -> str:
+    """The maker's name as the processor states it; empty where it does not."""
+    return _stated().get("vendor_id", "")
+
+
+@cache
 def blas_lacks_its_instructions() -> bool:
     """Whether PyTorch's BLAS does without the widest vectors that the processor has.
 
     MKL, which is the BLAS of PyTorch's builds for x86-64, takes kernels by the maker's name: those
     for AVX-512 on Intel's processors alone. OneDNN asks for the instructions.
     """
-    maker = _stated().get("vendor_id")
-    return maker not in (None, "GenuineIntel") and "avx512f" in instructions().split()
+    return maker() not in ("", "GenuineIntel") and "avx512f" in instructions().split()
 
 
 @cache

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Context, Kernels, Scalar
-from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load, Out
 from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.processor import blas_lacks_its_instructions
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
@@ -40,6 +40,8 @@ NARROWEST = 16
 """A product with a shorter side is bound by memory; XLA is as fast there."""
 
 
+_BY_BLAS, _BY_ONEDNN, _OF_BATCHES = "product", "product by oneDNN", "product of batches"
+
 _CHANNELS_LAST = (0, 2, 3, 1)
 
 
@@ -55,7 +57,7 @@ class AtenProducts(Kernels):
     def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """See `Kernels.product`."""
         if x.dtype == y.dtype == dtype:
-            if _is_for_onednn(x, y):
+            if _may_be_onednn(x, y) and self._is_for_onednn(x, y):
                 found = self.use(b, _by_onednn(b, x, y), dtype)
                 if found is not None:
                     return b.reshape(
@@ -66,6 +68,11 @@ class AtenProducts(Kernels):
                 if found is not None:
                     return b.reshape(found[0], (*x.shape[:-1], y.shape[-1]))
         return super().product(b, x, y, accumulator=accumulator, dtype=dtype)
+
+    def _is_for_onednn(self, x: Value, y: Value) -> bool:
+        """Whether oneDNN is faster than the BLAS: measured, or else by the processor's maker."""
+        pair = (_load(x, y, _BY_ONEDNN), _load(x, y, _BY_BLAS))
+        return self.use.prefers(*pair, x.dtype, unmeasured=blas_lacks_its_instructions())
 
 
 def _is_transposed(y: Value) -> bool:
@@ -80,10 +87,9 @@ def _pays(x: Value, y: Value) -> bool:
     return x.dtype == FLOAT32 and _is_transposed(y) and work >= LEAST and 1 < x.shape[-2] < ROWS
 
 
-def _is_for_onednn(x: Value, y: Value) -> bool:
+def _may_be_onednn(x: Value, y: Value) -> bool:
     return (
-        blas_lacks_its_instructions()
-        and x.dtype == FLOAT32
+        x.dtype == FLOAT32
         and x.rank == 2
         and x.shape[0] >= ONEDNN_ROWS
         and min(y.shape) >= NARROWEST
@@ -111,6 +117,7 @@ def _by_onednn(b: Builder, x: Value, y: Value) -> KernelCall:
         orders={"self": _CHANNELS_LAST},
         result_orders=[_CHANNELS_LAST],
         cut=_cut(x, columns, {"self": 3}, {"weight": 0}, dims=(3, 1)),
+        load=_load(x, y, _BY_ONEDNN),
     )
 
 
@@ -119,11 +126,17 @@ def _product(b: Builder, x: Value, y: Value) -> KernelCall:
     if x.rank == 2:
         result = TensorType((x.shape[0], y.shape[1]), x.dtype)
         cut = _cut(x, y.shape[1], {"self": 0}, {"mat2": 1})
-        return KernelCall(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
+        load = _load(x, y, _BY_BLAS)
+        return KernelCall(MM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut, load=load)
     x, y = (_in_one_batch(b, side) for side in (x, y))
     result = TensorType((batch, x.shape[1], y.shape[2]), x.dtype)
     cut = Cut(grain(x.size * y.shape[2], batch), {"self": 0, "mat2": 0}, (0,))
-    return KernelCall(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut)
+    load = _load(x, y, _OF_BATCHES)
+    return KernelCall(BMM, {"self": x, "mat2": y, "out": Out()}, [result], cut=cut, load=load)
+
+
+def _load(x: Value, y: Value, kind: str) -> Load:
+    return Load(kind, x.size * y.shape[-1])
 
 
 def _cut(
@@ -186,6 +199,7 @@ def linear(x: Value, weight: Value, bias: Value | None) -> KernelCall:
         {"input": x, "weight": weight, "bias": bias, "out": Out()},
         [TensorType((x.shape[0], weight.shape[0]), x.dtype)],
         cut=_cut(x, weight.shape[0], {"input": 0}, {"weight": 0, "bias": 0}),
+        load=Load("linear", x.size * weight.shape[0]),
     )
 
 

@@ -12,7 +12,7 @@ from pjrt_bridge.stablehlo import Builder, TensorType, Value, is_in_memory, memo
 from pjrt_bridge.torch_interop.lowering.api import Kernels, Reduction
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
 from pjrt_bridge_cpu.aten.operators import AMAX, AMIN, SUM, Operator
-from pjrt_bridge_cpu.aten.rules import FLOAT32, PIECES, UsableKernels, grain
+from pjrt_bridge_cpu.aten.rules import FLOAT32, PIECES, UsableKernels, grain, load_of
 
 LEAST = 1 << 16
 """Elements from which on it is worth a call."""
@@ -48,6 +48,7 @@ class AtenReductions(Kernels):
             {"self": b.reshape(x, (rows, length)), "dim": (1,), "out": Out()},
             [TensorType((rows,), x.dtype)],
             cut=Cut(grain(x.size, rows), {"self": 0}, (0,), PIECES),
+            load=load_of(operator, x),
         )
         found = self.use(b, call, x.dtype) if rows > 1 < length else None
         if found is None:

@@ -21,6 +21,7 @@ from pjrt_bridge_cpu.aten.rules import (
     KernelRule,
     UsableKernels,
     grain,
+    load_of,
     only,
 )
 
@@ -170,6 +171,7 @@ def _call(
         # Softmax writes operands of other orders to wrong places (PyTorch 2.13).
         orders={"self": tuple(range(x.rank))},
         cut=cut,
+        load=load_of(operator, x),
     )
     found = use(b, call, x.dtype)
     if found is None:

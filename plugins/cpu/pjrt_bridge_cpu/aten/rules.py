@@ -10,8 +10,10 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.torch_interop.lowering.api import Context, Lowering, NoLowering, find_lowering
-from pjrt_bridge_cpu.aten.calls import KernelCall, emit
+from pjrt_bridge_cpu.aten.calls import KernelCall, Load, emit
+from pjrt_bridge_cpu.aten.gains import Measured, nothing, ratio
 from pjrt_bridge_cpu.aten.library import is_stated_so
+from pjrt_bridge_cpu.aten.operators import Operator
 
 FLOAT32 = dtypes.of("float32")
 BFLOAT16 = dtypes.of("bfloat16")
@@ -32,16 +34,52 @@ class UsableKernels:
 
     Args:
         usable: tells which uses are.
+        measured: what calls gain.
     """
 
-    def __init__(self, usable: Usable) -> None:
+    def __init__(self, usable: Usable, measured: Measured = nothing) -> None:
         self._usable = usable
+        self._measured = measured
 
     def __call__(self, b: Builder, call: KernelCall, dtype: DType) -> tuple[Value, ...] | None:
-        """The results of a call on an element type; None where it is not usable."""
+        """The results of a call on an element type; None where it is not usable, or slower."""
         if not (is_stated_so(call.operator) and self._usable(use_name(call, dtype))):
             return None
-        return emit(b, call)
+        return emit(b, call) if self.pays(call.load, dtype) else None
+
+    def pays(self, load: Load | None, dtype: DType, *, unmeasured: bool = True) -> bool:
+        """Whether a call is as fast as XLA's own code, as far as that was measured.
+
+        Args:
+            load: of the call; None: it is made whatever it gains.
+            dtype: of its operands.
+            unmeasured: the answer where it was not.
+        """
+        found = None if load is None else ratio(self._measured(), load, dtype)
+        if found is None:
+            return load is None or unmeasured
+        return found <= _EQUAL
+
+    def prefers(self, load: Load, other: Load, dtype: DType, *, unmeasured: bool) -> bool:
+        """Whether a call is faster than another one for the same; see `pays`."""
+        measured = self._measured()
+        pair = [ratio(measured, item, dtype) for item in (load, other)]
+        if pair[0] is None or pair[1] is None:
+            return unmeasured
+        return pair[0] < pair[1]
+
+
+def load_of(operator: Operator, x: Value) -> Load:
+    """The load of an operator that goes through all elements of a value."""
+    name = operator.name.removeprefix("aten::")
+    return Load(_LIKE.get(name, name), x.size)
+
+
+_EQUAL = 1.05
+"""Ratios up to this are those of equals: a call needs less memory, and measurements scatter."""
+
+_LIKE = {"argmin": "argmax", "amin": "amax", "cumprod": "cumsum"}
+"""Operators that take as long as another one."""
 
 
 def use_name(call: KernelCall, dtype: DType) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from pjrt_bridge.stablehlo import TensorType, Value, is_in_memory, memory_order
 from pjrt_bridge.torch_interop.lowering.api import Context
-from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Out
+from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load, Out
 from pjrt_bridge_cpu.aten.operators import INDEX_SELECT
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, PIECES, KernelRule, UsableKernels, grain
 
@@ -48,6 +48,7 @@ def index_select(
         },
         [result],
         cut=Cut(grain(places.size * width, places.size), {"index": 0}, (0,), PIECES),
+        load=Load("index_select", places.size * width),
     )
     found = use(c.b, call, table.dtype)
     return None if found is None else c.reshape(found[0], c.output.shape)

@@ -39,7 +39,7 @@ class UseTrial:
         self._check = check
         self._expected = check.expected()
         self.uses: list[str] = []
-        self.program = self._lowered()
+        self.program = lowered(check, self._expected, UsableKernels(self._note))
 
     def judge(self, client: Client) -> str:
         """Why a use is wrong here, or nothing."""
@@ -55,24 +55,33 @@ class UseTrial:
             return f"{check}: its numbers are not PyTorch's"
         return ""
 
-    def _lowered(self) -> Program:
-        check = self._check
-        types = [_type(tensor) for tensor in check.tensors]
-        outputs = [None if tensor is None else _type(tensor) for tensor in self._expected]
-        use = UsableKernels(self._note)
-        builder = Builder(types, name="probe")
-        context = Context(builder, outputs).with_kernels(kernels(use))
-        lowering = lowerings(use).get(check.operator) or find_lowering(check.operator)
-        assert lowering is not None
-        values = builder.parameters
-        keywords = {name: values[place] for name, place in check.keywords.items()}
-        found = lowering(context, *check.arguments(builder.transpose, values), **keywords)
-        several = found if isinstance(found, tuple) else (found,)
-        return builder.finish([value for value in several if value is not None])
-
     def _note(self, use: str) -> bool:
         self.uses.append(use)
         return True
+
+
+def lowered(
+    check: TriedUse, results: Sequence[torch.Tensor | None], use: UsableKernels | None
+) -> Program:
+    """A check as a program.
+
+    Args:
+        check: what it computes.
+        results: what PyTorch gives.
+        use: writes calls; None: the program is XLA's own.
+    """
+    types = [_type(tensor) for tensor in check.tensors]
+    outputs = [None if tensor is None else _type(tensor) for tensor in results]
+    builder = Builder(types, name="probe")
+    context = Context(builder, outputs).with_kernels(kernels(use))
+    table = {} if use is None else lowerings(use)
+    lowering = table.get(check.operator) or find_lowering(check.operator)
+    assert lowering is not None
+    values = builder.parameters
+    keywords = {name: values[place] for name, place in check.keywords.items()}
+    found = lowering(context, *check.arguments(builder.transpose, values), **keywords)
+    several = found if isinstance(found, tuple) else (found,)
+    return builder.finish([value for value in several if value is not None])
 
 
 def _agree(found: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], tolerance: float) -> bool:

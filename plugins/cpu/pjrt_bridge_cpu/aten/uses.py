@@ -37,7 +37,7 @@ def use_of(client: Client) -> UsableKernels | None:
     library = client.plugin.library
     if is_off() or library is None or connect(client):
         return None
-    return UsableKernels(partial(findings.is_usable, library))
+    return UsableKernels(partial(findings.is_usable, library), partial(findings.measured, library))
 
 
 def lowerings(use: UsableKernels) -> dict[str, Lowering]:

@@ -1,0 +1,195 @@
+"""What is measured: uses of PyTorch's kernels at a few sizes of each kind, as models have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from pjrt_bridge_cpu.aten.checks import FLOATS, Transpose, TriedUse
+
+_LENGTHS = (64, 256, 512)
+"""Of attention."""
+
+_MATRICES = ((16, 128, 128), (64, 256, 256), (256, 512, 512))
+"""Rows, inner size and columns of products."""
+
+_ROWS = ((16, 256), (64, 1000), (512, 1000))
+
+_ALONG: Sequence[tuple[str, tuple[Any, ...]]] = (
+    ("_softmax", (-1, False)),
+    ("_log_softmax", (-1, False)),
+    ("argmax", (1,)),
+    ("cumsum", (1,)),
+    ("logcumsumexp", (1,)),
+    ("topk", (10, 1)),
+    ("sort", (1, False)),
+)
+"""Operators along a dimension, and what follows their tensor."""
+
+_FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+_BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
+
+
+def measured() -> Iterator[tuple[str, TriedUse]]:
+    """Each kind that a program may call, at one size."""
+    for dtype in FLOATS:
+        yield from _products(dtype)
+        yield from _convolutions(dtype)
+        yield from _attention(dtype)
+        yield from _rows(dtype)
+    x = torch.randperm(64_000).reshape(64, 1000)
+    for name, arguments in _ALONG:
+        if name in ("argmax", "cumsum", "topk", "sort"):
+            yield name, TriedUse(f"aten.{name}.default", (x,), _followed_by(arguments))
+
+
+def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
+    for rows, inner, columns in _MATRICES:
+        sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
+        product = TriedUse("aten.mm.default", sides, _with_transposed)
+        yield "product", product
+        if dtype == torch.float32:
+            yield "product by oneDNN", product
+        else:
+            bias = _drawn((columns,), dtype)
+            yield "linear", TriedUse("aten.addmm.default", (*sides, bias), _with_bias)
+    for rows, inner in ((32, 32), (128, 64), (256, 64)):
+        sides = _drawn((8, rows, inner), dtype), _drawn((8, rows, inner), dtype)
+        yield "product of batches", TriedUse("aten.bmm.default", sides, _with_transposed_batches)
+
+
+def _with_transposed(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
+    return v[0], transpose(v[1], (1, 0))
+
+
+def _with_transposed_batches(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
+    return v[0], transpose(v[1], (0, 2, 1))
+
+
+def _with_bias(transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
+    return v[2], *_with_transposed(transpose, v)
+
+
+def _convolutions(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
+    for channels, size in ((16, 14), (32, 28), (64, 48)):
+        yield from _convolution(dtype, channels, (size, size), 1)
+    for channels, size in ((32, 14), (64, 28), (96, 56)):
+        yield from _convolution(dtype, channels, (size, size), channels)
+    yield from _convolution(dtype, 64, (28, 28), 4)
+    for length in (64, 512):
+        yield from _convolution(dtype, 64, (length,), 1)
+    for size in (6, 16):
+        yield from _convolution(dtype, 16, (size, size, size), 1)
+    yield from _convolution(dtype, 32, (14, 14), 1, transposed=True)
+
+
+def _convolution(
+    dtype: torch.dtype,
+    channels: int,
+    sizes: Sequence[int],
+    groups: int,
+    *,
+    transposed: bool = False,
+) -> Iterator[tuple[str, TriedUse]]:
+    """A convolution of data as those before and after it have it, and its gradients."""
+    count = len(sizes)
+    # PyTorch knows no channels last for one dimension.
+    last = count > 1
+    shape = (2, *sizes, channels) if last else (2, channels, *sizes)
+    order = (0, count + 1, *range(1, count + 1)) if last else (0, 1, 2)
+    data = _drawn(shape, dtype)
+    weight = _drawn((channels, channels // groups, *[3] * count), dtype)
+    stride = 1 + transposed
+    window = [stride] * count, [1] * count, [1] * count, transposed, [0] * count, groups
+    how = "depthwise " if groups == channels else "grouped " if groups > 1 else ""
+    kind = f"{'transposed ' * transposed}{how}{count}-d convolution"
+    forward = TriedUse(
+        "aten.convolution.default",
+        (data, weight, _drawn((channels,), dtype)),
+        lambda transpose, v: (transpose(v[0], order), *v[1:], *window),
+    )
+    yield kind, forward
+    if count != 2:
+        return
+    (result,) = forward.expected()
+    assert result is not None
+    inverse = (0, *range(2, count + 2), 1)
+    grad = result.permute(inverse).contiguous()
+    for index, of in enumerate(("data", "weight")):
+        rest = [channels], *window, [place == index for place in range(3)]
+        gradient = TriedUse(
+            "aten.convolution_backward.default",
+            (grad, data, weight),
+            partial(_of_gradient, order, rest),
+        )
+        yield f"{kind} backward to {of}", gradient
+
+
+def _of_gradient(
+    order: Sequence[int], rest: Sequence[Any], transpose: Transpose, v: Sequence[Any]
+) -> Sequence[Any]:
+    grad, data, weight = v
+    return transpose(grad, order), transpose(data, order), weight, *rest
+
+
+def _attention(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
+    for length in _LENGTHS:
+        sides = tuple(_drawn((1, length, 4, 64), dtype) for _ in range(3))
+        mask = _drawn((1, 1, length, length), dtype)
+        ways: Sequence[tuple[str, bool, tuple[torch.Tensor, ...]]] = (
+            ("", False, ()),
+            ("causal ", True, ()),
+            ("masked ", False, (mask,)),
+        )
+        for how, causal, masks in ways:
+            named = [{"attn_mask": place} if masks else {} for place in (3, 6)]
+            arguments = partial(_of_attention, causal)
+            forward = TriedUse(_FORWARD, (*sides, *masks), arguments, named[0])
+            yield f"{how}attention", forward
+            output, rows = forward.expected()
+            assert output is not None
+            assert rows is not None
+            saved = (_drawn(output.shape, dtype), output.contiguous(), rows.contiguous())
+            arguments = partial(_of_attention_backward, causal)
+            backward = TriedUse(_BACKWARD, (*sides, *saved, *masks), arguments, named[1])
+            yield f"{how}attention backward", backward
+
+
+def _of_attention(causal: bool, transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
+    return *_turned(transpose, v[:3]), 0.0, causal
+
+
+def _of_attention_backward(causal: bool, transpose: Transpose, v: Sequence[Any]) -> Sequence[Any]:
+    return v[3], *_turned(transpose, v[:3]), *v[4:6], 0.0, causal
+
+
+def _turned(transpose: Transpose, sides: Sequence[Any]) -> list[Any]:
+    return [transpose(side, (0, 2, 1, 3)) for side in sides]
+
+
+def _rows(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
+    for shape in _ROWS:
+        x = _drawn(shape, dtype)
+        for name, arguments in _ALONG:
+            yield name, TriedUse(f"aten.{name}.default", (x,), _followed_by(arguments))
+    for shape in _ROWS[1:]:
+        x = _drawn(shape, dtype)
+        if dtype == torch.float32:
+            for name in ("sum.dim_IntList", "amax.default"):
+                kind = name.partition(".")[0]
+                yield kind, TriedUse(f"aten.{name}", (x,), _followed_by(([1],)))
+        places = torch.arange(shape[0]).flip(0).reshape(1, -1)
+        yield "index_select", TriedUse("aten.embedding.default", (x, places))
+
+
+def _followed_by(arguments: Sequence[Any]) -> Callable[[Transpose, Sequence[Any]], Sequence[Any]]:
+    return lambda _, v: (*v, *arguments)
+
+
+def _drawn(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(math.prod(shape))
+    return torch.randn(tuple(shape), generator=generator).to(dtype)
