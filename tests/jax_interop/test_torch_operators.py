@@ -349,3 +349,13 @@ def test_results_that_are_no_arrays() -> None:
         function = torch_op(lambda x, result=result: (x, result))
         with pytest.raises(OptionError, match=f"found a result of type {type(result).__name__}"):
             function(torch.ones(2))
+
+
+def test_what_is_negated_or_conjugated_lazily() -> None:
+    """Calls with the same shapes and strides have one program, which reads memory as it is."""
+    negate = torch_op(lambda x: -x)
+    x, z = torch.randn(4), torch.randn(4, dtype=torch.complex64)
+    for plain, lazy in ((x, torch._neg_view(x)), (z, z.conj())):
+        for _ in range(3):
+            torch.testing.assert_close(negate(plain), -plain)
+        torch.testing.assert_close(negate(lazy), -lazy)

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-_CLASSES = (torch.Tensor, torch.nn.Parameter)
-
 _KEY = 2
 """Integers of 32 bits in a random key."""
 
@@ -21,14 +19,6 @@ def is_tensor(value: object) -> bool:
 def is_compiling() -> bool:
     """Whether Dynamo traces the caller."""
     return torch.compiler.is_compiling()
-
-
-def are_plain(values: Sequence[Any]) -> bool:
-    """Whether arguments are tensors of the host, and of no class of its own."""
-    return all(
-        type(value) in _CLASSES and value.device.type == "cpu" and value.layout is torch.strided
-        for value in values
-    )
 
 
 def is_number(value: object) -> bool:

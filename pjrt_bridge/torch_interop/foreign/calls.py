@@ -15,7 +15,6 @@ from typing import Any
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.foreign.arguments import (
-    are_plain,
     as_tensors,
     is_compiling,
     is_number,
@@ -64,7 +63,7 @@ def as_operator(
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not kwargs and not is_compiling():
             known = owner.of_tensors.get(len(args))
-            if known is not None and are_plain(args):
+            if known is not None and all(map(is_tensor, args)):
                 return unflatten(known[1], call(known[0], args))
         leaves: list[Any] = []
         constants: list[Any] = []

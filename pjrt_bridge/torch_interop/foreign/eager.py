@@ -47,21 +47,58 @@ def kernel(op: OpOverload) -> Callable[..., Any]:
 
     def run(*args: Any) -> Any:
         tensors: list[torch.Tensor] = []
-        key = (op, _form(args, tensors))
-        program = _programs.get(key)
-        if program is None:
-            with _compiling:
-                program = _programs.get(key)
-                if program is None:
-                    program = _programs[key] = _compile(op, args, tensors)
-                    if len(_programs) > _KEPT:
-                        del _programs[next(iter(_programs))]
-        results = program(*tensors)
+        results = _program((op, _form(args, tensors)), op, args, tensors)(*tensors)
         if is_single:
             return results[0]
         return list(results) if is_list else tuple(results)
 
     return run
+
+
+def results_of_plain(
+    op: OpOverload, name: str, tensors: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor] | None:
+    """What `op(name, tensors, ())` gives, without torch's dispatcher, which takes longer.
+
+    None where something else than the kernel for host tensors has a part in the call: gradients,
+    modes and transformations, tensors of other devices, layouts or classes, or that are negated or
+    conjugated lazily.
+    """
+    if compat.is_observed() or compat.is_forward_mode():
+        return None
+    key: list[Hashable] = [name]
+    is_recorded = False
+    for tensor in tensors:
+        if type(tensor) not in _CLASSES or not tensor.is_cpu or tensor.layout is not torch.strided:
+            return None
+        if tensor.is_neg() or tensor.is_conj():
+            return None
+        key += tensor.dtype, tensor.shape, tensor.stride()
+        is_recorded = is_recorded or tensor.requires_grad
+    if is_recorded and torch.is_grad_enabled():
+        return None
+    found = tuple(key)
+    program = _programs.get(found)
+    if program is None:
+        program = _program(found, op, (name, tensors, ()), tensors)
+    return program(*tensors)
+
+
+_CLASSES = (torch.Tensor, torch.nn.Parameter)
+
+
+def _program(
+    key: Hashable, op: OpOverload, args: Sequence[Any], tensors: Sequence[torch.Tensor]
+) -> _CompiledCall:
+    program = _programs.get(key)
+    if program is None:
+        with _compiling:
+            program = _programs.get(key)
+            if program is None:
+                program = _programs[key] = _compile(op, args, tensors)
+                if len(_programs) > _KEPT:
+                    del _programs[next(iter(_programs))]
+    return program
 
 
 def forget() -> None:

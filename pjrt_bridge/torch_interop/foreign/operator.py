@@ -9,8 +9,7 @@ import torch
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.foreign import gradients
-from pjrt_bridge.torch_interop.foreign.arguments import are_plain
-from pjrt_bridge.torch_interop.foreign.eager import kernel
+from pjrt_bridge.torch_interop.foreign.eager import kernel, results_of_plain
 from pjrt_bridge.torch_interop.foreign_functions import NAMESPACE, ArraySpec, find
 from pjrt_bridge.torch_interop.tensors import torch_dtype
 
@@ -26,8 +25,8 @@ torch.library.define(
     "(str function, Tensor[] arguments, SymInt[] sizes) -> Tensor[]",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
-_on_host = kernel(torch.ops.pjrt_functions.call.default)
-torch.library.impl(_NAME, "CPU")(_on_host)
+_OPERATOR: compat.OpOverload = torch.ops.pjrt_functions.call.default
+torch.library.impl(_NAME, "CPU")(kernel(_OPERATOR))
 
 
 def call(
@@ -40,6 +39,10 @@ def call(
         arguments: one or more tensors.
         sizes: see `ForeignFunction.results`.
     """
+    if not sizes and not torch.compiler.is_compiling():
+        found = results_of_plain(_OPERATOR, function, arguments)
+        if found is not None:
+            return found
     wanted = torch.is_grad_enabled() and [tensor.requires_grad for tensor in arguments]
     if wanted and any(wanted):
         function = saving(function, *wanted)
@@ -49,10 +52,6 @@ def call(
     if compat.is_forward_mode():
         # An operator with a list would lose the tangents of its tensors.
         return transformed(function, sizes, arguments)
-    if not torch.compiler.is_compiling() and are_plain(arguments) and not compat.is_observed():
-        # Torch's dispatcher leads there, too, and takes several times as long.
-        found: list[torch.Tensor] = _on_host(function, arguments, sizes)
-        return found
     return _dispatched(function, arguments, sizes)
 
 

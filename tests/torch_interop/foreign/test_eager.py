@@ -20,6 +20,14 @@ def test_programs_are_kept_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(eager._programs) == 2
 
 
+def test_what_is_negated_or_conjugated_lazily() -> None:
+    x, z = torch.randn(4), torch.randn(4, dtype=torch.complex64)
+    for plain, lazy in ((x, torch._neg_view(x)), (z, z.conj())):
+        for _ in range(3):
+            torch.testing.assert_close(negate(plain), -plain)
+        torch.testing.assert_close(negate(lazy), -lazy)
+
+
 def test_reset_drops_them() -> None:
     torch.compile(lambda x: x + 1, backend="pjrt")(torch.ones(2))
     negate(torch.ones(2))
