@@ -19,6 +19,7 @@ from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.compiling.repeated_writes import repeated_write
+from pjrt_bridge.torch_interop.device.naming import exceptions_of_backward
 from pjrt_bridge.torch_interop.foreign import eager
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
@@ -62,16 +63,22 @@ def pjrt(
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)
     try:
-        compiled = compat.run_aot_autograd(
-            graph,
-            example_inputs,
-            forward=partial(compiler.compile, "forward"),
-            backward=partial(compiler.compile, "backward"),
-            inference=partial(compiler.compile, "inference"),
-            keep=chosen.wants_on_host,
-            refused=refused,
-            change=compiler.prepare_joint,
-        )
+        with exceptions_of_backward() as raised:
+            compiled = compat.run_aot_autograd(
+                graph,
+                example_inputs,
+                forward=partial(compiler.compile, "forward"),
+                backward=partial(compiler.compile, "backward"),
+                inference=partial(compiler.compile, "inference"),
+                keep=chosen.wants_on_host,
+                refused=refused,
+                change=compiler.prepare_joint,
+            )
+    except SystemError as error:
+        # Dynamo divides a function where AOTAutograd cannot trace it, backward included.
+        if not raised:
+            raise
+        raise raised[0] from error
     except Exception as error:
         if not compat.is_of_overlapping_arguments(error):
             raise

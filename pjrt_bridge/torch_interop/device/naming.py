@@ -9,7 +9,8 @@ import ctypes
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ _pending: Callable[[], object] = ctypes.PYFUNCTYPE(ctypes.c_void_p)(
 )
 _UNNAMED = "privateuseone"
 _first: list[Any] = []
+_collected: list[list[BaseException]] = []
 
 
 def name() -> str | None:
@@ -84,6 +86,17 @@ class _Module:
         return getattr(self._load(), name)
 
 
+@contextmanager
+def exceptions_of_backward() -> Iterator[list[BaseException]]:
+    """Collect what backward raises in a `with` block, on threads of devices, and torch loses."""
+    found: list[BaseException] = []
+    _collected.append(found)
+    try:
+        yield found
+    finally:
+        _collected.remove(found)
+
+
 class _DeviceHooks(torch._C._acc.PrivateUse1Hooks):
     """What torch asks of the device."""
 
@@ -104,8 +117,8 @@ class Guard(torch._C._acc.DeviceGuard):
     """What torch calls where it enters and leaves the device.
 
     It leaves it while an exception that a hook of backward raised is pending, and ends the process
-    where what it calls returns with one. So the exception is taken, and told here; backward then
-    raises SystemError, since torch finds none.
+    where what it calls returns with one. So the exception is taken, and told here, unless it is
+    collected; backward then raises SystemError, since torch finds none.
     """
 
     def type_(self) -> Any:
@@ -114,5 +127,8 @@ class Guard(torch._C._acc.DeviceGuard):
             # Raises what is pending.
             _pending()
         except BaseException as error:
+            if _collected:
+                _collected[-1].append(error)
+                return torch._C._autograd.DeviceType.PrivateUse1
             _logger.error("a hook of backward raised", exc_info=error)
         return torch._C._autograd.DeviceType.PrivateUse1

@@ -351,3 +351,20 @@ def test_assertions_on_resident_tensors() -> None:
     torch._assert_async(x[0])
     with pytest.raises(RuntimeError, match="wrong"):
         torch._assert_async(x[0] > 1, "wrong")
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.filterwarnings("ignore:Error detected in:UserWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_functions_whose_backward_cannot_be_traced_are_divided() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x * 1
+        y[y < 0] *= 0.5
+        return y
+
+    x = torch.tensor([-2.0, 3], device="pjrt", requires_grad=True)
+    y = torch.compile(function, backend="pjrt")(x)
+    y.sum().backward()
+    assert y.tolist() == [-1, 3]
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.5, 1]
