@@ -1,10 +1,16 @@
-"""Process groups of torch.distributed by the names that traced collective operations have."""
+"""Process groups of torch.distributed: their names in graphs, and the operators that they call."""
 
 from __future__ import annotations
 
+import threading
+import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import torch
 import torch.distributed as dist
+from torch.futures import Future
 
 
 def ranks(name: str) -> tuple[int, ...] | None:
@@ -26,3 +32,52 @@ def rank() -> int:
 def world_size() -> int:
     """The number of processes in torch.distributed."""
     return dist.get_world_size()
+
+
+_EXCHANGES = (
+    *("_allgather_base_", "_reduce_scatter_base_", "allgather_", "allgather_coalesced_"),
+    *("allgather_into_tensor_coalesced_", "allreduce_", "allreduce_coalesced_", "alltoall_"),
+    *("alltoall_base_", "barrier", "broadcast_", "gather_", "monitored_barrier_", "recv_"),
+    *("recv_any_source_", "reduce_", "reduce_scatter_", "reduce_scatter_tensor_coalesced_"),
+    *("scatter_", "send"),
+)
+"""The operators of `c10d` through which process groups exchange tensors of some device."""
+
+
+def exchange_by(kernel: Callable[..., Any], key: str) -> Any:
+    """Give all these operators a kernel, called with the operator first.
+
+    They have one for any device, which asks the process group for a backend that knows the device.
+
+    Args:
+        kernel: see above.
+        key: the dispatch key of the device.
+
+    Returns:
+        What keeps the kernels registered.
+    """
+    library: Any = torch.library.Library("c10d", "IMPL")  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        for name in _EXCHANGES:
+            packet = getattr(torch.ops.c10d, name, None)
+            if packet is not None:
+                library.impl(name, partial(kernel, packet.default), key)
+    return library
+
+
+def work_of(action: Callable[[], None]) -> Any:
+    """An action on a thread of its own, as the work of an operator, which can be waited for."""
+    future: Any = Future()
+
+    def run() -> None:
+        try:
+            action()
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=run, name="pjrt_bridge receives", daemon=True).start()
+    c10d: Any = torch._C._distributed_c10d
+    return c10d._create_work_from_future(future).boxed()

@@ -10,12 +10,18 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pjrt_bridge.errors import DeviceError
-from pjrt_bridge.torch_interop.compat import host_promises, leave_alone, third_party_device
+from pjrt_bridge.torch_interop.compat import (
+    host_promises,
+    leave_alone,
+    process_groups,
+    third_party_device,
+)
 from pjrt_bridge.torch_interop.compat.operators import operator
 from pjrt_bridge.torch_interop.device import (
     autocast,
     convolution,
     copies,
+    exchanges,
     factories,
     modules,
     naming,
@@ -29,7 +35,7 @@ from pjrt_bridge.torch_interop.device.recording import compute_all
 from pjrt_bridge.torch_interop.device.torch_module import MODULE
 from pjrt_bridge.torch_interop.sharding import constraint
 
-_registered: list[third_party_device.OperatorKernels] = []
+_registered: list[Any] = []
 _lock = threading.Lock()
 
 
@@ -72,6 +78,8 @@ def register() -> None:
         kernels.of("aten.fractional_max_pool3d_backward.default", _gradient_alike, "Meta")
         host_promises.promise_as_host(NAME)
         constraint.of_device(copies.constrained)
+        exchanging = process_groups.exchange_by(exchanges.exchange, third_party_device.KEY)
+        _registered.append(exchanging)
         register_optimizer_step_post_hook(_after_step)
         autocast.register(kernels)
         saving.register()

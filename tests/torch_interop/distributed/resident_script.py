@@ -1,0 +1,144 @@
+"""One process of a test: tensors of the device are exchanged as those of the host are.
+
+Usage: python -m tests.torch_interop.distributed.resident_script NAME RANK WORLD FILE, where FILE is
+the meeting point. Prints that all went well.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.torch_interop.helpers import assert_same
+
+
+def collectives(rank: int, world: int, device: str) -> list[Tensor]:
+    x = (torch.arange(4.0).reshape(2, 2) + 10 * rank).to(device)
+    found = [x.clone() for _ in range(3)]
+    dist.all_reduce(found[0])
+    dist.broadcast(found[1], src=1)
+    dist.reduce(found[2], dst=0, op=dist.ReduceOp.MAX)
+    if rank:
+        found.pop()
+    pieces = [torch.empty_like(x) for _ in range(world)]
+    dist.all_gather(pieces, x)
+    whole = torch.empty(2 * world, 2, device=device)
+    dist.all_gather_into_tensor(whole, x)
+    part = torch.empty(2, 2, device=device)
+    dist.reduce_scatter_tensor(part, whole)
+    turned = torch.empty_like(x)
+    dist.all_to_all_single(turned, x)
+    gathered = [torch.empty_like(x) for _ in range(world)] if rank == 0 else None
+    dist.gather(x, gathered, dst=0)
+    mine = torch.empty_like(x)
+    dist.scatter(mine, [x + each for each in range(world)] if rank == 0 else None, src=0)
+    work = dist.all_reduce(part, async_op=True)
+    work.wait()
+    dist.barrier()
+    return [*found, *pieces, whole, part, turned, *(gathered or []), mine, x]
+
+
+def messages(rank: int, world: int, device: str) -> list[Tensor]:
+    """All receive before they send."""
+    x = torch.full((3,), float(rank)).to(device)
+    found = torch.empty_like(x)
+    works = [
+        dist.irecv(found, src=(rank - 1) % world),
+        dist.isend(x, dst=(rank + 1) % world),
+    ]
+    for work in works:
+        assert work is not None
+        work.wait()
+    return [found]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        first = nn.Linear(6, 16, bias=False)
+        self.layers = nn.Sequential(first, nn.BatchNorm1d(16), nn.Linear(16, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+
+def _data_parallel(rank: int, device: str, *, compiled: bool) -> list[Tensor]:
+    torch.manual_seed(0)
+    net = DistributedDataParallel(Net().to(device))
+    run: Any = torch.compile(net, backend="pjrt") if compiled else net
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    losses = []
+    generator = torch.Generator().manual_seed(rank)
+    for step in range(4):
+        optimizer.zero_grad()
+        x = torch.randn(8, 6, generator=generator).to(device)
+        if step % 2:
+            with net.no_sync():
+                run(x).square().mean().backward()
+        loss = run(x).square().mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.detach())
+    return [*losses, *(tensor.detach().clone() for tensor in net.state_dict().values())]
+
+
+def data_parallel(rank: int, world: int, device: str) -> list[Tensor]:
+    return _data_parallel(rank, device, compiled=False)
+
+
+def data_parallel_compiled(rank: int, world: int, device: str) -> list[Tensor]:
+    return _data_parallel(rank, device, compiled=device == "pjrt")
+
+
+def distributed_tensors(rank: int, world: int, device: str) -> list[Tensor]:
+    mesh = init_device_mesh(device, (world,))
+    whole = torch.arange(24.0).reshape(4, 6).to(device)
+    rows = distribute_tensor(whole, mesh, [Shard(0)])
+    columns = rows.redistribute(mesh, [Shard(1)])
+    product = rows.sin() @ columns.t().cos()
+    return [
+        columns.to_local(),
+        product.full_tensor(),
+        (rows * 2).redistribute(mesh, [Replicate()]).to_local(),
+        columns.sum().full_tensor(),
+    ]
+
+
+SCENARIOS: tuple[Callable[[int, int, str], list[Tensor]], ...] = (
+    collectives,
+    messages,
+    distributed_tensors,
+    data_parallel,
+    data_parallel_compiled,
+)
+
+
+def main() -> None:
+    name, rank, world, file = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    warnings.simplefilter("error")
+    # Torch's own: names that it changes.
+    warnings.simplefilter("ignore", FutureWarning)
+    torch.set_num_threads(1)
+    meeting = f"file://{Path(file).resolve()}"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
+    scenario = next(each for each in SCENARIOS if each.__name__ == name)
+    found = [tensor.cpu() for tensor in scenario(rank, world, "pjrt")]
+    assert_same(found, copy.deepcopy(scenario(rank, world, "cpu")), rtol=1e-3)
+    print("same", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
