@@ -46,7 +46,6 @@ from pjrt_bridge.torch_interop.compat.export import (
     without_own_warnings,
 )
 from pjrt_bridge.torch_interop.compat.flex import flex_attention_operators, is_flex_attention
-from pjrt_bridge.torch_interop.compat.fused_steps import traceable
 from pjrt_bridge.torch_interop.compat.graphs import (
     bound_arguments,
     boxed_module,
@@ -188,7 +187,6 @@ __all__ = [
     "symbols",
     "symbols_of_sizes",
     "trace",
-    "traceable",
     "tree_leaves",
     "tree_parts",
     "untraced",

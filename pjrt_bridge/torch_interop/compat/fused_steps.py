@@ -42,13 +42,6 @@ def replace_fused_steps(graph: fx.Graph) -> None:
             node.target = partial(_write, rule)
 
 
-def traceable(op: OpOverload) -> Callable[..., Any]:
-    """An operator, or for a fused step that writes into its arguments what can be traced of it."""
-    namespace, _, name = op._schema.name.partition("::")
-    rule = _RULES.get(name.removesuffix("_")) if namespace == "aten" else None
-    return op if rule is None or not name.endswith("_") else partial(_write, rule)
-
-
 def _new(rule: Callable[..., Any], *lists: Any, **numbers: Any) -> tuple[list[Tensor], ...]:
     """The results of the step, which share no memory with its arguments."""
     given = {id(tensor) for tensors in lists for tensor in tensors}
