@@ -46,6 +46,7 @@ from pjrt_bridge.torch_interop.compat.export import (
     without_own_warnings,
 )
 from pjrt_bridge.torch_interop.compat.flex import flex_attention_operators, is_flex_attention
+from pjrt_bridge.torch_interop.compat.fused_steps import traceable_step
 from pjrt_bridge.torch_interop.compat.graphs import (
     bound_arguments,
     boxed_module,
@@ -187,6 +188,7 @@ __all__ = [
     "symbols",
     "symbols_of_sizes",
     "trace",
+    "traceable_step",
     "tree_leaves",
     "tree_parts",
     "untraced",

@@ -33,6 +33,13 @@ def fused_step_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     return {op: rule for op, rule in found.items() if op is not None}
 
 
+def traceable_step(op: OpOverload) -> Callable[..., Any] | None:
+    """A function that can be traced, for a fused step that writes; None for other operators."""
+    packet = getattr(op, "_opname", "").removesuffix("_")
+    rule = _RULES.get(packet) if op.namespace == "aten" else None
+    return None if rule is None or packet == op._opname else partial(_write, rule)
+
+
 def replace_fused_steps(graph: fx.Graph) -> None:
     """Put functions that AOTAutograd can trace in the place of fused steps, in a Dynamo graph."""
     written = {getattr(torch, f"{name}_", None): rule for name, rule in _RULES.items()}

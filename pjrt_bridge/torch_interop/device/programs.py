@@ -282,6 +282,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
     args, kwargs = call.template()
     # What tracing leaves behind may refer to these for a while, and must not keep tensors.
     op, floats = call.op, tuple(call.floats)
+    step = compat.traceable_step(op) or op
     layout: list[Any] = []
     with compat.real_tensors(), compat.fakes(symbolic=lifted) as mode:
         promises: list[Any] = [_promise(item) for item in call.given]
@@ -299,7 +300,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
                 item for place in form.written for item in tensors_in(argument(place, taken, named))
             ]
             before = [tuple(item.shape) for item in written]
-            found = op(*taken, **named)
+            found = step(*taken, **named)
             if [tuple(item.shape) for item in written] != before:
                 raise Resizes(sizes_and_strides_of(op, (taken, named), written, before))
             layout[:], outputs = flattened(form, found)

@@ -1,6 +1,8 @@
-"""Gradients of losses have eager's digits where they are small."""
+"""Losses whose decompositions are the bridge's own."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -22,3 +24,37 @@ def test_soft_margin_loss_of_what_is_far_from_the_margin(dtype):
         grads = [torch.autograd.grad(loss.sum(), x, retain_graph=True)[0] for loss in losses]
         # No absolute tolerance: the smallest gradient is 1e-35.
         torch.testing.assert_close(*grads, rtol=4 * torch.finfo(dtype).eps, atol=0.0)
+
+
+# On the device PyTorch computes gradients of the operator itself.
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("device", ["cpu", "pjrt"])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [[1, 2, -1, 0, 0], [3, -1, 1, 2, 4], [-1, 0, 1, 2, 3]],
+        [[0, 1, 2, 3, 4]] * 3,
+        [4, 0, -1, 1, 2],
+    ],
+    ids=["lists that end", "all", "one row"],
+)
+def test_lists_of_labels_end_at_the_first_that_is_negative(
+    labels: list[Any], device: str, reduction: str
+) -> None:
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.multilabel_margin_loss(x, target, reduction=reduction)
+
+    target = torch.tensor(labels)
+    x = torch.randn(target.shape, requires_grad=True)
+    expected = loss(x, target)
+    expected.sum().backward()
+    functions = [torch.compile(loss, backend="pjrt"), *([loss] if device == "pjrt" else [])]
+    for function in functions:
+        given = x.detach().to(device).requires_grad_()
+        found = function(given, target.to(device))
+        found.sum().backward()
+        torch.testing.assert_close(found.cpu(), expected)
+        torch.testing.assert_close(given.grad.cpu(), x.grad)  # type: ignore[union-attr]
+        with torch.no_grad():
+            torch.testing.assert_close(function(given, target.to(device)).cpu(), expected)

@@ -65,13 +65,15 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "SGD foreach": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=True),
     "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01),
     "Adam foreach": lambda p: torch.optim.Adam(p, lr=0.01, foreach=True),
+    "AdamW fused": lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True, fused=True),
+    "SGD fused": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, fused=True),
     "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.01),
     "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05),
 }
 
 
 SLOW = ("Adagrad",)
-"""What has programs that the others have, too: five optimizers are always run."""
+"""What has programs that the others have, too."""
 
 
 @pytest.mark.parametrize(
