@@ -82,6 +82,7 @@ HANDLERS = {
         "pjrt_bridge/runtime/compile/interruptible.py",
         # In a process of its own.
         "pjrt_bridge/stablehlo/program/probe.py",
+        "pjrt_bridge/torch_interop/compat/process_groups.py",
         "plugins/cpu/pjrt_bridge_cpu/aten/findings.py",
         "plugins/reference/pjrt_bridge_reference/worker.py",
     },

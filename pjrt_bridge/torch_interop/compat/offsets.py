@@ -29,6 +29,9 @@ def guard_offsets(graph: fx.GraphModule) -> None:
         example = node.meta.get("example_value")
         if argument is None or not isinstance(example, torch.Tensor):
             continue
+        # Dynamo passes floats that change as tensors; they are none where guards are checked.
+        if argument.pass_arg_as_tensor:
+            continue
         if type(example.storage_offset()) is int:
             source = TensorPropertySource(argument.source, TensorProperty.STORAGE_OFFSET)
             guard = source.make_guard(GuardBuilder.EQUALS_MATCH)

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.context import BOOL, INT32, Context
 from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
 from pjrt_bridge.torch_interop.lowering.registry import lowering
+from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
 
 
 def _divisors(w: Windows, count_include_pad: bool, divisor: int | None) -> np.ndarray:
@@ -140,13 +141,25 @@ def _averaging_matrix(size: int, count: int) -> np.ndarray:
 
 
 def _mix(c: Context, x: Value, dim: int, matrix: np.ndarray) -> Value:
-    """`x` times a constant matrix along one dimension."""
-    product = c.b.dot_general(
-        x, c.b.constant(matrix, x.dtype), lhs_contract=(dim,), rhs_contract=(0,)
+    """`x` times a constant matrix along one dimension.
+
+    The elements with a weight lie next to each other in each column. Others have no part, which in
+    a product they would have where they are infinite or NaN.
+    """
+    counts = (matrix != 0).sum(0)
+    length = int(counts.max(initial=0))
+    steps = np.arange(length)
+    places = np.minimum((matrix != 0).argmax(0)[:, None] + steps, len(matrix) - 1)
+    inside = steps < counts[:, None]
+    weights = np.where(inside, matrix[places, np.arange(matrix.shape[1])[:, None]], 0)
+    found = take(c, x, c.b.constant(places.astype(np.int32), INT32), dim)
+    shape, along = found.shape, (dim, dim + 1)
+    by_weight = c.b.multiply(
+        found, c.b.broadcast_in_dim(c.b.constant(weights, x.dtype), shape, along)
     )
-    order = list(range(x.rank - 1))
-    order.insert(dim, x.rank - 1)
-    return c.b.transpose(product, order)
+    kept = c.b.broadcast_in_dim(c.b.constant(inside, BOOL), shape, along)
+    parts = c.b.select(kept, by_weight, c.full(shape, 0, x.dtype))
+    return c.b.reduce_sum(parts, (dim + 1,))
 
 
 def _adaptive_backward(name: str, count: int) -> None:

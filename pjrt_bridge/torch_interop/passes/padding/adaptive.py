@@ -123,19 +123,23 @@ def _among(e: Emission, made: fx.Node, dim: int, rank: int) -> fx.Node:
 def _weighted(
     e: Emission, use: Use, made: fx.Node, inside: dict[int, Size], *, forward: bool
 ) -> fx.Node:
-    """Sums along dimensions with the weights of windows, or, backward, over the windows."""
+    """Sums along dimensions with the weights of windows, or, backward, over the windows.
+
+    What is outside of a window has no part in its sum, also where it is infinite.
+    """
     result = use.result
     rank = result.dim()
     dtype = compute_type(result.dtype)
     made = e.call("aten._to_copy.default", made, dtype=dtype)
     for dim, windows in inside.items():
-        within, count = _windows(e, use, dim, windows, dtype)
-        weights = e.call(
-            "aten.div.Tensor", e.call("aten._to_copy.default", within, dtype=dtype), count
+        within, count = (
+            _among(e, item, dim, rank) for item in _windows(e, use, dim, windows, dtype)
         )
-        weights = _among(e, weights, dim, rank)
         spread = e.call("aten.unsqueeze.default", made, dim if forward else dim + 1)
-        spread = e.call("aten.mul.Tensor", spread, weights)
+        spread = e.call("aten.div.Tensor", spread, count)
+        spread = e.call(
+            "aten.where.self", within, spread, e.call("aten.full.default", [], 0.0, dtype=dtype)
+        )
         made = e.call("aten.sum.dim_IntList", spread, [dim + 1 if forward else dim])
     return e.call("aten._to_copy.default", made, dtype=result.dtype)
 

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -45,3 +47,13 @@ def test_adaptive_avg_pool_in_one_and_three_dimensions():
     x = torch.randn(1, 2, 5, 4, 6)
     check("aten._adaptive_avg_pool3d.default", x, [2, 4, 3])
     check("aten._adaptive_avg_pool3d_backward.default", torch.randn(1, 2, 2, 4, 3), x)
+
+
+@pytest.mark.parametrize("size", [(5, 7), (7, 4), (6, 5)])
+def test_infinities_stay_in_their_windows(size: tuple[int, int]) -> None:
+    x = torch.randn(2, 3, *size)
+    x[0, 0, 0, 0], x[1, 1, 2, 2] = math.inf, math.nan
+    for count in (2, 3, 4):
+        expected = torch.nn.functional.adaptive_avg_pool2d(x, count)
+        compiled = torch.compile(torch.nn.functional.adaptive_avg_pool2d, backend="pjrt")
+        torch.testing.assert_close(compiled(x, count), expected, equal_nan=True)
