@@ -1,9 +1,9 @@
-"""What tests and sweeps run with: what users have who set nothing, in folders of their own.
+"""What tests and sweeps run with: the defaults, in folders of their own, with one exception.
 
-PyTorch's kernels are calls wherever they are right, whatever they gain on this processor, programs
-are kept on disk, and nothing was measured on this machine, as before anybody calls
-`pjrt-bridge calibrate`: what packages say decides what runs where. So programs are the same on
-every machine.
+Programs are kept on disk, and nothing was measured on this machine, as before anybody calls
+`pjrt-bridge calibrate`: what packages say decides what runs where. The exception: PyTorch's kernels
+are called wherever they are right, whatever they gain on this processor, so that all of them are
+tested and programs are the same on every machine. Tests of the gains run with the default.
 """
 
 from __future__ import annotations
