@@ -202,7 +202,7 @@ def test_an_operator_whose_result_depends_on_data_breaks_the_graph() -> None:
     [
         (
             {"options": {"fallbak": "error"}},
-            ["fallbak", "plugin, fallback, host_ops, "],
+            ["fallbak", "plugin, client, fallback, host_ops, "],
         ),
         ({"options": {"fallback": "never"}}, ["option fallback: found 'never'", "'host' or"]),
         ({"options": {"plugin": 3}}, ["option plugin: found 3", "a name or a path"]),

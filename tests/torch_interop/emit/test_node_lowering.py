@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from pjrt_bridge.torch_interop import compiled_graphs
 
 
+@pytest.mark.usefixtures("fresh")
 def test_numbers_in_the_places_of_tensors_are_tensors_without_dimensions() -> None:
     def turned(x: torch.Tensor) -> torch.Tensor:
         # Autograd conjugates the number, in a node that takes no tensor.
