@@ -6,10 +6,13 @@ zeros; a float becomes an integer by truncation, any number a bool by `x != 0`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import (
     INT64,
@@ -135,11 +138,14 @@ def linspace(c: Context, start: Scalar, end: Scalar, steps: int, **kwargs: objec
     """`steps` numbers from `start` to `end`, computed from the nearer end.
 
     As in ATen the ends are numbers of the output's type before anything is computed, and integers
-    step in double precision.
+    step in double precision. Floats are constants of the program, rounded as ATen rounds them,
+    unless they are many.
     """
     out = c.output
     wide = FLOAT64 if out.dtype.is_integer else compute_type(out.dtype)
     first, last = (number(value, out.dtype) for value in (start, start if steps == 1 else end))
+    if out.dtype.is_float and steps <= _MOST_CONSTANTS:
+        return c.b.constant(_spaced(first, last, steps, out.dtype), out.dtype)
     step = (last - first) / max(steps - 1, 1)
     from_start = c.cast(c.b.iota(out.shape, 0, INT64), wide)
     from_end = c.b.subtract(c.full(out.shape, steps - 1, wide), from_start)
@@ -148,6 +154,28 @@ def linspace(c: Context, start: Scalar, end: Scalar, steps: int, **kwargs: objec
     backwards = c.b.subtract(c.full(out.shape, last, wide), c.b.multiply(stride, from_end))
     near = c.b.compare(c.b.iota(out.shape, 0, INT64), c.full(out.shape, steps // 2, INT64), "LT")
     return c.result(c.b.select(near, forwards, backwards))
+
+
+_MOST_CONSTANTS = 1 << 16
+
+
+def _spaced(first: Scalar, last: Scalar, steps: int, dtype: DType) -> np.ndarray:
+    """Floats as ATen's `linspace` has them (`RangeFactoriesKernel.cpp`).
+
+    Types of 16 bits are rounded after each operation; others are multiplied and added in one, here
+    in a wider type.
+    """
+    kind = dtype.numpy
+    wide: Any = {4: np.dtype(np.float64), 8: np.dtype(np.longdouble)}.get(kind.itemsize, kind)
+    counter = np.arange(steps)
+    low, high, count = (np.asarray(item).astype(kind) for item in (first, last, max(steps - 1, 1)))
+    # Numbers that are too large for the type become infinite, as in ATen.
+    with np.errstate(all="ignore"):
+        step = ((high - low) / count).astype(kind).astype(wide)
+        upwards = low.astype(wide) + step * counter.astype(wide)
+        downwards = high.astype(wide) - step * (steps - 1 - counter).astype(wide)
+        found: np.ndarray = np.where(counter < steps // 2, upwards, downwards).astype(kind)
+    return found
 
 
 @lowering("prims.iota.default")

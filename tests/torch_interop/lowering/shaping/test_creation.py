@@ -92,8 +92,14 @@ def test_values_are_exact(name, args, kwargs):
     ],
 )
 def test_numbers_between_two(start, end, steps, dtype):
-    exact = not dtype.is_floating_point and not dtype.is_complex
+    exact = not dtype.is_complex
     check("aten.linspace.default", start, end, steps, dtype=dtype, exact=exact)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_many_numbers_between_two(dtype):
+    for steps in (2, 63, 1000, 3001):
+        check("aten.linspace.default", -2.3, 7.1, steps, dtype=dtype, exact=True)
 
 
 def test_uninitialized_tensors_are_zeros():
