@@ -2,12 +2,15 @@
 
 Two sides in one interleaved run: a block of GPT-2 small, and the same block whose feed-forward
 network is a function of JAX. Both are compiled by the backend; ratios are of medians. Then a small
-operator in eager, beside the call of `jax.jit` on JAX's own arrays.
+operator in eager, beside the call of `jax.jit` on JAX's own arrays; and small models with all their
+gradients as functions of JAX, beside the backend.
 """
 
 from __future__ import annotations
 
 import copy
+import os
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +20,16 @@ import torch
 
 from benchmarks.cases.networks import gpt2_block
 from benchmarks.interleave import measure
-from pjrt_bridge.jax_interop import torch_op
+from pjrt_bridge.jax_interop import from_torch, torch_op
 from pjrt_bridge.torch_interop import compiled_graphs
+from tests.models import running, zoo
 
 _ROUNDS = 21
+
+_MODELS = (
+    *("gpt2", "llama", "bert", "t5", "hubert", "patchtst", "convnext", "segformer", "clip"),
+    *("vit", "unet-condition", "gnn", "resnet", "lstm"),
+)
 
 
 @torch_op
@@ -77,6 +86,7 @@ def main() -> None:
         copied = sum(segment.bytes_copied for segment in graph.segments)
         print(f"{graph.kind}: {len(graph.segments)} segments, {copied} bytes copied")
     _eager()
+    _models()
 
 
 def _eager() -> None:
@@ -93,6 +103,56 @@ def _eager() -> None:
     )
     times = ", ".join(f"{name} {1e6 * found.medians[name]:.1f} us" for name in found.medians)
     print(f"an operator in eager: {found.ratio('torch_op', 'jax.jit'):.2f}x of jax.jit ({times})")
+
+
+def _models() -> None:
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    ratios = []
+    for name in _MODELS:
+        calls, difference = _with_gradients(name)
+        times = measure(name, calls, rounds=_ROUNDS)
+        ratios.append(times.ratio("JAX", "torch"))
+        print(f"{name} as a function of JAX: {ratios[-1]:.2f}x, losses differ by {difference:.1e}")
+    print(f"{len(ratios)} models: {statistics.geometric_mean(ratios):.2f}x of the backend's time")
+
+
+def _with_gradients(name: str) -> tuple[dict[str, Callable[[], Any]], float]:
+    """Calls that compute a model's gradients, and the relative difference of their losses."""
+    torch.manual_seed(0)
+    model, inputs = zoo.build(name)
+    model.eval()
+    with torch.no_grad():
+        model(**inputs)  # Some make in their first call what cannot be traced.
+    function, own = from_torch(model)
+    params = jax.tree.map(jnp.copy, own)
+    arrays = {
+        key: jnp.asarray(value.numpy()) if isinstance(value, torch.Tensor) else value
+        for key, value in inputs.items()
+    }
+
+    @jax.jit
+    @jax.value_and_grad
+    def step(params: Any) -> Any:
+        found = jax.tree.leaves(function(params, **arrays))
+        return sum(jnp.square(x).sum() for x in found if jnp.issubdtype(x.dtype, jnp.floating))
+
+    compiled = torch.compile(model, backend="pjrt")
+
+    def in_jax() -> Any:
+        loss, gradients = step(params)
+        jax.block_until_ready(gradients)
+        return loss.item()
+
+    def in_torch() -> Any:
+        model.zero_grad()
+        found = jax.tree.leaves(running.plain(compiled(**inputs)))
+        tensors = (x for x in found if isinstance(x, torch.Tensor) and x.is_floating_point())
+        loss = sum((x.square().sum() for x in tensors), torch.zeros(()))
+        loss.backward()
+        return loss.item()
+
+    expected = in_torch()
+    return {"JAX": in_jax, "torch": in_torch}, abs(in_jax() - expected) / abs(expected)
 
 
 if __name__ == "__main__":
