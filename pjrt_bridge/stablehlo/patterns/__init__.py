@@ -41,7 +41,10 @@ def rounds(kernels: Kernels) -> Sequence[Round]:
             "stablehlo.divide": partial(attention.divided_last, kernels),
             "stablehlo.dot_general": partial(attention.divided_first, kernels),
         },
-        {"stablehlo.divide": partial(softmax.softmax, kernels)},
+        {
+            "stablehlo.divide": partial(softmax.softmax, kernels),
+            "stablehlo.transpose": partial(operations.transposed_product, kernels),
+        },
         {
             "stablehlo.convolution": partial(operations.convolution, kernels),
             "stablehlo.dot_general": partial(operations.product, kernels),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
@@ -14,24 +14,77 @@ from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernels import Convolution, Kernels
 from pjrt_bridge.stablehlo.patterns import reading
+from pjrt_bridge.stablehlo.types import TensorType
 
 
 def product(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`dot_general`, as a product of matrices in batches."""
-    x, y = operation.operands
-    (result,) = operation.results
-    if x.dtype != y.dtype or "algorithm" in operation.handle.attributes:
+    sides = _sides(operation.handle, operation.operands)
+    if sides is None:
+        return None
+    return [_product(kernels, b, *sides, operation.results[0])]
+
+
+def transposed_product(
+    kernels: Kernels, b: Builder, operation: Operation
+) -> Sequence[Value] | None:
+    """`transpose` of a `dot_general` that nothing else reads: the product in the other order.
+
+    So JAX writes gradients of weights. XLA's compiler for CPU transposes what it has computed. What
+    is transposed once more, as for `x @ weight.T`, is left: the two may undo each other.
+    """
+    if any(use.owner.operation.name == operation.name for use in operation.handle.results[0].uses):
+        return None
+    product = getattr(operation.handle.operands[0].owner, "operation", None)
+    if product is None or product.name != "stablehlo.dot_general":
+        return None
+    if len(list(product.results[0].uses)) != 1:
+        return None
+    sides = _sides(product, [operation.value(item) for item in product.operands])
+    if sides is None:
+        return None
+    left, right = sides
+    batch = len(left.batch)
+    middle, rank = batch + len(left.others), batch + len(left.others) + len(right.others)
+    swapped = [*range(batch), *range(middle, rank), *range(batch, middle)]
+    if not batch < middle < rank:
+        return None
+    if _integers(operation.handle.attributes, "permutation", ()) != swapped:
+        return None
+    return [_product(kernels, b, right, left, operation.results[0])]
+
+
+class _Side(NamedTuple):
+    """An operand of a product, and its dimensions: of batches, those summed over, and others."""
+
+    value: Value
+    batch: Sequence[int]
+    summed: Sequence[int]
+    others: Sequence[int]
+
+
+def _sides(handle: Any, operands: Sequence[Value]) -> tuple[_Side, _Side] | None:
+    """The operands of a `dot_general`; None of one that is no plain product."""
+    x, y = operands
+    if x.dtype != y.dtype or "algorithm" in handle.attributes:
         return None
     numbers = bindings.load().stablehlo.DotDimensionNumbers(
-        operation.handle.attributes["dot_dimension_numbers"]
+        handle.attributes["dot_dimension_numbers"]
     )
     x_batch, x_sum = numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions
     y_batch, y_sum = numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions
-    left = _matrices(b, x, x_batch, _others(x, x_batch, x_sum), x_sum)
-    right = _matrices(b, y, y_batch, y_sum, _others(y, y_batch, y_sum))
+    return (
+        _Side(x, x_batch, x_sum, _others(x, x_batch, x_sum)),
+        _Side(y, y_batch, y_sum, _others(y, y_batch, y_sum)),
+    )
+
+
+def _product(kernels: Kernels, b: Builder, x: _Side, y: _Side, result: TensorType) -> Value:
+    left = _matrices(b, x.value, x.batch, x.others, x.summed)
+    right = _matrices(b, y.value, y.batch, y.summed, y.others)
     accumulator = _accumulator(result.dtype)
     found = kernels.product(b, left, right, accumulator=accumulator, dtype=result.dtype)
-    return [_reshaped(b, found, result.shape)]
+    return _reshaped(b, found, result.shape)
 
 
 def convolution(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:

@@ -54,8 +54,14 @@ def rewritten(source: Program, kernels: Kernels) -> Program:
 
 
 @st.composite
-def products(draw: st.DrawFn) -> tuple[Program, list[np.ndarray[Any, Any]]]:
-    """A `dot_general` with dimensions of each kind in any order."""
+def products(
+    draw: st.DrawFn, transposed: str = "not"
+) -> tuple[Program, list[np.ndarray[Any, Any]]]:
+    """A `dot_general` with dimensions of each kind in any order.
+
+    `transposed` is "not", "swapped" for one whose operands' dimensions change places behind it, or
+    "any".
+    """
     size = st.integers(1, 3)
     batch, length, rows, columns = (draw(st.lists(size, max_size=2)) for _ in range(4))
 
@@ -70,9 +76,15 @@ def products(draw: st.DrawFn) -> tuple[Program, list[np.ndarray[Any, Any]]]:
     y_shape, y_batch, y_sum = side(columns)
 
     def body(b: Builder, x: Value, y: Value) -> Value:
-        return b.dot_general(
+        found = b.dot_general(
             x, y, lhs_batch=x_batch, rhs_batch=y_batch, lhs_contract=x_sum, rhs_contract=y_sum
         )
+        if transposed == "not":
+            return found
+        middle = len(batch) + len(rows)
+        swapped = [*range(len(batch)), *range(middle, found.rank), *range(len(batch), middle)]
+        order = draw(st.permutations(range(found.rank))) if transposed == "any" else swapped
+        return b.transpose(found, order)
 
     random = np.random.default_rng(draw(st.integers(0, 99)))
     arrays = [random.integers(-4, 5, shape).astype(np.float32) for shape in (x_shape, y_shape)]
@@ -90,6 +102,35 @@ def test_any_product_becomes_one_of_matrices(case: Any) -> None:
     ((x, y),) = kernels.products
     assert x.shape[-1] == y.shape[-2]
     assert x.rank == y.rank == 2 + len(x.shape[:-2])
+
+
+class Plain(Kernels):
+    """Has the portable products, which are emitted for the operands that are given."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(products("any") | products("swapped"))
+def test_a_product_may_be_transposed(case: Any) -> None:
+    source, arrays = case
+    found = rewritten(source, Plain())
+    np.testing.assert_array_equal(evaluate(found, *arrays)[0], evaluate(source, *arrays)[0])
+
+
+def test_a_transposed_product_is_one_in_the_other_order() -> None:
+    """As JAX writes the gradient of a weight."""
+    types = TensorType((4, 5, 2), F32), TensorType((4, 5, 3), F32)
+
+    def body(b: Builder, x: Value, y: Value) -> Value:
+        return b.transpose(b.dot_general(x, y, lhs_contract=(0, 1), rhs_contract=(0, 1)), (1, 0))
+
+    source = program(body, *types)
+    found = for_target(source, Plain())
+    lines = [line for line in found.text.splitlines() if "= stablehlo." in line]
+    (at,) = [at for at, line in enumerate(lines) if "dot_general" in line]
+    assert "tensor<3x20xf32>, tensor<20x2xf32>" in lines[at]
+    assert not any("transpose" in line for line in lines[at:])
+    x, y = (np.arange(item.size, dtype=np.float32).reshape(item.shape) for item in types)
+    np.testing.assert_array_equal(evaluate(found, x, y)[0], evaluate(source, x, y)[0])
 
 
 class Negated(Kernels):
