@@ -297,3 +297,16 @@ def test_integers_divided_by_zero_raise_as_in_eager(division: str) -> None:
 def test_a_division_by_the_number_zero_always_raises() -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         torch.compile(lambda x: x % 0, backend="pjrt")(torch.arange(3))
+
+
+@pytest.mark.parametrize("name", ["embedding", "embedding_bag"])
+def test_the_first_row_that_a_table_does_not_have(name: str) -> None:
+    look_up = getattr(torch.nn.functional, name)
+    call = torch.compile(lambda index: look_up(index, X), backend="pjrt")
+    last = torch.tensor([[0, 3]])
+    torch.testing.assert_close(call(last), look_up(last, X))
+    for outside in (4, -1):
+        with pytest.raises((IndexError, RuntimeError)) as eager:
+            look_up(torch.tensor([[0, outside]]), X)
+        with pytest.raises(eager.type):
+            call(torch.tensor([[0, outside]]))
