@@ -10,9 +10,9 @@ those of AOTAutograd, by `jax.custom_vjp`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.jax_interop import primitive
 from pjrt_bridge.jax_interop.derivatives import conjugate, is_inexact
 from pjrt_bridge.torch_interop.foreign.modules import ModuleCalls
@@ -63,28 +63,14 @@ def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any
             is_array=primitive.is_array,
             wide=primitive.has_wide_types(),
         )
-        arrays = [primitive.array_of(array) for array in bound.arrays]
-        found = _drawn(bound.call.function, rng, arrays, bound.fixed)
+        bound = bound._replace(arrays=list(map(primitive.array_of, bound.arrays)))
+        specs = tuple(map(ArraySpec.of_array, bound.arrays))
+        bits = None if rng is None else partial(primitive.words_of, rng)
+        found = _called(*bound.drawn(specs, bits, "rng=, a key of jax.random"))
         result, changed = unflatten(bound.call.returned(), found)
         return (result, changed) if mutable else result
 
     return function, params
-
-
-def _drawn(
-    function: TorchFunction, rng: Any, arrays: Sequence[Any], fixed: frozenset[int]
-) -> Sequence[Any]:
-    """The results of a function that may draw random numbers, from a key."""
-    specs = tuple(map(ArraySpec.of_array, arrays))
-    if not function.draws(specs):
-        return _called(function, arrays, fixed)
-    if rng is None:
-        raise NotExportable(
-            f"{function.label}: it draws random numbers: pass rng=, a key of jax.random, or call "
-            ".eval() on the module first"
-        )
-    behind = frozenset(at + 1 for at in fixed)
-    return _called(function.seeded(), [primitive.words_of(rng), *arrays], behind)
 
 
 def _called(

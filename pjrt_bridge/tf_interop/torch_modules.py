@@ -13,6 +13,7 @@ are those of AOTAutograd, by `tf.custom_gradient`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,10 @@ def from_torch(module: Any, *, mutable: bool = False) -> tuple[Callable[..., Any
     def function(params: dict[str, Any], *args: Any, seed: Any = None, **kwargs: Any) -> Any:
         buffers = kwargs.pop("buffers", own) if mutable else own
         bound = calls.bind(params, buffers, args, kwargs, is_array=_is_array, wide=True)
-        tensors = [tf.convert_to_tensor(array) for array in bound.arrays]
-        found = _drawn(bound.call.function, seed, tensors, bound.fixed)
+        bound = bound._replace(arrays=list(map(tf.convert_to_tensor, bound.arrays)))
+        specs = _specs(bound.call.function, bound.arrays)
+        bits = None if seed is None else partial(_words_of, seed)
+        found = _called(*bound.drawn(specs, bits, "seed=, two integers"))
         result, changed = unflatten(bound.call.returned(), found)
         return (result, changed) if mutable else result
 
@@ -83,21 +86,6 @@ def _copied(array: np.ndarray[Any, Any]) -> Any:
 
 def _is_array(value: object) -> bool:
     return tf.is_tensor(value) or isinstance(value, (tf.Variable, np.ndarray, np.generic))
-
-
-def _drawn(
-    function: TorchFunction, seed: Any, tensors: Sequence[Any], fixed: frozenset[int]
-) -> Sequence[Any]:
-    """The results of a function that may draw random numbers, from a seed."""
-    if not function.draws(_specs(function, tensors)):
-        return _called(function, tensors, fixed)
-    if seed is None:
-        raise NotExportable(
-            f"{function.label}: it draws random numbers: pass seed=, two integers, or call .eval() "
-            "on the module first"
-        )
-    behind = frozenset(at + 1 for at in fixed)
-    return _called(function.seeded(), [_words_of(seed), *tensors], behind)
 
 
 def _words_of(seed: Any) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from pjrt_bridge.errors import OptionError
+from pjrt_bridge.errors import NotExportable, OptionError
 from pjrt_bridge.torch_interop.foreign.structures import Structure, flatten, unflatten
 from pjrt_bridge.torch_interop.foreign.torch_function import TorchFunction
+from pjrt_bridge.torch_interop.foreign_functions import ArraySpec
 from pjrt_bridge.torch_interop.tensors import array_over
 
 
@@ -93,6 +94,30 @@ class BoundCall(NamedTuple):
     call: ModuleCall
     arrays: list[Any]
     fixed: frozenset[int]
+
+    def drawn(
+        self, specs: Sequence[ArraySpec], bits: Callable[[], Any] | None, wanted: str
+    ) -> tuple[TorchFunction, list[Any], frozenset[int]]:
+        """The function, its arguments, and which have no gradients, with bits to draw from.
+
+        Args:
+            specs: of the arrays.
+            bits: gives 64 random bits, as two int32, which precede the arrays of a function that
+                draws; None where the caller has none.
+            wanted: what the caller passes for them, for the error.
+
+        Raises:
+            NotExportable: it draws, and there are none.
+        """
+        function = self.call.function
+        if not function.draws(specs):
+            return function, self.arrays, self.fixed
+        if bits is None:
+            raise NotExportable(
+                f"{function.label}: it draws random numbers: pass {wanted}, or call .eval() on the "
+                "module first"
+            )
+        return function.seeded(), [bits(), *self.arrays], frozenset(at + 1 for at in self.fixed)
 
 
 class ModuleCall:
