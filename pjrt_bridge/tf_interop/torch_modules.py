@@ -124,9 +124,9 @@ def _called(
             at not in fixed and (item.dtype.is_floating or item.dtype.is_complex)
             for at, item in enumerate(given)
         )
-        if not any(wanted):
-            return _computed(function, given), lambda *_: [None] * len(given)
         specs = _specs(function, given)
+        if not any(wanted):
+            return _computed(function, specs, given), lambda *_: [None] * len(given)
 
         def divided() -> tuple[Gradients, Sequence[Any], Sequence[Any]]:
             """How gradients are computed, the results, and what is saved for gradients."""
@@ -146,18 +146,19 @@ def _called(
             supply = iter(_called(gradients.backward, [*saved, *read]))
             return [next(supply) if chosen else None for chosen in wanted]
 
-        return kept[1] if kept else _computed(function, given), pulled
+        return kept[1] if kept else _computed(function, specs, given), pulled
 
     found: Sequence[Any] = tf.custom_gradient(run)(*tensors)
     return found
 
 
-def _computed(function: TorchFunction, tensors: Sequence[Any]) -> tuple[Any, ...]:
-    specs = _specs(function, tensors)
+def _computed(
+    function: TorchFunction, specs: Sequence[ArraySpec], tensors: Sequence[Any]
+) -> tuple[Any, ...]:
     types = [
         tf.TensorSpec(spec.shape, dtypes.name_of(spec.dtype)) for spec in function.results(specs)
     ]
-    module = function.program(specs).portable_artifact(_STABLEHLO)
+    module = function.artifact(specs, _STABLEHLO)
     return tuple(compat.call_module(module, tensors, types))
 
 

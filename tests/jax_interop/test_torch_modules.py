@@ -15,23 +15,8 @@ import jax.numpy as jnp  # noqa: E402
 
 from pjrt_bridge.errors import NotExportable, OptionError  # noqa: E402
 from pjrt_bridge.jax_interop import from_torch  # noqa: E402
+from tests.calling_torch import RNG, drawn, expected_of, mlp  # noqa: E402
 from tests.plugins import run_python  # noqa: E402
-
-RNG = np.random.default_rng(0)
-
-
-def _mlp() -> torch.nn.Module:
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.GELU(), torch.nn.Linear(6, 4))
-
-
-def _x(*shape: int) -> np.ndarray[Any, Any]:
-    return RNG.normal(size=shape).astype(np.float32)
-
-
-def _expected(module: torch.nn.Module, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = module(torch.tensor(x)).detach().numpy()
-    return found
 
 
 def _close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
@@ -39,18 +24,18 @@ def _close(found: Any, expected: Any, tolerance: float = 1e-5) -> None:
 
 
 def test_a_call_alone_and_in_a_program() -> None:
-    module, x = _mlp(), _x(3, 8)
+    module, x = mlp(), drawn(3, 8)
     function, params = from_torch(module)
     assert set(params) == {"0.weight", "0.bias", "2.weight", "2.bias"}
-    _close(function(params, x), _expected(module, x))
+    _close(function(params, x), expected_of(module, x))
     _close(
         jax.jit(lambda params, x: 2 * function(params, x * 2))(params, x),
-        2 * _expected(module, 2 * x),
+        2 * expected_of(module, 2 * x),
     )
 
 
 def test_gradients_are_torchs() -> None:
-    module, x = _mlp(), _x(3, 8)
+    module, x = mlp(), drawn(3, 8)
     function, params = from_torch(module)
     step = jax.jit(jax.value_and_grad(lambda params: (function(params, x) ** 2).sum()))
     loss, gradients = step(params)
@@ -99,10 +84,10 @@ def test_gradients_of_gradients() -> None:
 
 
 def test_mapped_over_the_batch() -> None:
-    module = _mlp()
+    module = mlp()
     function, params = from_torch(module)
-    x = _x(5, 8)
-    _close(jax.vmap(lambda row: function(params, row))(x), _expected(module, x))
+    x = drawn(5, 8)
+    _close(jax.vmap(lambda row: function(params, row))(x), expected_of(module, x))
     per_row = jax.vmap(
         jax.grad(lambda params, row: function(params, row).sum()), in_axes=(None, 0)
     )(params, x)
@@ -119,8 +104,8 @@ class _Attention(torch.nn.Module):
 @pytest.mark.parametrize("masked", [None, 0, "same"])
 def test_attention_of_rows_is_one_of_the_whole_batch(masked: Any) -> None:
     function, _ = from_torch(_Attention())
-    q, k, v = (_x(6, 2, 4, 5, 8) for _ in range(3))
-    mask = {None: None, 0: _x(6, 2, 1, 5, 5), "same": _x(1, 1, 5, 5)}[masked]
+    q, k, v = (drawn(6, 2, 4, 5, 8) for _ in range(3))
+    mask = {None: None, 0: drawn(6, 2, 1, 5, 5), "same": drawn(1, 1, 5, 5)}[masked]
     dims = (0, 0, 0, 0 if masked == 0 else None)
 
     def loss(q: Any, k: Any, v: Any, mask: Any) -> Any:
@@ -171,13 +156,13 @@ def test_training_equals_torchs() -> None:
 def test_buffers_that_change_are_results() -> None:
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
     function, params = from_torch(module, mutable=True)
-    x = _x(2, 3, 6, 6)
+    x = drawn(2, 3, 6, 6)
     _, buffers = jax.jit(function)(params, x)
     found, buffers = function(params, x, buffers=buffers)
     before = module[1].running_mean.clone()
     assert torch.equal(before, torch.zeros(4))
     for _ in range(2):
-        expected = _expected(module, x)
+        expected = expected_of(module, x)
     _close(found, expected)
     _close(buffers["1.running_mean"], module[1].running_mean)
     assert int(buffers["1.num_batches_tracked"]) == 2
@@ -190,7 +175,7 @@ class _Writing(torch.nn.Module):
 
 def test_what_is_written_into_arguments_stays_inside() -> None:
     function, _ = from_torch(_Writing())
-    x = jnp.asarray(_x(3))
+    x = jnp.asarray(drawn(3))
     before = np.array(x)
     total, doubled = function({}, x)
     _close(x, before)
@@ -202,7 +187,7 @@ def test_gradients_of_what_is_not_trained_are_zero() -> None:
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
     module[0].bias.requires_grad = False
     function, params = from_torch(module, mutable=True)
-    x = _x(2, 3, 6, 6)
+    x = drawn(2, 3, 6, 6)
     own = {name: jnp.array(buffer.numpy()) for name, buffer in module.named_buffers()}
 
     def loss(params: Any, buffers: Any) -> Any:
@@ -220,13 +205,13 @@ def test_results_without_gradients() -> None:
     positions, _ = from_torch(_Several())
 
     def loss(params: Any) -> Any:
-        return positions({}, function(params, _x(2, 3)))["most"].astype(jnp.float32).sum()
+        return positions({}, function(params, drawn(2, 3)))["most"].astype(jnp.float32).sum()
 
     assert not jax.tree.reduce(lambda a, b: a + jnp.abs(b).sum(), jax.grad(loss)(params), 0.0)
 
 
 def test_rows_of_a_constant_within_a_traced_program() -> None:
-    module, x = _mlp(), _x(5, 8)
+    module, x = mlp(), drawn(5, 8)
     function, params = from_torch(module)
     step = jax.jit(
         jax.grad(lambda params: jax.vmap(lambda row: function(params, row).sum())(x).sum())
@@ -238,7 +223,7 @@ def test_rows_of_a_constant_within_a_traced_program() -> None:
 def test_classes_and_positions_of_32_bits() -> None:
     module = torch.nn.CrossEntropyLoss()
     function, _ = from_torch(module)
-    x, classes = _x(4, 3), np.int32([0, 2, 1, 1])
+    x, classes = drawn(4, 3), np.int32([0, 2, 1, 1])
     found = jax.jit(jax.grad(lambda x: function({}, x, classes)))(x)
     given = torch.tensor(x, requires_grad=True)
     module(given, torch.tensor(classes).long()).backward()
@@ -249,7 +234,7 @@ def test_classes_and_positions_of_32_bits() -> None:
 def test_recurrent_layers(train: bool) -> None:
     module = torch.nn.LSTM(4, 5, batch_first=True).train(train)
     function, params = from_torch(module)
-    x = _x(2, 3, 4)
+    x = drawn(2, 3, 4)
     found, (hidden, _) = function(params, x)
     expected, (state, _) = module(torch.tensor(x))
     _close(found, expected.detach())
@@ -264,7 +249,7 @@ class _Several(torch.nn.Module):
 def test_constants_nesting_and_integers() -> None:
     function, params = from_torch(_Several())
     assert params == {}
-    x = _x(2, 3)
+    x = drawn(2, 3)
     found = jax.jit(lambda x: function({}, x, dim=1, names="rows"))(x)
     assert found["most"].dtype == np.int32
     _close(found["rest"][0], x.sum(1))
@@ -287,7 +272,7 @@ class _OfClasses(torch.nn.Module):
 
 def test_results_of_classes() -> None:
     function, _ = from_torch(_OfClasses())
-    x = _x(2, 3)
+    x = drawn(2, 3)
     found = jax.jit(lambda x: function({}, x))(x)
     _close(found[0][0], x.max(1))
     assert found[1]["second"][0].keys() == {"a"}
@@ -361,8 +346,8 @@ def test_what_is_refused() -> None:
         from_torch(3)
     function, params = from_torch(_Branching())
     with pytest.raises(NotExportable, match=r"_Branching: .*test_torch_modules\.py:\d+: what"):
-        function(params, _x(3))
+        function(params, drawn(3))
     function, params = from_torch(torch.nn.Linear(3, 3))
     with pytest.raises(RuntimeError, match="same reduction dim"):
-        function(params, _x(2, 4))
+        function(params, drawn(2, 4))
     _close(function(params, np.zeros((1, 3), np.float32)).shape, (1, 3))

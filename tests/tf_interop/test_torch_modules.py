@@ -11,22 +11,7 @@ import torch
 from pjrt_bridge import tf_interop
 from pjrt_bridge.errors import NotExportable, OptionError
 from pjrt_bridge.tf_interop import from_torch
-
-RNG = np.random.default_rng(0)
-
-
-def _mlp() -> torch.nn.Module:
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.GELU(), torch.nn.Linear(6, 4))
-
-
-def _x(*shape: int) -> np.ndarray[Any, Any]:
-    return RNG.normal(size=shape).astype(np.float32)
-
-
-def _expected(module: torch.nn.Module, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = module(torch.tensor(x)).detach().numpy()
-    return found
+from tests.calling_torch import RNG, drawn, expected_of, mlp
 
 
 def _close(found: Any, expected: Any) -> None:
@@ -38,15 +23,15 @@ def _variables(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_call_in_eager_in_functions_and_on_a_plugin() -> None:
-    module, x = _mlp(), _x(3, 8)
+    module, x = mlp(), drawn(3, 8)
     function, params = from_torch(module)
     assert set(params) == {"0.weight", "0.bias", "2.weight", "2.bias"}
-    _close(function(params, x), _expected(module, x))
+    _close(function(params, x), expected_of(module, x))
 
     def doubled(x: Any) -> Any:
         return 2.0 * function(params, x * 2.0)
 
-    expected = 2 * _expected(module, 2 * x)
+    expected = 2 * expected_of(module, 2 * x)
     for call in (tf.function(doubled), tf.function(doubled, jit_compile=True)):
         _close(call(tf.constant(x)), expected)
     compiled = tf_interop.function(doubled, fallback="error")
@@ -57,7 +42,7 @@ def test_a_call_in_eager_in_functions_and_on_a_plugin() -> None:
 
 @pytest.mark.parametrize("jit_compile", [None, False, True])
 def test_gradients_are_torchs(jit_compile: bool | None) -> None:
-    module, x = _mlp(), _x(3, 8)
+    module, x = mlp(), drawn(3, 8)
     function, params = from_torch(module)
     variables = _variables(params)
 
@@ -81,7 +66,7 @@ def test_gradients_are_torchs(jit_compile: bool | None) -> None:
 
 
 def test_a_tape_around_a_function() -> None:
-    module, x = _mlp(), tf.constant(_x(3, 8))
+    module, x = mlp(), tf.constant(drawn(3, 8))
     function, params = from_torch(module)
     variables = _variables(params)
     called = tf.function(lambda x: function(variables, x))
@@ -95,7 +80,7 @@ def test_a_tape_around_a_function() -> None:
 def test_gradients_of_gradients() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh())
     function, params = from_torch(module)
-    x = tf.constant(_x(2, 3))
+    x = tf.constant(drawn(2, 3))
     with tf.GradientTape() as outer:
         outer.watch(x)
         with tf.GradientTape() as inner:
@@ -123,7 +108,7 @@ def test_gradients_of_complex_numbers_are_tensorflows() -> None:
 
 
 def test_training_equals_torchs() -> None:
-    module = _mlp()
+    module = mlp()
     function, params = from_torch(module)
     variables = _variables(params)
     optimizer = tf.keras.optimizers.SGD(0.1)
@@ -138,7 +123,7 @@ def test_training_equals_torchs() -> None:
         return loss
 
     for _ in range(3):
-        x = _x(4, 8)
+        x = drawn(4, 8)
         own.zero_grad()
         expected = module(torch.tensor(x)).square().mean()
         expected.backward()
@@ -151,7 +136,7 @@ def test_operators_without_second_gradients_have_first_ones() -> None:
     torch.manual_seed(0)
     module = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     function, params = from_torch(module)
-    x = _x(2, 5, 16)
+    x = drawn(2, 5, 16)
 
     @tf.function
     def step(x: Any) -> Any:
@@ -168,17 +153,17 @@ def test_operators_without_second_gradients_have_first_ones() -> None:
 def test_buffers_that_change_are_results() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     function, params = from_torch(module, mutable=True)
-    x = _x(5, 3)
+    x = drawn(5, 3)
     result, buffers = function(params, x)
-    _close(result, _expected(module, x))
+    _close(result, expected_of(module, x))
     for name, buffer in module.named_buffers():
         _close(buffers[name], buffer)
     again, _ = function(params, x, buffers=buffers)
-    _close(again, _expected(module, x))
+    _close(again, expected_of(module, x))
 
 
 def test_numbers_are_drawn_from_a_seed() -> None:
-    module, x = torch.nn.Dropout(0.5), _x(64)
+    module, x = torch.nn.Dropout(0.5), drawn(64)
     function, params = from_torch(module)
     with pytest.raises(NotExportable, match="pass seed="):
         function(params, x)
@@ -198,7 +183,7 @@ def test_integers_nesting_and_constants() -> None:
             return {"rows": x["table"][which] * factor, "next": (which + 1, None)}
 
     function, params = from_torch(Chosen())
-    table, which = _x(4, 2), np.array([2, 0])
+    table, which = drawn(4, 2), np.array([2, 0])
     found = function(params, {"table": table}, which, factor=2.0)
     _close(found["rows"], table[which] * 2)
     assert found["next"][0].dtype == tf.int64
@@ -207,7 +192,7 @@ def test_integers_nesting_and_constants() -> None:
 
 
 def test_a_saved_model_holds_the_module(tmp_path: Path) -> None:
-    module, x = _mlp(), _x(3, 8)
+    module, x = mlp(), drawn(3, 8)
     function, params = from_torch(module)
     holder = tf.Module()
     holder.variables_by_name = _variables(params)
@@ -217,13 +202,13 @@ def test_a_saved_model_holds_the_module(tmp_path: Path) -> None:
     )
     tf.saved_model.save(holder, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
-    _close(loaded.call(tf.constant(x))["y"], _expected(module, x))
+    _close(loaded.call(tf.constant(x))["y"], expected_of(module, x))
 
 
 def test_what_is_refused() -> None:
     with pytest.raises(OptionError, match=r"expected a torch\.nn\.Module"):
         from_torch(lambda x: x)
-    function, params = from_torch(_mlp())
+    function, params = from_torch(mlp())
     open_rows = [tf.TensorSpec((None, 8))]
     with pytest.raises(NotExportable, match="expected known sizes"):
         # AutoGraph puts errors of what it converts into errors of its own.

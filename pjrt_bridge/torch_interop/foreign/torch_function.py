@@ -108,6 +108,18 @@ class TorchFunction:
         specs = tuple(arguments)
         return self._once(("program", specs), lambda: self._emitted(specs))
 
+    def artifact(self, arguments: Sequence[ArraySpec], target: str) -> bytes:
+        """Its program as a portable artifact of a version of StableHLO, which is made once.
+
+        Raises:
+            NotExportable: as for `program`.
+            ProgramError: the version has no such operations.
+        """
+        specs = tuple(arguments)
+        return self._once(
+            ("artifact", specs, target), lambda: self.program(specs).portable_artifact(target)
+        )
+
     def mapped(
         self, dimensions: Sequence[int | None], arguments: Sequence[ArraySpec]
     ) -> TorchFunction:

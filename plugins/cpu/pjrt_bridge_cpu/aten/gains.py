@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge_cpu.aten import outcomes
@@ -65,13 +66,16 @@ def ratio(ratios: Ratios, load: Load, dtype: DType) -> float | None:
 def read(text: str | bytes) -> dict[str, dict[int, float]] | None:
     """Ratios as `written` gave them, or None where these are none."""
     try:
-        found = json.loads(text)
-        return {
-            str(kind): {int(size): _positive(value) for size, value in points.items()}
-            for kind, points in found.items()
-        }
+        return _parsed(json.loads(text))
     except (ValueError, AttributeError, TypeError):
         return None
+
+
+def _parsed(found: Any) -> dict[str, dict[int, float]]:
+    return {
+        str(kind): {int(size): _positive(value) for size, value in points.items()}
+        for kind, points in found.items()
+    }
 
 
 def written(ratios: Ratios) -> str:
@@ -110,9 +114,7 @@ def entries() -> dict[Key, Ratios]:
         found = json.loads(FILE.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {
-        tuple(one[name] for name in _KEY): read(json.dumps(one["ratios"])) or {} for one in found
-    }
+    return {tuple(one[name] for name in _KEY): _parsed(one["ratios"]) for one in found}
 
 
 _KEY = ("plugin", "torch", "instructions", "maker")
