@@ -35,6 +35,31 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.Conv2d(5, 4, 2), nn.Flatten(1, 2))
 
 
+@pytest.mark.parametrize(
+    ("rule", "rank", "expected"),
+    [
+        ("row-major", 3, (0, 1, 2)),
+        ("column-major", 3, (2, 1, 0)),
+        ("channels-last", 2, None),
+        ("channels-last", 3, (0, 2, 1)),
+        ("channels-last", 4, (0, 2, 3, 1)),
+        ("channels-last", 5, (0, 2, 3, 4, 1)),
+        ({2: (1, 0)}, 2, (1, 0)),
+        ({2: (1, 0)}, 3, None),
+        ("column-major", 1, None),
+        (None, 4, None),
+    ],
+)
+def test_orders(rule: Any, rank: int, expected: tuple[int, ...] | None) -> None:
+    assert order_of(rule, rank) == expected
+
+
+def test_channels_last_is_the_memory_format_of_pytorch() -> None:
+    x = torch.randn(2, 3, 4, 5)
+    found = compiled(torch.sin, {"results": "channels-last"})(x)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_results(way: str, rule: Any) -> None:
     def function(x: Tensor) -> tuple[Tensor, ...]:

@@ -86,14 +86,18 @@ def test_uninitialized_memory_is_not_merged() -> None:
 
 
 def test_a_call_after_a_write_is_another() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        before = x.exp()
-        x.copy_(x * 2)
-        return before - x.exp()
-
-    module = make_fx(function, tracing_mode="fake")(X.clone())
-    merge_equal_calls(module.graph)
+    # Tracing would replace what reads the argument after a write by what reads the written value.
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    before = graph.call_function(torch.ops.aten.exp.default, (x,))
+    doubled = graph.call_function(torch.ops.aten.mul.Tensor, (x, 2))
+    graph.call_function(torch.ops.aten.copy_.default, (x, doubled))
+    after = graph.call_function(torch.ops.aten.exp.default, (x,))
+    graph.output(graph.call_function(torch.ops.aten.sub.Tensor, (before, after)))
+    merge_equal_calls(graph)
+    module = fx.GraphModule({}, graph)
     assert calls(module)["exp"] == 2
+    torch.testing.assert_close(module(X.clone()), X.exp() - (2 * X).exp())
 
 
 def test_what_checkpointing_recomputes_is_not_what_is_saved() -> None:

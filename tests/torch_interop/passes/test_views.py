@@ -198,6 +198,16 @@ def test_arguments_that_overlap_and_are_written_into() -> None:
     assert_as_eager(function, [overlapping, overlapping])
 
 
+def test_a_copy_that_tracing_drops_keeps_the_value_before_a_write() -> None:
+    # With one group the decomposition of the operator is a chain of views of its argument.
+    def function(x: torch.Tensor) -> torch.Tensor:
+        before = torch.channel_shuffle(x, 1)
+        x.add_(1)
+        return before
+
+    assert_as_eager(function, [lambda: (numbers(24).view(2, 3, 4),)] * 2)
+
+
 def test_a_result_that_backward_needs_knows_writes_through_its_views() -> None:
     def function(x: torch.Tensor) -> Any:
         y = x.exp()
