@@ -283,9 +283,10 @@ def _breaks(report: ReportData) -> _Advice:
     if not breaks:
         return
     where = "once" if len(breaks) == 1 else f"in {len(breaks)} places"
+    what = f"divided the program {where}" if report.graphs else "found nothing to compile"
     yield (
         len(breaks) * _PER_GRAPH,
-        f"The framework divided the program {where}:"
+        f"The framework {what}:"
         f" {wording.listed(breaks, _SHOWN, 'place', '; ')}. Take out of the compiled function what"
         " cannot be traced: printing, branches on values, calls into other libraries."
         f"{_outside(report)}",
@@ -296,4 +297,5 @@ def _outside(report: ReportData) -> str:
     if not report.outside:
         return ""
     operators = wording.listed(wording.counted(report.outside.items()), _SHOWN, "operator")
-    return f" Between these graphs the framework itself ran {operators}."
+    where = "Between these graphs the" if report.graphs else "The"
+    return f" {where} framework itself ran {operators}."

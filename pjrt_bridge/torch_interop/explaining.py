@@ -80,7 +80,7 @@ def report_on(program: str, call: Callable[[AbstractContextManager[None]], float
         call: makes one call within a context; gives the seconds that it took.
     """
     known = frozenset(LEDGER.graphs)
-    breaks = compat.graph_breaks()
+    breaks, untraced = compat.graph_breaks(), compat.not_traced()
     outside: Counter[str] = Counter()
     first = call(nullcontext())
     with watching() as watch:
@@ -93,7 +93,7 @@ def report_on(program: str, call: Callable[[AbstractContextManager[None]], float
     return Report(
         program=program,
         graphs=tuple(graphs),
-        breaks=_breaks(watch, breaks),
+        breaks=_breaks(watch, breaks) or tuple(_new(compat.not_traced(), untraced)),
         first_seconds=first if any(record not in known for record in watch.calls) else None,
         call_seconds=again,
         outside=dict(outside.most_common()),
@@ -110,10 +110,15 @@ def _breaks(watch: Watch, before: Mapping[str, int]) -> tuple[str, ...]:
     # At some lines Dynamo had no graph yet, so no record tells of them.
     others = (
         reason
-        for reason, count in compat.graph_breaks().items()
-        if count > before.get(reason, 0) and not any(line.endswith(reason) for line in found)
+        for reason in _new(compat.graph_breaks(), before)
+        if not any(line.endswith(reason) for line in found)
     )
     return (*found, *others)
+
+
+def _new(reasons: Mapping[str, int], before: Mapping[str, int]) -> Iterator[str]:
+    """The reasons that were counted since then."""
+    return (reason for reason, count in reasons.items() if count > before.get(reason, 0))
 
 
 def _graphs(watch: Watch, known: frozenset[GraphRecord]) -> Iterator[GraphReport]:

@@ -178,14 +178,49 @@ def test_what_is_wanted_is_compiled_at_once() -> None:
     assert cache.find(LIMIT, lambda _: "compiled", wanted=True) == "host"
 
 
+class SeenKey:
+    """A key that tells when the cache looks for it."""
+
+    def __init__(self, looked_for: threading.Semaphore) -> None:
+        self.looked_for = looked_for
+
+    def __hash__(self) -> int:
+        self.looked_for.release()
+        return 7
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SeenKey)
+
+
 def test_threads_that_need_the_same_compile_once() -> None:
-    compiler = Compiler()
-    threads = [threading.Thread(target=compiler.find, args=(7,)) for _ in range(8)]
-    for thread in threads:
+    cache: VariantCache[str] = VariantCache()
+    compiled: list[str] = []
+    looked_for = threading.Semaphore(0)
+    compiling, done = threading.Event(), threading.Event()
+
+    def compile(_: Hashable | None) -> str:
+        compiled.append("once")
+        compiling.set()
+        assert done.wait(30)
+        return "made"
+
+    found: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(cache.find(SeenKey(looked_for), compile)))
+        for _ in range(8)
+    ]
+    threads[0].start()
+    assert compiling.wait(30)
+    while looked_for.acquire(blocking=False):
+        pass
+    for thread in threads[1:]:
         thread.start()
+    for _ in threads[1:]:
+        assert looked_for.acquire(timeout=30)
+    done.set()
     for thread in threads:
         thread.join()
-    assert compiler.compiled == [(7, None)]
+    assert (compiled, found) == (["once"], ["made"] * 8)
 
 
 def test_nothing_waits_while_something_else_compiles() -> None:

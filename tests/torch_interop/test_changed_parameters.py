@@ -135,7 +135,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_parameters_are_seen(change: Callable[[nn.Linear], None]) -> None:
+def test_changed_parameters_are_seen(way: str, change: Callable[[nn.Linear], None]) -> None:
     model, x = nn.Linear(4, 3), torch.randn(2, 4)
     device = compiled(model)
     for changing in (lambda _: None, change, optimizer_step):
@@ -149,7 +149,7 @@ def test_changed_parameters_are_seen(change: Callable[[nn.Linear], None]) -> Non
         assert_same(seen[1], seen[0])
 
 
-def test_frozen_and_thawed() -> None:
+def test_frozen_and_thawed(way: str) -> None:
     eager, device = twins(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
     x = torch.randn(2, 4)
     for frozen in (True, False, True):

@@ -71,7 +71,20 @@ def recompile_reasons() -> dict[tuple[int, int], str]:
 
 def graph_breaks() -> Mapping[str, int]:
     """Why torch divided functions into several graphs, and how often, since its last reset."""
-    return Counter({_in_one_line(text): count for text, count in counters["graph_break"].items()})
+    return _counted("graph_break")
+
+
+def not_traced() -> Mapping[str, int]:
+    """What torch could not trace, and how often, since its last reset.
+
+    Most of it divides a function. For some, such as modules of recurrent networks, torch compiles
+    nothing of the function, and counts no graph break.
+    """
+    return _counted("unimplemented")
+
+
+def _counted(kind: str) -> Counter[str]:
+    return Counter({_in_one_line(text): count for text, count in counters[kind].items()})
 
 
 def graphs_made() -> int:

@@ -91,6 +91,25 @@ def test_what_compilation_depends_on_makes_another_entry(
     assert client.compile(MATMUL, options=wide).cached
 
 
+def test_clients_with_other_options_have_entries_of_their_own(
+    client: Client, plugin: Plugin, cache: Cache
+) -> None:
+    client.compile(MATMUL)
+    other = plugin.client({"cpu_device_count": 1, "asynchronous": True})
+    assert other.safe_flags == client.safe_flags
+    assert other.options != client.options
+    assert len(other.devices) == len(client.devices)
+    assert not other.compile(MATMUL).cached
+
+
+def test_another_processor_is_another_entry(
+    client: Client, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.compile(MATMUL)
+    monkeypatch.setattr(compile_cache, "processor", lambda: "a processor of another kind")
+    assert not client.compile(MATMUL).cached
+
+
 def test_an_environment_of_other_flags_is_another_entry(
     client: Client, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

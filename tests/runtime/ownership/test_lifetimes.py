@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from pjrt_bridge.errors import BufferUnavailable, Closed
 from pjrt_bridge.runtime import Buffer, Client, Executable, Plugin, live_handles
-from pjrt_bridge.runtime.ownership.handles import Handle
+from pjrt_bridge.runtime.ownership.handles import Handle, pin_all
+from pjrt_bridge.runtime.ownership.process import process
 from tests import programs
 from tests.conftest import Census
 from tests.counting import resident, settled
@@ -305,6 +306,26 @@ def test_a_handle_counts_and_pins(client: Client) -> None:
     with pytest.raises(Closed, match="this Buffer was closed"):
         handle.pin()
     assert isinstance(handle, Handle)
+
+
+def test_handles_are_pinned_while_no_other_thread_counts(client: Client) -> None:
+    buffer = client.put(ONES)
+    handle = buffer.handle
+    pinned = threading.Event()
+
+    def pin() -> None:
+        assert pin_all([handle]) is None
+        pinned.set()
+
+    thread = threading.Thread(target=pin)
+    with process.lock:
+        thread.start()
+        assert not pinned.wait(0.2)
+        assert handle._pins == 0
+    thread.join()
+    assert handle._pins == 1
+    handle.unpin()
+    buffer.delete()
 
 
 # -- long runs -------------------------------------------------------------------------------------
