@@ -151,3 +151,13 @@ def test_threads_compile_once_and_get_their_own_results() -> None:
             x = numbers(20, 20, seed=seed + step)
             np.testing.assert_allclose(result, tf.exp(x) @ x, rtol=1e-4, atol=1e-4)
     assert len(traces) == 1
+
+
+def test_elements_of_other_types_are_other_traces() -> None:
+    plain = tf.function(lambda x, y: x * 2 + y)
+    fast = tf_interop.function(plain)
+    for dtype in (tf.float32, tf.int32, tf.float64, tf.int64, tf.float32):
+        x, y = tf.cast(tf.range(6), dtype), tf.cast(tf.range(6, 12), dtype)
+        found, expected = fast(x, y), plain(x, y)
+        assert found.dtype == expected.dtype == dtype
+        np.testing.assert_array_equal(found, expected)

@@ -28,6 +28,11 @@ def branch_with_print(x: Any) -> Any:
     return tf.cond(tf.reduce_sum(x) > 0, printing, lambda: -x)
 
 
+def assertion(x: Any) -> Any:
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=x[0] > 0, data=[x])]):
+        return x + 1
+
+
 def loop_with_draws(x: Any) -> Any:
     def body(index: Any, value: Any) -> Any:
         return index + 1, value + tf.random.stateless_uniform([4], [index, 1])
@@ -59,6 +64,7 @@ REASONS: list[tuple[str, Callable[..., Any], str, ReasonKind, str]] = [
         "refused",
         "would not be checked",
     ),
+    ("assertions", assertion, "Assert", "refused", "would not be checked"),
     (
         "draws of other numbers",
         lambda x: x + tf.random.stateless_truncated_normal([4], [1, 2]),
