@@ -24,6 +24,7 @@ from pjrt_bridge.torch_interop.foreign import eager
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.refusals import refused
+from pjrt_bridge.torch_interop.recurrent import layers
 
 _OVERLAPPING = FallbackReason(
     "",
@@ -31,6 +32,9 @@ _OVERLAPPING = FallbackReason(
     "them; clone() one of them before",
     "refused",
 )
+
+
+compat.trace_recurrent_layers(layers.FUNCTIONS, layers.is_supported)
 
 
 def pjrt(

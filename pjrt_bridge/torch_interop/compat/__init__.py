@@ -36,6 +36,7 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     original,
     outside_of_graphs,
     recompile_reasons,
+    trace_recurrent_layers,
 )
 from pjrt_bridge.torch_interop.compat.export import (
     CHECKS,
@@ -190,6 +191,7 @@ __all__ = [
     "symbols",
     "symbols_of_sizes",
     "trace",
+    "trace_recurrent_layers",
     "traceable_step",
     "tree_leaves",
     "tree_parts",

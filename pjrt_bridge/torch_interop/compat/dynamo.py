@@ -29,6 +29,7 @@ from torch.autograd import profiler_legacy
 from torch.optim import adagrad, adam, rmsprop, sgd
 
 from pjrt_bridge.torch_interop.compat.fused_steps import traced_step
+from pjrt_bridge.torch_interop.compat.recurrent_modules import trace_recurrent_modules
 from pjrt_bridge.torch_interop.compat.sized_calls import trace_symbolic_sizes
 
 
@@ -214,6 +215,18 @@ def _compiles_for_pjrt() -> bool:
 
 def _is_for_pjrt(translator: Any) -> bool:
     return getattr(translator.output.compiler_fn, "_compiler_name", None) == "pjrt"
+
+
+def trace_recurrent_layers(
+    functions: Mapping[Any, Callable[..., Any]], is_supported: Callable[..., bool]
+) -> None:
+    """Have Dynamo trace modules of recurrent layers for this backend.
+
+    Args:
+        functions: see `trace_recurrent_modules`.
+        is_supported: see there.
+    """
+    trace_recurrent_modules(functions, is_supported, _is_for_pjrt)
 
 
 _choose_steps()

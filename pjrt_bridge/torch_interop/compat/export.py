@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -69,15 +70,23 @@ def _each_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return pytree.tree_map_only(torch.Tensor, once, (args, kwargs))
 
 
-def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """An exported program as a functional graph, decomposed for lowering."""
+def decomposed(
+    program: torch.export.ExportedProgram,
+    rules: Mapping[OpOverload, Callable[..., Any]] = MappingProxyType({}),
+) -> torch.export.ExportedProgram:
+    """An exported program as a functional graph, decomposed for lowering.
+
+    Args:
+        program: as torch.export gives it.
+        rules: decompositions that are used instead of torch's.
+    """
     _take_out_expressions(program)
     # Where it is given a table of one's own, torch does not decompose operators that it decomposes
     # everywhere else; what these are made of may be such operators, too.
     with without_own_warnings(), without_autocast(), _plain_checks(), _registered_once():
         usual: Any = torch.export.default_decompositions()
         table = {op: rule for op, rule in dict(usual).items() if str(op) not in KEPT}
-        table |= decompositions()
+        table |= {**decompositions(), **rules}
         while True:
             added = _composite(program.graph) - table.keys()
             table |= {op: _parts_of(op) for op in added}

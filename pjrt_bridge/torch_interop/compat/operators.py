@@ -31,7 +31,9 @@ def name_of(target: object) -> str:
 def label(target: object) -> str:
     """What users read for anything that a graph calls: their own operator's name."""
     namespace, dot, name = name_of(target).partition(".")
-    return ("aten" if namespace == OWN_NAMESPACE else namespace) + dot + name
+    # Operators of this package that stand for one of ATen have its name.
+    stands = namespace == OWN_NAMESPACE and is_operator(f"aten.{name}")
+    return ("aten" if stands else namespace) + dot + name
 
 
 def operator(name: str) -> OpOverload | None:

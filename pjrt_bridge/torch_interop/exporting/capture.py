@@ -22,6 +22,7 @@ from pjrt_bridge.exported import Argument, ConstantLeaf, TensorLeaf, Tree
 from pjrt_bridge.exported.interface import WeightKind
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting.repeated_writes import without_repeated_writes
+from pjrt_bridge.torch_interop.recurrent import layers
 
 COPY = "aten.copy_.default"
 
@@ -103,7 +104,7 @@ def capture(
         NotExportable: an argument or a result that is no tensor and no plain number, or a write
             whose result depends on the order of its elements.
     """
-    found = compat.decomposed(without_repeated_writes(program))
+    found = compat.decomposed(without_repeated_writes(program), layers.decompositions())
     graph = fx.Graph()
     outputs = list(graph.graph_copy(found.graph, {}))  # type: ignore[arg-type]
     sources = sources_of(found, prefix)

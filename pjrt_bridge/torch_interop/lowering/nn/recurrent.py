@@ -1,18 +1,20 @@
-"""The fused recurrent layer that LSTMs become in inference.
+"""Recurrent layers: loops over the steps of time, forward and backward.
 
-Hochreiter and Schmidhuber, "Long short-term memory" (1997), with torch's order of gates: input,
-forget, cell, output. The products with the inputs are one product of matrices; a loop over time has
-those with the state. Half precision is computed in float32 and rounded at the end of each step,
-like the state in ATen.
+`recurrent/operators.py` states the cells: Elman networks, GRUs (Cho et al., 2014) and LSTMs
+(Hochreiter and Schmidhuber, 1997) with torch's order of gates. The products with the inputs are one
+product of matrices before the loop. Half precision is computed in float32 and rounded at the end of
+each step, like the state in ATen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import INT64, Context
+from pjrt_bridge.torch_interop.lowering.context import INT64, Context, OptionalValues
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
+from pjrt_bridge.torch_interop.recurrent.operators import SAVED
 
 _LSTM = 2
 """ideep's number of this kind of layer, the only one in torch's graphs."""
@@ -46,44 +48,238 @@ def recurrent_layer(
     if mode != _LSTM or num_layers != 1 or bidirectional or batch_first or batch_sizes or train:
         raise NotLowerable("a fused recurrent layer other than one of an LSTM in inference")
     b, dtype = c.b, x.dtype
-    time, batch, _ = x.shape
-    state = (batch, hidden_size)
-    gates = (batch, 4 * hidden_size)
     given = b.dot_general(c.widen(x), c.widen(weight_input), lhs_contract=(2,), rhs_contract=(1,))
     if has_biases:
         bias = b.add(c.widen(bias_input), c.widen(bias_state))
         given = b.add(given, b.broadcast_in_dim(bias, given.shape, (2,)))
-    recurrence = c.widen(weight_state)
-    zero, one = b.full((), 0, INT64), b.full((), 1, INT64)
-    last = b.full((), time - 1, INT64)
-
-    def more(values: tuple[Value, ...]) -> Value:
-        return b.compare(values[0], b.full((), time, INT64), "LT")
-
-    def step(values: tuple[Value, ...]) -> tuple[Value, ...]:
-        turn, h, s, outputs = values
-        at = b.subtract(last, turn) if reverse else turn
-        row = b.reshape(b.dynamic_slice(given, (at, zero, zero), (1, *gates)), gates)
-        product = b.dot_general(c.widen(h), recurrence, lhs_contract=(1,), rhs_contract=(1,))
-        total = b.add(row, product)
-        i, f, g, o = (
-            b.slice(total, (0, k * hidden_size), (batch, (k + 1) * hidden_size)) for k in range(4)
-        )
-        remembered = b.multiply(b.logistic(f), c.widen(s))
-        s = b.add(remembered, b.multiply(b.logistic(i), b.tanh(g)))
-        h = b.convert(b.multiply(b.logistic(o), b.tanh(s)), dtype)
-        outputs = b.dynamic_update_slice(outputs, b.reshape(h, (1, *state)), (at, zero, zero))
-        return b.add(turn, one), h, b.convert(s, dtype), outputs
-
-    start = (
-        zero,
-        b.reshape(hidden, state),
-        b.reshape(cell, state),
-        c.full((time, *state), 0, dtype),
-    )
-    _, h, s, outputs = b.while_(start, more, step)
+    state = (x.shape[1], hidden_size)
+    h, s = b.reshape(hidden, state), b.reshape(cell, state)
+    scanned = _forward(c, given, h, s, weight_state, None, "lstm", reverse, dtype, save=False)
+    outputs, _, _, h, s = scanned
     workspace = c.outputs[3]
     if workspace is None or workspace.size:
         raise NotLowerable("a fused recurrent layer that keeps a workspace")
     empty = b.full(workspace.shape, 0, workspace.dtype)
     return outputs, b.reshape(h, (1, *state)), b.reshape(s, (1, *state)), empty
+
+
+@lowering("pjrt_bridge.recurrence.default")
+def recurrence(
+    c: Context,
+    given: Value,
+    h: Value,
+    s: Value,
+    weight: Value,
+    bias: Value | None,
+    kind: str,
+    reverse: bool,
+    save: bool,
+) -> OptionalValues:
+    """A layer in one direction, of the products with its inputs; see `recurrent/operators.py`."""
+    found = _forward(c, given, h, s, weight, bias, kind, reverse, h.dtype, save=save)
+    return c.promised(*found[:3])
+
+
+def _forward(
+    c: Context,
+    given: Value,
+    h: Value,
+    s: Value,
+    weight: Value,
+    bias: Value | None,
+    kind: str,
+    reverse: bool,
+    dtype: DType,
+    *,
+    save: bool,
+) -> tuple[Value, Value, Value, Value, Value]:
+    """States, cells and what gradients need of all steps; the last state and the last cells."""
+    b, (batch, size) = c.b, h.shape
+    given, recurrent = c.widen(given), c.widen(weight)
+    offset = None if bias is None else c.widen(bias)
+    has_cells, saved = kind == "lstm", SAVED[kind] * size if save else 0
+    widths = (size, size if has_cells else 0, saved)
+
+    def step(at: Value, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        h, s, *made = values
+        row = _row(c, given, at)
+        wide = c.widen(h)
+        product = b.dot_general(wide, recurrent, lhs_contract=(1,), rhs_contract=(1,))
+        if offset is not None:
+            product = b.add(product, b.broadcast_in_dim(offset, product.shape, (1,)))
+        wide, cells, gates = _cell(c, kind, row, product, wide, c.widen(s))
+        h = b.convert(wide, dtype)
+        results = [h]
+        if has_cells:
+            s = b.convert(cells, dtype)
+            results.append(s)
+        if saved:
+            results.append(b.convert(b.concatenate(gates, 1), dtype))
+        return h, s, *(_placed(c, into, at, row) for into, row in zip(made, results, strict=True))
+
+    steps = given.shape[0]
+    stacks = [c.full((steps, batch, width), 0, dtype) for width in widths]
+    kept = [True, has_cells, bool(saved)]
+    start = (h, s, *(stack for stack, keep in zip(stacks, kept, strict=True) if keep))
+    h, s, *made = _scan(c, steps, start, step, backwards=reverse)
+    outputs, cells, gates = (
+        made.pop(0) if keep else stack for stack, keep in zip(stacks, kept, strict=True)
+    )
+    return outputs, cells, gates, h, s
+
+
+def _cell(
+    c: Context, kind: str, given: Value, product: Value, h: Value, s: Value
+) -> tuple[Value, Value, list[Value]]:
+    """The next state, the next cells, and what gradients need."""
+    b = c.b
+    if kind == "gru":
+        (r, z, n), (reset, update, new) = _gates(c, given, 3), _gates(c, product, 3)
+        r, z = b.logistic(b.add(r, reset)), b.logistic(b.add(z, update))
+        n = b.tanh(b.add(n, b.multiply(r, new)))
+        return b.add(n, b.multiply(z, b.subtract(h, n))), s, [r, z, n, new]
+    total = b.add(given, product)
+    if kind == "tanh":
+        return b.tanh(total), s, []
+    if kind == "relu":
+        return b.maximum(total, b.full(total.shape, 0, total.dtype)), s, []
+    i, f, g, o = _gates(c, total, 4)
+    i, f, g, o = b.logistic(i), b.logistic(f), b.tanh(g), b.logistic(o)
+    s = b.add(b.multiply(f, s), b.multiply(i, g))
+    return b.multiply(o, b.tanh(s)), s, [i, f, g, o]
+
+
+@lowering("pjrt_bridge.recurrence_backward.default")
+def recurrence_backward(
+    c: Context,
+    of_outputs: Value,
+    of_cells: Value,
+    outputs: Value,
+    cells: Value,
+    saved: Value,
+    h: Value,
+    s: Value,
+    weight: Value,
+    kind: str,
+    reverse: bool,
+) -> OptionalValues:
+    """Gradients of `recurrence` by what it was given, its products, and its first state."""
+    b, dtype = c.b, outputs.dtype
+    recurrent, has_cells = c.widen(weight), kind == "lstm"
+    last_h, last_s = _before(c, outputs, h, reverse), s
+    if has_cells:
+        last_s = _before(c, cells, s, reverse)
+
+    def step(at: Value, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        of_h, of_s, *made = values
+        of_h = b.add(of_h, _row(c, of_outputs, at))
+        output, direct, through = _row(c, outputs, at), None, None
+        one = b.full(output.shape, 1, output.dtype)
+        if kind == "tanh":
+            total = b.multiply(of_h, b.subtract(one, b.multiply(output, output)))
+        elif kind == "relu":
+            zero = b.full(output.shape, 0, output.dtype)
+            total = b.select(b.compare(output, zero, "GT"), of_h, zero)
+        elif kind == "gru":
+            r, z, n, new = _gates(c, _row(c, saved, at), 4)
+            of_n = b.multiply(b.multiply(of_h, b.subtract(one, z)), _slope_of_tanh(c, n))
+            of_r = b.multiply(b.multiply(of_n, new), _slope_of_logistic(c, r))
+            change = b.subtract(_row(c, last_h, at), n)
+            of_z = b.multiply(b.multiply(of_h, change), _slope_of_logistic(c, z))
+            total = b.concatenate([of_r, of_z, of_n], 1)
+            through = b.concatenate([of_r, of_z, b.multiply(of_n, r)], 1)
+            direct = b.multiply(of_h, z)
+        else:
+            i, f, g, o = _gates(c, _row(c, saved, at), 4)
+            bent = b.tanh(_row(c, cells, at))
+            by_output = b.multiply(b.multiply(of_h, o), _slope_of_tanh(c, bent))
+            of_s = b.add(b.add(of_s, _row(c, of_cells, at)), by_output)
+            gates = [
+                b.multiply(b.multiply(of_s, g), _slope_of_logistic(c, i)),
+                b.multiply(b.multiply(of_s, _row(c, last_s, at)), _slope_of_logistic(c, f)),
+                b.multiply(b.multiply(of_s, i), _slope_of_tanh(c, g)),
+                b.multiply(b.multiply(of_h, bent), _slope_of_logistic(c, o)),
+            ]
+            total, of_s = b.concatenate(gates, 1), b.multiply(of_s, f)
+        results = [total] if through is None else [total, through]
+        of_h = b.dot_general(results[-1], recurrent, lhs_contract=(1,), rhs_contract=(0,))
+        if direct is not None:
+            of_h = b.add(of_h, direct)
+        rows = [_placed(c, into, at, row) for into, row in zip(made, results, strict=True)]
+        return of_h, of_s, *rows
+
+    steps, batch, _ = outputs.shape
+    shape = (steps, batch, weight.shape[0])
+    # In half precision gradients are summed in float32 and rounded once.
+    stacks = [c.full(shape, 0, recurrent.dtype)] * (2 if kind == "gru" else 1)
+    states = (c.full(state.shape, 0, recurrent.dtype) for state in (h, s))
+    of_h, of_s, *made = _scan(c, steps, (*states, *stacks), step, backwards=not reverse)
+    if kind != "gru":
+        made.append(c.full((steps, batch, 0), 0, recurrent.dtype))
+    return c.promised(*(b.convert(item, dtype) for item in (*made, of_h, of_s)))
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+def _scan(
+    c: Context,
+    steps: int,
+    start: Sequence[Value],
+    step: Callable[[Value, tuple[Value, ...]], tuple[Value, ...]],
+    *,
+    backwards: bool,
+) -> tuple[Value, ...]:
+    """What `step` makes of its values, from the first index to the last, or backwards."""
+    b = c.b
+    one, last = b.full((), 1, INT64), b.full((), steps - 1, INT64)
+
+    def more(values: tuple[Value, ...]) -> Value:
+        return b.compare(values[0], b.full((), steps, INT64), "LT")
+
+    def turn(values: tuple[Value, ...]) -> tuple[Value, ...]:
+        count, *others = values
+        at = b.subtract(last, count) if backwards else count
+        return b.add(count, one), *step(at, tuple(others))
+
+    _, *made = b.while_((b.full((), 0, INT64), *start), more, turn)
+    return tuple(made)
+
+
+def _row(c: Context, x: Value, at: Value) -> Value:
+    """What a step reads, in the type that it computes in."""
+    zero = c.b.full((), 0, INT64)
+    _, *sizes = x.shape
+    found = c.b.dynamic_slice(x, (at, *[zero] * len(sizes)), (1, *sizes))
+    return c.widen(c.b.reshape(found, sizes))
+
+
+def _placed(c: Context, into: Value, at: Value, row: Value) -> Value:
+    """The stack with a step's row in its place."""
+    zero = c.b.full((), 0, INT64)
+    row = c.b.reshape(row, (1, *row.shape))
+    return c.b.dynamic_update_slice(into, row, (at, *[zero] * (len(into.shape) - 1)))
+
+
+def _before(c: Context, states: Value, first: Value, reverse: bool) -> Value:
+    """For each step the state before it."""
+    b, (steps, *sizes) = c.b, states.shape
+    first = b.reshape(first, (1, *sizes))
+    low, high = (1, steps) if reverse else (0, steps - 1)
+    rest = b.slice(states, (low, *[0] * len(sizes)), (high, *sizes))
+    return b.concatenate([rest, first] if reverse else [first, rest], 0)
+
+
+def _gates(c: Context, x: Value, count: int) -> list[Value]:
+    """The parts of a row, one for each gate."""
+    batch, width = x.shape
+    size = width // count
+    return [c.b.slice(x, (0, k * size), (batch, (k + 1) * size)) for k in range(count)]
+
+
+def _slope_of_tanh(c: Context, y: Value) -> Value:
+    return c.b.subtract(c.b.full(y.shape, 1, y.dtype), c.b.multiply(y, y))
+
+
+def _slope_of_logistic(c: Context, y: Value) -> Value:
+    return c.b.multiply(y, c.b.subtract(c.b.full(y.shape, 1, y.dtype), y))
