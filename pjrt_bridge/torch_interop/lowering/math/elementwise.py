@@ -304,10 +304,20 @@ def clamp(c: Context, x: Value, min: Operand | None = None, max: Operand | None 
     """`minimum(maximum(x, min), max)`: `max` takes precedence over `min`; any NaN gives NaN."""
     (value,) = c.arithmetic(x)
     if min is not None:
-        value = c.b.maximum(value, *c.arithmetic(min))
+        value = _limited(c, value, min, "LT", c.b.maximum)
     if max is not None:
-        value = c.b.minimum(value, *c.arithmetic(max))
+        value = _limited(c, value, max, "GT", c.b.minimum)
     return c.result(value)
+
+
+def _limited(
+    c: Context, x: Value, limit: Operand, beyond: str, choose: Callable[[Value, Value], Value]
+) -> Value:
+    """`x`, or the limit where `x` is beyond it: a zero keeps its sign where a number limits it."""
+    (bound,) = c.arithmetic(limit)
+    if not x.dtype.is_float or isinstance(limit, Value) or math.isnan(limit):
+        return choose(x, bound)
+    return c.b.select(c.b.compare(x, bound, beyond), bound, x)
 
 
 @lowering("aten.clamp_min.default", "aten.clamp_min.Tensor")
