@@ -22,7 +22,8 @@ Filter = Callable[[np.ndarray], np.ndarray]
 
 
 def _triangle(distance: np.ndarray) -> np.ndarray:
-    return np.maximum(1 - distance, 0)
+    weight: np.ndarray = np.maximum(1 - distance, 0)
+    return weight
 
 
 def _cubic(distance: np.ndarray) -> np.ndarray:
