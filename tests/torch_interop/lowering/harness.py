@@ -186,7 +186,10 @@ def check(
 def compare(
     found: Sequence[torch.Tensor | None], expected: Sequence[Any], *, exact: bool = False
 ) -> None:
-    """Equal shapes, and values equal within the tolerance of their type; NaN equals NaN."""
+    """Equal shapes, and values equal within the tolerance of their type; NaN equals NaN.
+
+    Exactly equal numbers have the same signs, those of zeros included.
+    """
     assert len(found) == len(expected)
     for ours, theirs in zip(found, expected, strict=True):
         if ours is None or theirs is None:
@@ -196,6 +199,9 @@ def compare(
         torch.testing.assert_close(
             ours, theirs.to(ours.dtype), rtol=rtol, atol=atol, equal_nan=True
         )
+        if exact and ours.is_floating_point():
+            signs = [item.double().signbit()[~ours.isnan()] for item in (ours, theirs)]
+            assert torch.equal(*signs)
 
 
 def trace(function: Callable[..., Any], *args: torch.Tensor, table: Any) -> torch.fx.Graph:

@@ -1,7 +1,6 @@
-"""Pointwise arithmetic and mathematical functions.
+"""Pointwise arithmetic.
 
-ATen semantics kept: integer and bool inputs of a mathematical function are promoted to the
-output's float type; half precision is computed in float32 and rounded once; integer arithmetic
+ATen semantics kept: half precision is computed in float32 and rounded once; integer arithmetic
 wraps; `round` rounds half to even; `floor`, `ceil`, `trunc` and `round` leave integers alone;
 `remainder` has the divisor's sign and `fmod` the dividend's; floor division follows Python.
 Integer division by zero, an error in eager, is undefined.
@@ -9,75 +8,17 @@ Integer division by zero, an error in eager, is undefined.
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.elementwise import Direction
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 Unary = Callable[[Builder, Value], Value]
-
-
-def _function(name: str, emit: Unary) -> None:
-    @lowering(f"aten.{name}.default")
-    def _lower(c: Context, x: Value) -> Value:
-        return c.result(emit(c.b, c.widen(x, c.output.dtype)))
-
-
-def _scaled(emit: Unary, factor: float) -> Unary:
-    def scaled(b: Builder, x: Value) -> Value:
-        return b.multiply(emit(b, x), b.full(x.shape, factor, x.dtype))
-
-    return scaled
-
-
-def reciprocal(b: Builder, x: Value) -> Value:
-    """`1 / x`."""
-    return b.divide(b.full(x.shape, 1, x.dtype), x)
-
-
-def _digamma(b: Builder, x: Value) -> Value:
-    pole = b.divide(b.full(x.shape, -1, x.dtype), x)
-    return b.select(b.compare(x, b.full(x.shape, 0, x.dtype), "EQ"), pole, b.digamma(x))
-
-
-def _exp2(b: Builder, x: Value) -> Value:
-    return b.power(b.full(x.shape, 2, x.dtype), x)
-
-
-_UNARY: dict[str, Unary] = {
-    "acos": Builder.acos,
-    "acosh": Builder.acosh,
-    "asin": Builder.asin,
-    "asinh": Builder.asinh,
-    "atan": Builder.atan,
-    "atanh": Builder.atanh,
-    "cos": Builder.cos,
-    "cosh": Builder.cosh,
-    "digamma": _digamma,
-    "erf": Builder.erf,
-    "erfc": Builder.erfc,
-    "erfinv": Builder.erf_inv,
-    "exp": Builder.exp,
-    "exp2": _exp2,
-    "expm1": Builder.expm1,
-    "log": Builder.log,
-    "log10": _scaled(Builder.log, 1 / math.log(10)),
-    "log1p": Builder.log1p,
-    "log2": _scaled(Builder.log, 1 / math.log(2)),
-    "reciprocal": reciprocal,
-    "rsqrt": Builder.rsqrt,
-    "sigmoid": Builder.logistic,
-    "sin": Builder.sin,
-    "sinh": Builder.sinh,
-    "sqrt": Builder.sqrt,
-    "tan": Builder.tan,
-    "tanh": Builder.tanh,
-}
-for _name, _emit in _UNARY.items():
-    _function(_name, _emit)
 
 
 def truncate(b: Builder, x: Value) -> Value:
@@ -243,10 +184,19 @@ def copysign(c: Context, x: Operand, other: Operand) -> Value:
     return c.result(copy_sign(c.b, left, right))
 
 
+def _rounded_operands(c: Context, *operands: Operand) -> list[Value]:
+    """As `Context.arithmetic`, but numbers and 0-d tensors are rounded to the output's type, too.
+
+    So does ATen where a kernel has no overload for a number as the second operand.
+    """
+    dtype = c.output.dtype
+    return [c.widen(c.operand(x, dtype, c.output.shape)) for x in operands]
+
+
 @lowering("aten.fmod.Tensor", "aten.fmod.Scalar")
 def fmod(c: Context, x: Operand, other: Operand) -> Value:
     """C's fmod: the result has the dividend's sign."""
-    left, right = c.arithmetic(x, other)
+    left, right = _rounded_operands(c, x, other)
     return c.result(c.b.remainder(left, right))
 
 
@@ -254,7 +204,7 @@ def fmod(c: Context, x: Operand, other: Operand) -> Value:
 def remainder(c: Context, x: Operand, other: Operand) -> Value:
     """Python's `%`: the result has the divisor's sign."""
     b = c.b
-    left, right = c.arithmetic(x, other)
+    left, right = _rounded_operands(c, x, other)
     rest = b.remainder(left, right)
     if left.dtype.is_unsigned_integer:
         return rest
@@ -304,10 +254,20 @@ def clamp(c: Context, x: Value, min: Operand | None = None, max: Operand | None 
     """`minimum(maximum(x, min), max)`: `max` takes precedence over `min`; any NaN gives NaN."""
     (value,) = c.arithmetic(x)
     if min is not None:
-        value = c.b.maximum(value, *c.arithmetic(min))
+        value = _limited(c, value, min, "LT", c.b.maximum)
     if max is not None:
-        value = c.b.minimum(value, *c.arithmetic(max))
+        value = _limited(c, value, max, "GT", c.b.minimum)
     return c.result(value)
+
+
+def _limited(
+    c: Context, x: Value, limit: Operand, beyond: Direction, choose: Callable[[Value, Value], Value]
+) -> Value:
+    """`x`, or the limit where `x` is beyond it: a zero keeps its sign where a number limits it."""
+    (bound,) = c.arithmetic(limit)
+    if not x.dtype.is_float or isinstance(limit, Value) or cmath.isnan(limit):
+        return choose(x, bound)
+    return c.b.select(c.b.compare(x, bound, beyond), bound, x)
 
 
 @lowering("aten.clamp_min.default", "aten.clamp_min.Tensor")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar
-from pjrt_bridge.torch_interop.lowering.math.elementwise import reciprocal
+from pjrt_bridge.torch_interop.lowering.math.functions import reciprocal
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 

@@ -19,9 +19,10 @@ _TANH_CUBIC = 0.044715
 
 @lowering("aten.relu.default")
 def relu(c: Context, x: Value) -> Value:
-    """`maximum(x, 0)`; NaN stays NaN."""
+    """0 where `x < 0`, else `x`: NaN stays NaN, and -0.0 stays -0.0."""
     (x,) = c.precise(x)
-    return c.result(c.b.maximum(x, c.full(x.shape, 0, x.dtype)))
+    zero = c.full(x.shape, 0, x.dtype)
+    return c.result(c.b.select(c.b.compare(x, zero, "LT"), zero, x))
 
 
 @lowering("aten.hardtanh.default")

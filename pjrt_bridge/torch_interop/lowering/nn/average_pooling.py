@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import BOOL, INT32, Context
+from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
+from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import weigh_windows
 from pjrt_bridge.torch_interop.lowering.registry import lowering
-from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
 
 
 def _divisors(w: Windows, count_include_pad: bool, divisor: int | None) -> np.ndarray:
@@ -128,7 +128,7 @@ def _adaptive_mean(c: Context, x: Value, dim: int, count: int) -> Value:
     if count and size % count == 0:
         split = c.reshape(x, (*x.shape[:dim], count, size // count, *x.shape[dim + 1 :]))
         return mean_over(c, split, (dim + 1,))
-    return _mix(c, x, dim, _averaging_matrix(size, count))
+    return weigh_windows(c, x, dim, _averaging_matrix(size, count))
 
 
 def _averaging_matrix(size: int, count: int) -> np.ndarray:
@@ -138,28 +138,6 @@ def _averaging_matrix(size: int, count: int) -> np.ndarray:
         start, end = i * size // count, math.ceil((i + 1) * size / count)
         matrix[start:end, i] = 1 / (end - start)
     return matrix
-
-
-def _mix(c: Context, x: Value, dim: int, matrix: np.ndarray) -> Value:
-    """`x` times a constant matrix along one dimension.
-
-    The elements with a weight lie next to each other in each column. Others have no part, which in
-    a product they would have where they are infinite or NaN.
-    """
-    counts = (matrix != 0).sum(0)
-    length = int(counts.max(initial=0))
-    steps = np.arange(length)
-    places = np.minimum((matrix != 0).argmax(0)[:, None] + steps, len(matrix) - 1)
-    inside = steps < counts[:, None]
-    weights = np.where(inside, matrix[places, np.arange(matrix.shape[1])[:, None]], 0)
-    found = take(c, x, c.b.constant(places.astype(np.int32), INT32), dim)
-    shape, along = found.shape, (dim, dim + 1)
-    by_weight = c.b.multiply(
-        found, c.b.broadcast_in_dim(c.b.constant(weights, x.dtype), shape, along)
-    )
-    kept = c.b.broadcast_in_dim(c.b.constant(inside, BOOL), shape, along)
-    parts = c.b.select(kept, by_weight, c.full(shape, 0, x.dtype))
-    return c.b.reduce_sum(parts, (dim + 1,))
 
 
 def _adaptive_backward(name: str, count: int) -> None:
@@ -179,7 +157,7 @@ _adaptive_backward("_adaptive_avg_pool3d_backward", 3)
 def _adaptive_gradient(c: Context, grad: Value, dim: int, size: int) -> Value:
     count = grad.shape[dim]
     if size % count:
-        return _mix(c, grad, dim, _averaging_matrix(size, count).T)
+        return weigh_windows(c, grad, dim, _averaging_matrix(size, count).T)
     part = c.b.divide(grad, c.full(grad.shape, size // count, grad.dtype))
     split = (*grad.shape[: dim + 1], size // count, *grad.shape[dim + 1 :])
     joined = (*grad.shape[:dim], size, *grad.shape[dim + 1 :])

@@ -2,58 +2,53 @@
 
 ATen semantics kept: a filter is as wide as the scale when an image shrinks, its weights add up to
 1, and where it begins and ends is rounded in the type that is computed in, float32 for half
-precision. Rows and columns are resized one after the other by matrices of weights.
+precision. What is outside a filter is not read, so infinities do not spread; nor does an image have
+filters along a dimension that keeps its size. Columns and rows are resized one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from pjrt_bridge.dtypes import DType
-from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.torch_interop.lowering.context import INT32, Context
-from pjrt_bridge.torch_interop.lowering.math.approximation import (
-    like,
-    minus,
-    plus,
-    polynomial,
-    times,
-)
+import numpy as np
+
+from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import weigh_windows
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
-Filter = Callable[[Builder, Value], Value]
+Filter = Callable[[np.ndarray], np.ndarray]
 
 
-def _triangle(b: Builder, distance: Value) -> Value:
-    return b.maximum(minus(b, 1, distance), like(b, distance, 0))
+def _triangle(distance: np.ndarray) -> np.ndarray:
+    weight: np.ndarray = np.maximum(1 - distance, 0)
+    return weight
 
 
-def _cubic(b: Builder, distance: Value) -> Value:
+def _cubic(distance: np.ndarray) -> np.ndarray:
     """Keys' cubic with a = -1/2 ("Cubic convolution interpolation", 1981)."""
-    near = polynomial(b, distance, (1.5, -2.5, 0, 1))
-    far = polynomial(b, distance, (-0.5, 2.5, -4, 2))
-    outer = b.select(b.compare(distance, like(b, distance, 2), "LT"), far, like(b, far, 0))
-    return b.select(b.compare(distance, like(b, distance, 1), "LT"), near, outer)
+    near = (1.5 * distance - 2.5) * distance * distance + 1
+    far = ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
+    return np.where(distance < 1, near, np.where(distance < 2, far, 0))
 
 
 def _weights(
-    c: Context, size: int, count: int, scale: float, kind: Filter, reach: int, dtype: DType
-) -> Value:
-    """(size, count): the weight of each element in each resized one."""
-    b = c.b
-    shape = (size, count)
-    place, target = (c.cast(b.iota(shape, d, INT32), dtype) for d in (0, 1))
-    center = times(b, plus(b, target, 0.5), scale)
-    wide = reach * max(scale, 1.0)
-    first = b.floor(plus(b, b.subtract(center, c.full(shape, wide, dtype)), 0.5))
-    last = b.floor(plus(b, b.add(center, c.full(shape, wide, dtype)), 0.5))
-    inside = b.and_(b.compare(place, first, "GE"), b.compare(place, last, "LT"))
-    distance = plus(b, b.subtract(place, center), 0.5)
-    weight = kind(b, b.abs(times(b, distance, 1 / max(scale, 1.0))))
-    weight = b.select(inside, weight, like(b, weight, 0))
-    total = c.spread(b.reduce_sum(weight, (0,)), shape, (0,))
-    total = b.select(b.compare(total, like(b, total, 0), "EQ"), like(b, total, 1), total)
-    return b.divide(weight, total)
+    size: int, count: int, scale: float, kind: Filter, reach: int, dtype: np.dtype[Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """(size, count) each: the weight of each element in each resized one; whether it is read."""
+    real = dtype.type
+    step = real(scale)
+    wide = real(reach) * max(step, real(1))
+    center = ((np.arange(count) + 0.5) * float(step)).astype(dtype)
+    first = np.floor((center - wide).astype(np.float64) + 0.5)
+    last = np.floor((center + wide).astype(np.float64) + 0.5)
+    place = np.arange(size, dtype=dtype)[:, None]
+    read = (place >= first) & (place < last)
+    distance = ((place - center).astype(np.float64) + 0.5) / float(max(step, real(1)))
+    weight = np.where(read, kind(np.abs(distance.astype(dtype))), real(0))
+    total = weight.sum(0)
+    return weight / np.where(total == 0, real(1), total), read
 
 
 def _scale(size: int, count: int, align_corners: bool, given: float | None) -> float:
@@ -62,27 +57,28 @@ def _scale(size: int, count: int, align_corners: bool, given: float | None) -> f
     return 1 / given if given else size / count
 
 
-def _apply(c: Context, x: Value, dim: int, matrix: Value, contracted: int) -> Value:
-    """`x` with one dimension multiplied by a matrix."""
-    product = c.b.dot_general(x, matrix, lhs_contract=(dim,), rhs_contract=(contracted,))
-    order = list(range(x.rank - 1))
-    order.insert(dim, x.rank - 1)
-    return c.b.transpose(product, order)
-
-
 def _resize(name: str, kind: Filter, reach: int) -> None:
-    def matrices(
+    def resized(
         c: Context,
+        x: Value,
         sizes: Sequence[int],
         counts: Sequence[int],
         align_corners: bool,
         scales: Sequence[float | None],
-        dtype: DType,
-    ) -> list[Value]:
-        return [
-            _weights(c, size, count, _scale(size, count, align_corners, given), kind, reach, dtype)
-            for size, count, given in zip(sizes, counts, scales, strict=True)
-        ]
+        *,
+        back: bool,
+    ) -> Value:
+        """`x` resized from `sizes` to `counts`, or gradients the other way."""
+        value = c.widen(x)
+        for at in (0, 1) if back else (1, 0):
+            size, count = sizes[at], counts[at]
+            if size == count and not back:
+                continue  # whatever the scale is; gradients are weighed nevertheless
+            scale = _scale(size, count, align_corners, scales[at])
+            given = _weights(size, count, scale, kind, reach, value.dtype.numpy)
+            matrix, read = (part.T for part in given) if back else given
+            value = weigh_windows(c, value, at + 2, matrix, read)
+        return c.result(value)
 
     @lowering(f"aten.{name}.default")
     def _lower(
@@ -96,12 +92,8 @@ def _resize(name: str, kind: Filter, reach: int) -> None:
         """(batch, channels, height, width) resized."""
         if not x.dtype.is_float:
             raise NotLowerable(f"antialiased resizing of {x.dtype}")
-        value = c.widen(x)
         scales = (scales_h, scales_w)
-        given = matrices(c, x.shape[2:], output_size, align_corners, scales, value.dtype)
-        for dim in (3, 2):
-            value = _apply(c, value, dim, given[dim - 2], 0)
-        return c.result(value)
+        return resized(c, x, x.shape[2:], output_size, align_corners, scales, back=False)
 
     @lowering(f"aten.{name}_backward.default")
     def _backward(
@@ -113,13 +105,9 @@ def _resize(name: str, kind: Filter, reach: int) -> None:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> Value:
-        """The gradients, by the transposed weights."""
-        value = c.widen(grad)
+        """The gradients: each element gets those of what it was read for, by the same weights."""
         scales = (scales_h, scales_w)
-        given = matrices(c, input_size[2:], output_size, align_corners, scales, value.dtype)
-        for dim in (2, 3):
-            value = _apply(c, value, dim, given[dim - 2], 1)
-        return c.result(value)
+        return resized(c, grad, input_size[2:], output_size, align_corners, scales, back=True)
 
 
 _resize("_upsample_bilinear2d_aa", _triangle, 1)

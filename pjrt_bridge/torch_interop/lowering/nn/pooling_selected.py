@@ -41,7 +41,7 @@ def _adaptive(name: str, count: int) -> None:
             positions = c.b.constant(_adaptive_positions(size, c.output.shape[lead + d]), INT32)
             windows = take(c, windows, positions, lead + 2 * d)
             place = _row_major(c, place, size, positions)
-        return c.promised(*_largest(c, windows, c.broadcast(place, windows.shape), count))
+        return c.promised(*_largest(c, x, windows, c.broadcast(place, windows.shape), count))
 
 
 _adaptive("adaptive_max_pool2d", 2)
@@ -63,8 +63,11 @@ def _row_major(c: Context, place: Value, size: int, positions: Value) -> Value:
     return c.b.add(c.b.multiply(outer, c.full(shape, size, INT32)), inner)
 
 
-def _largest(c: Context, windows: Value, place: Value, count: int) -> tuple[Value, Value]:
-    """The maxima over windows, every second of the last dimensions, and the places they are at."""
+def _largest(c: Context, x: Value, windows: Value, place: Value, count: int) -> tuple[Value, Value]:
+    """The maxima over windows, every second of the last dimensions, and their places in `x`.
+
+    They are read there: of two zeros the first one is taken, whatever its sign.
+    """
     b = c.b
     dims = [windows.rank - 1 - 2 * d for d in reversed(range(count))]
     best = largest_over(c, windows, dims)
@@ -76,7 +79,15 @@ def _largest(c: Context, windows: Value, place: Value, count: int) -> tuple[Valu
     none = c.full(place.shape, -1, INT32)
     last = b.reduce_max(b.select(b.compare(windows, windows, "NE"), place, none), dims)
     has_nan = b.compare(last, c.full(last.shape, 0, INT32), "GE")
-    return best, b.select(has_nan, last, first)
+    index = b.select(has_nan, last, first)
+    lead = x.shape[:-count]
+    flat = c.reshape(index, (*lead, math.prod(index.shape[len(lead) :])))
+    return c.reshape(along_last(c, _plane(c, x, count), flat), index.shape), index
+
+
+def _plane(c: Context, x: Value, count: int) -> Value:
+    """`x` with so many of its last dimensions as one."""
+    return c.reshape(x, (*x.shape[:-count], math.prod(x.shape[-count:])))
 
 
 def _fractional(name: str, count: int) -> None:
@@ -112,10 +123,9 @@ def _fractional(name: str, count: int) -> None:
             full = [max(pair) for pair in zip(place.shape, shape, strict=True)]
             scaled = b.multiply(place, c.full(place.shape, size, INT32))
             place = b.add(c.broadcast(scaled, full), c.broadcast(c.reshape(at, shape), full))
-        plane = c.reshape(x, (*lead, math.prod(spatial)))
         index = c.reshape(place, (*lead, math.prod(place.shape[len(lead) :])))
-        windows = c.reshape(along_last(c, plane, index), place.shape)
-        return c.promised(*_largest(c, windows, place, count))
+        windows = c.reshape(along_last(c, _plane(c, x, count), index), place.shape)
+        return c.promised(*_largest(c, x, windows, place, count))
 
 
 _fractional("fractional_max_pool2d", 2)

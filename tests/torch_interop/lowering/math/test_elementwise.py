@@ -11,27 +11,6 @@ SPECIAL = torch.tensor([-INF, -2.5, -1.0, -0.5, -0.0, 0.0, 0.25, 0.5, 1.5, 2.5, 
 INTS = torch.tensor([-7, -3, -1, 0, 1, 2, 5])
 FLOAT_TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 
-FUNCTIONS = [
-    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "digamma", "erf", "erfc",
-    "erfinv", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2", "reciprocal",
-    "rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("dtype", FLOAT_TYPES, ids=str)
-def test_function_of_floats(name, dtype):
-    values = torch.cat([SPECIAL, torch.linspace(-0.99, 0.99, 5)])
-    check(f"aten.{name}.default", values.to(dtype))
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_function_promotes_integers_and_keeps_empty_and_0d(name):
-    check(f"aten.{name}.default", torch.tensor([1, 2, 3]))
-    check(f"aten.{name}.default", torch.tensor([True, False]))
-    check(f"aten.{name}.default", torch.tensor(0.5))
-    check(f"aten.{name}.default", torch.empty(0, 3))
-
 
 @pytest.mark.parametrize("name", ["abs", "neg", "ceil", "floor", "round", "trunc", "sign", "sgn"])
 @pytest.mark.parametrize("dtype", [*FLOAT_TYPES, torch.int64, torch.int8, torch.uint8], ids=str)
@@ -108,6 +87,9 @@ BINARY = [
     ("aten.remainder.Tensor", (U, torch.tensor(3, dtype=torch.uint8)), {}),
     ("aten.remainder.Scalar", (A, -1.5), {}),
     ("aten.remainder.Scalar", (A.half(), 0.7), {}),
+    ("aten.remainder.Scalar", (A.half() * 50, 0.7), {}),
+    ("aten.remainder.Tensor", (A.half() * 50, torch.tensor(0.7)), {}),
+    ("aten.fmod.Scalar", (A.bfloat16() * 9, 0.7), {}),
     ("aten.remainder.Scalar_Tensor", (7, J), {}),
     ("aten.maximum.default", (A, B), {}),
     ("aten.minimum.default", (A, B), {}),
