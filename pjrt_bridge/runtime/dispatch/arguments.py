@@ -6,6 +6,7 @@ wrong answer. So every argument is compared with the program's signature first.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from pjrt_bridge.errors import SignatureMismatch
@@ -130,20 +131,28 @@ class Arguments:
             if not isinstance(donate, (list, tuple, set, frozenset, range)):
                 where = f"executable {self.name!r}: donate"
                 raise SignatureMismatch(wrong(where, donate, "a list or set of indices"))
-            unknown = [index for index in donate if index not in self.donors]
+            allowed, possible = set(donate), set(self.donors)
+            unknown = [index for index in donate if index not in possible]
             if unknown:
                 raise SignatureMismatch(
                     f"executable {self.name!r} donates the arguments {list(self.donors)}; "
                     f"{unknown} cannot be donated"
                 )
-            donated = tuple(index for index in self.donors if index in donate)
+            if allowed != possible:
+                donated = tuple(index for index in self.donors if index in allowed)
         for buffers in lists if donated else ():
-            for index in donated:
-                if sum(buffer is buffers[index] for buffer in buffers) > 1:
-                    raise self._mismatch(
-                        index, "a donated buffer that is passed twice", "a buffer of its own"
-                    )
-        return donated, tuple(index for index in self.donors if index not in donated)
+            if len(set(map(id, buffers))) < len(buffers):
+                self._check_passed_once(buffers, donated)
+        kept = set(self.donors).difference(donated)
+        return donated, tuple(index for index in self.donors if index in kept) if kept else ()
+
+    def _check_passed_once(self, buffers: Sequence[Buffer], donated: Sequence[int]) -> None:
+        times = Counter(map(id, buffers))
+        for index in donated:
+            if times[id(buffers[index])] > 1:
+                raise self._mismatch(
+                    index, "a donated buffer that is passed twice", "a buffer of its own"
+                )
 
     def _mismatch(self, index: int, found: str, expected: str) -> SignatureMismatch:
         return SignatureMismatch(
