@@ -110,7 +110,11 @@ class Shortcut:
         returns: for each result of the operator that of the program, (name, position) of an
             argument, None, or a list of these.
         before: has to be called before; None: nothing.
-        sources: for each parameter its place among the arrays that a call gives, each once.
+        numbers: gets the floats of a call; gives a list of 0-d tensors of the host, or None where
+            the program does not serve these floats. None: there are none.
+        any_floats: the program depends on the floats of a call through `numbers` alone.
+        sources: for each parameter its place among the arrays that a call gives, each once, and
+            behind these the numbers.
         updates: pairs of such a place and the result that it gets.
         index: of the device.
     """
@@ -122,6 +126,8 @@ class Shortcut:
         types: tuple[tuple[Any, Any, Any], ...],
         returns: tuple[Any, ...],
         before: Callable[[], None] | None,
+        numbers: Callable[[tuple[float, ...]], list[Any] | None] | None,
+        any_floats: bool,
         sources: tuple[int, ...],
         updates: tuple[int, ...],
         index: int,

@@ -221,6 +221,29 @@ add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *tenso
     return 1;
 }
 
+int
+add_numbers(Key *key, const Arguments *arguments, PyObject *numbers)
+{
+    PyObject *floats = PyTuple_New(key->num_floats);
+    for (Py_ssize_t i = 0; floats && i < key->num_floats; i++) {
+        PyObject *number = PyFloat_FromDouble(key->floats[i]);
+        if (!number || PyTuple_SetItem(floats, i, number))
+            Py_CLEAR(floats);
+    }
+    PyObject *made = floats ? PyObject_CallFunctionObjArgs(numbers, floats, NULL) : NULL;
+    int found = !made ? -1 : PyList_Check(made);
+    for (Py_ssize_t i = 0; found > 0 && i < PyList_Size(made); i++) {
+        DLTensor tensor;
+        if (arguments->exchange->tensor_from_object(PyList_GetItem(made, i), &tensor))
+            found = -1;
+        else
+            found = add_number(key, &tensor);
+    }
+    Py_XDECREF(made);
+    Py_XDECREF(floats);
+    return found;
+}
+
 static int
 is_singleton(const Arguments *arguments, PyTypeObject *type)
 {

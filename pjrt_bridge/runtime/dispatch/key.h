@@ -44,6 +44,10 @@ int read_call(Key *key, const Arguments *arguments, PyObject *values, PyObject *
  * whole storage nor a number; -1 with an exception. `tensor` describes it. */
 int add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *tensor);
 
+/* Add numbers behind what a call gives: `numbers(floats)` gives a list of 0-d tensors of the host, or
+ * None. 1; 0 where it gives something else; -1 with an exception. */
+int add_numbers(Key *key, const Arguments *arguments, PyObject *numbers);
+
 uint64_t hash_of(const Key *key);
 
 #endif

@@ -71,6 +71,8 @@ class CallProgram:
         steps: what leads from a call to a call of it.
         layout: for each result of the operator the index of an output, a list of them, or None;
             results that are arguments are not among them.
+        given: how many arrays a call gives.
+        floats: how many floats a call has.
         lifted: floats are arguments.
         conditions: whether it serves certain floats; None where it serves all.
         index: of the device.
@@ -86,6 +88,8 @@ class CallProgram:
     record: GraphRecord
     steps: tuple[Rewritten, ...]
     layout: tuple[Any, ...]
+    given: int
+    floats: int
     lifted: bool
     index: int
     written: tuple[int, ...]
@@ -101,11 +105,16 @@ class CallProgram:
     @cached_property
     def shortcut(self) -> Any:
         """The way of further calls through the compiled module; None where there is none."""
-        if self.mode != "async" or self.lifted:
+        if self.mode != "async":
             return None
-        if any(step.steps for step in self.steps):
+        numbers = shortcuts.CallNumbers.of(
+            self.steps, self.given, lifted=self.lifted, conditions=self.conditions
+        )
+        if numbers is None:
             return None
-        return shortcuts.shortcut(self.graph, self.form, self.layout, self.index)
+        return shortcuts.shortcut(
+            self.graph, self.form, self.layout, self.index, numbers, self.floats
+        )
 
     @cached_property
     def graph(self) -> PlainGraph:
@@ -344,6 +353,8 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         record,
         steps,
         tuple(layout),
+        count,
+        len(floats),
         lifted,
         call.index,
         written,

@@ -9,6 +9,7 @@ Python, which gives the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +26,9 @@ from pjrt_bridge.torch_interop.device.calls import OperatorSchema
 from pjrt_bridge.torch_interop.device.chosen import chosen
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import Contents, form_of_array
+from pjrt_bridge.torch_interop.passes.functionalize_rng import DrawnKeys
+from pjrt_bridge.torch_interop.passes.lift_scalars import LiftedScalars
+from pjrt_bridge.torch_interop.passes.pipeline import Rewritten, Step
 from pjrt_bridge.torch_interop.tensors import torch_dtype
 
 held_off: list[object] = []
@@ -87,7 +91,67 @@ def _plan(graph: DeviceGraph) -> tuple[Any, Callable[[], None] | None] | None:
     return None if plan is None else (plan, before)
 
 
-def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], index: int) -> Any:
+@dataclass(frozen=True)
+class CallNumbers:
+    """The numbers that a program is given behind the arrays of a call: lifted floats, and keys.
+
+    Attributes:
+        steps: that make them, and change nothing else.
+        given: how many arrays a call gives.
+        lifted: floats are arguments.
+        conditions: whether the program serves certain floats; None where it serves all.
+    """
+
+    steps: tuple[Step, ...]
+    given: int
+    lifted: bool
+    conditions: Callable[[Sequence[float]], bool] | None
+
+    @staticmethod
+    def of(
+        rewritten: Sequence[Rewritten],
+        given: int,
+        *,
+        lifted: bool,
+        conditions: Callable[[Sequence[float]], bool] | None,
+    ) -> CallNumbers | None:
+        """What the steps before a call add to it; None where they do anything else."""
+        steps = tuple(step for one in rewritten for step in one.steps)
+        for step in steps:
+            if not isinstance(step, DrawnKeys | LiftedScalars):
+                return None
+            if isinstance(step, LiftedScalars) and step.results:
+                return None
+        return CallNumbers(steps, given, lifted, conditions)
+
+    def __call__(self, floats: tuple[float, ...]) -> list[torch.Tensor] | None:
+        """The numbers of a call; None where the program does not serve it."""
+        if self.conditions is not None and not self.conditions(floats):
+            return None
+        arguments: list[Any] = [None] * self.given
+        if self.lifted:
+            arguments.extend(floats)
+        known = len(arguments)
+        for step in self.steps:
+            step.prologue(arguments)
+        return arguments[known:]
+
+    def source(self, position: int, floats: int) -> int | None:
+        """The place of an argument of the graph in a call; None of a float."""
+        if position < self.given:
+            return position
+        lifted = floats if self.lifted else 0
+        return None if position < self.given + lifted else position - lifted
+
+
+def shortcut(
+    graph: PlainGraph,
+    form: OperatorSchema,
+    layout: Sequence[Any],
+    index: int,
+    numbers: CallNumbers,
+    floats: int,
+) -> Any:
     """The `Shortcut` of a graph; None where more has to be done than to start one program.
 
     Args:
@@ -95,6 +159,8 @@ def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], ind
         form: of the operator.
         layout: see `CallProgram`.
         index: of the device.
+        numbers: what the program is given behind the arrays of a call.
+        floats: how many a call has.
     """
     if native.module is None or not isinstance(graph, DeviceGraph):
         return None
@@ -110,6 +176,12 @@ def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], ind
     plan, before = found
     places = [item.position for item in bindings.parameters]
     takes = bindings.takes
+    sources = [
+        None if at is None else numbers.source(at if takes is None else takes[at], floats)
+        for at in places
+    ]
+    if None in sources:
+        return None
     return native.module.Shortcut(
         plan,
         Contents,
@@ -119,7 +191,9 @@ def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], ind
             for place, where in zip(form.returns, layout, strict=True)
         ),
         before,
-        tuple(at if takes is None or at is None else takes[at] for at in places),
+        numbers if numbers.steps else None,
+        numbers.lifted,
+        tuple(sources),
         tuple(
             number
             for target, (_, result) in zip(targets, bindings.updates, strict=True)
@@ -178,7 +252,7 @@ class GraphShortcut:
         forms = tuple(form_of_array(spec.memory) for spec in bindings.results)
         sources = tuple(range(len(bindings.parameters)))
         made = native.module.Shortcut(
-            plan, Contents, forms, (returns,), before, sources, updates, index
+            plan, Contents, forms, (returns,), before, None, False, sources, updates, index
         )
         types = tuple(torch_dtype(item.spec.type.dtype) for item in bindings.parameters)
         written = {
