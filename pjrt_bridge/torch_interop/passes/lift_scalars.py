@@ -34,7 +34,7 @@ _COMPARISONS = {
 _FILLS = {"aten.full.default": 1, "aten.full_like.default": 1, "aten.scalar_tensor.default": 0}
 """Operators that fill a tensor with a number, and where it is among their arguments."""
 
-# ATen computes with a Python number in float32; a 0-d tensor of these types would be rounded first.
+# ATen computes with a Python number in float32, as it does with a 0-d tensor of that type.
 _ROUNDED = (torch.bfloat16, torch.float16)
 
 
@@ -215,8 +215,13 @@ def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
         dtype = torch.result_type(compat.promise(other), kind)
     else:
         dtype = promise.dtype
-    if dtype in _ROUNDED or (name.startswith("aten.pow") and not dtype.is_floating_point):
+    if name.startswith("aten.pow") and (dtype in _ROUNDED or not dtype.is_floating_point):
         return None
+    if dtype in _ROUNDED and name in _ARITHMETIC:
+        if not isinstance(other, fx.Node) or not compat.promise(other).dim():
+            # With a 0-d tensor of float32, its result would be one.
+            return None
+        dtype = torch.float32
     return NumberUse(dtype, overload)
 
 
