@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* For values of the floats of a call. */
+/* For values of the numbers of a call. */
 typedef struct {
-    double *floats;
+    Number *numbers;
     Shortcut *shortcut;
 } Exact;
 
@@ -16,7 +16,7 @@ struct Family {
     struct Family *next; /* With the same hash, or near it. */
     uint64_t hash;
     uint64_t *words;
-    Py_ssize_t num_words, num_floats, num_exact;
+    Py_ssize_t num_words, num_exact;
     Exact *exact;
     Shortcut *any; /* For other values of them; NULL: there is none. */
     PyObject *op;
@@ -35,13 +35,12 @@ find_family(const Families *self, const Key *key, uint64_t hash)
     return NULL;
 }
 
-/* As bytes: zeros of either sign differ, and NaN is equal to itself. */
 static Exact *
 find_exact(const Family *family, const Key *key)
 {
-    size_t size = (size_t)key->num_floats * sizeof *key->floats;
+    size_t size = (size_t)key->num_numbers * sizeof *key->numbers;
     for (Py_ssize_t i = 0; i < family->num_exact; i++)
-        if (!size || !memcmp(family->exact[i].floats, key->floats, size))
+        if (!size || !memcmp(family->exact[i].numbers, key->numbers, size))
             return &family->exact[i];
     return NULL;
 }
@@ -74,11 +73,11 @@ grow(Families *self)
 }
 
 static void *
-copied(const void *items, Py_ssize_t count)
+copied(const void *items, Py_ssize_t count, size_t size)
 {
-    void *copy = malloc((size_t)count * 8 + 8);
+    void *copy = malloc((size_t)count * size + size);
     if (copy && count)
-        memcpy(copy, items, (size_t)count * 8);
+        memcpy(copy, items, (size_t)count * size);
     return copy;
 }
 
@@ -88,13 +87,12 @@ add_family(Families *self, const Key *key, uint64_t hash, PyObject *op)
     if (self->count >= self->capacity && !grow(self))
         return NULL;
     Family *family = calloc(1, sizeof *family);
-    if (!family || !(family->words = copied(key->words, key->num_words))) {
+    if (!family || !(family->words = copied(key->words, key->num_words, sizeof *key->words))) {
         free(family);
         return NULL;
     }
     family->hash = hash;
     family->num_words = key->num_words;
-    family->num_floats = key->num_floats;
     family->op = Py_NewRef(op);
     family->next = self->table[hash & (self->capacity - 1)];
     self->table[hash & (self->capacity - 1)] = family;
@@ -119,10 +117,10 @@ add_exact(Family *family, const Key *key, Shortcut *shortcut)
     if (!more)
         return false;
     family->exact = more;
-    double *floats = copied(key->floats, key->num_floats);
-    if (!floats)
+    Number *numbers = copied(key->numbers, key->num_numbers, sizeof *key->numbers);
+    if (!numbers)
         return false;
-    more[family->num_exact++] = (Exact){floats, (Shortcut *)Py_NewRef((PyObject *)shortcut)};
+    more[family->num_exact++] = (Exact){numbers, (Shortcut *)Py_NewRef((PyObject *)shortcut)};
     return true;
 }
 
@@ -133,7 +131,7 @@ add_shortcut(Families *self, const Key *key, PyObject *op, Shortcut *shortcut)
     Family *family = find_family(self, key, hash);
     if (!family && !(family = add_family(self, key, hash, op)))
         return false;
-    if (!shortcut->any_floats)
+    if (!shortcut->any_numbers)
         return add_exact(family, key, shortcut);
     put_any(family, shortcut);
     return true;
@@ -143,7 +141,7 @@ static void
 drop_family(Family *family)
 {
     for (Py_ssize_t i = 0; i < family->num_exact; i++) {
-        free(family->exact[i].floats);
+        free(family->exact[i].numbers);
         Py_DECREF((PyObject *)family->exact[i].shortcut);
     }
     Py_XDECREF((PyObject *)family->any);

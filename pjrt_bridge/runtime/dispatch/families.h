@@ -16,7 +16,7 @@ typedef struct {
 /* Borrowed; NULL where there is none. */
 Shortcut *find_shortcut(const Families *self, const Key *key);
 
-/* The shortcut of calls with these floats, or with any; false without memory. `op` is kept. */
+/* The shortcut of calls with these numbers, or with any; false without memory. `op` is kept. */
 bool add_shortcut(Families *self, const Key *key, PyObject *op, Shortcut *shortcut);
 
 void forget_families(Families *self);

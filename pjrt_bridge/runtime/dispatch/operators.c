@@ -162,12 +162,12 @@ operators_forget(Operators *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 operators_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *tensor_type, *device_type, *singletons, *device, *default_dtype, *exchange;
+    PyObject *tensor_type, *device_type, *singletons, *device, *default_dtype, *places, *exchange;
     PyObject *quiet, *deferred, *run_deferred, *otherwise;
-    if (!PyArg_ParseTuple(args, "O!O!O!UOOO!O!OO", &PyType_Type, &tensor_type, &PyType_Type,
+    if (!PyArg_ParseTuple(args, "O!O!O!UOO!OO!O!OO", &PyType_Type, &tensor_type, &PyType_Type,
                           &device_type, &PyTuple_Type, &singletons, &device, &default_dtype,
-                          &exchange, &PyTuple_Type, &quiet, &PyTuple_Type, &deferred, &run_deferred,
-                          &otherwise))
+                          &PyDict_Type, &places, &exchange, &PyTuple_Type, &quiet, &PyTuple_Type,
+                          &deferred, &run_deferred, &otherwise))
         return NULL;
     DLPackExchangeAPI *api = read_exchange(exchange);
     if (!api)
@@ -180,6 +180,7 @@ operators_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
             .singletons = Py_NewRef(singletons),
             .device = Py_NewRef(device),
             .default_dtype = Py_NewRef(default_dtype),
+            .places = Py_NewRef(places),
             .exchange = api,
         };
         self->quiet = Py_NewRef(quiet);
@@ -200,6 +201,7 @@ operators_dealloc(Operators *self)
     Py_XDECREF(self->arguments.singletons);
     Py_XDECREF(self->arguments.device);
     Py_XDECREF(self->arguments.default_dtype);
+    Py_XDECREF(self->arguments.places);
     Py_XDECREF(self->quiet);
     Py_XDECREF(self->deferred);
     Py_XDECREF(self->run_deferred);

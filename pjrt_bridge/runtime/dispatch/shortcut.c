@@ -327,10 +327,10 @@ static PyObject *
 shortcut_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     PyObject *plan, *contents_type, *types, *returns, *before, *numbers, *sources, *updates;
-    int index, any_floats;
+    int index, any_numbers;
     if (!PyArg_ParseTuple(args, "O!O!O!O!OOpO!O!i", plan_type, &plan, &PyType_Type, &contents_type,
                           &PyTuple_Type, &types, &PyTuple_Type, &returns, &before, &numbers,
-                          &any_floats, &PyTuple_Type, &sources, &PyTuple_Type, &updates, &index))
+                          &any_numbers, &PyTuple_Type, &sources, &PyTuple_Type, &updates, &index))
         return NULL;
     Plan *launched = (Plan *)plan;
     if (PyTuple_Size(sources) != launched->num_parameters ||
@@ -347,7 +347,7 @@ shortcut_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     self->returns = Py_NewRef(returns);
     self->before = Py_NewRef(before);
     self->numbers = Py_NewRef(numbers);
-    self->any_floats = any_floats;
+    self->any_numbers = any_numbers;
     self->sources = read_numbers(sources);
     self->updates = self->sources ? read_numbers(updates) : NULL;
     self->num_updates = PyTuple_Size(updates) / 2;

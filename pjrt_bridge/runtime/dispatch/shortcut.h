@@ -13,9 +13,9 @@ typedef struct {
     PyObject *types; /* For each result (type, shape, element type) of its array. */
     PyObject *returns; /* For each result of the operator where it is: see `laid_out`. */
     PyObject *before;  /* () -> what has to happen before; None: nothing. */
-    PyObject *numbers; /* (floats) -> a list of 0-d tensors of the host behind what a call gives, or None
-                        * where the program does not serve these floats; None: there are none. */
-    bool any_floats;   /* The program depends on the floats of a call through `numbers` alone. */
+    PyObject *numbers; /* (those of the call) -> a list of 0-d tensors of the host behind what a call
+                        * gives, or None where the program does not serve these; None: there are none. */
+    bool any_numbers;  /* The program depends on those of the call through `numbers` alone. */
     int64_t *sources;  /* For each parameter the place of what it is among what a call gives. */
     int64_t *updates;  /* Pairs: a place, and the result that it becomes. */
     Py_ssize_t num_updates;

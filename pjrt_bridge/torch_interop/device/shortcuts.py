@@ -8,7 +8,7 @@ Python, which gives the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import deferred_queues, run_deferred
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
+from pjrt_bridge.torch_interop.compat import OpOverload
 from pjrt_bridge.torch_interop.device.calls import OperatorSchema
 from pjrt_bridge.torch_interop.device.chosen import chosen
 from pjrt_bridge.torch_interop.device.naming import NAME
@@ -35,6 +36,9 @@ held_off: list[object] = []
 """While something is in here, all calls take the way through Python; for tests and benchmarks."""
 
 _entrances: list[Any] = []
+
+_places: dict[OpOverload, int] = {}
+"""For operators with a shortcut a bit for each argument whose integers may change."""
 
 _SINGLETONS = (torch.dtype, torch.layout, torch.memory_format)
 
@@ -54,6 +58,7 @@ def entrance(otherwise: Callable[..., Any]) -> Any:
         _SINGLETONS,
         NAME,
         torch.get_default_dtype,
+        _places,
         exchange.exchange,
         (timeline.observers, callbacks.threads, held_off),
         deferred_queues,
@@ -62,6 +67,11 @@ def entrance(otherwise: Callable[..., Any]) -> Any:
     )
     _entrances.append(made)
     return made
+
+
+def tell_numbers(op: OpOverload, positions: Iterable[int]) -> None:
+    """Have integers at some positions told from each other as floats are; for `learn`."""
+    _places[op] = sum(1 << at for at in positions)
 
 
 def forget() -> None:
@@ -93,13 +103,13 @@ def _plan(graph: DeviceGraph) -> tuple[Any, Callable[[], None] | None] | None:
 
 @dataclass(frozen=True)
 class CallNumbers:
-    """The numbers that a program is given behind the arrays of a call: lifted floats, and keys.
+    """The numbers that a program is given behind the arrays of a call: lifted numbers, and keys.
 
     Attributes:
         steps: that make them, and change nothing else.
         given: how many arrays a call gives.
-        lifted: floats are arguments.
-        conditions: whether the program serves certain floats; None where it serves all.
+        lifted: numbers are arguments.
+        conditions: whether the program serves certain numbers; None where it serves all.
     """
 
     steps: tuple[Step, ...]
@@ -124,23 +134,28 @@ class CallNumbers:
                 return None
         return CallNumbers(steps, given, lifted, conditions)
 
-    def __call__(self, floats: tuple[float, ...]) -> list[torch.Tensor] | None:
+    def __call__(self, numbers: tuple[float, ...]) -> list[torch.Tensor] | None:
         """The numbers of a call; None where the program does not serve it."""
-        if self.conditions is not None and not self.conditions(floats):
+        if self.conditions is not None and not self.conditions(numbers):
             return None
         arguments: list[Any] = [None] * self.given
         if self.lifted:
-            arguments.extend(floats)
+            arguments.extend(numbers)
         known = len(arguments)
         for step in self.steps:
             step.prologue(arguments)
         return arguments[known:]
 
-    def source(self, position: int, floats: int) -> int | None:
-        """The place of an argument of the graph in a call; None of a float."""
+    def source(self, position: int, count: int) -> int | None:
+        """The place of an argument of the graph in a call; None of a number.
+
+        Args:
+            position: of the argument.
+            count: how many numbers a call has.
+        """
         if position < self.given:
             return position
-        lifted = floats if self.lifted else 0
+        lifted = count if self.lifted else 0
         return None if position < self.given + lifted else position - lifted
 
 
@@ -149,8 +164,8 @@ def shortcut(
     form: OperatorSchema,
     layout: Sequence[Any],
     index: int,
-    numbers: CallNumbers,
-    floats: int,
+    added: CallNumbers,
+    numbers: int,
 ) -> Any:
     """The `Shortcut` of a graph; None where more has to be done than to start one program.
 
@@ -159,8 +174,8 @@ def shortcut(
         form: of the operator.
         layout: see `CallProgram`.
         index: of the device.
-        numbers: what the program is given behind the arrays of a call.
-        floats: how many a call has.
+        added: what the program is given behind the arrays of a call.
+        numbers: how many a call has.
     """
     if native.module is None or not isinstance(graph, DeviceGraph):
         return None
@@ -177,7 +192,7 @@ def shortcut(
     places = [item.position for item in bindings.parameters]
     takes = bindings.takes
     sources = [
-        None if at is None else numbers.source(at if takes is None else takes[at], floats)
+        None if at is None else added.source(at if takes is None else takes[at], numbers)
         for at in places
     ]
     if None in sources:
@@ -191,8 +206,8 @@ def shortcut(
             for place, where in zip(form.returns, layout, strict=True)
         ),
         before,
-        numbers if numbers.steps else None,
-        numbers.lifted,
+        added if added.steps or added.conditions else None,
+        added.lifted,
         tuple(sources),
         tuple(
             number

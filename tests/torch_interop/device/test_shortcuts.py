@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership.exit import live
+from pjrt_bridge.torch_interop import device
 from pjrt_bridge.torch_interop.device import buffer_of, shortcuts
 from pjrt_bridge.torch_interop.device.operators import call
 
@@ -114,6 +116,59 @@ def test_floats_that_change(name: str, dtype: torch.dtype) -> None:
         )
     taken = _taken(lambda: run(there, 0.45), times=1)
     assert taken == _taken(lambda: run(there, 0.55), times=1) > 0
+
+
+INTEGERS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "sum": lambda x, n: x + n,
+    "difference": lambda x, n: n - x,
+    "product in place": lambda x, n: x.clone().mul_(n),
+    "quotient": lambda x, n: x / n,
+    "comparison": lambda x, n: x == n,
+    "filled": lambda x, n: torch.full((3,), n, dtype=x.dtype, device=x.device),
+    "filled, of its own type": lambda x, n: torch.full((3,), n, device=x.device),
+    "masked": lambda x, n: x.masked_fill(x > 0, n),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_that_change(name: str, dtype: torch.dtype) -> None:
+    run, x = INTEGERS[name], torch.arange(-2, 4).to(dtype)
+    there = x.to("pjrt")
+    for value in range(1, 9):
+        run(there, value)
+    for value in (0, -1, 100, 17):
+        torch.testing.assert_close(run(there, value).cpu(), run(x, value), equal_nan=True)
+    taken = _taken(lambda: run(there, 45), times=1)
+    assert taken == _taken(lambda: run(there, 46), times=1) > 0
+
+
+def test_integers_are_not_divided_by_zero() -> None:
+    x = torch.arange(30, device="pjrt")
+    for value in range(1, 9):
+        assert (x // value).tolist() == [item // value for item in range(30)]
+    with pytest.warns(HostFallbackWarning), pytest.raises(RuntimeError, match="ZeroDivision"):
+        x // 0
+
+
+def test_programs_do_not_become_more_with_the_values_of_an_integer() -> None:
+    x = torch.arange(5, device="pjrt")
+    before = len(device.eager_graphs())
+    for value in range(40):
+        assert (x * value).tolist() == [value * item for item in range(5)]
+    assert len(device.eager_graphs()) - before <= 6
+
+
+def test_exponents_stay_products() -> None:
+    x = torch.tensor([3.0, -5.0], device="pjrt")
+    for value in range(1, 8):
+        assert x.pow(value).tolist() == [3.0**value, (-5.0) ** value]
+
+
+def test_numbers_that_pytorch_takes_as_tensors_alone() -> None:
+    x = torch.arange(7)
+    for value in range(1, 25):
+        assert (x.to("pjrt") % value).tolist() == (x % value).tolist()
 
 
 def test_a_number_of_a_double_is_not_rounded() -> None:
