@@ -36,6 +36,7 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     outside_of_graphs,
     recompile_reasons,
 )
+from pjrt_bridge.torch_interop.compat.eager_operators import eager_decompositions
 from pjrt_bridge.torch_interop.compat.export import (
     CHECKS,
     decomposed,
@@ -126,6 +127,7 @@ __all__ = [
     "division",
     "donate_nothing",
     "drop_traced_tokens",
+    "eager_decompositions",
     "evaluate",
     "export_divided",
     "export_joint",

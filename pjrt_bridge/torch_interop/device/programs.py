@@ -328,6 +328,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
                 run,
                 promises,
                 {
+                    **compat.eager_decompositions(),
                     **compat.decompositions(refused=refused),
                     **compat.accelerator_decompositions(traced=False),
                 },
