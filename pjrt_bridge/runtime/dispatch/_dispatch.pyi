@@ -110,7 +110,11 @@ class Shortcut:
         returns: for each result of the operator that of the program, (name, position) of an
             argument, None, or a list of these.
         before: has to be called before; None: nothing.
-        sources: for each parameter its place among the arrays that a call gives, each once.
+        numbers: gets the numbers of a call; gives a list of 0-d tensors of the host, or None where
+            the program does not serve these. None: there are none.
+        any_numbers: the program depends on the numbers of a call through `numbers` alone.
+        sources: for each parameter its place among the arrays that a call gives, each once, and
+            behind these the numbers.
         updates: pairs of such a place and the result that it gets.
         index: of the device.
     """
@@ -122,6 +126,8 @@ class Shortcut:
         types: tuple[tuple[Any, Any, Any], ...],
         returns: tuple[Any, ...],
         before: Callable[[], None] | None,
+        numbers: Callable[[tuple[float, ...]], list[Any] | None] | None,
+        any_numbers: bool,
         sources: tuple[int, ...],
         updates: tuple[int, ...],
         index: int,
@@ -136,6 +142,9 @@ class Operators:
         device: the class of its devices.
         singletons: classes each value of which is one object for good.
         name: of the device.
+        default_dtype: gives the element type of calls that ask for none.
+        places: for operators a number with a bit for each argument, from the lowest on, whose
+            integers are told from each other as floats are; may grow.
         exchange: DLPack's exchange API of the framework.
         quiet: while one of these is not empty, `otherwise` gets all calls.
         deferred: while one of these is not empty, `run_deferred` is called before.
@@ -154,6 +163,8 @@ class Operators:
         device: type,
         singletons: tuple[type, ...],
         name: str,
+        default_dtype: Callable[[], object],
+        places: dict[Any, int],
         exchange: object,
         quiet: tuple[Sized, ...],
         deferred: tuple[Sized, ...],

@@ -1,7 +1,7 @@
 /* See key.h.
  *
  * A key is a list of words. Each value begins with its kind, and says how long it is, so that two
- * calls with the same words are the same but for their floats and for what the arrays hold.
+ * calls with the same words are the same but for their numbers and for what the arrays hold.
  */
 
 #include "key.h"
@@ -10,7 +10,8 @@
 #include <string.h>
 
 enum Kind {
-    END = 1, NONE, BOOLEAN, INTEGER, FLOAT, TEXT, LIST, SINGLETON, DEVICE, NAME, ARRAY, NUMBER
+    END = 1, NONE, BOOLEAN, INTEGER, FLOAT, ANY_INTEGER, TEXT, LIST, SINGLETON, DEVICE, NAME, ARRAY,
+    NUMBER
 };
 
 static Key *spare;
@@ -25,7 +26,7 @@ take_key(void)
         PyErr_NoMemory();
         return NULL;
     }
-    key->num_words = key->num_floats = key->num_given = 0;
+    key->num_words = key->num_numbers = key->num_given = 0;
     key->index = -1;
     key->call = ++num_calls;
     return key;
@@ -41,7 +42,7 @@ put_key_back(Key *key)
         return;
     }
     free(key->words);
-    free(key->floats);
+    free(key->numbers);
     free(key->given);
     free(key);
 }
@@ -111,14 +112,33 @@ add_text(Key *key, enum Kind kind, PyObject *text)
 }
 
 static int
-add_float(Key *key, double value)
+add_number(Key *key, Number number)
 {
-    void *floats = key->floats;
-    if (!reserve(&floats, &key->floats_capacity, key->num_floats, sizeof *key->floats))
+    void *numbers = key->numbers;
+    if (!reserve(&numbers, &key->numbers_capacity, key->num_numbers, sizeof *key->numbers))
         return -1;
-    key->floats = floats;
-    key->floats[key->num_floats++] = value;
-    return add_word(key, FLOAT) ? 1 : -1;
+    key->numbers = numbers;
+    key->numbers[key->num_numbers++] = number;
+    return add_word(key, number.is_integer ? ANY_INTEGER : FLOAT) ? 1 : -1;
+}
+
+static int
+add_float(Key *key, PyObject *value)
+{
+    return add_number(key, (Number){0, {.real = PyFloat_AsDouble(value)}});
+}
+
+/* One that is part of the key, or `any`. */
+static int
+add_integer(Key *key, PyObject *value, bool any)
+{
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    if (overflow)
+        return 0;
+    if (any)
+        return add_number(key, (Number){1, {.integer = number}});
+    return add_words(key, INTEGER, (uint64_t)number) ? 1 : -1;
 }
 
 /* Whether a call may be on a device, beside what it was on. */
@@ -150,7 +170,7 @@ add_device(Key *key, const Arguments *arguments, PyObject *device)
 
 /* A number in a tensor of the host. */
 static int
-add_number(Key *key, const DLTensor *tensor)
+add_host_number(Key *key, const DLTensor *tensor)
 {
     size_t size = (size_t)tensor->dtype.bits / 8;
     if (tensor->ndim || tensor->device.device_type != DL_CPU || tensor->dtype.bits % 8 ||
@@ -174,7 +194,7 @@ add_tensor(Key *key, const Arguments *arguments, PyObject *value)
         return 0;
     }
     if (tensor.device.device_type != DL_EXTENSION)
-        return add_number(key, &tensor);
+        return add_host_number(key, &tensor);
     int64_t offset = 0;
     Resident *resident = resident_at((const char *)tensor.data + tensor.byte_offset, &offset);
     if (!resident || !tensor.strides || !is_on(key, tensor.device.device_id))
@@ -209,7 +229,7 @@ add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *tenso
         return 0;
     }
     if (tensor->device.device_type != DL_EXTENSION)
-        return add_number(key, tensor);
+        return add_host_number(key, tensor);
     int64_t offset = 0;
     Resident *resident = resident_at((const char *)tensor->data + tensor->byte_offset, &offset);
     if (!resident || offset || !tensor->strides || !is_on(key, tensor->device.device_id))
@@ -219,6 +239,31 @@ add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *tenso
         return -1;
     given->resident = (Resident *)Py_NewRef((PyObject *)resident);
     return 1;
+}
+
+int
+add_numbers(Key *key, const Arguments *arguments, PyObject *numbers)
+{
+    PyObject *given = PyTuple_New(key->num_numbers);
+    for (Py_ssize_t i = 0; given && i < key->num_numbers; i++) {
+        Number number = key->numbers[i];
+        PyObject *item = number.is_integer ? PyLong_FromLongLong(number.value.integer)
+                                           : PyFloat_FromDouble(number.value.real);
+        if (!item || PyTuple_SetItem(given, i, item))
+            Py_CLEAR(given);
+    }
+    PyObject *made = given ? PyObject_CallFunctionObjArgs(numbers, given, NULL) : NULL;
+    int found = !made ? -1 : PyList_Check(made);
+    for (Py_ssize_t i = 0; found > 0 && i < PyList_Size(made); i++) {
+        DLTensor tensor;
+        if (arguments->exchange->tensor_from_object(PyList_GetItem(made, i), &tensor))
+            found = -1;
+        else
+            found = add_host_number(key, &tensor);
+    }
+    Py_XDECREF(made);
+    Py_XDECREF(given);
+    return found;
 }
 
 static int
@@ -251,14 +296,11 @@ add_value(Key *key, const Arguments *arguments, PyObject *value)
     if (type == arguments->tensor_type || PyType_IsSubtype(type, arguments->tensor_type))
         return add_tensor(key, arguments, value);
     if (type == &PyFloat_Type)
-        return add_float(key, PyFloat_AsDouble(value));
+        return add_float(key, value);
     if (type == &PyBool_Type)
         return add_words(key, BOOLEAN, value == Py_True) ? 1 : -1;
-    if (type == &PyLong_Type) {
-        int overflow;
-        long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-        return overflow ? 0 : add_words(key, INTEGER, (uint64_t)number) ? 1 : -1;
-    }
+    if (type == &PyLong_Type)
+        return add_integer(key, value, false);
     if (type == &PyList_Type)
         return add_list(key, arguments, value, PyList_Size(value), PyList_GetItem);
     if (type == &PyTuple_Type)
@@ -283,18 +325,33 @@ add_default_dtype(Key *key, const Arguments *arguments)
     return add_words(key, SINGLETON, (uint64_t)(uintptr_t)dtype) ? 1 : -1;
 }
 
+static int
+find_places(const Arguments *arguments, PyObject *op, uint64_t *places)
+{
+    PyObject *bits = PyDict_GetItemWithError(arguments->places, op);
+    *places = bits ? PyLong_AsUnsignedLongLong(bits) : 0;
+    return PyErr_Occurred() ? -1 : 1;
+}
+
 int
 read_call(Key *key, const Arguments *arguments, PyObject *values, PyObject *keywords)
 {
-    /* The operator is one object for good, too: the table keeps it. */
     Py_ssize_t count = PyTuple_Size(values);
     if (count < 1)
         return 0;
-    int found = add_words(key, SINGLETON, (uint64_t)(uintptr_t)PyTuple_GetItem(values, 0)) ? 1 : -1;
+    /* The operator is one object for good, too: the table keeps it. */
+    PyObject *op = PyTuple_GetItem(values, 0);
+    uint64_t places;
+    int found = find_places(arguments, op, &places);
+    if (found > 0)
+        found = add_words(key, SINGLETON, (uint64_t)(uintptr_t)op) ? 1 : -1;
     if (found > 0)
         found = add_default_dtype(key, arguments);
-    for (Py_ssize_t i = 1; found > 0 && i < count; i++)
-        found = add_value(key, arguments, PyTuple_GetItem(values, i));
+    for (Py_ssize_t i = 1; found > 0 && i < count; i++, places >>= 1) {
+        PyObject *value = PyTuple_GetItem(values, i);
+        found = places & 1 && Py_TYPE(value) == &PyLong_Type ? add_integer(key, value, true)
+                                                             : add_value(key, arguments, value);
+    }
     if (keywords) {
         PyObject *name, *value;
         Py_ssize_t at = 0;

@@ -11,8 +11,19 @@ typedef struct {
     PyObject *singletons; /* A tuple of types each value of which is one object for good. */
     PyObject *device;     /* The name of the device. */
     PyObject *default_dtype; /* () -> the element type of calls that ask for none: one object for good. */
+    PyObject *places; /* For operators a number with a bit for each argument, from the lowest on, whose
+                       * integers are told from each other as floats are. */
     DLPackExchangeAPI *exchange;
 } Arguments;
+
+/* A number of Python in a call. As bytes: zeros of either sign differ, and NaN is equal to itself. */
+typedef struct {
+    int64_t is_integer;
+    union {
+        double real;
+        int64_t integer;
+    } value;
+} Number;
 
 /* An array that a call gives: of a storage, or a number in a tensor of the host. */
 typedef struct {
@@ -24,8 +35,8 @@ typedef struct {
 typedef struct {
     uint64_t *words;
     Py_ssize_t num_words, words_capacity;
-    double *floats;
-    Py_ssize_t num_floats, floats_capacity;
+    Number *numbers;
+    Py_ssize_t num_numbers, numbers_capacity;
     Given *given;
     Py_ssize_t num_given, given_capacity;
     int index;     /* Of the device; -1 where nothing tells. */
@@ -43,6 +54,10 @@ int read_call(Key *key, const Arguments *arguments, PyObject *values, PyObject *
 /* Add a tensor to what a call gives, whether it was given before or not: 1; 0 where it is neither a
  * whole storage nor a number; -1 with an exception. `tensor` describes it. */
 int add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *tensor);
+
+/* Add numbers behind what a call gives: `numbers(those of the call)` gives a list of 0-d tensors of the
+ * host, or None. 1; 0 where it gives something else; -1 with an exception. */
+int add_numbers(Key *key, const Arguments *arguments, PyObject *numbers);
 
 uint64_t hash_of(const Key *key);
 

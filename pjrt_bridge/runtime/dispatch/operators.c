@@ -2,26 +2,7 @@
 
 #include "operators.h"
 
-#include "shortcut.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-/* For values of the floats of a call. */
-typedef struct {
-    double *floats;
-    Shortcut *shortcut;
-} Exact;
-
-/* Calls of one key. */
-typedef struct Family {
-    struct Family *next; /* With the same hash, or near it. */
-    uint64_t hash;
-    uint64_t *words;
-    Py_ssize_t num_words, num_floats, num_exact;
-    Exact *exact;
-    PyObject *op;
-} Family;
+#include "families.h"
 
 typedef struct {
     PyObject_HEAD
@@ -30,130 +11,9 @@ typedef struct {
     PyObject *deferred;      /* A tuple of containers: something is deferred while one is not. */
     PyObject *run_deferred;      /* () -> does that */
     PyObject *otherwise; /* (operator, ...) -> what it gives, of calls without a shortcut */
-    Family **table;
-    size_t num_families, capacity; /* A power of two. */
+    Families families;
     Py_ssize_t taken;
 } Operators;
-
-/* -- the table ------------------------------------------------------------------------------- */
-
-static Family *
-find_family(const Operators *self, const Key *key, uint64_t hash)
-{
-    if (!self->capacity)
-        return NULL;
-    size_t size = (size_t)key->num_words * sizeof *key->words;
-    for (Family *family = self->table[hash & (self->capacity - 1)]; family; family = family->next)
-        if (family->hash == hash && family->num_words == key->num_words &&
-            !memcmp(family->words, key->words, size))
-            return family;
-    return NULL;
-}
-
-/* As bytes: zeros of either sign differ, and NaN is equal to itself. */
-static Exact *
-find_exact(const Family *family, const Key *key)
-{
-    size_t size = (size_t)key->num_floats * sizeof *key->floats;
-    for (Py_ssize_t i = 0; i < family->num_exact; i++)
-        if (!size || !memcmp(family->exact[i].floats, key->floats, size))
-            return &family->exact[i];
-    return NULL;
-}
-
-static bool
-grow(Operators *self)
-{
-    size_t capacity = self->capacity ? 2 * self->capacity : 1024;
-    Family **table = calloc(capacity, sizeof *table);
-    if (!table)
-        return false;
-    for (size_t i = 0; i < self->capacity; i++)
-        for (Family *family = self->table[i], *next; family; family = next) {
-            next = family->next;
-            family->next = table[family->hash & (capacity - 1)];
-            table[family->hash & (capacity - 1)] = family;
-        }
-    free(self->table);
-    self->table = table;
-    self->capacity = capacity;
-    return true;
-}
-
-static void *
-copied(const void *items, Py_ssize_t count)
-{
-    void *copy = malloc((size_t)count * 8 + 8);
-    if (copy && count)
-        memcpy(copy, items, (size_t)count * 8);
-    return copy;
-}
-
-static Family *
-add_family(Operators *self, const Key *key, uint64_t hash, PyObject *op)
-{
-    if (self->num_families >= self->capacity && !grow(self))
-        return NULL;
-    Family *family = calloc(1, sizeof *family);
-    if (!family || !(family->words = copied(key->words, key->num_words))) {
-        free(family);
-        return NULL;
-    }
-    family->hash = hash;
-    family->num_words = key->num_words;
-    family->num_floats = key->num_floats;
-    family->op = Py_NewRef(op);
-    family->next = self->table[hash & (self->capacity - 1)];
-    self->table[hash & (self->capacity - 1)] = family;
-    self->num_families++;
-    return family;
-}
-
-static bool
-add_exact(Family *family, const Key *key, Shortcut *shortcut)
-{
-    Exact *exact = find_exact(family, key);
-    if (exact)
-        return true;
-    Exact *more = realloc(family->exact, ((size_t)family->num_exact + 1) * sizeof *more);
-    if (!more)
-        return false;
-    family->exact = more;
-    double *floats = copied(key->floats, key->num_floats);
-    if (!floats)
-        return false;
-    more[family->num_exact++] = (Exact){floats, (Shortcut *)Py_NewRef((PyObject *)shortcut)};
-    return true;
-}
-
-static void
-drop_family(Family *family)
-{
-    for (Py_ssize_t i = 0; i < family->num_exact; i++) {
-        free(family->exact[i].floats);
-        Py_DECREF((PyObject *)family->exact[i].shortcut);
-    }
-    free(family->exact);
-    free(family->words);
-    Py_DECREF(family->op);
-    free(family);
-}
-
-static void
-forget(Operators *self)
-{
-    /* What is dropped may call operators. */
-    Family **table = self->table;
-    size_t capacity = self->capacity;
-    self->table = NULL;
-    self->capacity = self->num_families = 0;
-    for (size_t i = 0; i < capacity; i++)
-        for (Family *family = table[i], *next; family; family = next) {
-            next = family->next;
-            drop_family(family);
-        }
-    free(table);
-}
 
 /* -- calls ----------------------------------------------------------------------------------- */
 
@@ -178,11 +38,10 @@ call_shortcut(Operators *self, PyObject *values, PyObject *keywords)
         return NULL;
     PyObject *found = NULL;
     if (read_call(key, &self->arguments, values, keywords) > 0) {
-        Family *family = find_family(self, key, hash_of(key));
-        Exact *exact = family ? find_exact(family, key) : NULL;
-        if (exact) {
-            Shortcut *shortcut = (Shortcut *)Py_NewRef((PyObject *)exact->shortcut);
-            found = run_shortcut(shortcut, key, self->arguments.exchange, values, keywords);
+        Shortcut *shortcut = find_shortcut(&self->families, key);
+        if (shortcut) {
+            Py_INCREF((PyObject *)shortcut);
+            found = run_shortcut(shortcut, key, &self->arguments, values, keywords);
             Py_DECREF((PyObject *)shortcut);
             self->taken += found != NULL;
         }
@@ -194,7 +53,7 @@ call_shortcut(Operators *self, PyObject *values, PyObject *keywords)
 static PyObject *
 operators_call(Operators *self, PyObject *values, PyObject *keywords)
 {
-    int quiet = self->num_families ? are_empty(self->quiet) : 0;
+    int quiet = self->families.count ? are_empty(self->quiet) : 0;
     int idle = quiet > 0 ? are_empty(self->deferred) : 1;
     if (quiet < 0 || idle < 0)
         return NULL;
@@ -263,7 +122,7 @@ operators_run(Operators *self, PyObject *const *args, Py_ssize_t num_args)
     if (found > 0 && key->index >= 0 && key->index != shortcut->index)
         found = 0;
     PyObject *results =
-        found > 0 ? run_shortcut(shortcut, key, self->arguments.exchange, args[2], NULL) : NULL;
+        found > 0 ? run_shortcut(shortcut, key, &self->arguments, args[2], NULL) : NULL;
     put_key_back(key);
     return results || PyErr_Occurred() ? results : Py_NewRef(Py_None);
 }
@@ -281,11 +140,8 @@ operators_learn(Operators *self, PyObject *const *args, Py_ssize_t num_args)
         return NULL;
     int found = read_call(key, &self->arguments, args[0], args[1]);
     if (found > 0) {
-        uint64_t hash = hash_of(key);
-        Family *family = find_family(self, key, hash);
-        if (!family)
-            family = add_family(self, key, hash, PyTuple_GetItem(args[0], 0));
-        if (!family || !add_exact(family, key, (Shortcut *)args[2])) {
+        PyObject *op = PyTuple_GetItem(args[0], 0);
+        if (!add_shortcut(&self->families, key, op, (Shortcut *)args[2])) {
             PyErr_NoMemory();
             found = -1;
         }
@@ -297,7 +153,7 @@ operators_learn(Operators *self, PyObject *const *args, Py_ssize_t num_args)
 static PyObject *
 operators_forget(Operators *self, PyObject *Py_UNUSED(ignored))
 {
-    forget(self);
+    forget_families(&self->families);
     Py_RETURN_NONE;
 }
 
@@ -306,12 +162,12 @@ operators_forget(Operators *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 operators_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *tensor_type, *device_type, *singletons, *device, *default_dtype, *exchange;
+    PyObject *tensor_type, *device_type, *singletons, *device, *default_dtype, *places, *exchange;
     PyObject *quiet, *deferred, *run_deferred, *otherwise;
-    if (!PyArg_ParseTuple(args, "O!O!O!UOOO!O!OO", &PyType_Type, &tensor_type, &PyType_Type,
+    if (!PyArg_ParseTuple(args, "O!O!O!UOO!OO!O!OO", &PyType_Type, &tensor_type, &PyType_Type,
                           &device_type, &PyTuple_Type, &singletons, &device, &default_dtype,
-                          &exchange, &PyTuple_Type, &quiet, &PyTuple_Type, &deferred, &run_deferred,
-                          &otherwise))
+                          &PyDict_Type, &places, &exchange, &PyTuple_Type, &quiet, &PyTuple_Type,
+                          &deferred, &run_deferred, &otherwise))
         return NULL;
     DLPackExchangeAPI *api = read_exchange(exchange);
     if (!api)
@@ -324,6 +180,7 @@ operators_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
             .singletons = Py_NewRef(singletons),
             .device = Py_NewRef(device),
             .default_dtype = Py_NewRef(default_dtype),
+            .places = Py_NewRef(places),
             .exchange = api,
         };
         self->quiet = Py_NewRef(quiet);
@@ -338,12 +195,13 @@ static void
 operators_dealloc(Operators *self)
 {
     PyTypeObject *type = Py_TYPE((PyObject *)self);
-    forget(self);
+    forget_families(&self->families);
     Py_XDECREF((PyObject *)self->arguments.tensor_type);
     Py_XDECREF((PyObject *)self->arguments.device_type);
     Py_XDECREF(self->arguments.singletons);
     Py_XDECREF(self->arguments.device);
     Py_XDECREF(self->arguments.default_dtype);
+    Py_XDECREF(self->arguments.places);
     Py_XDECREF(self->quiet);
     Py_XDECREF(self->deferred);
     Py_XDECREF(self->run_deferred);

@@ -40,10 +40,16 @@ new_work(const Plan *plan)
 }
 
 static void
-free_work(Work *self)
+drop_keepers(Work *self)
 {
     while (self->num_keepers > 0)
         Py_DECREF(self->keepers[--self->num_keepers]);
+}
+
+static void
+free_work(Work *self)
+{
+    drop_keepers(self);
     while (self->num_outputs > 0)
         Py_DECREF((PyObject *)self->outputs[--self->num_outputs]);
     free(self);
@@ -51,15 +57,19 @@ free_work(Work *self)
 
 /* -- arguments ------------------------------------------------------------------------------- */
 
-/* Whether each argument has a buffer, or is a number. Memory that the program takes over must have
- * no other reader. */
+/* Whether each argument has a buffer, or is a number, which may be `missing` still. Memory that the
+ * program takes over must have no other reader. */
 static bool
-find_buffers(Shortcut *self, const Key *key, Work *work)
+find_buffers(Shortcut *self, const Key *key, Work *work, bool missing)
 {
     Plan *plan = self->plan;
+    drop_keepers(work);
     for (Py_ssize_t i = 0; i < plan->num_parameters; i++) {
-        if (self->sources[i] >= key->num_given)
+        if (self->sources[i] >= key->num_given) {
+            if (missing)
+                continue;
             return false;
+        }
         const Given *given = &key->given[self->sources[i]];
         if (!given->resident) {
             work->numbers[i] = given;
@@ -76,6 +86,22 @@ find_buffers(Shortcut *self, const Key *key, Work *work)
             return false;
     }
     return true;
+}
+
+/* Find all arguments: 1, 0 or -1 as `add_numbers`. Numbers may be drawn from a generator, so they are
+ * not asked for where the call goes another way, which would draw them again. They are asked in
+ * Python, where other threads may run: what was found before is not relied on. */
+static int
+find_arguments(Shortcut *self, Key *key, Work *work, const Arguments *arguments)
+{
+    if (self->numbers != Py_None) {
+        int found = find_buffers(self, key, work, true);
+        if (found)
+            found = add_numbers(key, arguments, self->numbers);
+        if (found <= 0)
+            return found;
+    }
+    return find_buffers(self, key, work, false);
 }
 
 /* -- the execution, without the GIL ---------------------------------------------------------- */
@@ -224,20 +250,21 @@ returned(Shortcut *self, Work *work, DLPackExchangeAPI *exchange, PyObject *valu
 
 /* 1, 0 or -1 as `start`. */
 static int
-run(Shortcut *self, const Key *key, Work *work, PyObject *client)
+run(Shortcut *self, Key *key, Work *work, const Arguments *arguments, PyObject *client)
 {
     Plan *plan = self->plan;
-    if (!find_buffers(self, key, work))
-        return 0;
+    for (Py_ssize_t i = 0; i < self->num_updates; i++)
+        if (self->updates[2 * i] >= key->num_given || !key->given[self->updates[2 * i]].resident)
+            return 0;
+    int found = find_arguments(self, key, work, arguments);
+    if (found <= 0)
+        return found;
     while (work->num_outputs < plan->num_results) {
         Output *output = new_output(plan, client, &plan->results[work->num_outputs]);
         if (!output)
             return -1;
         work->outputs[work->num_outputs++] = output;
     }
-    for (Py_ssize_t i = 0; i < self->num_updates; i++)
-        if (self->updates[2 * i] >= key->num_given || !key->given[self->updates[2 * i]].resident)
-            return 0;
     int started = start(plan, client, work);
     for (Py_ssize_t i = 0; started > 0 && i < self->num_updates; i++) {
         Py_ssize_t result = (Py_ssize_t)self->updates[2 * i + 1];
@@ -250,7 +277,7 @@ run(Shortcut *self, const Key *key, Work *work, PyObject *client)
 }
 
 PyObject *
-run_shortcut(Shortcut *self, const Key *key, DLPackExchangeAPI *exchange, PyObject *values,
+run_shortcut(Shortcut *self, Key *key, const Arguments *arguments, PyObject *values,
              PyObject *keywords)
 {
     Plan *plan = self->plan;
@@ -265,8 +292,8 @@ run_shortcut(Shortcut *self, const Key *key, DLPackExchangeAPI *exchange, PyObje
     if (!executable || !(client = lease_of(plan, plan->client_handle)))
         /* It was closed. The other way says so, if it matters. */
         PyErr_Clear();
-    else if ((work = new_work(plan)) && run(self, key, work, client) > 0)
-        found = returned(self, work, exchange, values, keywords);
+    else if ((work = new_work(plan)) && run(self, key, work, arguments, client) > 0)
+        found = returned(self, work, arguments->exchange, values, keywords);
     if (work)
         free_work(work);
     Py_XDECREF(client);
@@ -299,11 +326,11 @@ read_numbers(PyObject *tuple)
 static PyObject *
 shortcut_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
-    PyObject *plan, *contents_type, *types, *returns, *before, *sources, *updates;
-    int index;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!OO!O!i", plan_type, &plan, &PyType_Type, &contents_type,
-                          &PyTuple_Type, &types, &PyTuple_Type, &returns, &before, &PyTuple_Type,
-                          &sources, &PyTuple_Type, &updates, &index))
+    PyObject *plan, *contents_type, *types, *returns, *before, *numbers, *sources, *updates;
+    int index, any_numbers;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!OOpO!O!i", plan_type, &plan, &PyType_Type, &contents_type,
+                          &PyTuple_Type, &types, &PyTuple_Type, &returns, &before, &numbers,
+                          &any_numbers, &PyTuple_Type, &sources, &PyTuple_Type, &updates, &index))
         return NULL;
     Plan *launched = (Plan *)plan;
     if (PyTuple_Size(sources) != launched->num_parameters ||
@@ -319,6 +346,8 @@ shortcut_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     self->types = Py_NewRef(types);
     self->returns = Py_NewRef(returns);
     self->before = Py_NewRef(before);
+    self->numbers = Py_NewRef(numbers);
+    self->any_numbers = any_numbers;
     self->sources = read_numbers(sources);
     self->updates = self->sources ? read_numbers(updates) : NULL;
     self->num_updates = PyTuple_Size(updates) / 2;
@@ -341,6 +370,7 @@ shortcut_dealloc(Shortcut *self)
     Py_XDECREF(self->types);
     Py_XDECREF(self->returns);
     Py_XDECREF(self->before);
+    Py_XDECREF(self->numbers);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }

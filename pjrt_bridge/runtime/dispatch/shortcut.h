@@ -13,15 +13,18 @@ typedef struct {
     PyObject *types; /* For each result (type, shape, element type) of its array. */
     PyObject *returns; /* For each result of the operator where it is: see `laid_out`. */
     PyObject *before;  /* () -> what has to happen before; None: nothing. */
+    PyObject *numbers; /* (those of the call) -> a list of 0-d tensors of the host behind what a call
+                        * gives, or None where the program does not serve these; None: there are none. */
+    bool any_numbers;  /* The program depends on those of the call through `numbers` alone. */
     int64_t *sources;  /* For each parameter the place of what it is among what a call gives. */
     int64_t *updates;  /* Pairs: a place, and the result that it becomes. */
     Py_ssize_t num_updates;
     int index; /* Of the device. */
 } Shortcut;
 
-/* Run it. A tuple of the values of `call_operator`, and its keywords or NULL. What the operator
+/* Run it. The key gets the numbers. A tuple of the values of `call_operator`, and its keywords or NULL. What the operator
  * gives; NULL without an exception where the call has to go another way. */
-PyObject *run_shortcut(Shortcut *self, const Key *key, DLPackExchangeAPI *exchange, PyObject *values,
+PyObject *run_shortcut(Shortcut *self, Key *key, const Arguments *arguments, PyObject *values,
                        PyObject *keywords);
 
 extern PyTypeObject *shortcut_type;

@@ -38,6 +38,7 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     recompile_reasons,
     trace_recurrent_layers,
 )
+from pjrt_bridge.torch_interop.compat.eager_operators import eager_decompositions
 from pjrt_bridge.torch_interop.compat.export import (
     CHECKS,
     decomposed,
@@ -128,6 +129,7 @@ __all__ = [
     "division",
     "donate_nothing",
     "drop_traced_tokens",
+    "eager_decompositions",
     "evaluate",
     "export_divided",
     "export_joint",

@@ -92,11 +92,11 @@ def _sub(x: Tensor, other: Any, *, alpha: Any = 1) -> Any:
 
 
 def _addcmul(x: Tensor, first: Tensor, second: Tensor, *, value: Any = 1) -> Any:
-    return x + first * second * value if x.dtype.is_floating_point else NotImplemented
+    return x + first * value * second if x.dtype.is_floating_point else NotImplemented
 
 
 def _addcdiv(x: Tensor, first: Tensor, second: Tensor, *, value: Any = 1) -> Any:
-    return x + first / second * value if x.dtype.is_floating_point else NotImplemented
+    return x + first * value / second if x.dtype.is_floating_point else NotImplemented
 
 
 def _lerp(start: Tensor, end: Tensor, weight: Any) -> Any:

@@ -15,7 +15,7 @@ from torch.utils._sympy.printers import PythonPrinter
 
 
 class SymbolicNumbers:
-    """Floats that differ from call to call, for the promises of `trace_call`.
+    """Numbers that differ from call to call, for the promises of `trace_call`.
 
     Args:
         mode: a mode with symbols.
@@ -30,12 +30,16 @@ class SymbolicNumbers:
         assert environment is not None
         self._environment = environment
         self._symbols: list[sympy.Symbol] = []
-        self.promises: list[torch.SymFloat] = []
+        self.promises: list[torch.SymFloat | torch.SymInt] = []
         for at, value in enumerate(values):
             source = ConstantSource(f"number_{at}")
             symbol = environment.create_unspecified_symbol(value, source, DimDynamic.DYNAMIC)
-            found = environment.create_symfloatnode(symbol, hint=value, source=source)
-            assert isinstance(found, torch.SymFloat)
+            found: Any
+            if isinstance(value, int):
+                found = environment.create_symintnode(symbol, hint=value, source=source)
+            else:
+                found = environment.create_symfloatnode(symbol, hint=value, source=source)
+            assert isinstance(found, torch.SymFloat | torch.SymInt)
             self._symbols.append(symbol)
             self.promises.append(found)
 

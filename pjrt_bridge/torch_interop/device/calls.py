@@ -1,7 +1,7 @@
 """A call of an operator on resident tensors: what its program depends on, and what it is given.
 
 A program takes the arrays that storages hold, each once however many tensors view it, and makes the
-views itself. Numbers of Python are part of it, but for floats that were found to change.
+views itself. Numbers of Python are part of it, but for those that were found to change.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class FloatArgument:
-    """A float in a call, by its place among `Call.floats`."""
+class NumberArgument:
+    """A number in a call, by its place among `Call.numbers`."""
 
     place: int
 
@@ -53,9 +53,9 @@ class Call:
         kwargs: keyword arguments.
 
     Attributes:
-        key: equal for calls that one program can serve, but for `floats`.
+        key: equal for calls that one program can serve, but for `numbers`.
         given: contents of storages, each once, and host tensors.
-        floats: the numbers of Python that are floats, in their order.
+        numbers: of Python, in their order: floats, and integers that stand for tensors or scalars.
         index: of the device.
 
     Raises:
@@ -65,18 +65,27 @@ class Call:
             storage cannot hold.
     """
 
-    __slots__ = ("_leaves", "_places", "args", "floats", "given", "index", "key", "kwargs", "op")
+    __slots__ = ("_leaves", "_places", "args", "given", "index", "key", "kwargs", "numbers", "op")
 
     def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.op = op
         self.args = args
         self.kwargs = kwargs
         self.given: list[Contents | torch.Tensor] = []
-        self.floats: list[float] = []
+        self.numbers: list[float] = []
         self.index = -1
         self._places: dict[int, int] = {}
         self._leaves: list[Leaf] = []
-        key: tuple[Hashable, ...] = (op, *map(self._key, args))
+        places = form_of(op).numbers
+        key: tuple[Hashable, ...] = (
+            op,
+            *(
+                self._key_of_number(value)
+                if type(value) is int and at in places
+                else self._key(value)
+                for at, value in enumerate(args)
+            ),
+        )
         if kwargs:
             key += tuple((name, self._key(value)) for name, value in kwargs.items())
         if self.index < 0:
@@ -86,8 +95,7 @@ class Call:
     def _key(self, value: Any) -> Hashable:
         kind = type(value)
         if kind is float:
-            self.floats.append(value)
-            return float
+            return self._key_of_number(value)
         if isinstance(value, torch.Tensor):
             return self._key_of_tensor(value)
         if kind is list or kind is tuple:
@@ -101,6 +109,10 @@ class Call:
             return kind, repr(value)
         # 1 and True are equal.
         return kind, value
+
+    def _key_of_number(self, value: float) -> Hashable:
+        self.numbers.append(value)
+        return int if isinstance(value, int) else float
 
     def _key_of_tensor(self, value: torch.Tensor) -> Hashable:
         device = value.device
@@ -129,13 +141,14 @@ class Call:
         return place, contents.shape, contents.dtype, geometry
 
     def template(self) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments, with a `Leaf` for each tensor and a `FloatArgument` for each float."""
+        """The arguments, with a `Leaf` for each tensor and a `NumberArgument` for each number."""
         leaves = iter(self._leaves)
-        floats = iter(range(len(self.floats)))
+        numbers = iter(range(len(self.numbers)))
+        places = form_of(self.op).numbers
 
         def visit(value: Any) -> Any:
             if type(value) is float:
-                return FloatArgument(next(floats))
+                return NumberArgument(next(numbers))
             if isinstance(value, torch.Tensor):
                 return next(leaves)
             if isinstance(value, (list, tuple)):
@@ -144,9 +157,11 @@ class Call:
                 return torch.device("cpu") if value.type == NAME else value
             return value
 
-        return [visit(item) for item in self.args], {
-            name: visit(item) for name, item in self.kwargs.items()
-        }
+        args = [
+            NumberArgument(next(numbers)) if type(item) is int and at in places else visit(item)
+            for at, item in enumerate(self.args)
+        ]
+        return args, {name: visit(item) for name, item in self.kwargs.items()}
 
     def _is_number(self, value: torch.Tensor) -> bool:
         """Whether a host tensor is one number that is read, which torch takes for any device."""
@@ -177,6 +192,13 @@ _AT_POSITIONS = ("index.", "index_put", "_index_put", "_unsafe_index")
 """Operators, by the beginnings of their names, whose second argument is a list of positions."""
 
 
+_OF_NUMBERS = ("Tensor", "number")
+"""Types of arguments, by their names, that integers are values of, and not sizes or positions."""
+
+_OF_EXPONENTS = ("pow", "float_power", "__ipow__")
+"""Operators, by the beginnings of their names, that compute whole powers as products."""
+
+
 @dataclass(frozen=True)
 class OperatorSchema:
     """What an operator's schema says of its results and of what it writes.
@@ -186,11 +208,13 @@ class OperatorSchema:
             one.
         written: names and positions of the arguments that it writes into.
         is_view: a result is a view of an argument.
+        numbers: positions of arguments whose integers may become arguments of a program.
     """
 
     returns: tuple[tuple[str, int] | None, ...]
     written: tuple[tuple[str, int], ...]
     is_view: bool
+    numbers: frozenset[int]
 
 
 @cache
@@ -216,7 +240,12 @@ def form_of(op: OpOverload) -> OperatorSchema:
         found = None if info is None else next(iter(info.before_set), None)
         returns.append(aliases.get(found) if found is not None else None)
         is_view = is_view or (info is not None and not info.is_write)
-    return OperatorSchema(tuple(returns), written, is_view)
+    numbers = frozenset(
+        at
+        for at, item in enumerate(schema.arguments)
+        if str(item.real_type) in _OF_NUMBERS and not op.__name__.startswith(_OF_EXPONENTS)
+    )
+    return OperatorSchema(tuple(returns), written, is_view, numbers)
 
 
 def argument(where: tuple[str, int], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -16,6 +16,7 @@ from pjrt_bridge.torch_interop.device.chosen import client
 from pjrt_bridge.torch_interop.device.factories import resize_as
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import is_resident
+from pjrt_bridge.torch_interop.device.templates import with_tensors
 from pjrt_bridge.torch_interop.ledger import EAGER
 
 
@@ -53,7 +54,8 @@ def run_on_host(
             return torch.device("cpu")
         return value
 
-    found = op(*map(host, args), **{name: host(value) for name, value in kwargs.items()})
+    given = with_tensors(op, list(map(host, args)))
+    found = op(*given, **{name: host(value) for name, value in kwargs.items()})
     if reason is not None:
         EAGER.warn_once(
             f"plugin {client().plugin.name!r} does not run {op} on device {NAME!r}, PyTorch does, "

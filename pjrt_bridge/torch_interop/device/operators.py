@@ -76,8 +76,9 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if program is None:
         return run_on_host(op, args, kwargs, asked.index, family.reason)
     if program.has_run and program.shortcut is not None and not _is_read_by_bits(asked):
+        shortcuts.tell_numbers(asked_op, form_of(op).numbers)
         call.learn((asked_op, *given), kwargs, program.shortcut)
-    outputs = program.run(asked.given, asked.floats)
+    outputs = program.run(asked.given, asked.numbers)
     form = form_of(op)
     if not form.returns:
         return None

@@ -23,7 +23,7 @@ from pjrt_bridge.mixed.records import GraphRecord
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
-from pjrt_bridge.torch_interop.compat import third_party_device
+from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
 from pjrt_bridge.torch_interop.compat.symbolic_numbers import SymbolicNumbers
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.device import shortcuts, transfer
@@ -52,7 +52,14 @@ from pjrt_bridge.torch_interop.passes.pipeline import Rewritten
 from pjrt_bridge.torch_interop.placement.refusals import refused
 
 _VARIANTS = 16
-"""Programs for values of floats that cannot become arguments; further values run in PyTorch."""
+"""Programs for values of numbers that cannot become arguments; further values run in PyTorch."""
+
+_INTEGERS = 4
+"""Programs for values of integers, which are constants of a user's code more often than floats,
+before they become arguments."""
+
+_DIVIDING = ("div", "floor_divide", "fmod", "remainder", "true_divide")
+"""Operators that divide, by the beginnings of their names."""
 
 
 class NotTraceable(Exception):
@@ -71,8 +78,10 @@ class CallProgram:
         steps: what leads from a call to a call of it.
         layout: for each result of the operator the index of an output, a list of them, or None;
             results that are arguments are not among them.
-        lifted: floats are arguments.
-        conditions: whether it serves certain floats; None where it serves all.
+        given: how many arrays a call gives.
+        numbers: how many numbers a call has.
+        lifted: numbers are arguments.
+        conditions: whether it serves certain numbers; None where it serves all.
         index: of the device.
         written: positions of the arguments that it writes into.
         mode: how operators run.
@@ -86,6 +95,8 @@ class CallProgram:
     record: GraphRecord
     steps: tuple[Rewritten, ...]
     layout: tuple[Any, ...]
+    given: int
+    numbers: int
     lifted: bool
     index: int
     written: tuple[int, ...]
@@ -94,18 +105,23 @@ class CallProgram:
     conditions: Callable[[Sequence[float]], bool] | None = None
     has_run: bool = False
 
-    def serves(self, floats: Sequence[float]) -> bool:
-        """Whether it computes what a call with these floats asks for."""
-        return self.conditions is None or self.conditions(floats)
+    def serves(self, numbers: Sequence[float]) -> bool:
+        """Whether it computes what a call with these numbers asks for."""
+        return self.conditions is None or self.conditions(numbers)
 
     @cached_property
     def shortcut(self) -> Any:
         """The way of further calls through the compiled module; None where there is none."""
-        if self.mode != "async" or self.lifted:
+        if self.mode != "async":
             return None
-        if any(step.steps for step in self.steps):
+        added = shortcuts.CallNumbers.of(
+            self.steps, self.given, lifted=self.lifted, conditions=self.conditions
+        )
+        if added is None:
             return None
-        return shortcuts.shortcut(self.graph, self.form, self.layout, self.index)
+        return shortcuts.shortcut(
+            self.graph, self.form, self.layout, self.index, added, self.numbers
+        )
 
     @cached_property
     def graph(self) -> PlainGraph:
@@ -133,7 +149,7 @@ class CallProgram:
             return None
         return Recordable.of(self.name, self.module)
 
-    def run(self, given: Sequence[Contents | torch.Tensor], floats: Sequence[float]) -> list[Any]:
+    def run(self, given: Sequence[Contents | torch.Tensor], numbers: Sequence[float]) -> list[Any]:
         """The outputs: resident tensors, and what is none."""
         divides = any(isinstance(item, Contents) and item.is_divided for item in given)
         self.has_run = self.has_run or not divides
@@ -142,7 +158,7 @@ class CallProgram:
         ]
         residents = list(values)
         if self.lifted:
-            values.extend(floats)
+            values.extend(numbers)
 
         def start(arguments: list[Any]) -> Sequence[Any]:
             graph = self.divided if divides else self.graph
@@ -192,7 +208,7 @@ def _before(
 
 
 class Family:
-    """The programs of one key: for values of floats, and one for all of them.
+    """The programs of one key: for values of numbers, and one for all of them.
 
     Attributes:
         is_traceable: there may be programs.
@@ -200,7 +216,8 @@ class Family:
     """
 
     def __init__(self) -> None:
-        self._exact: dict[tuple[float, ...], CallProgram | Resizes] = {}
+        self._exact: dict[tuple[str, ...], CallProgram] = {}
+        self._resizes: dict[tuple[str, ...], Resizes] = {}
         self._lifted: CallProgram | None = None
         self._cannot_lift = False
         self.is_traceable = True
@@ -208,19 +225,19 @@ class Family:
 
     def find(self, call: Call) -> CallProgram | Resizes | None:
         """A program for a call, or what to resize before; None where PyTorch has to run it."""
-        if self._lifted is not None and self._lifted.serves(call.floats):
-            return self._lifted
-        values = tuple(call.floats)
         # Zeros of either sign are equal, and NaN is not equal to itself.
-        key = tuple(map(repr, values)) if values else ()
-        found = self._exact.get(key)  # type: ignore[arg-type]
+        key = tuple(map(repr, call.numbers))
+        found = self._exact.get(key) or self._resizes.get(key)
+        if found is None and self._lifted is not None and self._lifted.serves(call.numbers):
+            return self._lifted
         if found is None and self.is_traceable:
             found = self._make(call, key)
         return found
 
-    def _make(self, call: Call, key: Any) -> CallProgram | Resizes | None:
+    def _make(self, call: Call, key: tuple[str, ...]) -> CallProgram | Resizes | None:
+        constants = 1 if any(type(item) is float for item in call.numbers) else _INTEGERS
         with _compiling:
-            if self._exact and self._lifted is None and not self._cannot_lift:
+            if len(self._exact) >= constants and self._lifted is None and not self._cannot_lift:
                 with suppress(NotTraceable, Resizes):
                     lifted = traced(call, lifted=True)
                     if lifted.compiler.lowers(lifted.module):
@@ -229,7 +246,6 @@ class Family:
                 self._cannot_lift = True
             if len(self._exact) >= _VARIANTS:
                 return None
-            found: CallProgram | Resizes
             try:
                 found = self._exact[key] = traced(call, lifted=False)
             except NotTraceable as error:
@@ -238,7 +254,8 @@ class Family:
                 return None
             except Resizes as error:
                 # Its traceback holds tensors.
-                found = self._exact[key] = Resizes(error.forms)
+                made = self._resizes[key] = Resizes(error.forms)
+                return made
             return found
 
 
@@ -271,29 +288,29 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
 
     Args:
         call: an example.
-        lifted: its floats become arguments.
+        lifted: its numbers become arguments.
 
     Raises:
-        NotTraceable: it depends on data, or on the floats that were to become arguments, or torch
+        NotTraceable: it depends on data, or on the numbers that were to become arguments, or torch
             cannot trace it.
         Exception: what torch raises for arguments of these shapes and types.
     """
     client, _ = chosen(call.index)
     args, kwargs = call.template()
     # What tracing leaves behind may refer to these for a while, and must not keep tensors.
-    op, floats = call.op, tuple(call.floats)
+    op, constants = call.op, tuple(call.numbers)
     step = compat.traceable_step(op) or op
     layout: list[Any] = []
     with compat.real_tensors(), compat.fakes(symbolic=lifted) as mode:
         promises: list[Any] = [_promise(item) for item in call.given]
-        symbolic = SymbolicNumbers(mode, call.floats) if lifted else None
+        symbolic = SymbolicNumbers(mode, call.numbers) if lifted else None
         if symbolic is not None:
             promises += symbolic.promises
         count = len(call.given)
         form = form_of(call.op)
 
         def run(*given: Any) -> list[Any]:
-            numbers: Sequence[Any] = given[count:] if lifted else floats
+            numbers: Sequence[Any] = given[count:] if lifted else constants
             taken = with_tensors(op, built(args, given, numbers))
             named = built(kwargs, given, numbers)
             written = [
@@ -311,6 +328,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
                 run,
                 promises,
                 {
+                    **compat.eager_decompositions(),
                     **compat.decompositions(refused=refused),
                     **compat.accelerator_decompositions(traced=False),
                 },
@@ -337,6 +355,11 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         placeholders.index(node.args[0]) for node in module.graph.nodes if is_mutation(node)
     )
     module, steps = compiler.rewrite_call(module, record.kind)
+    if any(
+        isinstance(compat.promise(node), torch.SymInt | torch.SymFloat) and node.users
+        for node in module.graph.find_nodes(op="placeholder")
+    ):
+        raise NotTraceable("what it computes depends on a number")
     return CallProgram(
         str(call.op),
         compiler,
@@ -344,13 +367,25 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         record,
         steps,
         tuple(layout),
+        count,
+        len(constants),
         lifted,
         call.index,
         written,
         eager,
         form,
-        None if symbolic is None else symbolic.conditions(),
+        None if symbolic is None else _conditions(call.op, symbolic),
     )
+
+
+def _conditions(
+    op: OpOverload, symbolic: SymbolicNumbers
+) -> Callable[[Sequence[float]], bool] | None:
+    found = symbolic.conditions()
+    if not op.__name__.startswith(_DIVIDING):
+        return found
+    # Where integers are divided by zero, PyTorch raises.
+    return lambda numbers: 0 not in numbers and (found is None or found(numbers))
 
 
 def _promise(item: Contents | torch.Tensor) -> torch.Tensor:

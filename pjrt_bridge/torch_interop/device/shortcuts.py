@@ -8,7 +8,8 @@ Python, which gives the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,16 +22,23 @@ from pjrt_bridge.runtime.ownership import callbacks
 from pjrt_bridge.runtime.ownership.deferred import deferred_queues, run_deferred
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
+from pjrt_bridge.torch_interop.compat import OpOverload
 from pjrt_bridge.torch_interop.device.calls import OperatorSchema
 from pjrt_bridge.torch_interop.device.chosen import chosen
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import Contents, form_of_array
+from pjrt_bridge.torch_interop.passes.functionalize_rng import DrawnKeys
+from pjrt_bridge.torch_interop.passes.lift_scalars import LiftedScalars
+from pjrt_bridge.torch_interop.passes.pipeline import Rewritten, Step
 from pjrt_bridge.torch_interop.tensors import torch_dtype
 
 held_off: list[object] = []
 """While something is in here, all calls take the way through Python; for tests and benchmarks."""
 
 _entrances: list[Any] = []
+
+_places: dict[OpOverload, int] = {}
+"""For operators with a shortcut a bit for each argument whose integers may change."""
 
 _SINGLETONS = (torch.dtype, torch.layout, torch.memory_format)
 
@@ -50,6 +58,7 @@ def entrance(otherwise: Callable[..., Any]) -> Any:
         _SINGLETONS,
         NAME,
         torch.get_default_dtype,
+        _places,
         exchange.exchange,
         (timeline.observers, callbacks.threads, held_off),
         deferred_queues,
@@ -58,6 +67,11 @@ def entrance(otherwise: Callable[..., Any]) -> Any:
     )
     _entrances.append(made)
     return made
+
+
+def tell_numbers(op: OpOverload, positions: Iterable[int]) -> None:
+    """Have integers at some positions told from each other as floats are; for `learn`."""
+    _places[op] = sum(1 << at for at in positions)
 
 
 def forget() -> None:
@@ -87,7 +101,72 @@ def _plan(graph: DeviceGraph) -> tuple[Any, Callable[[], None] | None] | None:
     return None if plan is None else (plan, before)
 
 
-def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], index: int) -> Any:
+@dataclass(frozen=True)
+class CallNumbers:
+    """The numbers that a program is given behind the arrays of a call: lifted numbers, and keys.
+
+    Attributes:
+        steps: that make them, and change nothing else.
+        given: how many arrays a call gives.
+        lifted: numbers are arguments.
+        conditions: whether the program serves certain numbers; None where it serves all.
+    """
+
+    steps: tuple[Step, ...]
+    given: int
+    lifted: bool
+    conditions: Callable[[Sequence[float]], bool] | None
+
+    @staticmethod
+    def of(
+        rewritten: Sequence[Rewritten],
+        given: int,
+        *,
+        lifted: bool,
+        conditions: Callable[[Sequence[float]], bool] | None,
+    ) -> CallNumbers | None:
+        """What the steps before a call add to it; None where they do anything else."""
+        steps = tuple(step for one in rewritten for step in one.steps)
+        for step in steps:
+            if not isinstance(step, DrawnKeys | LiftedScalars):
+                return None
+            if isinstance(step, LiftedScalars) and step.results:
+                return None
+        return CallNumbers(steps, given, lifted, conditions)
+
+    def __call__(self, numbers: tuple[float, ...]) -> list[torch.Tensor] | None:
+        """The numbers of a call; None where the program does not serve it."""
+        if self.conditions is not None and not self.conditions(numbers):
+            return None
+        arguments: list[Any] = [None] * self.given
+        if self.lifted:
+            arguments.extend(numbers)
+        known = len(arguments)
+        for step in self.steps:
+            step.prologue(arguments)
+        return arguments[known:]
+
+    def source(self, position: int, count: int) -> int | None:
+        """The place of an argument of the graph in a call; None of a number.
+
+        Args:
+            position: of the argument.
+            count: how many numbers a call has.
+        """
+        if position < self.given:
+            return position
+        lifted = count if self.lifted else 0
+        return None if position < self.given + lifted else position - lifted
+
+
+def shortcut(
+    graph: PlainGraph,
+    form: OperatorSchema,
+    layout: Sequence[Any],
+    index: int,
+    added: CallNumbers,
+    numbers: int,
+) -> Any:
     """The `Shortcut` of a graph; None where more has to be done than to start one program.
 
     Args:
@@ -95,6 +174,8 @@ def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], ind
         form: of the operator.
         layout: see `CallProgram`.
         index: of the device.
+        added: what the program is given behind the arrays of a call.
+        numbers: how many a call has.
     """
     if native.module is None or not isinstance(graph, DeviceGraph):
         return None
@@ -110,6 +191,12 @@ def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], ind
     plan, before = found
     places = [item.position for item in bindings.parameters]
     takes = bindings.takes
+    sources = [
+        None if at is None else added.source(at if takes is None else takes[at], numbers)
+        for at in places
+    ]
+    if None in sources:
+        return None
     return native.module.Shortcut(
         plan,
         Contents,
@@ -119,7 +206,9 @@ def shortcut(graph: PlainGraph, form: OperatorSchema, layout: Sequence[Any], ind
             for place, where in zip(form.returns, layout, strict=True)
         ),
         before,
-        tuple(at if takes is None or at is None else takes[at] for at in places),
+        added if added.steps or added.conditions else None,
+        added.lifted,
+        tuple(sources),
         tuple(
             number
             for target, (_, result) in zip(targets, bindings.updates, strict=True)
@@ -178,7 +267,7 @@ class GraphShortcut:
         forms = tuple(form_of_array(spec.memory) for spec in bindings.results)
         sources = tuple(range(len(bindings.parameters)))
         made = native.module.Shortcut(
-            plan, Contents, forms, (returns,), before, sources, updates, index
+            plan, Contents, forms, (returns,), before, None, False, sources, updates, index
         )
         types = tuple(torch_dtype(item.spec.type.dtype) for item in bindings.parameters)
         written = {

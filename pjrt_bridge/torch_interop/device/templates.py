@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
-from pjrt_bridge.torch_interop.device.calls import FloatArgument, Leaf, OperatorSchema
+from pjrt_bridge.torch_interop.device.calls import Leaf, NumberArgument, OperatorSchema
 
 
 def built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
@@ -19,7 +19,7 @@ def built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
             return base
         _, shape, strides, offset = value.geometry
         return base.as_strided(shape, strides, offset)
-    if isinstance(value, FloatArgument):
+    if isinstance(value, NumberArgument):
         return numbers[value.place]
     if isinstance(value, list):
         return [built(item, given, numbers) for item in value]

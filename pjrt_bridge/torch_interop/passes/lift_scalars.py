@@ -28,13 +28,30 @@ _ARITHMETIC = {
     "aten.sub.Scalar": "aten.sub.Tensor",
     "aten.sub.Tensor": "aten.sub.Tensor",
 }
+_WHOLE = {
+    "aten.bitwise_and.Scalar": "aten.bitwise_and.Tensor",
+    "aten.bitwise_and.Tensor": "aten.bitwise_and.Tensor",
+    "aten.bitwise_or.Scalar": "aten.bitwise_or.Tensor",
+    "aten.bitwise_or.Tensor": "aten.bitwise_or.Tensor",
+    "aten.bitwise_xor.Scalar": "aten.bitwise_xor.Tensor",
+    "aten.bitwise_xor.Tensor": "aten.bitwise_xor.Tensor",
+    "aten.div.Scalar_mode": "aten.div.Tensor_mode",
+    "aten.div.Tensor_mode": "aten.div.Tensor_mode",
+    "aten.floor_divide.Scalar": "aten.floor_divide.default",
+    "aten.floor_divide.default": "aten.floor_divide.default",
+    "aten.fmod.Scalar": "aten.fmod.Tensor",
+    "aten.fmod.Tensor": "aten.fmod.Tensor",
+    "aten.remainder.Scalar": "aten.remainder.Tensor",
+    "aten.remainder.Tensor": "aten.remainder.Tensor",
+}
+"""Operators that round, or compute with bits."""
 _COMPARISONS = {
     f"aten.{name}.Scalar": f"aten.{name}.Tensor" for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
 _FILLS = {"aten.full.default": 1, "aten.full_like.default": 1, "aten.scalar_tensor.default": 0}
 """Operators that fill a tensor with a number, and where it is among their arguments."""
 
-# ATen computes with a Python number in float32; a 0-d tensor of these types would be rounded first.
+# ATen computes with a Python number in float32, as it does with a 0-d tensor of that type.
 _ROUNDED = (torch.bfloat16, torch.float16)
 
 
@@ -205,7 +222,7 @@ def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
         return None
     if name in _FILLS:
         return NumberUse(promise.dtype, None) if node.args[_FILLS[name]] is number else None
-    overload = _ARITHMETIC.get(name) or _COMPARISONS.get(name)
+    overload = _ARITHMETIC.get(name) or _COMPARISONS.get(name) or _WHOLE.get(name)
     if overload is None or len(node.args) != 2 or number not in node.args:
         return None
     other = next(item for item in node.args if item is not number)
@@ -215,8 +232,18 @@ def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
         dtype = torch.result_type(compat.promise(other), kind)
     else:
         dtype = promise.dtype
-    if dtype in _ROUNDED or (name.startswith("aten.pow") and not dtype.is_floating_point):
+    if name.startswith("aten.pow") and not dtype.is_floating_point:
         return None
+    if dtype in _ROUNDED and (name.startswith("aten.pow") or name in _WHOLE):
+        return None
+    if name in _WHOLE and not name.startswith("aten.bitwise") and not dtype.is_floating_point:
+        # PyTorch raises for a zero.
+        return None
+    if dtype in _ROUNDED and name in _ARITHMETIC:
+        if not isinstance(other, fx.Node) or not compat.promise(other).dim():
+            # With a 0-d tensor of float32, its result would be one.
+            return None
+        dtype = torch.float32
     return NumberUse(dtype, overload)
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.runtime.dispatch import native
 from pjrt_bridge.runtime.ownership.exit import live
-from pjrt_bridge.torch_interop.device import shortcuts
+from pjrt_bridge.torch_interop import device
+from pjrt_bridge.torch_interop.device import buffer_of, shortcuts
 from pjrt_bridge.torch_interop.device.operators import call
 
 pytestmark = pytest.mark.skipif(native.module is None, reason="the compiled module is missing")
@@ -85,6 +87,139 @@ def test_floats_of_a_call_are_told_from_each_other() -> None:
         assert (
             torch.copysign(x, value).cpu().tolist() == torch.copysign(torch.ones(2), value).tolist()
         )
+
+
+CHANGING: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "product": lambda x, v: x * v,
+    "sum": lambda x, v: torch.add(x, x, alpha=v),
+    "filled": lambda x, v: torch.full((3,), v, dtype=x.dtype, device=x.device),
+    "in place": lambda x, v: x.clone().addcdiv_(x, x.abs() + 1, value=v),
+    "list": lambda x, v: torch._foreach_mul([x, x[0]], v)[1],
+    "comparison": lambda x, v: x >= v,
+    "under conditions": lambda x, v: torch.nn.functional.smooth_l1_loss(
+        x, x.flip(0), beta=v if 0 <= v < 9 else 2.5
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("name", CHANGING)
+def test_floats_that_change(name: str, dtype: torch.dtype) -> None:
+    run, x = CHANGING[name], torch.linspace(-2, 3, 12).reshape(3, 4).to(dtype)
+    there = x.to("pjrt")
+    for value in (0.1, 0.2, 0.3, 1.7):
+        run(there, value)
+    values = (0.7, 1.0, 0.0, -0.0, 1e30, float("inf"), float("nan"))
+    for value in values:
+        torch.testing.assert_close(
+            run(there, value).cpu(), run(x, value), equal_nan=True, check_stride=True
+        )
+    taken = _taken(lambda: run(there, 0.45), times=1)
+    assert taken == _taken(lambda: run(there, 0.55), times=1) > 0
+
+
+INTEGERS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "sum": lambda x, n: x + n,
+    "difference": lambda x, n: n - x,
+    "product in place": lambda x, n: x.clone().mul_(n),
+    "quotient": lambda x, n: x / n,
+    "comparison": lambda x, n: x == n,
+    "filled": lambda x, n: torch.full((3,), n, dtype=x.dtype, device=x.device),
+    "filled, of its own type": lambda x, n: torch.full((3,), n, device=x.device),
+    "masked": lambda x, n: x.masked_fill(x > 0, n),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.int32], ids=str)
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_that_change(name: str, dtype: torch.dtype) -> None:
+    run, x = INTEGERS[name], torch.arange(-2, 4).to(dtype)
+    there = x.to("pjrt")
+    for value in range(1, 9):
+        run(there, value)
+    for value in (0, -1, 100, 17):
+        torch.testing.assert_close(run(there, value).cpu(), run(x, value), equal_nan=True)
+    taken = _taken(lambda: run(there, 45), times=1)
+    assert taken == _taken(lambda: run(there, 46), times=1) > 0
+
+
+def test_integers_are_not_divided_by_zero() -> None:
+    x = torch.arange(30, device="pjrt")
+    for value in range(1, 9):
+        assert (x // value).tolist() == [item // value for item in range(30)]
+    with pytest.warns(HostFallbackWarning), pytest.raises(RuntimeError, match="ZeroDivision"):
+        x // 0
+
+
+def test_programs_do_not_become_more_with_the_values_of_an_integer() -> None:
+    x = torch.arange(5, device="pjrt")
+    before = len(device.eager_graphs())
+    for value in range(40):
+        assert (x * value).tolist() == [value * item for item in range(5)]
+    assert len(device.eager_graphs()) - before <= 6
+
+
+def test_exponents_stay_products() -> None:
+    x = torch.tensor([3.0, -5.0], device="pjrt")
+    for value in range(1, 8):
+        assert x.pow(value).tolist() == [3.0**value, (-5.0) ** value]
+
+
+def test_numbers_that_pytorch_takes_as_tensors_alone() -> None:
+    x = torch.arange(7)
+    for value in range(1, 25):
+        assert (x.to("pjrt") % value).tolist() == (x % value).tolist()
+
+
+def test_a_number_of_a_double_is_not_rounded() -> None:
+    x = torch.ones(3, dtype=torch.float64, device="pjrt")
+    for value in (0.1, 0.2, 0.3, 1 / 3):
+        assert (x * value).tolist() == [value] * 3
+    assert _taken(lambda: x * 0.7, times=1) == 1
+
+
+DRAWN: dict[str, Callable[[], torch.Tensor]] = {
+    "normal": lambda: torch.randn(4, device="pjrt"),
+    "uniform": lambda: torch.rand(2, 3, device="pjrt"),
+    "integers": lambda: torch.randint(0, 1000, (4,), device="pjrt"),
+    "in place": lambda: torch.empty(5, device="pjrt").normal_(1.0, 2.0),
+    "dropout": lambda: torch.nn.functional.dropout(torch.ones(32, device="pjrt"), 0.5),
+    "several": lambda: torch.bernoulli(torch.rand(8, device="pjrt")),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_what_is_drawn_for_a_seed_is_what_python_draws(name: str) -> None:
+    draw = DRAWN[name]
+    assert _taken(draw)
+    torch.manual_seed(3)
+    found = [draw().tolist() for _ in range(3)]
+    shortcuts.held_off.append("this test")
+    try:
+        torch.manual_seed(3)
+        expected = [draw().tolist() for _ in range(3)]
+    finally:
+        shortcuts.held_off.clear()
+    assert found == expected
+    assert found[0] != found[1] != found[2]
+
+
+def test_a_call_that_goes_another_way_draws_once() -> None:
+    def draw(tensor: torch.Tensor, kept: list[Any]) -> list[float]:
+        torch.manual_seed(5)
+        for _ in range(3):
+            kept.append(buffer_of(tensor))
+            tensor.normal_()
+        return tensor.tolist()
+
+    x = torch.zeros(4, device="pjrt")
+    assert _taken(lambda: x.normal_())
+    kept: list[Any] = []
+    torch.manual_seed(5)
+    for _ in range(3):
+        x.normal_()
+    assert draw(x, kept) == draw(torch.zeros(4, device="pjrt"), []) == x.tolist()
+    assert len({tuple(item.to_numpy().tolist()) for item in kept}) == 3
 
 
 def test_integers_and_booleans_are_told_from_each_other() -> None:
@@ -170,8 +305,6 @@ def test_tensors_on_two_devices_are_refused_after_a_shortcut() -> None:
 
 
 def test_a_deleted_buffer_is_refused() -> None:
-    from pjrt_bridge.torch_interop.device import buffer_of
-
     x = torch.ones(3).to("pjrt")
     assert _taken(lambda: x + x) == 1
     buffer_of(x).delete()

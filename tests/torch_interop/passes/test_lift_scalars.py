@@ -23,6 +23,11 @@ def of_a_double(x: torch.Tensor, n: int) -> Any:
     return x.double() / (n + 1), x.double() * (0.1 * n)
 
 
+def of_half_precision(x: torch.Tensor, n: int) -> Any:
+    half, brain = x.half(), x.bfloat16()
+    return half * (0.1 * n), brain * (0.1 * n), half / n, brain / (n + 0.3), brain > 0.1 * n
+
+
 def of_integers(x: torch.Tensor, n: int) -> Any:
     small = torch.arange(5, dtype=torch.int8)
     return small + n, small * n, small / n, small > n, torch.tensor(3, dtype=torch.int32) - n
@@ -47,6 +52,7 @@ def no_result_of_the_device(x: torch.Tensor, n: int) -> Any:
 FUNCTIONS = [
     arithmetic,
     of_a_double,
+    of_half_precision,
     of_integers,
     comparisons,
     fillings,

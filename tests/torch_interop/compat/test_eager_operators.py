@@ -1,0 +1,73 @@
+"""Operators that autograd calls on a device: their gradients are the host's, without a fallback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+RESIZED: dict[str, tuple[int, dict[str, Any]]] = {
+    "nearest, twice": (2, {"scale_factor": 2}),
+    "nearest, a fraction": (2, {"scale_factor": 1.7}),
+    "nearest, a scale that is computed anew": (
+        1,
+        {"scale_factor": 1.7, "recompute_scale_factor": True},
+    ),
+    "nearest, smaller": (3, {"size": (2, 3, 4)}),
+    "nearest exact": (2, {"size": (7, 9), "mode": "nearest-exact"}),
+    "nearest exact, one dimension": (1, {"scale_factor": 0.6, "mode": "nearest-exact"}),
+    "linear": (1, {"scale_factor": 2.5, "mode": "linear"}),
+    "bilinear": (2, {"scale_factor": 2, "mode": "bilinear"}),
+    "bilinear with corners": (2, {"size": (3, 9), "mode": "bilinear", "align_corners": True}),
+    "bilinear to one": (2, {"size": (1, 1), "mode": "bilinear", "align_corners": True}),
+    "trilinear": (3, {"scale_factor": 1.5, "mode": "trilinear"}),
+    "bicubic": (2, {"size": (9, 4), "mode": "bicubic"}),
+    "bicubic with corners": (2, {"scale_factor": 1.5, "mode": "bicubic", "align_corners": True}),
+}
+
+
+def _alike(run: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, **limits: Any) -> None:
+    """Results and gradients on the device are those of the host; a fallback would warn."""
+    found = []
+    for device in ("cpu", "pjrt"):
+        given = x.to(device).detach().requires_grad_()
+        result = run(given)
+        (
+            result * torch.linspace(0, 1, result.numel()).reshape(result.shape).to(given)
+        ).sum().backward()
+        assert given.grad is not None
+        found.append((result.detach().cpu(), given.grad.cpu(), given.grad.stride()))
+    torch.testing.assert_close(found[1][0], found[0][0], **limits)
+    torch.testing.assert_close(found[1][1], found[0][1], **limits)
+    assert found[1][2] == found[0][2]
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_resizing(name: str) -> None:
+    rank, options = RESIZED[name]
+    x = torch.randn(2, 3, *(5, 6, 4)[:rank], generator=torch.Generator().manual_seed(1))
+    _alike(lambda x: functional.interpolate(x, **options), x, rtol=1e-4, atol=1e-5)
+
+
+def test_resizing_keeps_the_order_of_channels() -> None:
+    x = torch.randn(2, 3, 5, 6).to(memory_format=torch.channels_last)
+    for mode in ("nearest", "bilinear"):
+        _alike(lambda x, m=mode: functional.interpolate(x, scale_factor=2, mode=m), x)
+
+
+def test_resizing_in_half_precision() -> None:
+    x = torch.randn(1, 2, 4, 4).bfloat16()
+    _alike(
+        lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"),
+        x,
+        rtol=2e-2,
+        atol=2e-2,
+    )
+
+
+@pytest.mark.parametrize("run", [functional.hardshrink, functional.softshrink])
+def test_shrinking(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    _alike(run, torch.tensor([-2.0, -0.5, -0.1, 0.0, 0.5, 3.0, torch.nan]), equal_nan=True)
