@@ -13,7 +13,7 @@ from pjrt_bridge.mixed.execution import CallRecord, Runner
 from pjrt_bridge.mixed.graph import Graph, Node
 from pjrt_bridge.mixed.partition import Segment
 from pjrt_bridge.mixed.program import MixedProgram
-from pjrt_bridge.registry import targets
+from pjrt_bridge.mixed.renewal import compile_for
 from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, PluginCore
 from pjrt_bridge.stablehlo.bindings import parse_version
 from pjrt_bridge.stablehlo.program.program import Program
@@ -53,8 +53,7 @@ def compiled(
 
 def _executable(program: Program, client: Client, options: CompileOptions | None) -> Executable:
     if not isinstance(program, CompiledProgram):
-        read = targets.for_client(readable(program, client.plugin), client, options)
-        return client.compile(read, options=options)
+        return compile_for(client, readable(program, client.plugin), options)
     if options is not None:
         raise OptionError(
             f"program {program.name!r} was compiled ahead of time, for {program.made_for}: "

@@ -29,14 +29,15 @@ class Background:
         """Whether the user turned compilation in the background off."""
         return environment.is_off(environment.BACKGROUND_VARIABLE)
 
-    def begin(self, work: Callable[[], None]) -> bool:
+    def begin(self, work: Callable[[], None], *, limited: bool = True) -> bool:
         """Queue a compilation; False where the queue is full, or no thread can be started.
 
         Args:
             work: raises nothing.
+            limited: whether the queue can be full; otherwise it takes any number.
         """
         with self._lock:
-            if len(self._works) >= WAITING:
+            if limited and len(self._works) >= WAITING:
                 return False
             self._works.append(work)
             if self._running:

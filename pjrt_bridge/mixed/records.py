@@ -35,6 +35,7 @@ class SegmentRecord:
     gives_results: bool = True
     compile_seconds: float = 0.0
     cached: bool = False
+    renewed: int = 0
     exchanging: Callable[[], tuple[Exchange, ...]] = tuple
 
     def failed(self, reason: str) -> None:
@@ -107,6 +108,7 @@ class GraphRecord:
                     gives_results=segment.gives_results,
                     compile_seconds=segment.compile_seconds,
                     cached=segment.cached,
+                    renewed=segment.renewed,
                     bytes_shared=call.shared[at],
                     bytes_copied=call.copied[at],
                     run_seconds=None if call.seconds is None else call.seconds[at],

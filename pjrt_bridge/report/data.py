@@ -46,6 +46,7 @@ class SegmentReport:
         bytes_copied: bytes that had to be copied to cross, in the last call.
         compile_seconds: the plugin's compilation, in seconds.
         cached: its executable was loaded from the compile cache.
+        renewed: how often it was compiled again since, with kernels that were found fast later.
         run_seconds: one run, until its results are ready, in seconds; None where not measured.
         exchanges: what the devices of a mesh, or of several processes, exchange in one run.
     """
@@ -60,6 +61,7 @@ class SegmentReport:
     bytes_copied: int = 0
     compile_seconds: float = 0.0
     cached: bool = False
+    renewed: int = 0
     run_seconds: float | None = None
     exchanges: tuple[Exchange, ...] = ()
 

@@ -49,6 +49,7 @@ class Row:
         bytes_copied: of all segments of the row.
         compile_seconds: of all segments of the row.
         cached: how many of them were loaded from the compile cache.
+        renewed: how many of them were compiled again in the background.
         run_seconds: of all segments of the row; None where one was not measured.
         exchanges: of all segments of the row, the most bytes first.
     """
@@ -61,19 +62,22 @@ class Row:
     bytes_copied: int
     compile_seconds: float
     cached: int
+    renewed: int
     run_seconds: float | None
     exchanges: tuple[Exchange, ...] = ()
 
     @property
     def compilation(self) -> str:
-        """Time of compiling, and how many executables came from the cache; may be empty."""
+        """Time of compiling, how many came from the cache or were renewed; may be empty."""
         if not self.compile_seconds:
             return ""
-        time = duration(self.compile_seconds)
-        if not self.cached:
-            return time
-        some = "" if self.cached == len(self.numbers) else f"{self.cached} "
-        return f"{time}, {some}from the cache"
+        counts = {"from the cache": self.cached, "renewed with faster kernels": self.renewed}
+        notes = [
+            what if count == len(self.numbers) else f"{count} {what}"
+            for what, count in counts.items()
+            if count
+        ]
+        return ", ".join([duration(self.compile_seconds), *notes])
 
     @property
     def exchanged(self) -> str:
@@ -124,6 +128,7 @@ def _row(graph: GraphReport, numbers: Sequence[int]) -> Row:
         bytes_copied=sum(segment.bytes_copied for segment in segments),
         compile_seconds=sum(segment.compile_seconds for segment in segments),
         cached=sum(segment.cached for segment in segments),
+        renewed=sum(bool(segment.renewed) for segment in segments),
         run_seconds=total_seconds(segment.run_seconds for segment in segments),
         exchanges=_exchanges(segments),
     )

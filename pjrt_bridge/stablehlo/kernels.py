@@ -60,6 +60,21 @@ class Kernels:
     A subclass overrides methods, and calls `super()` for the cases that it does not cover.
     """
 
+    @property
+    def version(self) -> int:
+        """How often it changed what they choose, as they learned what is fast; here never."""
+        return 0
+
+    def on_change(self, since: int, told: Callable[[], None]) -> None:
+        """Have a function called once, on any thread, as soon as `version` is another one.
+
+        Args:
+            since: the version that the caller knows. Where it is another one already, the function
+                is called at once.
+            told: must return soon, and raise nothing. Where there will be no other version, as
+                here, it is never called.
+        """
+
     def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """Emit the product of (*batch, m, k) and (*batch, k, n): (*batch, m, n).
 

@@ -16,9 +16,9 @@ from pjrt_bridge.mixed.adapter import Bindings, Computed, Constant
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, Runner, tensor_of
 from pjrt_bridge.mixed.launchers import launcher_of
 from pjrt_bridge.mixed.records import SegmentRecord
+from pjrt_bridge.mixed.renewal import compile_for
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.mixed.variants import EAGER, VariantCache
-from pjrt_bridge.registry import targets
 from pjrt_bridge.runtime import Client, CompileOptions, Executable
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
@@ -219,8 +219,7 @@ class SizedSegment:
             function = traced(self._captured, part, constants)
             inputs = [at for at, value in enumerate(part.inputs) if value not in constants]
             emitted = emit(function, [types[at] for at in inputs], len(part.outputs))
-        program = targets.for_client(emitted.program, self._client)
-        executable = self._client.compile(program, options=CompileOptions())
+        executable = compile_for(self._client, emitted.program, CompileOptions())
         takes = [part.places[at] for at in inputs]
         bindings = bindings_of(executable, emitted, len(part.outputs), takes)
         made = DeviceSegment(

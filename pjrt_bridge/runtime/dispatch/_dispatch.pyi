@@ -20,6 +20,8 @@ class Plan:
 
         None where the values take another way in.
         """
+    def replace(self, handle: object, pointer: int, /) -> None:
+        """The next launches are those of another executable, whose handle has a lease."""
     @property
     def crossed(self) -> tuple[int, int]: ...
 

@@ -15,6 +15,8 @@ begin(Plan *self, const Source *source, Run *run, Launch *launch, Py_ssize_t *po
     PyObject *executable = NULL, *client = NULL, *bundle = NULL;
     Py_ssize_t num_host_inputs;
     enum Found found = FAILED;
+    /* Arguments are read in Python, and the plan may be given another executable meanwhile. */
+    run->executable = self->executable;
     if ((executable = lease_of(self, self->executable_handle)) &&
         (client = lease_of(self, self->client_handle)) &&
         (source->bundle == Py_None || (bundle = lease_of(self, source->bundle))) &&
@@ -107,6 +109,23 @@ plan_call(Plan *self, PyObject *const *args, Py_ssize_t num_args)
 }
 
 static PyObject *
+plan_replace(Plan *self, PyObject *const *args, Py_ssize_t num_args)
+{
+    if (num_args != 2) {
+        PyErr_SetString(PyExc_TypeError, "expected a handle, and its pointer");
+        return NULL;
+    }
+    void *executable = PyLong_AsVoidPtr(args[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    PyObject *before = self->executable_handle;
+    self->executable_handle = Py_NewRef(args[0]);
+    self->executable = executable;
+    Py_DECREF(before);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 plan_get_crossed(Plan *self, void *Py_UNUSED(closure))
 {
     return Py_BuildValue("(LL)", (long long)self->shared, (long long)self->copied);
@@ -120,6 +139,9 @@ static PyMethodDef METHODS[] = {
            "call(values, kept) -> a tensor over each result, when all is over, but for those that "
            "were written into their arguments; None where a value does not fit as it is, or what is "
            "kept is stale. No value may be lazy."),
+    METHOD("replace", plan_replace, METH_FASTCALL,
+           "replace(handle, pointer): the next launches are those of another executable, of a program "
+           "with the same parameters and results."),
     {NULL, NULL, 0, NULL},
 };
 

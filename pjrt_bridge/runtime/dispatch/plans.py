@@ -271,6 +271,12 @@ def plan(
     )
 
 
+def replace(plan: Any, loaded: Handle) -> None:
+    """Have a plan launch another loaded program, with the same parameters and results."""
+    offer_lease(loaded)
+    plan.replace(loaded, loaded.pointer)
+
+
 def _entry(api: Api, function: str) -> tuple[int, int]:
     declared = FUNCTIONS[function]
     assert declared is not None

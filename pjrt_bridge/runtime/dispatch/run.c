@@ -193,7 +193,7 @@ execute(Run *self, Py_ssize_t num_host_inputs, void **error, const char **functi
         workspace->results[i] = NULL;
     void *const *argument_lists[] = {workspace->arguments};
     void **output_lists[] = {workspace->results};
-    ARGS(plan, LoadedExecutable_Execute, .executable = plan->executable, .options = plan->options,
+    ARGS(plan, LoadedExecutable_Execute, .executable = self->executable, .options = plan->options,
          .argument_lists = argument_lists, .num_devices = 1,
          .num_args = (size_t)plan->num_parameters, .output_lists = output_lists,
          .device_complete_events = &execution->done);

@@ -34,6 +34,7 @@ struct Workspace {
 /* An execution, and what is made for it and with it. All zeros before it is opened. */
 typedef struct {
     Execution execution;
+    void *executable; /* That of the plan when the lease of its handle was taken. */
     Workspace *workspace;
     Py_ssize_t num_outputs, num_updates;
     int64_t shared, copied; /* Bytes of inputs. */

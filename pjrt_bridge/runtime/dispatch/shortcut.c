@@ -18,11 +18,12 @@ typedef struct {
     void **puts; /* Buffers that were made of numbers. */
     const Given **numbers;
     Py_ssize_t num_keepers, num_outputs, num_puts;
+    void *executable; /* That of the plan when the lease of its handle was taken. */
     void *done, *error;
 } Work;
 
 static Work *
-new_work(const Plan *plan)
+new_work(const Plan *plan, void *executable)
 {
     size_t parameters = (size_t)plan->num_parameters, results = (size_t)plan->num_results;
     Work *self = calloc(1, sizeof *self + (4 * parameters + 2 * results) * sizeof(void *));
@@ -30,6 +31,7 @@ new_work(const Plan *plan)
         PyErr_NoMemory();
         return NULL;
     }
+    self->executable = executable;
     self->arguments = (void **)(self + 1);
     self->keepers = (PyObject **)(self->arguments + parameters);
     self->puts = (void **)(self->keepers + parameters);
@@ -131,7 +133,7 @@ execute(Plan *plan, Work *work)
         }
     void *const *argument_lists[] = {work->arguments};
     void **output_lists[] = {work->results};
-    ARGS(plan, LoadedExecutable_Execute, .executable = plan->executable, .options = plan->options,
+    ARGS(plan, LoadedExecutable_Execute, .executable = work->executable, .options = plan->options,
          .argument_lists = argument_lists, .num_devices = 1,
          .num_args = (size_t)plan->num_parameters, .output_lists = output_lists,
          .device_complete_events = &work->done);
@@ -287,12 +289,14 @@ run_shortcut(Shortcut *self, Key *key, const Arguments *arguments, PyObject *val
             return NULL;
         Py_DECREF(done);
     }
-    PyObject *found = NULL, *client = NULL, *executable = lease_of(plan, plan->executable_handle);
+    PyObject *found = NULL, *client = NULL;
+    void *pointer = plan->executable;
+    PyObject *executable = lease_of(plan, plan->executable_handle);
     Work *work = NULL;
     if (!executable || !(client = lease_of(plan, plan->client_handle)))
         /* It was closed. The other way says so, if it matters. */
         PyErr_Clear();
-    else if ((work = new_work(plan)) && run(self, key, work, arguments, client) > 0)
+    else if ((work = new_work(plan, pointer)) && run(self, key, work, arguments, client) > 0)
         found = returned(self, work, arguments->exchange, values, keywords);
     if (work)
         free_work(work);

@@ -8,6 +8,7 @@ arguments, and its results go through `pjrt_bridge.runtime.dispatch.results`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -40,6 +41,10 @@ from pjrt_bridge.runtime.transfers.putting import put
 from pjrt_bridge.stablehlo.types import Signature
 from pjrt_bridge.wrong_arguments import checked_methods, require, wrong
 
+_replacing = threading.RLock()
+_OF_PROGRAM = "_loaded", "_inner", "_executor", "origin", "cached"
+"""Attributes that another program has its own values of."""
+
 
 @checked_methods
 class Executable(Compiled):
@@ -53,6 +58,7 @@ class Executable(Compiled):
         portable: each call may choose its device.
         outputs: shapes (per device) and types of the results.
         cached: it was not compiled now, but loaded from the compile cache.
+        renewal: what may have it run another program later, and is kept for that.
     """
 
     def __init__(
@@ -70,6 +76,9 @@ class Executable(Compiled):
         super().__init__(api, signature, name, portable=portable)
         self.client = client
         self.cached = False
+        self.renewal: object = None
+        self._plans: list[Any] = []
+        self._replaced: list[Executable] = []
         self._loaded = handle
         # The program's description is owned apart from the loaded one, but ends with it.
         self._inner = Handle(api, "Executable", handle)
@@ -185,18 +194,52 @@ class Executable(Compiled):
                 whose elements lie as the result's do; None: it is handed on.
             on_device: the tensors are there.
         """
-        target = plans.PlannedExecutable(
-            name=self.name,
-            client=self.client,
-            loaded=self._loaded,
-            options=self._executor.options,
-            signature=self.signature,
-            outputs=self.outputs,
-            device=None if self.portable or len(self.devices) != 1 else self.devices[0],
-        )
-        return plans.plan(
-            target, parameters, results, framework, targets=targets, on_device=on_device
-        )
+        with _replacing:
+            target = plans.PlannedExecutable(
+                name=self.name,
+                client=self.client,
+                loaded=self._loaded,
+                options=self._executor.options,
+                signature=self.signature,
+                outputs=self.outputs,
+                device=None if self.portable or len(self.devices) != 1 else self.devices[0],
+            )
+            found = plans.plan(
+                target, parameters, results, framework, targets=targets, on_device=on_device
+            )
+            if found is not None:
+                self._plans.append(found)
+        return found
+
+    def take_over(self, other: Executable) -> None:
+        """Run another program in place of this one from the next call on, also through its plans.
+
+        Args:
+            other: compiled for the same devices, with the same parameters and results. It has this
+                object's program then, which calls that are under way go on with, and is closed with
+                this object.
+
+        Raises:
+            SignatureMismatch: it has others.
+        """
+        for what in ("client", "signature", "devices", "num_devices", "outputs", "portable"):
+            mine, found = getattr(self, what), getattr(other, what)
+            if mine != found:
+                raise SignatureMismatch(
+                    f"executable {self.name!r} cannot become {other.name!r}: found {what} {found}, "
+                    f"expected {mine}"
+                )
+        with _replacing:
+            for name in _OF_PROGRAM:
+                mine, found = getattr(self, name), getattr(other, name)
+                setattr(self, name, found)
+                setattr(other, name, mine)
+            # A call in another thread may be about to start it.
+            self._replaced.append(other)
+            for plan in self._plans:
+                plans.replace(plan, self._loaded)
+            if other._loaded.released:
+                self.close()
 
     def _one_device(self, device: Device | None) -> Device:
         if device is not None and not self.portable:
@@ -288,6 +331,8 @@ class Executable(Compiled):
     def close(self) -> None:
         """Unload the program; executions that are under way go on."""
         self._loaded.release()
+        for executable in self._replaced:
+            executable.close()
 
     def __enter__(self) -> Executable:
         return self

@@ -18,10 +18,12 @@ from pjrt_bridge.errors import DEVICE_FAILURES, ProgramError, UnsupportedDtype
 from pjrt_bridge.mixed.execution import Runner
 from pjrt_bridge.mixed.mesh_launcher import Division
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
+from pjrt_bridge.mixed.renewal import Renewal
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.runtime import Executable
 from pjrt_bridge.runtime.objects.mesh_program import MeshProgram
+from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.torch_interop.bind.graphs import (
     CompiledGraph,
     DeviceGraph,
@@ -38,6 +40,7 @@ from pjrt_bridge.torch_interop.compiling.records import (
     counting,
     note_exchanges,
     note_executable,
+    note_renewal,
     segment_record,
 )
 from pjrt_bridge.torch_interop.compiling.sizes import SymbolicCompiler
@@ -154,9 +157,10 @@ class GraphCompiler:
         host = HostSegment(graph)
         segment = SegmentRecord("device", operators(graph.graph), node_names(graph.graph))
         record.segments.append(segment)
+        emit = partial(self._emit, record.name, graph, record, static)
         try:
-            emitted = self._emit(record.name, graph, record, static)
-            program = self._compile_program(emitted, segment, graph)
+            emitted = emit()
+            program = self._compile_program(emitted, emit, segment, graph)
             division = self._divisions.of(graph.graph, record.kind, static)
             compiled = self._segment(program, emitted, record, segment, static, host, division)
         except _FAILURES as error:
@@ -212,12 +216,13 @@ class GraphCompiler:
             return lambda: symbolic.start
         inputs = part.inputs_among(static)
         division = self._divisions.of_part(part, record.kind, static)
+        emit = partial(self._emit, name, part.module, record, inputs)
         try:
-            emitted = self._emit(name, part.module, record, inputs)
+            emitted = emit()
         except _FAILURES as error:
             fallbacks.not_compiled(self._target, record, segment, error, part.module.graph)
             return lambda: host.start
-        compiling = pool.submit(self._compile_program, emitted, segment, part.module)
+        compiling = pool.submit(self._compile_program, emitted, emit, segment, part.module)
 
         def ready() -> Runner:
             try:
@@ -248,16 +253,32 @@ class GraphCompiler:
             )
 
     def _compile_program(
-        self, emitted: Emitted, segment: SegmentRecord, graph: fx.GraphModule
+        self,
+        emitted: Emitted,
+        emit: Callable[[], Emitted],
+        segment: SegmentRecord,
+        graph: fx.GraphModule,
     ) -> Executable | MeshProgram:
         options = self._target.compile_options(graph.graph)
         if self._target.divides:
             return MeshProgram(self._target.client, emitted.program, options)
-        with counting(segment, "compile_seconds"):
-            executable = self._target.client.compile(emitted.program, options=options)
+
+        def compile(program: Program) -> Executable:
+            with counting(segment, "compile_seconds"):
+                return self._target.client.compile(program, options=options)
+
+        def emit_again() -> Program | None:
+            again = emit()
+            return again.program if again.takes_as(emitted) else None
+
+        executable = compile(emitted.program)
         segment.cached = executable.cached
         if executable.num_devices > 1:
             note_exchanges(segment, executable)
+        else:
+            replaced = partial(note_renewal, segment)
+            renewal = Renewal(self._target.kernels, emit_again, compile, replaced)
+            renewal.watch(executable, emitted.program, emitted.kernels_version)
         return executable
 
     def _segment(

@@ -46,6 +46,11 @@ def note_exchanges(segment: SegmentRecord, executable: Executable) -> None:
     segment.exchanging = exchanging
 
 
+def note_renewal(segment: SegmentRecord) -> None:
+    """Note that the program of a segment was compiled again and replaced."""
+    segment.renewed += 1
+
+
 def name_of_segment(record: GraphRecord) -> str:
     """What a message calls a segment of a graph."""
     whole = len(record.segments) == 1

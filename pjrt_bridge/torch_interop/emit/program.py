@@ -45,11 +45,25 @@ class Emitted:
             read are no parameters.
         bindings: what its parameters and results are; none is pinned.
         captured: tensors that the graph holds itself: of the parameters without a position.
+        kernels_version: of the kernels when it was begun.
     """
 
     program: Program
     bindings: Bindings
     captured: tuple[torch.Tensor, ...]
+    kernels_version: int = 0
+
+    def takes_as(self, other: Emitted) -> bool:
+        """Whether it takes and gives the same as another program of the graph.
+
+        Other kernels may read other arguments.
+        """
+        mine, others = self.bindings, other.bindings
+        return (
+            list(mine.parameters) == list(others.parameters)
+            and list(mine.results) == list(others.results)
+            and list(map(id, self.captured)) == list(map(id, other.captured))
+        )
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -167,6 +181,7 @@ class _GraphEmission:
         self._written: set[int] = set()
 
     def run(self) -> Emitted:
+        version = self._kernels.version
         outputs: tuple[SegmentInput | Computed | Constant, ...] = ()
         for node in self._nodes:
             if node.op == "call_function":
@@ -185,6 +200,7 @@ class _GraphEmission:
                 updates=self._updates,
             ),
             captured=self._captured,
+            kernels_version=version,
         )
 
     def _call(self, node: fx.Node) -> None:

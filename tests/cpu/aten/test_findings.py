@@ -14,6 +14,8 @@ import pytest
 import torch
 
 from pjrt_bridge.runtime.compile.cache import Cache
+from pjrt_bridge.torch_interop import explain
+from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge_cpu.aten import findings, gains, outcomes, probe
 from pjrt_bridge_cpu.aten.probe import Findings, Probed
 from tests.cpu.aten.comparing import compare
@@ -260,6 +262,38 @@ def test_programs_are_the_plugins_own_until_the_trial_is_over(
     while time.monotonic() < end and not findings.measured(library):
         time.sleep(0.02)
     assert findings.measured(library) == {"sort float32": {4096: 0.5}}
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("trains", [False, True])
+def test_programs_from_before_call_the_kernels_when_the_trial_is_over(
+    trains: bool, library: Path, go: Path, written: Counter[str]
+) -> None:
+    layer = torch.nn.Linear(300, 300, bias=False).requires_grad_(trains)
+    with torch.no_grad():
+        layer.weight.copy_(torch.arange(300 * 300).reshape(300, 300) % 7 - 3)
+    x = torch.ones(64, 300)
+    compiled = torch.compile(layer, backend="pjrt")
+    results = [compiled(x) for _ in range(5)]
+    assert not written
+    go.touch()
+    end = time.monotonic() + 120
+    while time.monotonic() < end and not _renewed():
+        time.sleep(0.02)
+    assert set(written) == {"mm.out"}
+    results += [compiled(x) for _ in range(5)]
+    for result in results:
+        assert torch.equal(result, layer(x))
+        if trains:
+            result.sum().backward()
+    report = explain(compiled, x)
+    (graph,) = (graph for graph in report.graphs if graph.kind != "backward")
+    assert graph.segments[0].renewed == 1
+    assert "renewed with faster kernels" in str(report)
+
+
+def _renewed() -> int:
+    return sum(segment.renewed for record in LEDGER.graphs for segment in record.segments)
 
 
 def test_two_processes_try_once(

@@ -2,10 +2,10 @@
 
 It is asked for in this order: what this process knows, what is kept beside the compile cache, what
 the package ships (`outcomes`, `gains`), and what `probe` tries and `timing` measures in other
-processes. Those take seconds. They work in the background, once for a machine, while programs are
-compiled without calls of the kernels, and then by the rules' least sizes alone; programs that are
-compiled after them have the calls that pay. With `PJRT_BRIDGE_BACKGROUND=off` the first program
-waits for them.
+processes. Those take from seconds to minutes. They work in the background, once for a machine,
+while programs are compiled without calls of the kernels, and then by the rules' least sizes alone.
+`on_change` tells of each answer, and such programs are compiled again and replaced. With
+`PJRT_BRIDGE_BACKGROUND=off` the first program waits for them.
 
 `python -m pjrt_bridge_cpu.aten.findings LIBRARY` is the process in the background. It goes on when
 the process that started it ends, if there is a folder to keep what it finds.
@@ -20,16 +20,15 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from pjrt_bridge import child_processes, environment, storage
+from pjrt_bridge import child_processes, environment, storage, versions
 from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge.runtime.compile.identity import library_hash, processor
 from pjrt_bridge.runtime.compile.progress import DELAY
-from pjrt_bridge.versions import version
 from pjrt_bridge_cpu.aten import gains, is_always, outcomes, probe
 from pjrt_bridge_cpu.aten import library as torch_library
 from pjrt_bridge_cpu.aten.gains import Ratios
@@ -44,10 +43,13 @@ _TIMING = "pjrt_bridge_cpu.aten.timing"
 _SECONDS = 600.0
 """A process that measures for so long hangs."""
 
+_ANSWERS = 2
+"""Of a trial: what is right, and what it gains."""
+
 _LIMIT = 1_000_000
 _SAID = (
     "pjrt_bridge: PyTorch's kernels are tried on this processor in the background, once; programs "
-    "that are compiled meanwhile do not call them"
+    "that are compiled meanwhile do not call them until then"
 )
 
 _lock = threading.Lock()
@@ -96,6 +98,24 @@ def measured(library: Path) -> Ratios:
                 _trials[library] = BackgroundTrial(library)
             known = _trials[library].gains
         return {} if known is None else _gains.setdefault(library, known)
+
+
+def version(library: Path) -> int:
+    """How many answers came from the background since a program first asked."""
+    with _lock:
+        trial = _trials.get(library)
+    return 0 if trial is None else trial.answers
+
+
+def on_change(library: Path, since: int, told: Callable[[], None]) -> None:
+    """Have a function called once, as soon as there are more answers than `since`.
+
+    Never where nothing is being tried or measured for the library.
+    """
+    with _lock:
+        trial = _trials.get(library)
+    if trial is not None:
+        trial.on_answer(since, told)
 
 
 def measure(library: Path) -> Ratios:
@@ -158,11 +178,15 @@ class BackgroundTrial:
     Attributes:
         found: what it found; None while it works.
         gains: what it measured; None while it works.
+        answers: how many of these are there.
     """
 
     def __init__(self, library: Path) -> None:
         self.found: Findings | None = None
         self.gains: Ratios | None = None
+        self.answers = 0
+        self._told: list[Callable[[], None]] = []
+        self._telling = threading.Lock()
         try:
             # A session of its own: Ctrl-C ends the program at the terminal, and not what it began.
             self._process = subprocess.Popen(
@@ -174,7 +198,7 @@ class BackgroundTrial:
                 start_new_session=True,
             )
         except OSError:
-            self.found, self.gains = {}, {}
+            self.found, self.gains, self.answers = {}, {}, _ANSWERS
             return
         threading.Thread(target=self._wait, name="pjrt_bridge trial", daemon=True).start()
         atexit.register(self._leave)
@@ -187,10 +211,29 @@ class BackgroundTrial:
         assert output is not None
         self.found = _read(output.readline()) or {}
         said.cancel()
+        self._tell()
         self.gains = gains.read(output.readline()) or {}
+        self._tell()
         output.close()
         self._process.wait()
         atexit.unregister(self._leave)
+
+    def on_answer(self, since: int, told: Callable[[], None]) -> None:
+        """Have a function called once, as soon as there are more answers than `since`."""
+        with self._telling:
+            late = self.answers > since
+            if not late and self.answers < _ANSWERS:
+                self._told.append(told)
+        if late:
+            told()
+
+    def _tell(self) -> None:
+        """There is one more answer."""
+        with self._telling:
+            self.answers += 1
+            waiting, self._told = self._told, []
+        for told in waiting:
+            told()
 
     def _say(self) -> None:
         if self.found is None and sys.stderr.isatty():
@@ -275,7 +318,7 @@ def _key(library: Path, form: str = _FORMAT) -> str:
 
 @cache
 def _versions() -> tuple[str, ...]:
-    return tuple(map(version, ("pjrt-bridge", "pjrt-bridge-cpu", "jaxlib", "torch")))
+    return tuple(map(versions.version, ("pjrt-bridge", "pjrt-bridge-cpu", "jaxlib", "torch")))
 
 
 def main(arguments: Sequence[str]) -> None:

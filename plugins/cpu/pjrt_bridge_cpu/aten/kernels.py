@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pjrt_bridge_cpu.aten.attention import AtenAttention
 from pjrt_bridge_cpu.aten.products import AtenProducts
 from pjrt_bridge_cpu.aten.reductions import AtenReductions
@@ -21,6 +23,16 @@ class CpuKernels(AtenAttention, AtenProducts, AtenReductions, AtenSoftmax, XlaKe
 
     def __init__(self, use: UsableKernels) -> None:
         self.use = use
+
+    @property
+    def version(self) -> int:
+        """How many answers of the trial in the background there are."""
+        return 0 if self.use.changes is None else self.use.changes.version()
+
+    def on_change(self, since: int, told: Callable[[], None]) -> None:
+        """Have a function called once, as soon as there are more answers; see `Kernels`."""
+        if self.use.changes is not None:
+            self.use.changes.on_change(since, told)
 
 
 def kernels(use: UsableKernels | None) -> XlaKernels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,6 +23,19 @@ Usable = Callable[[str], bool]
 """Whether a use, by its name, gave right results when it was tried on this machine."""
 
 
+@dataclass(frozen=True)
+class Changes:
+    """Tells of answers that are other ones later, because they were found in the background.
+
+    Attributes:
+        version: see `Kernels.version`.
+        on_change: see `Kernels.on_change`.
+    """
+
+    version: Callable[[], int]
+    on_change: Callable[[int, Callable[[], None]], None]
+
+
 class KernelRule(Protocol):
     """Lowers a use of an operator, or returns None for the portable lowering."""
 
@@ -35,9 +49,16 @@ class UsableKernels:
     Args:
         usable: tells which uses are.
         measured: what calls gain.
+        changes: of what these two answer; None: there are none.
+
+    Attributes:
+        changes: see above.
     """
 
-    def __init__(self, usable: Usable, measured: Measured = nothing) -> None:
+    def __init__(
+        self, usable: Usable, measured: Measured = nothing, changes: Changes | None = None
+    ) -> None:
+        self.changes = changes
         self._usable = usable
         self._measured = measured
 

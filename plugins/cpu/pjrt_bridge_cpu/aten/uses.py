@@ -19,7 +19,7 @@ from pjrt_bridge_cpu.aten import (
     tables,
 )
 from pjrt_bridge_cpu.aten.library import connect
-from pjrt_bridge_cpu.aten.rules import KernelRule, UsableKernels
+from pjrt_bridge_cpu.aten.rules import Changes, KernelRule, UsableKernels
 
 RULES: Mapping[str, KernelRule] = {
     **as_eager.RULES,
@@ -37,7 +37,10 @@ def use_of(client: Client) -> UsableKernels | None:
     library = client.plugin.library
     if is_off() or library is None or connect(client):
         return None
-    return UsableKernels(partial(findings.is_usable, library), partial(findings.measured, library))
+    changes = Changes(partial(findings.version, library), partial(findings.on_change, library))
+    return UsableKernels(
+        partial(findings.is_usable, library), partial(findings.measured, library), changes
+    )
 
 
 def lowerings(use: UsableKernels) -> dict[str, Lowering]:
