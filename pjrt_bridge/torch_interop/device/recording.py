@@ -201,10 +201,9 @@ class Recorder:
             self._given.append(transfer.put(argument, self._index))
             return merging.GIVEN, len(self._given) - 1
         elements = argument.contents.elements
-        if isinstance(elements, PendingValue):
-            if elements.is_open:
-                return elements.place
-            elements = elements.compute()
+        if isinstance(elements, PendingValue) and elements.is_open:
+            return elements.place
+        elements = argument.contents.buffer
         found = self._slots.get(id(elements))
         if found is None:
             self._given.append(elements)
