@@ -16,6 +16,7 @@ from pjrt_bridge.torch_interop.bind.graphs import CompiledGraph, HostGraph, Symb
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.host_calls import HostCalls
+from pjrt_bridge.torch_interop.compiling.many_sizes import ManySizes
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.device.border import Residency
 from pjrt_bridge.torch_interop.device.padded import ResidentMemory
@@ -68,7 +69,8 @@ class SymbolicCompiler:
             names = node_names(graph.graph)
             host.segments.append(SegmentRecord("host", operators(graph.graph), names))
             uncompiled = HostGraph(HostSegment(graph), host)
-        compiler = partial(self._specialized, graph, record, static, padding)
+        each = None if residency is None else ManySizes(self._target, record.kind, padding)
+        compiler = partial(self._specialized, graph, record, static, padding, each)
         on_host = None if uncompiled is None else HostCalls(self._target, host, padding).add
         begin = BACKGROUND.begin if alone and not BACKGROUND.is_off else None
         return SymbolicGraph(compiler, uncompiled, padding, on_host, begin)
@@ -79,6 +81,7 @@ class SymbolicCompiler:
         model: GraphRecord,
         static: frozenset[int],
         padding: GraphPadding | None,
+        each: ManySizes | None,
         arguments: list[Any],
         trigger: str | None,
         padded: Padded | None,
@@ -95,6 +98,8 @@ class SymbolicCompiler:
             code=model.code,
             division=model.division,
         )
+        if padded is None and each is not None:
+            each.add()
         if padding is not None and padded is not None:
             graph, static = padding.module, static - padding.positions
         try:

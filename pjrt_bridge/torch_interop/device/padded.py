@@ -16,9 +16,9 @@ from typing import Any, Literal
 import torch
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable
+from pjrt_bridge.runtime import Buffer, Client, CompileOptions, Executable, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
+from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer, whole
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.device import transfer
@@ -92,18 +92,19 @@ class PaddedElements:
     """The elements of a storage, which are in an array with padding.
 
     Args:
-        type: of the array without padding.
+        spec: how they lie without padding.
         padded: the array with it, as a tensor.
         parts: where its elements are in that.
         exact: the array without padding, where it is there.
     """
 
-    __slots__ = ("_exact", "padded", "parts", "type")
+    __slots__ = ("_exact", "padded", "parts", "shape", "type")
 
     def __init__(
-        self, type: TensorType, padded: torch.Tensor, parts: _Parts, exact: Buffer | None = None
+        self, spec: ValueSpec, padded: torch.Tensor, parts: _Parts, exact: Buffer | None = None
     ) -> None:
-        self.type = type
+        self.shape = spec.type.shape
+        self.type = spec.memory
         self.padded = padded
         self.parts = parts
         self._exact = exact
@@ -132,6 +133,13 @@ class ResidentMemory:
     def takes(self, arguments: Sequence[Any]) -> bool:
         """Whether arguments can be padded: not where they are divided over a mesh."""
         return not any(map(is_divided, arguments))
+
+    def padded_size(self, argument: torch.Tensor, dim: int) -> int | None:
+        """See `PaddingMemory`."""
+        held = contents_of(argument).held if is_resident(argument) else None
+        if not isinstance(held, PaddedElements) or argument.shape != held.shape:
+            return None
+        return held.padded.shape[dim]
 
     def grow(
         self,
@@ -172,7 +180,7 @@ class ResidentMemory:
         expect_padding(contents)
         if is_whole and not written and isinstance(exact, Buffer):
             kept = resident_tensor(buffer, wanted, self._index)
-            contents.replace(PaddedElements(contents.type, kept, parts, exact))
+            contents.replace(PaddedElements(lying, kept, parts, exact))
         return resident_tensor(buffer, wanted, self._index), 0
 
     def cut(
@@ -191,7 +199,7 @@ class ResidentMemory:
         if not whole or tensor.storage_offset() or _order(given, shape) != _order(wanted, shape):
             return layout.cut(tensor, actual, padded)
         parts = _Parts.of(layout, given, wanted.once.shape, actual, padded)
-        elements = PaddedElements(wanted.memory, tensor, parts)
+        elements = PaddedElements(wanted, tensor, parts)
         return resident_tensor(elements, wanted, self._index), 0
 
     def number(self, value: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -212,8 +220,9 @@ def _run(
 ) -> Buffer:
     """A row-major array with zeros behind its parts, or without what is behind them."""
     client, device = chosen(index)
+    whole_array = whole(array) if isinstance(array, ShardedBuffer) else array
     made: Buffer
-    (made,) = _program(kind, client, device.id, array.type, wanted, parts).execute([array])
+    (made,) = _program(kind, client, device.id, array.type, wanted, parts).execute([whole_array])
     return made
 
 

@@ -21,6 +21,7 @@ from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.device.chosen import chosen, of_client
+from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.refusals import need_strides
 from pjrt_bridge.torch_interop.device.storage import (
     Contents,
@@ -191,7 +192,7 @@ def retype(contents: Contents, dtype: torch.dtype) -> bool:
     return True
 
 
-_programs: dict[Any, Any] = {}
+_programs: Recent[Any] = Recent()
 _compiling = threading.Lock()
 of_client(_programs.clear)
 
@@ -205,7 +206,7 @@ def _run(kind: str, contents: Contents, geometry: Geometry, arrays: list[AnyBuff
 
 def _program(kind: str, contents: Contents, geometry: Geometry, *, divided: bool) -> Any:
     key = (kind, contents.type, geometry, contents.index, divided)
-    found = _programs.get(key)
+    found = _programs.find(key)
     if found is None:
         client, device = chosen(contents.index)
         options = CompileOptions(device_assignment=[[device.id]])
@@ -216,7 +217,7 @@ def _program(kind: str, contents: Contents, geometry: Geometry, *, divided: bool
                 if divided
                 else client.compile(program, options=options)
             )
-        _programs[key] = found
+        _programs.add(key, found)
     return found
 
 

@@ -92,7 +92,7 @@ class GraphPadding:
             if any(other != first for other in others):
                 return None
             sizes.append(first)
-        chosen = self._choose(sizes)
+        chosen = self._choose(sizes, arguments)
         if chosen is None or tuple(chosen) in self._numbers.bad:
             return None
         frequent = self._policy is not None and self._policy.deserves_own(tuple(sizes))
@@ -147,18 +147,37 @@ class GraphPadding:
 
     # -- sizes -------------------------------------------------------------------------------------
 
-    def _choose(self, sizes: list[int]) -> list[int] | None:
+    def _choose(self, sizes: list[int], arguments: Sequence[Any]) -> list[int] | None:
         """The sizes to pad to; None to leave the call as it is."""
         if self._policy is not None:
             if min(sizes[at] for at in self._padded) <= 0:
                 return None
-            found = self._policy.choose(tuple(sizes))
+            found = self._policy.choose(tuple(sizes), self._held(sizes, arguments))
             return None if found is None else list(found)
         chosen = list(sizes)
         known = [(at, size) for at in self._padded if (size := self._next(sizes[at])) is not None]
         for at, size in known:
             chosen[at] = size
         return chosen if known else None
+
+    def _held(self, sizes: Sequence[int], arguments: Sequence[Any]) -> tuple[int, ...] | None:
+        """The sizes that arguments are padded to already; None where one of them is not known."""
+        found = list(sizes)
+        for at in self._padded:
+            places = self._found.places[self._symbols[at]]
+            size = next(
+                (
+                    size
+                    for position, dim in places
+                    if dim is not None
+                    and (size := self._memory.padded_size(arguments[position], dim)) is not None
+                ),
+                None,
+            )
+            if size is None:
+                return None
+            found[at] = size
+        return tuple(found)
 
     def _next(self, size: int) -> int | None:
         buckets = self._buckets

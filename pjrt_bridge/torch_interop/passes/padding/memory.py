@@ -25,6 +25,9 @@ class PaddingMemory(Protocol):
     def takes(self, arguments: Sequence[Any]) -> bool:
         """Whether arguments can be padded."""
 
+    def padded_size(self, argument: torch.Tensor, dim: int) -> int | None:
+        """The size of a dimension of an argument that is there with padding; None for others."""
+
     def grow(
         self,
         layout: SymbolicLayout,
@@ -62,6 +65,10 @@ class HostMemory:
     def takes(self, arguments: Sequence[Any]) -> bool:
         """See `PaddingMemory`."""
         return True
+
+    def padded_size(self, argument: torch.Tensor, dim: int) -> int | None:
+        """See `PaddingMemory`."""
+        return None
 
     def grow(
         self,
