@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from pjrt_bridge.torch_interop.device import chosen, programs, shortcuts, use
+from pjrt_bridge.torch_interop.device.recent import Recent
 
 _SIZES = ((64, 32, 4), (256, 64, 8), (512, 128, 8))
 """Width, length, batch."""
@@ -84,7 +85,7 @@ def ways(width: int, length: int, batch: int) -> dict[str, Callable[[], None]]:
 
 
 def _in_mode(mode: str, step: Callable[[], None]) -> Callable[[], None]:
-    own: dict[object, programs.Family] = {}
+    own: Recent[programs.Family] = Recent()
 
     def once() -> None:
         with (

@@ -73,9 +73,19 @@ class PaddedSizes:
     _own: set[SizesOfCall] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def choose(self, sizes: SizesOfCall) -> SizesOfCall | None:
-        """The sizes of the padded program that is to serve a call; None: it is not padded."""
+    def choose(self, sizes: SizesOfCall, held: SizesOfCall | None = None) -> SizesOfCall | None:
+        """The sizes of the padded program that is to serve a call; None: it is not padded.
+
+        Args:
+            sizes: of the call.
+            held: those that its arguments are padded to already, by the program that made them.
+        """
         with self._lock:
+            if held is not None and self._suits(held, sizes):
+                if held not in self.made:
+                    self.made.append(held)
+                self._chosen[sizes] = held
+                return held
             if self._first is None:
                 self._first = sizes
             if sizes == self._first:
@@ -109,6 +119,15 @@ class PaddedSizes:
                 return False
             self._own.add(sizes)
             return True
+
+    def _suits(self, held: SizesOfCall, sizes: SizesOfCall) -> bool:
+        """Whether to compute with arguments as they are padded, instead of padding them anew."""
+        own = self.work(sizes)
+        return (
+            self._serves(held, sizes)
+            and self.fits(held)
+            and self.work(held) <= max(WASTE * own, own + COMPILES)
+        )
 
     def _find(self, sizes: SizesOfCall) -> tuple[SizesOfCall | None, bool]:
         """A choice, and whether it holds for later calls too."""

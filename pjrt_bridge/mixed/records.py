@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pjrt_bridge import timeline, user_warnings
-from pjrt_bridge.errors import HostFallbackWarning
+from pjrt_bridge.errors import BridgeWarning, HostFallbackWarning
 from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.report.data import Exchange, GraphReport, SegmentReport
 from pjrt_bridge.report.fallback_reason import FallbackReason
@@ -140,11 +140,11 @@ class Ledger:
         self._graphs.clear()
         self._warned.clear()
 
-    def warn_once(self, text: str) -> None:
-        """Warn of something that runs on the host, unless it was said before."""
+    def warn_once(self, text: str, kind: type[BridgeWarning] = HostFallbackWarning) -> None:
+        """Warn of something, unless it was said before."""
         if text not in self._warned:
             self._warned.add(text)
-            user_warnings.warn(text, HostFallbackWarning)
+            user_warnings.warn(text, kind)
 
 
 class Watch:

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.device.naming import NAME
 
 
 def is_symbolic(graph: fx.Graph) -> bool:
@@ -50,7 +51,7 @@ def stands_for_itself(argument: Any) -> bool:
     return not isinstance(argument, torch.Tensor) or (
         type(argument) in (torch.Tensor, torch.nn.Parameter)
         and argument.layout is torch.strided
-        and argument.device.type == "cpu"
+        and argument.device.type in ("cpu", NAME)
         and not (argument.is_conj() or argument.is_neg())
     )
 

@@ -16,12 +16,15 @@ from pjrt_bridge.torch_interop.bind.graphs import CompiledGraph, HostGraph, Symb
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.host_calls import HostCalls
+from pjrt_bridge.torch_interop.compiling.many_sizes import ManySizes
 from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.device.border import Residency
+from pjrt_bridge.torch_interop.device.padded import ResidentMemory
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.passes.data_bounds import mark_checked
 from pjrt_bridge.torch_interop.passes.padding import GraphPadding, Padded
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims
+from pjrt_bridge.torch_interop.passes.padding.memory import HOST
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
 
 CompileSized = Callable[[fx.GraphModule, GraphRecord, frozenset[int]], CompiledGraph]
@@ -48,10 +51,11 @@ class SymbolicCompiler:
     ) -> SymbolicGraph:
         """Compile a graph for the sizes that come; `record` tells what it is."""
         padding = None
-        resident = Residency.of(graph.graph) is not None
+        residency = Residency.of(graph.graph)
         # Padding moves positions into range.
-        if self._options.buckets and self._options.check_indices is not True and not resident:
-            padding = GraphPadding(graph, self._options.buckets, self._extents)
+        if self._options.buckets and self._options.check_indices is not True:
+            memory = HOST if residency is None else ResidentMemory(residency.index)
+            padding = GraphPadding(graph, self._options.buckets, self._extents, memory)
             if record.kind == "forward":
                 self._extents = padding.extents
         uncompiled = None
@@ -60,13 +64,15 @@ class SymbolicCompiler:
         )
         # Other processes do not know what this one leaves to PyTorch, or when it is compiled.
         alone = not self._target.spans(graph.graph)
-        if alone and self._options.fallback != "error":
+        # PyTorch would run each operator of resident tensors as a program of its own for each size.
+        if alone and residency is None and self._options.fallback != "error":
             names = node_names(graph.graph)
             host.segments.append(SegmentRecord("host", operators(graph.graph), names))
             uncompiled = HostGraph(HostSegment(graph), host)
-        compiler = partial(self._specialized, graph, record, static, padding)
+        each = None if residency is None else ManySizes(self._target, record.kind, padding)
+        compiler = partial(self._specialized, graph, record, static, padding, each)
         on_host = None if uncompiled is None else HostCalls(self._target, host, padding).add
-        begin = BACKGROUND.begin if alone and not (resident or BACKGROUND.is_off) else None
+        begin = BACKGROUND.begin if alone and not BACKGROUND.is_off else None
         return SymbolicGraph(compiler, uncompiled, padding, on_host, begin)
 
     def _specialized(
@@ -75,6 +81,7 @@ class SymbolicCompiler:
         model: GraphRecord,
         static: frozenset[int],
         padding: GraphPadding | None,
+        each: ManySizes | None,
         arguments: list[Any],
         trigger: str | None,
         padded: Padded | None,
@@ -91,6 +98,8 @@ class SymbolicCompiler:
             code=model.code,
             division=model.division,
         )
+        if padded is None and each is not None:
+            each.add()
         if padding is not None and padded is not None:
             graph, static = padding.module, static - padding.positions
         try:

@@ -13,7 +13,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import placed, whole
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
-from pjrt_bridge.torch_interop.device import border, shortcuts, transfer
+from pjrt_bridge.torch_interop.device import border, shortcuts, transfer, uploads
 from pjrt_bridge.torch_interop.device.chosen import chosen, eager_mode
 from pjrt_bridge.torch_interop.device.factories import resize
 from pjrt_bridge.torch_interop.device.operators import call
@@ -45,7 +45,7 @@ def copy_from(
             source = source.to(target.dtype)
         if _filled_over_mesh(source, target):
             return target
-        source = transfer.to_device(source, target.device.index or 0)
+        source = uploads.to_device(source, target.device.index or 0)
     elif source.device != target.device:
         source = _moved(source, target.device.index or 0)
     source = _lying_as(source, target)

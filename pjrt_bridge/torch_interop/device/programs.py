@@ -8,7 +8,7 @@ that change become arguments when a program was made for one of their values bef
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -37,6 +37,7 @@ from pjrt_bridge.torch_interop.device.calls import (
 from pjrt_bridge.torch_interop.device.chosen import Mode, chosen, eager_mode, of_client
 from pjrt_bridge.torch_interop.device.merging import Recordable
 from pjrt_bridge.torch_interop.device.other_sizes import Resizes, sizes_and_strides_of
+from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.recording import recorder
 from pjrt_bridge.torch_interop.device.resident_contents import ResidentContents
 from pjrt_bridge.torch_interop.device.storage import (
@@ -259,18 +260,18 @@ class Family:
             return found
 
 
-_families: dict[Hashable, Family] = {}
+_families: Recent[Family] = Recent(shortcuts.forget)
 _compiling = threading.RLock()
 
 
 def find_family(call: Call) -> Family | None:
     """The programs of calls like this one; None for the first of them."""
-    return _families.get(call.key)
+    return _families.find(call.key)
 
 
 def new_family(call: Call) -> Family:
     """A place for the programs of calls like this one."""
-    return _families.setdefault(call.key, Family())
+    return _families.add(call.key, Family())
 
 
 @of_client

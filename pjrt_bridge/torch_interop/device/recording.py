@@ -31,6 +31,7 @@ from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.device import chosen, merging, transfer
 from pjrt_bridge.torch_interop.device.chosen import of_client
 from pjrt_bridge.torch_interop.device.merging import Recordable, Recorded, Reference
+from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.resident_contents import ResidentContents
 from pjrt_bridge.torch_interop.device.storage import Pending, resident_tensor, started
 
@@ -128,7 +129,7 @@ class Recorder:
     def __init__(self, index: int) -> None:
         self._index = index
         self._lock = threading.RLock()
-        self._programs: dict[Any, PlainGraph] = {}
+        self._programs: Recent[PlainGraph] = Recent()
         self._last: Recorded | None = None
         self._backward = -1
         self._forget()
@@ -201,10 +202,9 @@ class Recorder:
             self._given.append(transfer.put(argument, self._index))
             return merging.GIVEN, len(self._given) - 1
         elements = argument.contents.elements
-        if isinstance(elements, PendingValue):
-            if elements.is_open:
-                return elements.place
-            elements = elements.compute()
+        if isinstance(elements, PendingValue) and elements.is_open:
+            return elements.place
+        elements = argument.contents.buffer
         found = self._slots.get(id(elements))
         if found is None:
             self._given.append(elements)
@@ -233,7 +233,7 @@ class Recorder:
                 tuple((operator.part.number, operator.arguments) for operator in operators),
                 tuple(wanted),
             )
-            program = self._programs.get(key)
+            program = self._programs.find(key)
             try:
                 recorded = Recorded(
                     tuple((operator.part, operator.arguments) for operator in operators),
@@ -241,7 +241,7 @@ class Recorder:
                 )
                 if program is None:
                     program = merging.compiled(recorded, self._index, recorded.change(self._last))
-                    self._programs[key] = program
+                    self._programs.add(key, program)
                 self._last = recorded
                 self._run(program, given, wanted)
             except Exception:

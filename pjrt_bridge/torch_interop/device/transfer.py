@@ -21,6 +21,7 @@ from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.device.chosen import chosen, of_client
+from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.refusals import need_strides
 from pjrt_bridge.torch_interop.device.storage import (
     Contents,
@@ -54,15 +55,23 @@ _BYTE = dtypes.of("uint8")
 
 def put(tensor: torch.Tensor, index: int, spec: ValueSpec | None = None) -> Buffer:
     """A buffer of a copy of a host tensor's elements, in row-major order or as a spec has them."""
-    client, device = chosen(index)
+    return put_array(array_of(tensor, spec), index)
+
+
+def array_of(tensor: torch.Tensor, spec: ValueSpec | None = None) -> torch.Tensor:
+    """A copy of a host tensor as a row-major array, which the user does not write into."""
     dense = tensor.detach().resolve_conj().resolve_neg()
     if spec is not None and spec.order is not None:
         dense = dense.permute(spec.order)
-    # The user may write into the tensor while the plugin still reads.
-    dense = dense.clone(memory_format=torch.contiguous_format)
-    type = type_of(dense)
+    return dense.clone(memory_format=torch.contiguous_format)
+
+
+def put_array(array: torch.Tensor, index: int) -> Buffer:
+    """A buffer of a row-major host tensor, which nobody writes into any more."""
+    client, device = chosen(index)
+    type = type_of(array)
     COUNTS.to_device += type.nbytes
-    host = HostArray(dense.data_ptr(), type.dtype, type.shape, None, dense)
+    host = HostArray(array.data_ptr(), type.dtype, type.shape, None, array)
     return putting.put_host(client, host, device)
 
 
@@ -107,10 +116,16 @@ def to_host_in_memory(tensor: torch.Tensor) -> torch.Tensor:
 def buffer_as(tensor: torch.Tensor, spec: ValueSpec) -> AnyBuffer:
     """The elements of a resident tensor as the row-major array that a program takes."""
     contents = contents_of(tensor)
+    place = place_of(tensor, contents, spec)
+    return contents.buffer if place is None else read(contents, place)
+
+
+def place_of(tensor: torch.Tensor, contents: Contents, spec: ValueSpec) -> Geometry | None:
+    """Where the row-major array that a program takes is in a storage; None: it is all of it."""
     geometry = geometry_of(tensor, contents)
     if geometry is None:
         if spec.order is None and spec.memory.shape == contents.shape:
-            return contents.buffer
+            return None
         geometry = Geometry(
             contents.dtype,
             contents.shape,
@@ -124,8 +139,8 @@ def buffer_as(tensor: torch.Tensor, spec: ValueSpec) -> AnyBuffer:
         and not in_memory.offset
         and in_memory.strides == Layout.default(len(contents.shape)).strides(contents.shape)
     ):
-        return contents.buffer
-    return read(contents, in_memory)
+        return None
+    return in_memory
 
 
 def _permuted(geometry: Geometry, spec: ValueSpec) -> Geometry:
@@ -177,7 +192,7 @@ def retype(contents: Contents, dtype: torch.dtype) -> bool:
     return True
 
 
-_programs: dict[Any, Any] = {}
+_programs: Recent[Any] = Recent()
 _compiling = threading.Lock()
 of_client(_programs.clear)
 
@@ -191,7 +206,7 @@ def _run(kind: str, contents: Contents, geometry: Geometry, arrays: list[AnyBuff
 
 def _program(kind: str, contents: Contents, geometry: Geometry, *, divided: bool) -> Any:
     key = (kind, contents.type, geometry, contents.index, divided)
-    found = _programs.get(key)
+    found = _programs.find(key)
     if found is None:
         client, device = chosen(contents.index)
         options = CompileOptions(device_assignment=[[device.id]])
@@ -202,7 +217,7 @@ def _program(kind: str, contents: Contents, geometry: Geometry, *, divided: bool
                 if divided
                 else client.compile(program, options=options)
             )
-        _programs[key] = found
+        _programs.add(key, found)
     return found
 
 

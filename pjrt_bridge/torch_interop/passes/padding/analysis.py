@@ -9,18 +9,24 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Symbol
+from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.passes.padding.paddable import Paddable
 from pjrt_bridge.torch_interop.passes.padding.promises import symbolic_sizes
 from pjrt_bridge.torch_interop.passes.padding.walk import Walk
 
 
-def find(module: fx.GraphModule, hints: Mapping[str, PaddedDims] | None = None) -> Paddable:
+def find(
+    module: fx.GraphModule,
+    hints: Mapping[str, PaddedDims] | None = None,
+    memory: PaddingMemory = HOST,
+) -> Paddable:
     """The padded form of a functional graph.
 
     Args:
         module: the graph; left as it is.
         hints: the padded dimensions of arguments, by name, where they are known: a tensor that the
             forward graph saves may be merged of several.
+        memory: where the arguments are.
     """
     places = _places(module.graph)
     # Sizes of ragged dimensions are names, with which nothing can be calculated.
@@ -28,7 +34,7 @@ def find(module: fx.GraphModule, hints: Mapping[str, PaddedDims] | None = None) 
     refused: dict[Symbol, str] = dict.fromkeys(places, "") if ragged else {}
     known = dict(hints or {})
     while True:
-        walk = Walk(module, places, refused, known)
+        walk = Walk(module, places, refused, known, memory)
         before = len(refused)
         made = walk.run()
         if walk.better:

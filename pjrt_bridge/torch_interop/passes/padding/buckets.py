@@ -16,10 +16,10 @@ from torch import fx
 from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.mixed.padded_sizes import PaddedSizes
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.lift_scalars import tensor_of
 from pjrt_bridge.torch_interop.passes.padding.analysis import find
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol, SymbolValues
 from pjrt_bridge.torch_interop.passes.padding.layouts import SymbolicLayout
+from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED
 from pjrt_bridge.torch_interop.passes.padding.work import estimate
 
@@ -37,6 +37,7 @@ class GraphPadding:
         module: the graph.
         buckets: sizes to pad to, increasing; or `"auto"`: sizes that come decide.
         hints: see `find`.
+        memory: where its arguments are.
 
     Attributes:
         module: the padded graph.
@@ -49,8 +50,10 @@ class GraphPadding:
         module: fx.GraphModule,
         buckets: Sequence[int] | Literal["auto"],
         hints: Mapping[str, PaddedDims] | None = None,
+        memory: PaddingMemory = HOST,
     ) -> None:
-        self._found = find(module, hints)
+        self._found = find(module, hints, memory)
+        self._memory = memory
         self.module = self._found.module
         self.positions = frozenset(self._found.arguments)
         self.extents = self._found.extents
@@ -80,7 +83,7 @@ class GraphPadding:
         Raises:
             RuntimeError: as the graph's own checks of sizes raise.
         """
-        if not self._found.symbols:
+        if not self._found.symbols or not self._memory.takes(arguments):
             return None
         sizes = []
         for places in self._found.places.values():
@@ -89,7 +92,7 @@ class GraphPadding:
             if any(other != first for other in others):
                 return None
             sizes.append(first)
-        chosen = self._choose(sizes)
+        chosen = self._choose(sizes, arguments)
         if chosen is None or tuple(chosen) in self._numbers.bad:
             return None
         frequent = self._policy is not None and self._policy.deserves_own(tuple(sizes))
@@ -144,18 +147,37 @@ class GraphPadding:
 
     # -- sizes -------------------------------------------------------------------------------------
 
-    def _choose(self, sizes: list[int]) -> list[int] | None:
+    def _choose(self, sizes: list[int], arguments: Sequence[Any]) -> list[int] | None:
         """The sizes to pad to; None to leave the call as it is."""
         if self._policy is not None:
             if min(sizes[at] for at in self._padded) <= 0:
                 return None
-            found = self._policy.choose(tuple(sizes))
+            found = self._policy.choose(tuple(sizes), self._held(sizes, arguments))
             return None if found is None else list(found)
         chosen = list(sizes)
         known = [(at, size) for at in self._padded if (size := self._next(sizes[at])) is not None]
         for at, size in known:
             chosen[at] = size
         return chosen if known else None
+
+    def _held(self, sizes: Sequence[int], arguments: Sequence[Any]) -> tuple[int, ...] | None:
+        """The sizes that arguments are padded to already; None where one of them is not known."""
+        found = list(sizes)
+        for at in self._padded:
+            places = self._found.places[self._symbols[at]]
+            size = next(
+                (
+                    size
+                    for position, dim in places
+                    if dim is not None
+                    and (size := self._memory.padded_size(arguments[position], dim)) is not None
+                ),
+                None,
+            )
+            if size is None:
+                return None
+            found[at] = size
+        return tuple(found)
 
     def _next(self, size: int) -> int | None:
         buckets = self._buckets
@@ -258,8 +280,9 @@ class Padded:
         actual: Mapping[Size, int],
         padded: Mapping[Size, int],
     ) -> None:
-        found = padding._found
+        found, memory = padding._found, padding._memory
         self.sizes = sizes
+        self._memory = memory
         self._results = found.results
         self._actual, self._padded = actual, padded
         # Only these are kept: the graph frees its arguments as soon as it has read them.
@@ -273,10 +296,16 @@ class Padded:
             tensor = self.arguments[position]
             key = (id(tensor), tuple(layout.dims.items()))
             if key not in copies:
-                made = layout.grow(tensor, actual.__getitem__, padded.__getitem__)
+                made, copied = memory.grow(
+                    layout,
+                    tensor,
+                    actual.__getitem__,
+                    padded.__getitem__,
+                    written=position in found.written,
+                )
                 # Tensors stay alive until all are copied: another could get the same id.
                 copies[key] = (tensor, made)
-                self.copied += 0 if made is tensor else made.nbytes
+                self.copied += copied
             self.arguments[position] = copies[key][1]
         self._written = [
             (self.original[at], self.arguments[at], found.arguments[at])
@@ -286,7 +315,7 @@ class Padded:
         for position, number in found.numbers.items():
             self.arguments[position] = padded[number]
         self.arguments += [
-            padded[size] if dtype is None else tensor_of(actual[size], dtype)
+            padded[size] if dtype is None else memory.number(actual[size], dtype)
             for size, dtype in found.given
         ]
 
@@ -297,18 +326,17 @@ class Padded:
         Arguments that the graph wrote into get the values of their padded copies first.
         """
         for argument, copy, layout in self._written:
-            value, _ = layout.cut(copy, self._actual.__getitem__, self._padded.__getitem__)
+            value, _ = self._cut(layout, copy)
             argument.copy_(value)
-            call.crossed(call.at, argument.nbytes, shared=False)
+            if argument.device.type == "cpu":
+                call.crossed(call.at, argument.nbytes, shared=False)
         restored = list(results)
         cut: dict[int, torch.Tensor] = {}
         for index, what in self._results.items():
             if isinstance(what, SymbolicLayout):
                 tensor = results[index]
                 if id(tensor) not in cut:
-                    made, copied = what.cut(
-                        tensor, self._actual.__getitem__, self._padded.__getitem__
-                    )
+                    made, copied = self._cut(what, tensor)
                     cut[id(tensor)] = made
                     if copied:
                         call.crossed(call.at, copied, shared=False)
@@ -318,6 +346,9 @@ class Padded:
             else:
                 restored[index] = self._actual[what]
         return restored
+
+    def _cut(self, layout: SymbolicLayout, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return self._memory.cut(layout, tensor, self._actual.__getitem__, self._padded.__getitem__)
 
 
 def _size(argument: Any, dim: int | None) -> int:

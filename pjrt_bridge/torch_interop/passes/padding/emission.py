@@ -33,6 +33,7 @@ class Emission:
     Args:
         graph: that is made.
         symbols: that are padded.
+        device: of what operators make of numbers; None: the default.
 
     Attributes:
         given: expressions that calls of the graph bring behind its arguments: with the sizes of the
@@ -40,7 +41,10 @@ class Emission:
             numbers.
     """
 
-    def __init__(self, graph: fx.Graph, symbols: frozenset[Symbol]) -> None:
+    def __init__(
+        self, graph: fx.Graph, symbols: frozenset[Symbol], device: torch.device | None = None
+    ) -> None:
+        self._device = device
         self._graph = graph
         self._symbols = symbols
         self._copies: dict[fx.Node, Any] = {}
@@ -108,6 +112,8 @@ class Emission:
         target = compat.operator(name)
         assert target is not None, name
         args, kwargs = fx.map_arg((args, kwargs), self._renewed)
+        if self._device is not None and _makes_of_numbers(target):
+            kwargs = {"device": self._device, **kwargs}
         return self._made(target, args, kwargs)
 
     def _renewed(self, node: fx.Node) -> Any:
@@ -289,6 +295,14 @@ class Emission:
         if depends(among, self._symbols):
             return self.call("aten.minimum.default", index, last)
         return self.call("aten.clamp.default", index, None, last)
+
+
+def _makes_of_numbers(target: compat.OpOverload) -> bool:
+    """Whether an operator makes a tensor on a device that it is given, of no other tensor."""
+    arguments = target._schema.arguments
+    return any(item.name == "device" for item in arguments) and not any(
+        "Tensor" in str(item.type) for item in arguments
+    )
 
 
 def _of(number: PythonNumber, dtype: torch.dtype) -> PythonNumber:

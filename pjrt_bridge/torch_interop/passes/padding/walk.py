@@ -24,6 +24,7 @@ from pjrt_bridge.torch_interop.passes.padding.extents import (
     product,
 )
 from pjrt_bridge.torch_interop.passes.padding.layouts import SymbolicLayout
+from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.passes.padding.merging import Applied, apply
 from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED, Paddable
 from pjrt_bridge.torch_interop.passes.padding.promises import (
@@ -43,6 +44,7 @@ class Walk:
         places: of symbols; see `Paddable`.
         refused: symbols that are not padded, with the reasons; more are added.
         hints: the padded dimensions of results whose rows are the same, by name.
+        memory: where the graph's arguments are.
 
     Attributes:
         better: hints that this walk found to be missing.
@@ -54,6 +56,7 @@ class Walk:
         places: Mapping[Symbol, Sequence[tuple[int, int | None]]],
         refused: dict[Symbol, str],
         hints: Mapping[str, PaddedDims],
+        memory: PaddingMemory = HOST,
     ) -> None:
         self._module = module
         self._places = places
@@ -61,7 +64,8 @@ class Walk:
         self._hints = hints
         self._symbols = frozenset(symbol for symbol in places if symbol not in refused)
         self._graph = fx.Graph()
-        self._emission = Emission(self._graph, self._symbols)
+        self._emission = Emission(self._graph, self._symbols, memory.device)
+        self._fill = memory.fill
         self._known: dict[fx.Node, TensorPadding] = {}
         self._several: dict[fx.Node, list[TensorPadding]] = {}
         self._checks: list[fx.Node] = []
@@ -159,7 +163,7 @@ class Walk:
                 known = hint.get(dim, ())
                 same = known and compat.is_same_size(product(known), size)
                 dims[dim] = known if same else extent_of(size)
-        self._known[node] = TensorPadding(dims, 0)
+        self._known[node] = TensorPadding(dims, self._fill)
         if dims and SymbolicLayout.of(node, dims, dense=True) is None:
             self._refuse(self._symbols_of(dims), "the bridge cannot lay out the tensor", node)
 
