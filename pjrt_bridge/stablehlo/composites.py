@@ -172,7 +172,9 @@ def inline(module: Any, keeps: Callable[[Composite], bool] = lambda composite: F
         for view in module.body.operations
         if view.operation.name == "func.func"
     }
-    pending = [(operation, ()) for operation in _within(module.operation)]
+    pending: list[tuple[Any, tuple[str, ...]]] = [
+        (operation, ()) for operation in _within(module.operation)
+    ]
     if not pending:
         return
     while pending:

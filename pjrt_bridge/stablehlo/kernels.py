@@ -273,9 +273,9 @@ def compose(
     types = [value.type for value in found]
     if types != list(results):
         listed = (", ".join(map(str, item)) or "none" for item in (types, results))
-        raise ProgramError("composite {!r}: kernels emit {}, expected {}".format(
-            composite.name, *listed
-        ))
+        raise ProgramError(
+            "composite {!r}: kernels emit {}, expected {}".format(composite.name, *listed)
+        )
     return found
 
 

@@ -12,7 +12,6 @@ what it computes, its gradients, and memory that results share with arguments st
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -61,38 +60,39 @@ def composite(
     def decorate(function: _Called) -> _Called:
         if not callable(function):
             raise ArgumentError(wrong(f"composite {name!r}", function, "a function"))
-        usual = {**fixed.attributes, **_keyword_defaults(function)}
-        text = _text(name, version, usual)
+        defaults = getattr(function, "__kwdefaults__", None) or {}
+        Composite(name, {**fixed.attributes, **defaults}, version)
 
         @functools.wraps(function)
         def called(*arguments: Any, **given: Any) -> Any:
-            own = _text(name, version, {**usual, **given}) if given else text
+            given = {**defaults, **given}
             _check_tensors(name, "argument", arguments)
             if not torch.compiler.is_compiling():
+                Composite(name, given)
                 results = function(*arguments, **given)
                 _tensors(name, results)
                 return results
             begun = torch.ops.pjrt_composites.begin(list(arguments))
             results = function(*arguments, **given)
-            torch.ops.pjrt_composites.end(begun, _tensors(name, results), own)
+            # Numbers apart: Dynamo may have symbols for them, which these lists fix.
+            ints = {key: value for key, value in given.items() if type(value) is int}
+            floats = {key: value for key, value in given.items() if type(value) is float}
+            others = {
+                key: value for key, value in given.items() if key not in ints and key not in floats
+            }
+            torch.ops.pjrt_composites.end(
+                begun,
+                _tensors(name, results),
+                _text(name, version, {**fixed.attributes, **others}),
+                [*ints, *floats],
+                list(ints.values()),
+                list(floats.values()),
+            )
             return results
 
         return called  # type: ignore[return-value]
 
     return decorate
-
-
-def _keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return {}
-    empty = inspect.Parameter.empty
-    return {
-        item.name: item.default
-        for item in parameters
-        if item.kind is item.KEYWORD_ONLY and item.default is not empty
-    }
 
 
 def _tensors(name: str, results: Any) -> list[torch.Tensor]:
@@ -116,7 +116,7 @@ def _check_tensors(name: str, what: str, values: Sequence[Any]) -> None:
 # -- marks -----------------------------------------------------------------------------------------
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _text(name: str, version: int, attributes: Mapping[str, Any]) -> str:
     """A composite as the text that its mark has."""
     return encoded(Composite(name, attributes, version))
@@ -127,10 +127,13 @@ def encoded(composite: Composite) -> str:
     return json.dumps([composite.name, composite.version, dict(composite.attributes)])
 
 
-def decoded(text: str) -> Composite:
-    """The composite of a text that `encoded` gave."""
+def decoded(
+    text: str, names: Sequence[str] = (), ints: Sequence[int] = (), floats: Sequence[float] = ()
+) -> Composite:
+    """The composite of a text that `encoded` gave, and of numbers that have the names."""
     name, version, attributes = json.loads(text)
-    return Composite(name, attributes, version)
+    numbers = dict(zip(names, (*ints, *floats), strict=True))
+    return Composite(name, {**attributes, **numbers}, version)
 
 
 torch.library.define(
@@ -140,7 +143,8 @@ torch.library.define(
 )
 torch.library.define(
     "pjrt_composites::end",
-    "(Tensor begun, Tensor[] results, str composite) -> ()",
+    "(Tensor begun, Tensor[] results, str composite, str[] names, int[] ints, float[] floats)"
+    " -> ()",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 
@@ -149,7 +153,7 @@ def _begun(arguments: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.empty(0, dtype=torch.bool)
 
 
-def _ended(begun: torch.Tensor, results: Sequence[torch.Tensor], composite: str) -> None:
+def _ended(begun: torch.Tensor, results: Sequence[torch.Tensor], *composite: Any) -> None:
     return None
 
 
@@ -180,7 +184,7 @@ class _CompositeCall(compat.HigherOrderOperator):
     """
 
     def __init__(self) -> None:
-        super().__init__("pjrt_composite")
+        super().__init__("pjrt_composite")  # type: ignore[no-untyped-call]
 
     def __call__(self, graph: Any, text: str, *arguments: Any) -> tuple[Any, ...]:
         """What PyTorch computes."""

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, Protocol
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import OptionError
-from pjrt_bridge.stablehlo.patterns import resolved, rounds
+from pjrt_bridge.stablehlo.patterns import rounds
+from pjrt_bridge.stablehlo.patterns.composites import resolved
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 

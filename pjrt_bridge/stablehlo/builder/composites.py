@@ -55,9 +55,7 @@ class CompositeOps(CallOps):
         with self._inside(block, types, ()) as arguments:
             values = as_tuple(body(arguments))
             handles = [self._handle(composite.name, i, value) for i, value in enumerate(values)]
-            ir.Operation.create(
-                "func.return", operands=handles, loc=self._unknown, ip=self._ip
-            )
+            ir.Operation.create("func.return", operands=handles, loc=self._unknown, ip=self._ip)
         results = [value.type for value in values]
         signature = [[self._mlir_type(item) for item in part] for part in (types, results)]
         kind = ir.FunctionType.get(*signature, self._context)

@@ -120,9 +120,7 @@ def export(
         _check_composites(version, split)
     called = name or _name(model)
     if exporter == "torch_xla":
-        if (
-            training or split or kwargs or kept or dynamic_shapes is not None or sizes is not None
-        ):
+        if training or split or kwargs or kept or dynamic_shapes is not None or sizes is not None:
             raise OptionError(
                 "exporter 'torch_xla': it takes arguments by position of fixed sizes, and makes no "
                 "training steps, no parts and no composites"

@@ -71,7 +71,7 @@ def _mark(node: fx.Node) -> None:
         begun = graph.call_function(begin, (list(operands.values()),))
     positions = {item: at for at, item in enumerate(graph.nodes)}
     with graph.inserting_after(max(results, key=positions.__getitem__)):
-        ended = graph.call_function(end, (begun, results, encoded(composite)))
+        ended = graph.call_function(end, (begun, results, encoded(composite), [], [], []))
     begun.meta = {**node.meta, "val": None}
     ended.meta = {**node.meta, "val": None}
 

@@ -4,7 +4,7 @@ Before:
 
     begin = pjrt_composites.begin([x, y])
     sin = sin(x); mul = mul(sin, y)
-    pjrt_composites.end(begin, [mul], '["my.op", 1, {}]')
+    pjrt_composites.end(begin, [mul], '["my.op", 1, {}]', [], [], [])
 
 After, where the target has the composite:
 
@@ -28,7 +28,7 @@ from torch import fx
 from pjrt_bridge import user_warnings
 from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.composites import BEGIN, CALL, END, OPERATORS, decoded
+from pjrt_bridge.torch_interop.composites import BEGIN, CALL, END, OPERATORS, decoded, encoded
 from pjrt_bridge.torch_interop.nodes import has_effect, label
 from pjrt_bridge.torch_interop.passes.functionalize_rng import is_without_dropout, show_pure
 from pjrt_bridge.torch_interop.randomness.operators import KEY
@@ -43,8 +43,9 @@ def collect_composites(module: fx.GraphModule, keeps: Callable[[Composite], bool
 
     Warns with a `BridgeWarning` of a user's composite that cannot become one operation.
     """
-    for end in _ends(module.graph):
-        found = decoded(str(end.args[2]))
+    ends = _ends(module.graph)
+    for end in ends:
+        found = _composite(end)
         if keeps(found):
             try:
                 _collect(module, end, found)
@@ -56,6 +57,8 @@ def collect_composites(module: fx.GraphModule, keeps: Callable[[Composite], bool
                         f"{reason}"
                     )
         _remove(end)
+    if ends:
+        module.recompile()
 
 
 def remove_marks(module: fx.GraphModule, keeps: Callable[[Composite], bool]) -> None:
@@ -66,7 +69,7 @@ def remove_marks(module: fx.GraphModule, keeps: Callable[[Composite], bool]) -> 
         keeps: see `collect_composites`.
     """
     for end in _ends(module.graph):
-        if not keeps(decoded(str(end.args[2]))):
+        if not keeps(_composite(end)):
             _remove(end)
 
 
@@ -99,6 +102,10 @@ def _ends(graph: fx.Graph) -> list[fx.Node]:
     return [] if target is None else graph.find_nodes(op="call_function", target=target)
 
 
+def _composite(end: fx.Node) -> Composite:
+    return decoded(*end.args[2:])  # type: ignore[arg-type]
+
+
 def _remove(end: fx.Node) -> None:
     begin = end.args[0]
     end.graph.erase_node(end)
@@ -115,9 +122,13 @@ def _collect(module: fx.GraphModule, end: fx.Node, composite: Composite) -> None
     graph, name = module.graph, _unused_name(module)
     setattr(module, name, _inner(module, region))
     given = [*region.operands, *region.numbers]
+
+    def outside(user: fx.Node) -> bool:
+        return user is not end and user not in region.nodes
+
     with graph.inserting_before(end):
         held = graph.get_attr(name)
-        call = graph.call_function(CALL, (held, end.args[2], *given))
+        call = graph.call_function(CALL, (held, encoded(composite), *given))
         call.meta = {**_traced(end), "val": tuple(map(compat.promise, region.results))}
         for index, result in enumerate(region.results):
             if result not in region.dependent:
@@ -125,10 +136,9 @@ def _collect(module: fx.GraphModule, end: fx.Node, composite: Composite) -> None
                 continue
             item = graph.call_function(operator.getitem, (call, index))
             item.meta = {**_traced(result), "val": compat.promise(result)}
-            inside = {end, *region.nodes}
-            result.replace_all_uses_with(item, lambda user, inside=inside: user not in inside)
+            result.replace_all_uses_with(item, outside)
     # Nothing reads what is computed in the operation now, but what is computed there again.
-    end.args = (end.args[0], [], end.args[2])
+    end.update_arg(1, [])
     for node in reversed(list(graph.nodes)):
         if node in region.nodes and not node.users:
             graph.erase_node(node)
@@ -175,7 +185,8 @@ def _region(end: fx.Node) -> _Region:
     for node in dependent:
         for user in node.users.keys() - found - {end}:
             if node not in results:
-                raise _Inexpressible(f"{user.name!r} reads {node.name!r}, which is in it")
+                reader = "gradients" if user.op == "output" else repr(user.name)
+                raise _Inexpressible(f"{reader} read {node.name!r}, which is computed in it")
             if positions[user] < positions[end]:
                 raise _Inexpressible(f"{user.name!r} reads {node.name!r} before it ends")
     return region
@@ -188,7 +199,7 @@ def _has_effect(node: fx.Node) -> bool:
 def _is_tensor(node: fx.Node) -> bool:
     """Whether a node's value is a tensor or several."""
     value = compat.promise(node)
-    return isinstance(value, (tuple, list)) or isinstance(value, torch.Tensor)
+    return isinstance(value, (tuple, list, torch.Tensor))
 
 
 def _inner(module: fx.GraphModule, region: _Region) -> fx.GraphModule:

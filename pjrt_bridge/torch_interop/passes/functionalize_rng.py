@@ -146,8 +146,7 @@ def _hide_pure(graph: fx.Graph) -> None:
 def is_without_dropout(node: fx.Node) -> bool:
     """Whether a node calls an operator with torch's tag of random ones that draws nothing."""
     return (
-        pure_counterpart(node.target) is not None
-        and not compat.bound_arguments(node)["dropout_p"]
+        pure_counterpart(node.target) is not None and not compat.bound_arguments(node)["dropout_p"]
     )
 
 
