@@ -100,10 +100,11 @@ def pjrt_bridge_lowerings(plugin: Plugin, client: Client) -> Mapping[str, Loweri
 
 @hookspec
 def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> object | None:
-    """Bring the kernels for products, convolutions and reductions.
+    """Bring the kernels for products, convolutions and reductions, and list composites.
 
     Lowerings emit with them; programs of exported models and TensorFlow's functions are rewritten
-    for them before they are compiled.
+    for them before they are compiled. Composites (`stablehlo.composite`) that the kernels do not
+    list are inlined.
 
     Args:
         plugin: the loaded plugin that a program is compiled for.

@@ -38,8 +38,7 @@ def for_client(program: Program, client: Client, options: CompileOptions | None 
     Args:
         program: is not changed.
         client: that compiles it.
-        options: for compiling; for several devices the program stays as it is.
+        options: for compiling; for several devices the program gets no kernels.
     """
-    if options is not None and options.num_devices > 1:
-        return program
-    return patterns.for_target(program, kernels_of(client))
+    several = options is not None and options.num_devices > 1
+    return patterns.for_target(program, Kernels() if several else kernels_of(client))

@@ -16,7 +16,7 @@ from typing import Any
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import UnsupportedDtype
-from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo import bindings, composites, modules
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh, axes_in
 from pjrt_bridge.stablehlo.sharding.partition import with_collectives
@@ -85,6 +85,7 @@ def estimate(program: Program) -> Cost:
         ProgramError: no function `main`, or Shardy cannot divide it.
     """
     module = bindings.parse(program.bytecode(), f"program {program.name!r}")
+    composites.inline(module)
     if modules.meshes(module):
         module = with_collectives(program)
     else:

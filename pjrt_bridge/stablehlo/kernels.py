@@ -7,12 +7,17 @@ the hook `pjrt_bridge_kernels`, so that the semantics of each operator are writt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from types import MappingProxyType
+from typing import ClassVar, Literal
 
 from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
+from pjrt_bridge.stablehlo.builder.values import Body, as_tuple
+from pjrt_bridge.stablehlo.composites import Composite
+from pjrt_bridge.stablehlo.types import TensorType
 
 Reduction = Literal["sum", "prod", "max", "min", "and", "or"]
 """The operation of a reduction, as `Builder.reduce_sum`, `reduce_prod` and so on define it."""
@@ -58,7 +63,13 @@ class Kernels:
     """The portable kernels.
 
     A subclass overrides methods, and calls `super()` for the cases that it does not cover.
+
+    Attributes:
+        composites: the names of the composites that the target computes in its own way, and for
+            each the versions. All others are inlined.
     """
+
+    composites: ClassVar[Mapping[str, Collection[int]]] = MappingProxyType({})
 
     @property
     def version(self) -> int:
@@ -74,6 +85,27 @@ class Kernels:
             told: must return soon, and raise nothing. Where there will be no other version, as
                 here, it is never called.
         """
+
+    def takes(self, composite: Composite) -> bool:
+        """Whether the target computes a composite in its own way, by `composites`."""
+        return composite.version in self.composites.get(composite.name, ())
+
+    def composite(
+        self, b: Builder, composite: Composite, operands: Sequence[Value], decomposition: Body
+    ) -> Value | Sequence[Value]:
+        """Emit a composite that `takes` accepts; here as it is, for the target's compiler.
+
+        Args:
+            b: the builder to emit into.
+            composite: name, attributes and version.
+            operands: its operands.
+            decomposition: emits the same as operations that any target has; for operands of a shape
+                or type that the target does not cover.
+
+        Returns:
+            The results of the composite, of the types of those of the decomposition.
+        """
+        return b.composite(composite, operands, decomposition)
 
     def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """Emit the product of (*batch, m, k) and (*batch, k, n): (*batch, m, n).
@@ -227,6 +259,39 @@ class Kernels:
             starts: the position of its first element, per dimension.
         """
         return b.dynamic_update_slice(x, part, [b.full((), at, "int64") for at in starts])
+
+
+def compose(
+    kernels: Kernels,
+    b: Builder,
+    composite: Composite,
+    operands: Sequence[Value],
+    decomposition: Body,
+    results: Sequence[TensorType],
+) -> tuple[Value, ...]:
+    """Emit a composite as a target computes it, and as its decomposition where it does not.
+
+    Args:
+        kernels: of the target.
+        b: the builder to emit into.
+        composite: name, attributes and version.
+        operands: its operands.
+        decomposition: see `Kernels.composite`.
+        results: types of its results.
+
+    Raises:
+        ProgramError: the kernels emit results of other types.
+    """
+    if not kernels.takes(composite):
+        return as_tuple(decomposition(tuple(operands)))
+    found = as_tuple(kernels.composite(b, composite, operands, decomposition))
+    types = [value.type for value in found]
+    if types != list(results):
+        listed = (", ".join(map(str, item)) or "none" for item in (types, results))
+        raise ProgramError(
+            "composite {!r}: kernels emit {}, expected {}".format(composite.name, *listed)
+        )
+    return found
 
 
 def convert(b: Builder, x: Value, dtype: DType) -> Value:

@@ -87,7 +87,7 @@ def inline_small(module: Any) -> None:
     for call, callee in found:
         # A call may say that its function is not to be inlined.
         if callee is not None and len(call.attributes) == 1:
-            _inline(call, callee)
+            inline(call, callee)
     if any(callee is not None for _, callee in found):
         drop_unused(module)
 
@@ -112,16 +112,25 @@ def _is_small(function: Any) -> bool:
     return private and steps <= _SMALL and not _calls(function)
 
 
-def _inline(call: Any, callee: Any) -> None:
+def inline(call: Any, callee: Any) -> list[Any]:
+    """Put the body of a function in the place of an operation that stands for a call of it.
+
+    Args:
+        call: is erased.
+        callee: a function of one block.
+
+    Returns:
+        The operations that were written.
+    """
     body = callee.regions[0].blocks[0]
     new = dict(zip(body.arguments, call.operands, strict=True))
     ip = bindings.load().ir.InsertionPoint(call)
     *steps, end = (view.operation for view in body.operations)
-    for step in steps:
-        copy(step, new, ip)
+    made = [copy(step, new, ip) for step in steps]
     for old, value in zip(call.results, end.operands, strict=True):
         old.replace_all_uses_with(new.get(value, value))
     call.erase()
+    return made
 
 
 def copy(operation: Any, new: dict[Any, Any], ip: Any) -> Any:

@@ -102,6 +102,7 @@ class Compiler:
             keeps=self._options.wants_on_host,
             refused=refused,
             check_indices=self._options.check_indices is True,
+            has_composite=self._target.kernels.takes,
         )
         rewritten = rewrite(graph, context, "unsized")
         record = GraphRecord(
@@ -151,7 +152,12 @@ class Compiler:
 
     def prepare_joint(self, graph: fx.GraphModule) -> None:
         """Rewrite a joint graph in place, before it is divided into forward and backward."""
-        context = PassContext("joint", keeps=self._options.wants_on_host, refused=refused)
+        context = PassContext(
+            "joint",
+            keeps=self._options.wants_on_host,
+            refused=refused,
+            has_composite=self._target.kernels.takes,
+        )
         rewrite(graph, context, "joint")
 
     # -- operators on resident tensors -------------------------------------------------------------

@@ -19,6 +19,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.stablehlo.patterns import rounds
+from pjrt_bridge.stablehlo.patterns.composites import resolved
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -213,7 +214,7 @@ def lowering_for(platform: str) -> Callable[..., Any]:
 
     def lower(context: Any, name: str, arguments: Sequence[Any], sizes: Sequence[int] = ()) -> Any:
         types = [argument.type for argument in arguments]
-        program = find(name).program(types, sizes, platform)
+        program = resolved(find(name).program(types, sizes, platform), context.kernels)
         return context.b.call(program, arguments, rounds(context.kernels))
 
     return lower

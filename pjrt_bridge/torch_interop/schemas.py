@@ -52,6 +52,12 @@ def tensor_arguments(overload: compat.OpOverload) -> tuple[str, ...]:
     return tuple(item.name for item in arguments if isinstance(item.type, torch.TensorType))
 
 
+def gives_one_tensor(overload: compat.OpOverload) -> bool:
+    """Whether an operator has one result, a tensor."""
+    returns = overload._schema.returns
+    return len(returns) == 1 and isinstance(returns[0].type, torch.TensorType)
+
+
 def bind(
     overload: compat.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:

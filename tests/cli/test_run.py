@@ -200,3 +200,25 @@ def test_damage_names_the_file(command: Command) -> None:
     outcome = command("run", "model")
     assert outcome.status == 1
     assert outcome.err.startswith("error: model/program_0.stablehlo: ")
+
+
+COMPOSITE = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %0 = stablehlo.composite "my.double" %x {decomposition = @double}
+    : (tensor<3xf32>) -> tensor<3xf32>
+  return %0 : tensor<3xf32>
+}
+func.func private @double(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %0 = stablehlo.add %x, %x : tensor<3xf32>
+  return %0 : tensor<3xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("plugin", ["cpu", "reference"])
+def test_a_program_with_a_composite(command: Command, plugin: str) -> None:
+    Path("program.mlir").write_text(COMPOSITE)
+    np.save("x.npy", np.ones(3, np.float32))
+    given = ("--plugin", plugin, "--input", "x.npy", "--output-dir", "out")
+    outcome = command("run", "program.mlir", *given)
+    assert (outcome.status, outcome.err) == (0, "")
+    np.testing.assert_array_equal(np.load("out/output_0.npy"), np.full(3, 2, np.float32))

@@ -15,9 +15,9 @@ from typing import Any
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings, linking, modules
-from pjrt_bridge.stablehlo.builder.calls import CallOps
 from pjrt_bridge.stablehlo.builder.chlo import ChloOps
 from pjrt_bridge.stablehlo.builder.collectives import CollectiveOps
+from pjrt_bridge.stablehlo.builder.composites import CompositeOps
 from pjrt_bridge.stablehlo.builder.numerical import NumericalOps
 from pjrt_bridge.stablehlo.builder.rewriting import Round
 from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
@@ -33,7 +33,7 @@ __all__ = ["Builder", "Value"]
 
 
 @checked_methods
-class Builder(StructuredOps, CollectiveOps, CallOps, ChloOps, ShapeOps, NumericalOps):
+class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, NumericalOps):
     """Emits a StableHLO module with one public function `main`.
 
     Operations have exact StableHLO semantics: no implicit broadcasting, no promotion. A malformed

@@ -57,9 +57,8 @@ class CallOps(RewriteOps):
                     f"call {program.name!r}: result {index}: found dimensions {result.dynamic} of "
                     "bounded size, expected sizes that are known"
                 )
-        callee = self._ir.FlatSymbolRefAttr.get(self._symbol(program, rewrites), self._context)
         types = [result.type for result in signature.results]
-        return self._emit("func.call", operands, {"callee": callee}, types)
+        return self._call(types, self._symbol(program, rewrites), operands)
 
     def _symbol(self, program: Program, rewrites: Sequence[Round]) -> str:
         source = program.bytecode()
@@ -74,8 +73,3 @@ class CallOps(RewriteOps):
             if rewrites:
                 self._rewrite(functions, rewrites)
         return found
-
-    def _drop_uncalled(self) -> None:
-        """Remove functions that were called by what was dropped."""
-        if self._called:
-            linking.drop_unused(self._module)

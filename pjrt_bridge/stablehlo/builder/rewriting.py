@@ -25,6 +25,8 @@ class Operation:
         value: a value that was written before, from MLIR's handle; it has to be one that can be
             used where the operation stands.
         again: writes copies of operations, given in their order, anew; the results of the last.
+        call: calls a function of the module that has results of the types of the operation's, by
+            its symbol.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Operation:
     handle: Any = field(repr=False)
     value: Callable[[Any], Value] = field(repr=False)
     again: Callable[[Sequence[Any]], tuple[Value, ...]] = field(repr=False)
+    call: Callable[[str, Sequence[Value]], tuple[Value, ...]] = field(repr=False)
 
 
 Rewrite = Callable[[Any, Operation], "Sequence[Value] | None"]
@@ -83,7 +86,8 @@ class RewriteOps(Emitter):
             value = partial(self._value_of, scope=scope)
             operands = tuple(value(item) for item in handle.operands)
             results = tuple(self._tensor_type(handle.name, item.type) for item in handle.results)
-            written = Operation(handle.name, operands, results, handle, value, self._again)
+            call = partial(self._call, results)
+            written = Operation(handle.name, operands, results, handle, value, self._again, call)
             found = rewrite(self, written)
             handles = [self._handle(handle.name, i, item) for i, item in enumerate(found or ())]
         finally:
@@ -96,6 +100,12 @@ class RewriteOps(Emitter):
             old.replace_all_uses_with(new)
         _erase_unused(handle)
         return True
+
+    def _call(
+        self, results: Sequence[TensorType], symbol: str, operands: Sequence[Value]
+    ) -> tuple[Value, ...]:
+        callee = self._ir.FlatSymbolRefAttr.get(symbol, self._context)
+        return self._emit("func.call", operands, {"callee": callee}, results)
 
     def _again(self, handles: Sequence[Any]) -> tuple[Value, ...]:
         copies: dict[Any, Any] = {}

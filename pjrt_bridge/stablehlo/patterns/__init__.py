@@ -1,8 +1,8 @@
 """Patterns: operations of programs that others wrote, computed by a target's kernels.
 
 Lowerings ask for kernels themselves. What JAX, TensorFlow, an exported model or a user wrote in
-StableHLO is found here: in a program that is called, `Builder.call(program, operands,
-rounds(kernels))`, or in a whole one, `for_target(program, kernels)`.
+StableHLO is found here: in a program that is called, `Builder.call(resolved(program, kernels),
+operands, rounds(kernels))`, or in a whole one, `for_target(program, kernels)`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.builder.rewriting import Round
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.patterns import attention, operations, softmax
+from pjrt_bridge.stablehlo.patterns.composites import resolved
 from pjrt_bridge.stablehlo.program.program import Program
 
 
 def for_target(program: Program, kernels: Kernels) -> Program:
-    """A program as the kernels of a target compute it.
+    """A program as the kernels of a target compute it, with its composites inlined.
 
-    One that is divided over devices stays as it is: kernels are for the arrays of one device.
+    Kernels are for the arrays of one device: one that is divided over devices has no operations of
+    a target.
     """
+    if program.may_be_sharded:
+        kernels = Kernels()
+    program = resolved(program, kernels)
     found = rounds(kernels)
-    if not found or program.may_be_sharded:
-        return program
-    return Builder.rewritten(program, found)
+    return Builder.rewritten(program, found) if found else program
 
 
 def rounds(kernels: Kernels) -> Sequence[Round]:

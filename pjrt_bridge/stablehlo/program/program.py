@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pjrt_bridge import bounded_files
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo import bindings, composites, modules
 from pjrt_bridge.stablehlo.program import gate
 from pjrt_bridge.stablehlo.program.bytecode import MAGIC, PRODUCER, is_artifact
 from pjrt_bridge.stablehlo.program.signature import read_signature
@@ -192,7 +192,8 @@ class Program:
     def portable_artifact(self, version: str | None = None) -> bytes:
         """The program in the form that is stable over StableHLO versions.
 
-        CHLO operations are decomposed, since the form has none. Shardy's attributes stay as they
+        CHLO operations are decomposed, since the form has none, and so are composites for versions
+        that have none. Shardy's attributes stay as they
         are: the form promises no stability for them.
 
         Args:
@@ -202,16 +203,14 @@ class Program:
             ProgramError: no version, out of the bindings' range, or one that lacks a feature of
                 the program.
         """
-        if version is not None:
-            bindings.parse_version(version)
         module = self._module()
+        version = bindings.current_version() if version is None else version
+        parts = bindings.parse_version(version)
+        if self.may_have_composites and parts < bindings.parse_version(composites.SINCE):
+            composites.inline(module)
         if b"chlo" in self.bytecode():
             bindings.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
-        return bindings.write_artifact(
-            module,
-            bindings.current_version() if version is None else version,
-            mixed=self.may_be_sharded,
-        )
+        return bindings.write_artifact(module, version, mixed=self.may_be_sharded)
 
     def serialize_for(self, plugin_version: str | None) -> bytes:
         """A portable artifact that a plugin can read.
@@ -283,6 +282,11 @@ class Program:
     def may_be_sharded(self) -> bool:
         """Whether something in it is divided by Shardy's attributes."""
         return b"sdy" in self.bytecode()
+
+    @property
+    def may_have_composites(self) -> bool:
+        """Whether something in it may be a composite."""
+        return b"composite" in self.bytecode()
 
     def call_forms(self) -> frozenset[tuple[str, int, int]]:
         """Target, number of operands and number of results of its custom calls."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo import bindings, composites, modules
 from pjrt_bridge.stablehlo.program.program import Program
 
 _ASSERTION = "shape_assertion"
@@ -39,6 +39,7 @@ def refine(
             depend on data.
     """
     module = bindings.parse(program.bytecode(), f"program {program.name!r}")
+    composites.inline(module)
     main = modules.find_main(module)
     for index in sorted(constants or {}, reverse=True):
         modules.bind_parameter(main, index, (constants or {})[index])

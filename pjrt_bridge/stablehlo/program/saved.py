@@ -64,6 +64,11 @@ class SavedProgram(Program):
         """Targets of its custom calls."""
         return self._parsed.custom_calls if b"custom_call" in self._artifact else frozenset()
 
+    @property
+    def may_have_composites(self) -> bool:
+        """Whether something in it may be a composite."""
+        return b"composite" in self._artifact
+
     def __repr__(self) -> str:
         return f"SavedProgram({self.name!r}, StableHLO {self.version}, {len(self._artifact)} bytes)"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo import bindings, composites, modules
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.wrong_arguments import checked
 
@@ -69,6 +69,7 @@ def with_collectives(program: Program) -> Any:
 def _propagated(program: Program) -> Any:
     """The module of a program as one function, with a sharding of every value."""
     module = bindings.parse(program.bytecode(), f"program {program.name!r}")
+    composites.inline(module)
     bindings.run_passes(module, "inline", "sdy-propagation-pipeline")
     return module
 

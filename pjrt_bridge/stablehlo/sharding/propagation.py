@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo import bindings, composites, modules
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import SYMBOL, Mesh, axes_in
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding, is_open, symbol_in
@@ -101,6 +101,8 @@ def closed(program: Program) -> Program:
 
 def _close(module: Any, program: Program) -> tuple[tuple[Sharding, ...], tuple[Sharding, ...]]:
     """Annotate what has no closed sharding, in place; the shardings of parameters and results."""
+    # Shardy knows functions and their calls.
+    composites.inline(module)
     name = program.name
     donors = {
         parameter.alias: at

@@ -14,6 +14,7 @@ from pjrt_bridge.torch_interop.custom_calls import lowering_of
 from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
 from pjrt_bridge.torch_interop.foreign_functions import OPERATOR, lowering_for
 from pjrt_bridge.torch_interop.lowering import registry as portable
+from pjrt_bridge.torch_interop.lowering.composites import as_composite
 from pjrt_bridge.torch_interop.lowering.context import Context
 
 
@@ -41,11 +42,18 @@ def lookup(client: Client, kernels: Kernels | None = None) -> Lookup:
             found = lowering_for(client.platform_name)
         else:
             found = own.get(name) or portable.find_lowering(name)
-        if found is None or type(kernels) is Kernels:
-            return found
-        return partial(_using, kernels, found)
+        if found is not None and name in kernels.composites:
+            found = as_composite(name, found)
+        return using(kernels, found)
 
     return find
+
+
+def using(kernels: Kernels, lowering: portable.Lowering | None) -> portable.Lowering | None:
+    """A lowering, if there is one, that emits with kernels."""
+    if lowering is None or type(kernels) is Kernels:
+        return lowering
+    return partial(_using, kernels, lowering)
 
 
 def _warn_of_names(own: Iterable[str], plugin: str) -> None:

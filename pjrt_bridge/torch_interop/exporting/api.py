@@ -21,10 +21,16 @@ from pjrt_bridge.errors import (
 from pjrt_bridge.exported import ExportedModel, Interface, Weight
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo.composites import SINCE
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.exporting import torch_xla
 from pjrt_bridge.torch_interop.exporting.capture import CapturedGraph, capture
-from pjrt_bridge.torch_interop.exporting.lowering import lift_random_keys, lower
+from pjrt_bridge.torch_interop.exporting.lowering import (
+    KeptComposites,
+    lift_random_keys,
+    lower,
+)
+from pjrt_bridge.torch_interop.exporting.operator_composites import with_marks
 from pjrt_bridge.torch_interop.exporting.symbols import Symbols
 from pjrt_bridge.torch_interop.exporting.training import capture_step
 from pjrt_bridge.torch_interop.tensors import array_over
@@ -49,6 +55,7 @@ def export(
     name: str | None = None,
     exporter: Literal["pjrt", "torch_xla"] = "pjrt",
     platform: str | None = None,
+    composites: Literal["inline", "keep"] = "inline",
 ) -> ExportedModel:
     """A PyTorch model as StableHLO programs, with its weights and the way it is called.
 
@@ -81,6 +88,9 @@ def export(
         platform: that the model is for alone, such as `"tpu"` or `"cuda"`: functions of JAX are
             written as JAX writes them for it, with kernels of Pallas as custom calls. By default
             any plugin takes the model.
+        composites: `"keep"`: operators that compilers may know (`operator_composites.KEPT`), and
+            functions that are marked with `torch_interop.composite`, stay one operation each, with
+            the operations that it is made of as its decomposition; `"inline"`: these alone.
 
     Raises:
         NotExportable: operators that do not lower (all of them, with their source lines), arguments
@@ -96,6 +106,8 @@ def export(
         )
     if exporter not in ("pjrt", "torch_xla"):
         raise OptionError(f"exporter: found {exporter!r}, expected 'pjrt' or 'torch_xla'")
+    if composites not in ("inline", "keep"):
+        raise OptionError(f"composites: found {composites!r}, expected 'inline' or 'keep'")
     if not training and (loss is not None or optimizer is not None):
         raise OptionError("export: loss and optimizer belong to training=True")
     if training and (dynamic_shapes is not None or sizes is not None):
@@ -103,12 +115,15 @@ def export(
     if isinstance(model, ExportedProgram) and dynamic_shapes is not None:
         raise OptionError("export: the ExportedProgram has its dynamic shapes already")
     version = _version(target)
+    kept = KeptComposites() if composites == "keep" else None
+    if kept is not None:
+        _check_composites(version, split)
     called = name or _name(model)
     if exporter == "torch_xla":
-        if training or split or kwargs or dynamic_shapes is not None or sizes is not None:
+        if training or split or kwargs or kept or dynamic_shapes is not None or sizes is not None:
             raise OptionError(
                 "exporter 'torch_xla': it takes arguments by position of fixed sizes, and makes no "
-                "training steps and no parts"
+                "training steps, no parts and no composites"
             )
         program = _exported(model, tuple(args), {}, None)
         if program.range_constraints:
@@ -120,14 +135,20 @@ def export(
     symbols = Symbols()
     if training:
         captured = capture_step(
-            _module(model), tuple(args), dict(kwargs or {}), _positional(model), loss, optimizer
+            _module(model),
+            tuple(args),
+            dict(kwargs or {}),
+            _positional(model),
+            loss,
+            optimizer,
+            marked=kept is not None,
         )
     else:
         program = _exported(model, tuple(args), dict(kwargs or {}), dynamic_shapes)
         names = _positional(model)
-        captured = capture(program, names)
+        captured = capture(program if kept is None else with_marks(program), names)
         symbols = Symbols.of(program, captured, names, dynamic_shapes)
-    module, keys = lift_random_keys(captured.module)
+    module, keys = lift_random_keys(captured.module, kept)
     lowered = [
         lower(
             captured,
@@ -137,6 +158,7 @@ def export(
             sizes=chosen,
             split=split,
             platform=platform,
+            kernels=kept,
         )
         for chosen in symbols.choices(sizes)
     ]
@@ -149,19 +171,32 @@ def export(
         slot.of for one in lowered for slot in one.specialization.slots if slot.kind == "weight"
     }
     weights = {key: weight for key, weight in weights.items() if key in used}
-    kept = {weight.tensor for weight in weights.values()}
+    stored = {weight.tensor for weight in weights.values()}
     return ExportedModel(
         name=called,
         interface=Interface(
             captured.arguments, tuple(captured.leaves(symbols.shapes)), captured.outputs
         ),
         weights=weights,
-        tensors={key: array for key, array in tensors.items() if key in kept},
+        tensors={key: array for key, array in tensors.items() if key in stored},
         specializations=tuple(one.specialization for one in lowered),
         exporter=f"torch {torch.__version__}",
         symbols=symbols.limits,
         target=version,
     )
+
+
+def _check_composites(version: str, split: bool) -> None:
+    if split:
+        raise OptionError(
+            "export: composites='keep' and split=True exclude each other: what PyTorch runs is no "
+            "composite"
+        )
+    if bindings.parse_version(version) < bindings.parse_version(SINCE):
+        raise OptionError(
+            f"composites='keep': found StableHLO {version} as target, expected {SINCE} or newer, "
+            "which has composites"
+        )
 
 
 def _exported(

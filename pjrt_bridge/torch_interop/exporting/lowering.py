@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,15 @@ from torch import fx
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.exported import Check, Specialization
 from pjrt_bridge.report.fallback_reason import FallbackReason
+from pjrt_bridge.stablehlo.composites import Composite
+from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge.torch_interop.emit.lookup import using
 from pjrt_bridge.torch_interop.exporting.assertions import assertions_of
 from pjrt_bridge.torch_interop.exporting.capture import CapturedGraph
 from pjrt_bridge.torch_interop.exporting.emission import ArgumentSlots, emit_whole
 from pjrt_bridge.torch_interop.exporting.splitting import emit_in_parts
 from pjrt_bridge.torch_interop.lowering.foreign import portable_but_for
+from pjrt_bridge.torch_interop.lowering.registry import Lowering
 from pjrt_bridge.torch_interop.passes.functionalize_rng import DrawnKeys
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
@@ -24,6 +28,14 @@ from pjrt_bridge.torch_interop.placement.refusals import refused
 
 CONTEXT = PassContext("exported", refused=refused)
 """What passes are told of exported models."""
+
+
+class KeptComposites(Kernels):
+    """The portable kernels of programs in which all composites stay."""
+
+    def takes(self, composite: Composite) -> bool:
+        """All of them."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -34,9 +46,15 @@ class Lowered:
     held: Mapping[str, np.ndarray[Any, Any]]
 
 
-def lift_random_keys(module: fx.GraphModule) -> tuple[fx.GraphModule, int]:
-    """The graph with keys as last placeholders for what it draws, and how many there are."""
-    found = rewrite(module, CONTEXT, "unsized")
+def lift_random_keys(
+    module: fx.GraphModule, kernels: Kernels | None = None
+) -> tuple[fx.GraphModule, int]:
+    """The graph with keys as last placeholders for what it draws, and how many there are.
+
+    Marks become composites where the kernels, if any are given, take them.
+    """
+    context = replace(CONTEXT, has_composite=(kernels or Kernels()).takes)
+    found = rewrite(module, context, "unsized")
     return found.module, sum(step.count for step in found.steps if isinstance(step, DrawnKeys))
 
 
@@ -49,6 +67,7 @@ def lower(
     sizes: Mapping[str, int],
     split: bool = False,
     platform: str | None = None,
+    kernels: Kernels | None = None,
 ) -> Lowered:
     """Emit the program of one choice of sizes.
 
@@ -60,6 +79,7 @@ def lower(
         sizes: that were put in.
         split: leave operators that do not lower to PyTorch.
         platform: that foreign functions are written for; None: for all.
+        kernels: that lowerings emit with; the portable ones by default.
 
     Raises:
         NotExportable: operators that do not lower; the text lists all of them.
@@ -67,7 +87,11 @@ def lower(
     rewritten = rewrite(module, CONTEXT, "sized")
     module, assertions = rewritten.module, assertions_of(rewritten.steps)
     argument_slots = ArgumentSlots(captured, module, keys)
-    find = portable_but_for(platform)
+    portable, emitting = portable_but_for(platform), kernels or Kernels()
+
+    def find(name: str) -> Lowering | None:
+        return using(emitting, portable(name))
+
     reasons = Placement(find).fallback_reasons(module.graph)
     if reasons and split:
         made = emit_in_parts(module, argument_slots, reasons, name, find)

@@ -27,6 +27,7 @@ from pjrt_bridge.torch_interop.exporting.capture import (
     sources_of,
     tree_of,
 )
+from pjrt_bridge.torch_interop.exporting.operator_composites import with_marks
 from pjrt_bridge.torch_interop.exporting.optimizers import Update, capture_update
 from pjrt_bridge.torch_interop.exporting.repeated_writes import without_repeated_writes
 
@@ -53,6 +54,8 @@ def capture_step(
     names: Sequence[str],
     loss: Callable[[Any], torch.Tensor] | None,
     optimizer: torch.optim.Optimizer | None,
+    *,
+    marked: bool = False,
 ) -> CapturedGraph:
     """Loss and gradients of a model, or a whole step, as one graph.
 
@@ -63,6 +66,7 @@ def capture_step(
         names: of the arguments that are given by position.
         loss: of the model's result; None: the result contains it.
         optimizer: over parameters of the model; None: the gradients are results.
+        marked: with marks around operators that may be composites.
 
     Raises:
         NotExportable: no loss that is one floating-point number, no parameter that needs a
@@ -73,6 +77,8 @@ def capture_step(
         _need_host(optimizer)
     whole = _WithLoss(model, own_loss if loss is None else loss)
     program = without_repeated_writes(compat.trace(whole, args, kwargs, None))
+    if marked:
+        program = with_marks(program)
     sources = [_renamed(source, names) for source in sources_of(program, _PREFIX)]
     joint = _joint(program, sources)
     arguments = arguments_of(program, names)

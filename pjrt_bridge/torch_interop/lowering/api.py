@@ -4,7 +4,7 @@ A lowering is a function of a `Context` and the arguments of an ATen operator, t
 `pjrt_bridge.stablehlo.Value`; it emits StableHLO through `Context.b`, a
 `pjrt_bridge.stablehlo.Builder`. The hook `pjrt_bridge_lowerings` returns lowerings by operator
 name. `Kernels` emits products, convolutions, reductions and attention of all portable lowerings;
-the hook `pjrt_bridge_kernels` returns an instance of a derived class.
+the hook `pjrt_bridge_kernels` returns an instance of a derived class, which also lists composites.
 
 | name | what it is |
 |---|---|
@@ -15,6 +15,7 @@ the hook `pjrt_bridge_kernels` returns an instance of a derived class.
 | `NoLowering` | raised where an operator has no lowering |
 | `Kernels` | the portable kernels, to derive from |
 | `Attention` | the numbers of attention, for `Kernels.attention` |
+| `Composite` | name, attributes and version of a composite, for `Kernels.composite` |
 | `Convolution` | the attributes of a convolution, for `Kernels.convolution` |
 | `Reduction` | the operations of a reduction, for `Kernels.reduce` |
 | `Scalar` | a Python number among an operator's arguments |
@@ -25,6 +26,7 @@ the hook `pjrt_bridge_kernels` returns an instance of a derived class.
 The other modules of this package may change with any version.
 """
 
+from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.stablehlo.kernels import Attention, Convolution, Kernels, Reduction, convert
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import (
@@ -37,6 +39,7 @@ from pjrt_bridge.torch_interop.schemas import schema_of
 
 __all__ = [
     "Attention",
+    "Composite",
     "Context",
     "Convolution",
     "Kernels",

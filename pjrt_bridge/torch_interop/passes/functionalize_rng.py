@@ -139,9 +139,15 @@ def _hide_pure(graph: fx.Graph) -> None:
     a generator, by higher-order operators that no device runs.
     """
     for node in graph.nodes:
-        made = pure_counterpart(node.target)
-        if made is not None and not compat.bound_arguments(node)["dropout_p"]:
-            node.target = made
+        if is_without_dropout(node):
+            node.target = pure_counterpart(node.target)
+
+
+def is_without_dropout(node: fx.Node) -> bool:
+    """Whether a node calls an operator with torch's tag of random ones that draws nothing."""
+    return (
+        pure_counterpart(node.target) is not None and not compat.bound_arguments(node)["dropout_p"]
+    )
 
 
 def show_pure(graph: fx.Graph) -> None:

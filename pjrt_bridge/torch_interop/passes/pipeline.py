@@ -13,10 +13,12 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from torch import fx
 
+from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.nodes import split_products
 from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
 from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases
+from pjrt_bridge.torch_interop.passes.composites import collect_composites, remove_marks
 from pjrt_bridge.torch_interop.passes.data_checks import check_data
 from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
 from pjrt_bridge.torch_interop.passes.flex_attention import decompose_flex_attention
@@ -64,6 +66,7 @@ class PassContext:
         keeps: says of a random operator's name that PyTorch runs it.
         refused: random operators that PyTorch refuses, see `placement/refusals.py`.
         check_indices: check positions and integer divisors.
+        has_composite: says of a composite that the target computes it in its own way.
     """
 
     kind: str
@@ -72,6 +75,7 @@ class PassContext:
     keeps: Callable[[str], bool] = lambda name: False
     refused: Refused = lambda *_: False
     check_indices: bool = False
+    has_composite: Callable[[Composite], bool] = lambda composite: False
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,14 @@ def _functionalize_rng(module: fx.GraphModule, context: PassContext) -> None:
     # Forward and backward graphs got their keys in the joint graph.
     if context.kind in ("joint", "inference", "exported"):
         functionalize_rng(module.graph, context.keeps, context.refused)
+
+
+def _remove_marks(module: fx.GraphModule, context: PassContext) -> None:
+    remove_marks(module, context.has_composite)
+
+
+def _collect_composites(module: fx.GraphModule, context: PassContext) -> None:
+    collect_composites(module, context.has_composite)
 
 
 def _merge_equal_calls(module: fx.GraphModule, context: PassContext) -> None:
@@ -172,9 +184,12 @@ class Pass(NamedTuple):
 
 
 PASSES = (
+    # Before others look at operators that are in the way, or change what is between marks.
+    Pass(_remove_marks, "joint", exports=False),
     Pass(_functionalize_rng, "joint", exports=False),
     Pass(_merge_equal_calls, "joint", exports=False),
     # Here a joint graph is divided.
+    Pass(_collect_composites, "unsized", exports=True),
     Pass(_lay_out_results, "unsized", exports=False),
     Pass(_functionalize_rng, "unsized", exports=True),
     Pass(_lift_keys, "unsized", exports=True),
