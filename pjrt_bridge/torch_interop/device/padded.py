@@ -40,7 +40,7 @@ _KEPT = 1024
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _PartPlaces:
     """Where the elements of an array are in one with padding.
 
     Attributes:
@@ -59,7 +59,7 @@ class _Parts:
         shape: Sequence[int],
         actual: SizeValue,
         padded: SizeValue,
-    ) -> _Parts:
+    ) -> _PartPlaces:
         """The parts of an array.
 
         Args:
@@ -80,7 +80,7 @@ class _Parts:
             else:
                 kept.append(shape[dim])
                 made.append(once)
-        return _Parts(tuple(kept), tuple(made))
+        return _PartPlaces(tuple(kept), tuple(made))
 
 
 def _order(spec: ValueSpec, shape: Sequence[int]) -> list[int]:
@@ -101,7 +101,7 @@ class PaddedElements:
     __slots__ = ("_exact", "padded", "parts", "shape", "type")
 
     def __init__(
-        self, spec: ValueSpec, padded: torch.Tensor, parts: _Parts, exact: Buffer | None = None
+        self, spec: ValueSpec, padded: torch.Tensor, parts: _PartPlaces, exact: Buffer | None = None
     ) -> None:
         self.shape = spec.type.shape
         self.type = spec.memory
@@ -168,7 +168,7 @@ class ResidentMemory:
             buffer = held.padded(tensor, wanted, grow, keep=not written)
             return resident_tensor(buffer, wanted, self._index), 0
         lying = ValueSpec.argument(transfer.type_of(tensor), layout.strides(tensor.shape))
-        parts = _Parts.of(layout, wanted, tensor.shape, actual, padded)
+        parts = _PartPlaces.of(layout, wanted, tensor.shape, actual, padded)
         is_whole = transfer.place_of(tensor, contents, lying) is None
         if is_whole and isinstance(held, PaddedElements) and held.parts == parts:
             found = contents_of(held.padded)
@@ -198,7 +198,7 @@ class ResidentMemory:
         whole = given.strides == own and contents_of(tensor).type == given.memory
         if not whole or tensor.storage_offset() or _order(given, shape) != _order(wanted, shape):
             return layout.cut(tensor, actual, padded)
-        parts = _Parts.of(layout, given, wanted.once.shape, actual, padded)
+        parts = _PartPlaces.of(layout, given, wanted.once.shape, actual, padded)
         elements = PaddedElements(wanted, tensor, parts)
         return resident_tensor(elements, wanted, self._index), 0
 
@@ -216,7 +216,11 @@ of_client(_number.cache_clear)
 
 
 def _run(
-    kind: Literal["pad", "cut"], index: int, array: AnyBuffer, wanted: TensorType, parts: _Parts
+    kind: Literal["pad", "cut"],
+    index: int,
+    array: AnyBuffer,
+    wanted: TensorType,
+    parts: _PartPlaces,
 ) -> Buffer:
     """A row-major array with zeros behind its parts, or without what is behind them."""
     client, device = chosen(index)
@@ -228,7 +232,12 @@ def _run(
 
 @lru_cache(_KEPT)
 def _program(
-    kind: str, client: Client, device: int, given: TensorType, wanted: TensorType, parts: _Parts
+    kind: str,
+    client: Client,
+    device: int,
+    given: TensorType,
+    wanted: TensorType,
+    parts: _PartPlaces,
 ) -> Executable:
     builder = Builder([given], name=kind)
     x = builder.parameters[0]

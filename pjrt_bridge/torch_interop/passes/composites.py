@@ -78,7 +78,7 @@ class _Inexpressible(Exception):
 
 
 @dataclass(frozen=True)
-class _Region:
+class _MarkedRegion:
     """What becomes one operation.
 
     Attributes:
@@ -155,7 +155,7 @@ def _unused_name(module: fx.GraphModule) -> str:
     return f"composite_{index}"
 
 
-def _region(end: fx.Node) -> _Region:
+def _region(end: fx.Node) -> _MarkedRegion:
     begin, results = end.args[0], list(end.args[1])  # type: ignore[arg-type]
     if not isinstance(begin, fx.Node) or compat.operator_name(begin.target) != BEGIN:
         raise _Inexpressible("the graph was divided within it")
@@ -181,7 +181,7 @@ def _region(end: fx.Node) -> _Region:
     for node in sorted(found, key=positions.__getitem__):
         if any(item in operands or item in dependent for item in node.all_input_nodes):
             dependent.add(node)
-    region = _Region(operands, list(numbers), found, dependent, results)
+    region = _MarkedRegion(operands, list(numbers), found, dependent, results)
     for node in dependent:
         for user in node.users.keys() - found - {end}:
             if node not in results:
@@ -202,7 +202,7 @@ def _is_tensor(node: fx.Node) -> bool:
     return isinstance(value, (tuple, list, torch.Tensor))
 
 
-def _inner(module: fx.GraphModule, region: _Region) -> fx.GraphModule:
+def _inner(module: fx.GraphModule, region: _MarkedRegion) -> fx.GraphModule:
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for index, node in enumerate([*region.operands, *region.numbers]):
