@@ -33,6 +33,7 @@ from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.operators import call
 from pjrt_bridge.torch_interop.device.recording import compute_all
 from pjrt_bridge.torch_interop.device.torch_module import MODULE
+from pjrt_bridge.torch_interop.recurrent import layers as recurrent
 from pjrt_bridge.torch_interop.sharding import constraint
 
 _registered: list[Any] = []
@@ -70,6 +71,10 @@ def register() -> None:
         for op in third_party_device.composed_operators():
             if str(op) not in own:
                 kernels.of(str(op), partial(call, op))
+        # PyTorch makes operators of every step of them.
+        for op, kernel in recurrent.decompositions().items():
+            for key in (third_party_device.KEY, f"Autograd{third_party_device.KEY}"):
+                kernels.of(str(op), kernel, key)
         for key in ("Conjugate", "Negative"):
             # Otherwise torch would copy such a source first, by a copy.
             kernels.of("aten._copy_from.default", third_party_device.FALL_THROUGH, key)

@@ -10,6 +10,9 @@ of the inputs and of the state:
 - `"tanh"`, `"relu"`: `h = f(given + product)`;
 - `"gru"`: reset `r`, update `z` and new `n = tanh(given + r * product)`; `h = n + z * (h - n)`;
 - `"lstm"`: input `i`, forget `f`, cell `g`, output `o`; `c = f * c + i * g`; `h = o * tanh(c)`.
+
+With a length, an integer scalar, the steps from there on are padding: a layer in reverse begins at
+the last step before them, and what is given for them is 0.
 """
 
 from __future__ import annotations
@@ -32,6 +35,10 @@ SAVED = {"tanh": 0, "relu": 0, "gru": 4, "lstm": 4}
 
 _FORWARD = f"{NAMESPACE}::recurrence"
 _BACKWARD = f"{NAMESPACE}::recurrence_backward"
+
+
+def _steps(x: Tensor, length: Tensor | None) -> int:
+    return x.shape[0] if length is None else int(length)
 
 
 def _order(steps: int, reverse: bool) -> Sequence[int]:
@@ -63,9 +70,11 @@ def _run(
     kind: str,
     reverse: bool,
     save: bool,
+    length: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    outputs, cells, saved = _fake(given, h, c, weight, bias, kind, reverse, save)
-    for at in _order(given.shape[0], reverse):
+    made = _fake(given, h, c, weight, bias, kind, reverse, save)
+    outputs, cells, saved = map(torch.zeros_like, made)
+    for at in _order(_steps(given, length), reverse):
         h, c, *gates = _step(kind, given[at], torch.nn.functional.linear(h, weight, bias), h, c)
         outputs[at] = h
         if kind == "lstm":
@@ -84,6 +93,7 @@ def _fake(
     kind: str,
     reverse: bool,
     save: bool,
+    length: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     steps, (batch, size) = given.shape[0], h.shape
     return (
@@ -104,10 +114,12 @@ def _run_backward(
     weight: Tensor,
     kind: str,
     reverse: bool,
+    length: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    of_given, of_products, *_ = _gradients_made(outputs, h, c, weight, kind)
+    made = _gradients_made(outputs, h, c, weight, kind)
+    of_given, of_products = map(torch.zeros_like, made[:2])
     of_h, of_c = torch.zeros_like(h), torch.zeros_like(c)
-    steps = outputs.shape[0]
+    steps = _steps(outputs, length)
     for at in _order(steps, not reverse):
         before = at + 1 if reverse else at - 1
         last_h, last_c = (outputs[before], cells[before]) if 0 <= before < steps else (h, c)
@@ -164,12 +176,13 @@ def _fake_backward(
     weight: Tensor,
     kind: str,
     reverse: bool,
+    length: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return _gradients_made(outputs, h, c, weight, kind)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, h, c, weight, bias, kind, reverse, _ = inputs
+    _, h, c, weight, bias, kind, reverse, *_ = inputs
     ctx.save_for_backward(h, c, weight, *output)
     ctx.kind, ctx.reverse, ctx.has_bias = kind, reverse, bias is not None
 
@@ -183,17 +196,17 @@ def _gradients(ctx: Any, of_outputs: Tensor, of_cells: Tensor, _: Tensor) -> tup
     flat = (of_products if ctx.kind == "gru" else of_given).flatten(0, 1)
     of_weight = flat.t() @ torch.cat(parts).flatten(0, 1)
     of_bias = flat.sum(0) if ctx.has_bias else None
-    return of_given, of_h, of_c, of_weight, of_bias, None, None, None
+    return of_given, of_h, of_c, of_weight, of_bias, None, None, None, None
 
 
 def _define() -> None:
     schema = "(Tensor given, Tensor h, Tensor c, Tensor weight, Tensor? bias, str kind, "
-    schema += "bool reverse, bool save) -> (Tensor, Tensor, Tensor)"
+    schema += "bool reverse, bool save, Tensor? length=None) -> (Tensor, Tensor, Tensor)"
     torch.library.define(_FORWARD, schema)
     torch.library.impl(_FORWARD, "cpu", _run)
     torch.library.register_fake(_FORWARD, _fake)
     schema = "(Tensor of_outputs, Tensor of_cells, Tensor outputs, Tensor cells, Tensor saved, "
-    schema += "Tensor h, Tensor c, Tensor weight, str kind, bool reverse)"
+    schema += "Tensor h, Tensor c, Tensor weight, str kind, bool reverse, Tensor? length=None)"
     torch.library.define(_BACKWARD, schema + " -> (Tensor, Tensor, Tensor, Tensor)")
     torch.library.impl(_BACKWARD, "cpu", _run_backward)
     torch.library.register_fake(_BACKWARD, _fake_backward)

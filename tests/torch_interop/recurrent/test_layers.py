@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -50,7 +51,7 @@ def gradients(function: Any, layer: Any, x: torch.Tensor, first: Any = None) -> 
     state = tuple(given) if isinstance(first, tuple) else given[0] if given else None
     output, last = function(leaves[0], state)
     lasts = last if isinstance(last, tuple) else (last,)
-    weights = torch.linspace(-1, 2, output.numel()).view(output.shape)
+    weights = torch.linspace(-1, 2, output.numel()).view(output.shape).to(output.device)
     ((output * weights).sum() + sum(item.square().sum() for item in lasts)).backward()
     found = [output, *lasts, *(leaf.grad for leaf in leaves)]
     return [item.detach().clone() for item in (*found, *(p.grad for p in layer.parameters()))]
@@ -124,6 +125,23 @@ def test_the_number_of_steps_makes_no_more_nodes() -> None:
     assert max(counts) < 40
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_lengths_and_batches_that_change_share_programs(kind: str) -> None:
+    layer = KINDS[kind](3, 4, bidirectional=True)
+    run = torch.compile(layer, backend="pjrt", fullgraph=True, dynamic=True)
+    sizes = [(5, 2), (6, 3), (9, 2), (11, 7), (7, 5), (12, 4), (10, 6), (8, 3), (13, 2), (14, 9)]
+    for steps, batch in sizes:
+        x, first = torch.randn(steps, batch, 3), states(kind, layer, batch)
+        for state in (None, first):
+            for found, expected in zip(
+                gradients(run, layer, x, state), gradients(layer, layer, x, state), strict=True
+            ):
+                torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert on_device()
+    # Forward and backward, of the first sizes and of padded ones, with a state and without.
+    assert len(compiled_graphs()) < 30
+
+
 def test_dropout_between_layers_is_drawn_anew() -> None:
     layer = nn.GRU(3, 8, num_layers=2, dropout=0.5)
     run = torch.compile(layer, backend="pjrt", fullgraph=True)
@@ -174,6 +192,19 @@ def test_packed_sequences_run_in_pytorch() -> None:
     for lengths in ([6, 4, 1], [2, 6, 3]):
         found = run(x, torch.tensor(lengths))
         torch.testing.assert_close(found, model(x, torch.tensor(lengths)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("pjrt_device")
+@pytest.mark.parametrize("kind", KINDS)
+def test_eager_calls_on_the_device(kind: str) -> None:
+    layer = KINDS[kind](3, 4, num_layers=2, bidirectional=True)
+    resident = copy.deepcopy(layer).to("pjrt")
+    for steps in (3, 8):
+        x = torch.randn(steps, 2, 3)
+        ours = gradients(resident, resident, x.to("pjrt"))
+        for found, expected in zip(ours, gradients(layer, layer, x), strict=True):
+            assert found.device.type == "pjrt"
+            torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")

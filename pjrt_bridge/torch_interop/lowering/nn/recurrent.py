@@ -54,7 +54,7 @@ def recurrent_layer(
         given = b.add(given, b.broadcast_in_dim(bias, given.shape, (2,)))
     state = (x.shape[1], hidden_size)
     h, s = b.reshape(hidden, state), b.reshape(cell, state)
-    scanned = _forward(c, given, h, s, weight_state, None, "lstm", reverse, dtype, save=False)
+    scanned = _forward(c, given, h, s, weight_state, None, "lstm", reverse, None, dtype, save=False)
     outputs, _, _, h, s = scanned
     workspace = c.outputs[3]
     if workspace is None or workspace.size:
@@ -74,9 +74,10 @@ def recurrence(
     kind: str,
     reverse: bool,
     save: bool,
+    length: Value | None = None,
 ) -> OptionalValues:
     """A layer in one direction, of the products with its inputs; see `recurrent/operators.py`."""
-    found = _forward(c, given, h, s, weight, bias, kind, reverse, h.dtype, save=save)
+    found = _forward(c, given, h, s, weight, bias, kind, reverse, length, h.dtype, save=save)
     return c.promised(*found[:3])
 
 
@@ -89,6 +90,7 @@ def _forward(
     bias: Value | None,
     kind: str,
     reverse: bool,
+    length: Value | None,
     dtype: DType,
     *,
     save: bool,
@@ -121,7 +123,7 @@ def _forward(
     stacks = [c.full((steps, batch, width), 0, dtype) for width in widths]
     kept = [True, has_cells, bool(saved)]
     start = (h, s, *(stack for stack, keep in zip(stacks, kept, strict=True) if keep))
-    h, s, *made = _scan(c, steps, start, step, backwards=reverse)
+    h, s, *made = _scan(c, _count(c, steps, length), start, step, backwards=reverse)
     outputs, cells, gates = (
         made.pop(0) if keep else stack for stack, keep in zip(stacks, kept, strict=True)
     )
@@ -162,13 +164,15 @@ def recurrence_backward(
     weight: Value,
     kind: str,
     reverse: bool,
+    length: Value | None = None,
 ) -> OptionalValues:
     """Gradients of `recurrence` by what it was given, its products, and its first state."""
     b, dtype = c.b, outputs.dtype
     recurrent, has_cells = c.widen(weight), kind == "lstm"
-    last_h, last_s = _before(c, outputs, h, reverse), s
+    count = _count(c, outputs.shape[0], length)
+    last_h, last_s = _before(c, outputs, h, count, reverse), s
     if has_cells:
-        last_s = _before(c, cells, s, reverse)
+        last_s = _before(c, cells, s, count, reverse)
 
     def step(at: Value, values: tuple[Value, ...]) -> tuple[Value, ...]:
         of_h, of_s, *made = values
@@ -213,7 +217,7 @@ def recurrence_backward(
     # In half precision gradients are summed in float32 and rounded once.
     stacks = [c.full(shape, 0, recurrent.dtype)] * (2 if kind == "gru" else 1)
     states = (c.full(state.shape, 0, recurrent.dtype) for state in (h, s))
-    of_h, of_s, *made = _scan(c, steps, (*states, *stacks), step, backwards=not reverse)
+    of_h, of_s, *made = _scan(c, count, (*states, *stacks), step, backwards=not reverse)
     if kind != "gru":
         made.append(c.full((steps, batch, 0), 0, recurrent.dtype))
     return c.promised(*(b.convert(item, dtype) for item in (*made, of_h, of_s)))
@@ -222,9 +226,16 @@ def recurrence_backward(
 # -- steps -----------------------------------------------------------------------------------------
 
 
+def _count(c: Context, steps: int, length: Value | None) -> Value:
+    """How many steps there are."""
+    if length is None:
+        return c.b.full((), steps, INT64)
+    return c.b.convert(c.b.reshape(length, ()), INT64)
+
+
 def _scan(
     c: Context,
-    steps: int,
+    steps: Value,
     start: Sequence[Value],
     step: Callable[[Value, tuple[Value, ...]], tuple[Value, ...]],
     *,
@@ -232,10 +243,11 @@ def _scan(
 ) -> tuple[Value, ...]:
     """What `step` makes of its values, from the first index to the last, or backwards."""
     b = c.b
-    one, last = b.full((), 1, INT64), b.full((), steps - 1, INT64)
+    one = b.full((), 1, INT64)
+    last = b.subtract(steps, one)
 
     def more(values: tuple[Value, ...]) -> Value:
-        return b.compare(values[0], b.full((), steps, INT64), "LT")
+        return b.compare(values[0], steps, "LT")
 
     def turn(values: tuple[Value, ...]) -> tuple[Value, ...]:
         count, *others = values
@@ -261,13 +273,17 @@ def _placed(c: Context, into: Value, at: Value, row: Value) -> Value:
     return c.b.dynamic_update_slice(into, row, (at, *[zero] * (len(into.shape) - 1)))
 
 
-def _before(c: Context, states: Value, first: Value, reverse: bool) -> Value:
-    """For each step the state before it."""
+def _before(c: Context, states: Value, first: Value, count: Value, reverse: bool) -> Value:
+    """For each step the state before it; what is behind the last step is read by none."""
     b, (steps, *sizes) = c.b, states.shape
     first = b.reshape(first, (1, *sizes))
-    low, high = (1, steps) if reverse else (0, steps - 1)
-    rest = b.slice(states, (low, *[0] * len(sizes)), (high, *sizes))
-    return b.concatenate([rest, first] if reverse else [first, rest], 0)
+    if not reverse:
+        rest = b.slice(states, (0, *[0] * len(sizes)), (steps - 1, *sizes))
+        return b.concatenate([first, rest], 0)
+    rest = b.slice(states, (1, *[0] * len(sizes)), (steps, *sizes))
+    zero = b.full((), 0, INT64)
+    at = (b.subtract(count, b.full((), 1, INT64)), *[zero] * len(sizes))
+    return b.dynamic_update_slice(b.concatenate([rest, first], 0), first, at)
 
 
 def _gates(c: Context, x: Value, count: int) -> list[Value]:

@@ -30,6 +30,7 @@ from pjrt_bridge.torch_interop.passes.padding import (
     ordering,
     pools,
     products,
+    recurrent,
     replacing,
     sampling,
 )
@@ -320,6 +321,9 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(lookups.index_copied), "index_copy")
     put(PaddingRule(replacing.sliced_in), "slice_scatter")
     put(PaddingRule(replacing.selected_in), "select_scatter")
+
+    put(PaddingRule(recurrent.scanned), f"{compat.OWN_NAMESPACE}.recurrence")
+    put(PaddingRule(recurrent.scanned_backward), f"{compat.OWN_NAMESPACE}.recurrence_backward")
 
     put(PaddingRule(creators.filled, ("size",)), *_FILLED)
     put(PaddingRule(creators.created, ("size",)), "empty", "empty_permuted", "new_empty")
