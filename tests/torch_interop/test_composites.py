@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from pjrt_bridge.errors import ArgumentError, BridgeWarning
+from pjrt_bridge.errors import ArgumentError, BridgeWarning, HostFallbackWarning
 from pjrt_bridge.registry import brought
 from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.stablehlo.builder.values import Body
 from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.torch_interop import composite
+from tests.torch_interop.helpers import custom_operators, placements
 
 Seen = list[tuple[str, int, dict[str, Any], list[tuple[int, ...]]]]
 
@@ -210,6 +211,20 @@ def test_transforms_of_torch_func(taking: Taking) -> None:
         torch.testing.assert_close(compiled(function)(x), function(x))
     # What the name means over one more dimension is not known.
     assert all(shapes == [(3, 4)] for _, _, _, shapes in taking.seen)
+
+
+def test_what_does_not_lower_runs_in_pytorch_as_a_whole(taking: Taking) -> None:
+    operators = {"strange(Tensor x) -> Tensor": (lambda x: x * 3, torch.empty_like)}
+    x = tensors()[0]
+    with custom_operators("composite_tests", operators):
+        mixed = composite("my.rope", version=2)(
+            lambda x: torch.ops.composite_tests.strange(x).sin() + 1
+        )
+        function = torch.compile(lambda x: mixed(x * 2) + 1, backend="pjrt")
+        with pytest.warns(HostFallbackWarning, match=r"my.rope: .*composite_tests.strange"):
+            found = function(x)
+    torch.testing.assert_close(found, (x * 6).sin() + 2)
+    assert "host" in placements()
 
 
 def test_another_version_is_not_taken(taking: Taking) -> None:

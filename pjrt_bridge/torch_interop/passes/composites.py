@@ -44,6 +44,8 @@ def collect_composites(module: fx.GraphModule, keeps: Callable[[Composite], bool
     Warns with a `BridgeWarning` of a user's composite that cannot become one operation.
     """
     ends = _ends(module.graph)
+    if ends:
+        _remove_unread_results(module.graph)
     for end in ends:
         found = _composite(end)
         if keeps(found):
@@ -78,7 +80,7 @@ class _Inexpressible(Exception):
 
 
 @dataclass(frozen=True)
-class _Region:
+class _Marked:
     """What becomes one operation.
 
     Attributes:
@@ -100,6 +102,13 @@ class _Region:
 def _ends(graph: fx.Graph) -> list[fx.Node]:
     target: Any = compat.operator(END)
     return [] if target is None else graph.find_nodes(op="call_function", target=target)
+
+
+def _remove_unread_results(graph: fx.Graph) -> None:
+    """Torch traces all results of an operator; one that nothing reads is no use of it."""
+    for node in graph.find_nodes(op="call_function", target=operator.getitem):
+        if not node.users:
+            graph.erase_node(node)
 
 
 def _composite(end: fx.Node) -> Composite:
@@ -155,7 +164,7 @@ def _unused_name(module: fx.GraphModule) -> str:
     return f"composite_{index}"
 
 
-def _region(end: fx.Node) -> _Region:
+def _region(end: fx.Node) -> _Marked:
     begin, results = end.args[0], list(end.args[1])  # type: ignore[arg-type]
     if not isinstance(begin, fx.Node) or compat.operator_name(begin.target) != BEGIN:
         raise _Inexpressible("the graph was divided within it")
@@ -181,12 +190,12 @@ def _region(end: fx.Node) -> _Region:
     for node in sorted(found, key=positions.__getitem__):
         if any(item in operands or item in dependent for item in node.all_input_nodes):
             dependent.add(node)
-    region = _Region(operands, list(numbers), found, dependent, results)
+    region = _Marked(operands, list(numbers), found, dependent, results)
     for node in dependent:
         for user in node.users.keys() - found - {end}:
             if node not in results:
-                reader = "gradients" if user.op == "output" else repr(user.name)
-                raise _Inexpressible(f"{reader} read {node.name!r}, which is computed in it")
+                reader = "gradients read" if user.op == "output" else f"{user.name!r} reads"
+                raise _Inexpressible(f"{reader} {node.name!r}, which is computed in it")
             if positions[user] < positions[end]:
                 raise _Inexpressible(f"{user.name!r} reads {node.name!r} before it ends")
     return region
@@ -202,7 +211,7 @@ def _is_tensor(node: fx.Node) -> bool:
     return isinstance(value, (tuple, list, torch.Tensor))
 
 
-def _inner(module: fx.GraphModule, region: _Region) -> fx.GraphModule:
+def _inner(module: fx.GraphModule, region: _Marked) -> fx.GraphModule:
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for index, node in enumerate([*region.operands, *region.numbers]):

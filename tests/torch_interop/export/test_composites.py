@@ -120,6 +120,23 @@ def test_by_default_there_are_none(kept: tuple[nn.Module, ExportedModel]) -> Non
     assert not composites_of(export(kept[0], arguments()))
 
 
+def test_marks_alone_change_no_program() -> None:
+    class Marked(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return functional.gelu(marked(x))
+
+    class Plain(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return functional.gelu(torch.sin(x) * 2 + torch.arange(4))
+
+    marked = composite("my.op")(lambda x: torch.sin(x) * 2 + torch.arange(4))
+    texts = [
+        export(model, (torch.ones(3, 4),), name="m").specializations[0].program.text  # type: ignore[union-attr]
+        for model in (Marked(), Plain())
+    ]
+    assert texts[0] == texts[1]
+
+
 class Small(nn.Module):
     """A linear layer between a marked function and an activation."""
 
