@@ -72,13 +72,12 @@ class Composite:
         """
         found = operation.attributes
         # Empty attributes and version 0 are left out.
-        given = found["composite_attributes"] if "composite_attributes" in found else ()
-        version = found["version"].value if "version" in found else 0
+        given, version = found.get("composite_attributes", ()), found.get("version")
         # Other writers' attributes and versions may be others than are written here.
         made = object.__new__(Composite)
         object.__setattr__(made, "name", found["name"].value)
         object.__setattr__(made, "attributes", {item.name: _read(item.attr) for item in given})
-        object.__setattr__(made, "version", version)
+        object.__setattr__(made, "version", 0 if version is None else version.value)
         return made
 
     def written(self, context: Any, decomposition: str) -> dict[str, Any]:

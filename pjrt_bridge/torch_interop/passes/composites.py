@@ -43,24 +43,17 @@ def collect_composites(module: fx.GraphModule, keeps: Callable[[Composite], bool
 
     Warns with a `BridgeWarning` of a user's composite that cannot become one operation.
     """
-    ends = _ends(module.graph)
-    if ends:
-        _remove_unread_results(module.graph)
-    for end in ends:
-        found = _composite(end)
-        if keeps(found):
-            try:
-                _collect(module, end, found)
-            except _Inexpressible as reason:
-                # Operators of PyTorch are marked by the exporter, wherever they are.
-                if not found.name.startswith(f"{OPERATORS}."):
-                    user_warnings.warn(
-                        f"composite {found.name!r} stays as the operations that it is made of: "
-                        f"{reason}"
-                    )
-        _remove(end)
-    if ends:
-        module.recompile()
+    for one in _with_nested(module):
+        ends = _ends(one.graph)
+        if ends:
+            _remove_unread_results(one.graph)
+        for end in ends:
+            found = _composite(end)
+            if keeps(found):
+                _try_collect(one, end, found)
+            _remove(end)
+        if ends:
+            one.recompile()
 
 
 def remove_marks(module: fx.GraphModule, keeps: Callable[[Composite], bool]) -> None:
@@ -70,9 +63,10 @@ def remove_marks(module: fx.GraphModule, keeps: Callable[[Composite], bool]) -> 
         module: changed in place.
         keeps: see `collect_composites`.
     """
-    for end in _ends(module.graph):
-        if not keeps(_composite(end)):
-            _remove(end)
+    for one in _with_nested(module):
+        for end in _ends(one.graph):
+            if not keeps(_composite(end)):
+                _remove(end)
 
 
 class _Inexpressible(Exception):
@@ -97,6 +91,11 @@ class _Marked:
     nodes: set[fx.Node]
     dependent: set[fx.Node]
     results: list[fx.Node]
+
+
+def _with_nested(module: fx.GraphModule) -> list[fx.GraphModule]:
+    """The graph and those that its higher-order operators have, the innermost first."""
+    return [one for one in reversed(list(module.modules())) if isinstance(one, fx.GraphModule)]
 
 
 def _ends(graph: fx.Graph) -> list[fx.Node]:
@@ -124,6 +123,17 @@ def _remove(end: fx.Node) -> None:
         and not begin.users
     ):
         begin.graph.erase_node(begin)
+
+
+def _try_collect(module: fx.GraphModule, end: fx.Node, composite: Composite) -> None:
+    try:
+        _collect(module, end, composite)
+    except _Inexpressible as reason:
+        # Operators of PyTorch are marked by the exporter, wherever they are.
+        if not composite.name.startswith(f"{OPERATORS}."):
+            user_warnings.warn(
+                f"composite {composite.name!r} stays as the operations that it is made of: {reason}"
+            )
 
 
 def _collect(module: fx.GraphModule, end: fx.Node, composite: Composite) -> None:

@@ -137,6 +137,23 @@ def test_marks_alone_change_no_program() -> None:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.parametrize(("how", "count"), [("inline", 0), ("keep", 2)])
+def test_in_branches(client: Client, how: Any, count: int) -> None:
+    class Branches(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = torch.cond(
+                x.sum() > 0, lambda x: rope(x, x)[0] + 1, lambda x: functional.gelu(x), (x,)
+            )
+            return found
+
+    exported = export(Branches(), (torch.ones(3, 4),), composites=how)
+    # Operators of PyTorch are looked for outside of branches.
+    assert len(composites_of(exported)) == count
+    with exported.load_on(client) as running:
+        for x in (torch.ones(3, 4), -torch.ones(3, 4)):
+            torch.testing.assert_close(torch.from_numpy(np.array(running(x))), Branches()(x))
+
+
 class Small(nn.Module):
     """A linear layer between a marked function and an activation."""
 
