@@ -3,7 +3,8 @@
 `Builder` writes programs, `Program` holds, reads and serializes them, `Signature` describes their
 parameters and results; `Composite` names an operation that a compiler may know; `shard` divides a
 program over a `Mesh`. `memory_order` and `is_in_memory` tell how a `Value` is expected to lie in
-memory, `is_argument` and `may_be_computed_with` what it is computed of. Importing this package does not import jaxlib.
+memory, `is_argument` and `may_be_computed_with` what it is computed of. Importing this package does
+not import jaxlib.
 """
 
 from pjrt_bridge.stablehlo.builder.builder import Builder
