@@ -24,7 +24,7 @@ SINCE = "0.19.0"
 AttributeValue = bool | int | float | str | tuple["AttributeValue", ...]
 """An attribute. Elements of a tuple are of one type."""
 
-_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_][\w$]*)+", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[\w$]+)+", re.ASCII)
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _LARGEST_VERSION = 2**31 - 1
 
@@ -69,19 +69,15 @@ class Composite:
         """What an operation of MLIR says of itself.
 
         An attribute that is nothing of `AttributeValue` is the text that MLIR writes for it.
-
-        Raises:
-            ArgumentError: a name or a version that no composite can have.
         """
         found = operation.attributes
-        attributes, version = {}, 0
-        if "composite_attributes" in found:
-            attributes = {item.name: _read(item.attr) for item in found["composite_attributes"]}
-        if "version" in found:
-            version = found["version"].value
-        made = Composite(found["name"].value, version=version)
-        # Those of other writers may have names that are no identifiers.
-        object.__setattr__(made, "attributes", attributes)
+        # Empty attributes and version 0 are left out.
+        given, version = found.get("composite_attributes", ()), found.get("version")
+        # Other writers' attributes and versions may be others than are written here.
+        made = object.__new__(Composite)
+        object.__setattr__(made, "name", found["name"].value)
+        object.__setattr__(made, "attributes", {item.name: _read(item.attr) for item in given})
+        object.__setattr__(made, "version", 0 if version is None else version.value)
         return made
 
     def written(self, context: Any, decomposition: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from torch import fx
 import pjrt_bridge
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import HigherOrderOperator, OpOverload
+from pjrt_bridge.torch_interop.composites import CALL, decoded
 from pjrt_bridge.torch_interop.foreign_functions import OPERATOR, label_of
 
 COPY_INTO_INPUT = "aten.copy_.default"
@@ -29,8 +30,10 @@ def label(node: fx.Node) -> str:
     """What users read for what a node calls.
 
     An operator that writes into its arguments, which functionalization wraps, has its own name, and
-    so has a foreign function.
+    so have a foreign function and a composite.
     """
+    if node.target is CALL:
+        return decoded(str(node.args[1])).name
     wrapped = node.args[0] if node.args and isinstance(node.target, HigherOrderOperator) else None
     if isinstance(wrapped, OpOverload):
         return compat.label(wrapped)

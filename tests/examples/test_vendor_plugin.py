@@ -235,6 +235,49 @@ def test_attention_of_models_is_the_chips_kernel_and_elsewhere_written_out(insta
     run(installed, "-c", ATTENTION)
 
 
+COMPOSITES = """
+import numpy as np
+import torch
+from pjrt_bridge import registry
+from pjrt_bridge.torch_interop import composite, export
+from pjrt_bridge_mychip import chip
+
+compiled, compile_program = [], chip.compile_program
+
+def observed(code, options):
+    compiled.append(chip.Program.parse(code))
+    return compile_program(code, options)
+
+chip.compile_program = observed
+
+@composite("mychip.gelu", version=1)
+def gelu(x):
+    return torch.nn.functional.gelu(x, approximate="tanh")
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(gelu(torch.nn.functional.rms_norm(x, (8,))), -1)
+
+def check(found, x, kept):
+    torch.testing.assert_close(found, Model()(x))
+    calls, text = compiled[-1].custom_calls, compiled[-1].text
+    assert calls == ({"mychip.gelu_tanh"} if x.dtype == torch.float32 else set())
+    assert text.count("stablehlo.composite") == kept, text
+    assert kept == text.count('"aten.rms_norm.default"'), text
+
+client = registry.client("mychip")
+for x in (torch.randn(2, 8), torch.randn(2, 8).double()):
+    exported = export(Model(), (x,), composites="keep")
+    check(torch.from_numpy(np.array(exported.load_on(client)(x))), x, kept=1)
+    options = {"plugin": "mychip", "fallback": "error"}
+    check(torch.compile(Model(), backend="pjrt", options=options)(x), x, kept=0)
+"""
+
+
+def test_composites_are_the_chips_own_in_exported_models_and_compiled_ones(installed: Path) -> None:
+    run(installed, "-c", COMPOSITES)
+
+
 DIVIDED = """
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, TensorType

@@ -15,7 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 
 from pjrt_bridge import registry  # noqa: E402
 from pjrt_bridge.exported import ExportedModel  # noqa: E402
-from pjrt_bridge.jax_interop import from_lowered, torch_op  # noqa: E402
+from pjrt_bridge.jax_interop import from_lowered, from_torch, torch_op  # noqa: E402
 from pjrt_bridge.registry import brought  # noqa: E402
 from pjrt_bridge.registry.targets import for_client  # noqa: E402
 from pjrt_bridge.runtime import Client  # noqa: E402
@@ -23,7 +23,7 @@ from pjrt_bridge.stablehlo import Builder, Value  # noqa: E402
 from pjrt_bridge.stablehlo.builder.values import Body  # noqa: E402
 from pjrt_bridge.stablehlo.composites import Composite  # noqa: E402
 from pjrt_bridge.stablehlo.kernels import Kernels  # noqa: E402
-from pjrt_bridge.torch_interop import export  # noqa: E402
+from pjrt_bridge.torch_interop import composite, export  # noqa: E402
 from tests.stablehlo.test_composites import found_in  # noqa: E402
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
@@ -100,3 +100,23 @@ def test_a_program_of_the_user(client: Client) -> None:
     program = model.specializations[0].program
     assert [item.name for item in found_in(program)] == ["my.rms_norm"]  # type: ignore[arg-type]
     assert not found_in(for_client(program, client))  # type: ignore[arg-type]
+
+
+def test_a_module_with_a_marked_function_is_differentiated_and_mapped() -> None:
+    marked = composite("my.wave")(lambda x, weight: x * torch.sin(weight))
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((3,), 0.5))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = marked(x, self.weight)
+            return found
+
+    function, params = from_torch(Model())
+    np.testing.assert_allclose(function(params, X), X * np.sin(0.5), rtol=1e-5)
+    gradients = jax.grad(lambda params: function(params, X).sum())(params)
+    np.testing.assert_allclose(gradients["weight"], X.sum(0) * np.cos(0.5), rtol=1e-5, atol=1e-6)
+    rows = jax.jit(jax.vmap(lambda row: function(params, row)))(X)
+    np.testing.assert_allclose(rows, X * np.sin(0.5), rtol=1e-5)

@@ -81,14 +81,14 @@ def test_attributes_of_other_writers_are_read() -> None:
     text = """func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
       %0 = stablehlo.composite "their.op" %x {
         composite_attributes = {a = array<i64: 1, 2>, b = dense<[1.0, 2.0]> : tensor<2xf32>,
-          c = f32, e = 0.5 : f32, f = array<i1: true, false>},
-        decomposition = @same} : (tensor<3xf32>) -> tensor<3xf32>
+          c = f32, e = 0.5 : f32, f = array<i1: true, false>, "g h" = 1 : i64},
+        decomposition = @same, version = -1 : i32} : (tensor<3xf32>) -> tensor<3xf32>
       return %0 : tensor<3xf32>
     }
     func.func private @same(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }"""
     (found,) = found_in(Program.from_text(text))
-    expected = {"a": (1, 2), "b": (1.0, 2.0), "c": "f32", "e": 0.5, "f": (True, False)}
-    assert (found.attributes, found.version) == (expected, 0)
+    expected = {"a": (1, 2), "b": (1.0, 2.0), "c": "f32", "e": 0.5, "f": (True, False), "g h": 1}
+    assert (found.attributes, found.version) == (expected, -1)
 
 
 @pytest.mark.parametrize("name", ["rope", ".rope", "my.", "my rope.x", "1.a", "", None, "my.é"])

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
-from pjrt_bridge.errors import ArgumentError, BridgeWarning
+from pjrt_bridge.errors import ArgumentError, BridgeWarning, HostFallbackWarning
 from pjrt_bridge.registry import brought
 from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.stablehlo.builder.values import Body
 from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.torch_interop import composite
+from tests.torch_interop.helpers import custom_operators, placements
 
 Seen = list[tuple[str, int, dict[str, Any], list[tuple[int, ...]]]]
 
@@ -210,6 +212,49 @@ def test_transforms_of_torch_func(taking: Taking) -> None:
         torch.testing.assert_close(compiled(function)(x), function(x))
     # What the name means over one more dimension is not known.
     assert all(shapes == [(3, 4)] for _, _, _, shapes in taking.seen)
+
+
+def test_what_does_not_lower_runs_in_pytorch_as_a_whole(taking: Taking) -> None:
+    operators = {"strange(Tensor x) -> Tensor": (lambda x: x * 3, torch.empty_like)}
+    x = tensors()[0]
+    with custom_operators("composite_tests", operators):
+        mixed = composite("my.rope", version=2)(
+            lambda x: torch.ops.composite_tests.strange(x).sin() + 1
+        )
+        function = torch.compile(lambda x: mixed(x * 2) + 1, backend="pjrt")
+        with pytest.warns(HostFallbackWarning, match=r"my.rope: .*composite_tests.strange"):
+            found = function(x)
+    torch.testing.assert_close(found, (x * 6).sin() + 2)
+    assert "host" in placements()
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_in_branches_and_loops(takes: bool, request: pytest.FixtureRequest) -> None:
+    kernels = request.getfixturevalue("taking") if takes else None
+    x, y, _ = tensors()
+
+    def branches(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = torch.cond(
+            x.sum() > 0, lambda x, y: rope(x, y)[0] + 1, lambda x, y: x - y, (x, y)
+        )
+        return found
+
+    with warnings.catch_warnings(action="error"):
+        torch.testing.assert_close(compiled(branches)(x, y), branches(x, y))
+    assert kernels is None or kernels.names == ["my.inner", "my.rope"]
+
+
+def test_recomputed_in_backward(taking: Taking) -> None:
+    def saved(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        def part(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return scaled(x, by=0.5).cos() * y
+
+        found: torch.Tensor = checkpoint(part, x, y, use_reentrant=False)
+        return found @ weight
+
+    found = gradients(compiled(saved), tensors())
+    torch.testing.assert_close(found, gradients(saved, tensors()))
+    assert taking.names == ["my.rope"]
 
 
 def test_another_version_is_not_taken(taking: Taking) -> None:

@@ -1,4 +1,4 @@
-"""Kernels: how every lowering computes reductions and attention on mychip."""
+"""Kernels: how every lowering computes reductions and attention on mychip, and its composites."""
 
 from __future__ import annotations
 
@@ -6,11 +6,28 @@ from collections.abc import Sequence
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, TensorType, Value
-from pjrt_bridge.torch_interop.lowering.api import Attention, Kernels, Reduction
+from pjrt_bridge.torch_interop.lowering.api import Attention, Body, Composite, Kernels, Reduction
 
 
 class MychipKernels(Kernels):
-    """Sums of rows as products with ones, for which the chip has a unit; attention as one call."""
+    """Sums of rows as products with ones, for which the chip has a unit; attention as one call.
+
+    The compiler takes norms as one operation, and the chip has a kernel for the composite
+    `mychip.gelu`, which users' models may have.
+    """
+
+    composites = {"aten.rms_norm.default": (1,), "mychip.gelu": (1,)}
+
+    def composite(
+        self, b: Builder, composite: Composite, operands: Sequence[Value], decomposition: Body
+    ) -> Value | Sequence[Value]:
+        """Emit one of the composites that are listed."""
+        if composite.name != "mychip.gelu":
+            return super().composite(b, composite, operands, decomposition)
+        (x,) = operands
+        if x.dtype.name != "float32":
+            return decomposition(tuple(operands))
+        return b.custom_call("mychip.gelu_tanh", [x], [x.type])
 
     def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
         """Emit a reduction of `x` over `dims`, which are dropped."""

@@ -15,6 +15,7 @@ the hook `pjrt_bridge_kernels` returns an instance of a derived class, which als
 | `NoLowering` | raised where an operator has no lowering |
 | `Kernels` | the portable kernels, to derive from |
 | `Attention` | the numbers of attention, for `Kernels.attention` |
+| `Body` | what writes the decomposition of a composite |
 | `Composite` | name, attributes and version of a composite, for `Kernels.composite` |
 | `Convolution` | the attributes of a convolution, for `Kernels.convolution` |
 | `Reduction` | the operations of a reduction, for `Kernels.reduce` |
@@ -26,6 +27,7 @@ the hook `pjrt_bridge_kernels` returns an instance of a derived class, which als
 The other modules of this package may change with any version.
 """
 
+from pjrt_bridge.stablehlo.builder.values import Body
 from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.stablehlo.kernels import Attention, Convolution, Kernels, Reduction, convert
 from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, normalize_dim
@@ -39,6 +41,7 @@ from pjrt_bridge.torch_interop.schemas import schema_of
 
 __all__ = [
     "Attention",
+    "Body",
     "Composite",
     "Context",
     "Convolution",

@@ -43,22 +43,17 @@ def collect_composites(module: fx.GraphModule, keeps: Callable[[Composite], bool
 
     Warns with a `BridgeWarning` of a user's composite that cannot become one operation.
     """
-    ends = _ends(module.graph)
-    for end in ends:
-        found = _composite(end)
-        if keeps(found):
-            try:
-                _collect(module, end, found)
-            except _Inexpressible as reason:
-                # Operators of PyTorch are marked by the exporter, wherever they are.
-                if not found.name.startswith(f"{OPERATORS}."):
-                    user_warnings.warn(
-                        f"composite {found.name!r} stays as the operations that it is made of: "
-                        f"{reason}"
-                    )
-        _remove(end)
-    if ends:
-        module.recompile()
+    for one in _with_nested(module):
+        ends = _ends(one.graph)
+        if ends:
+            _remove_unread_results(one.graph)
+        for end in ends:
+            found = _composite(end)
+            if keeps(found):
+                _try_collect(one, end, found)
+            _remove(end)
+        if ends:
+            one.recompile()
 
 
 def remove_marks(module: fx.GraphModule, keeps: Callable[[Composite], bool]) -> None:
@@ -68,9 +63,10 @@ def remove_marks(module: fx.GraphModule, keeps: Callable[[Composite], bool]) -> 
         module: changed in place.
         keeps: see `collect_composites`.
     """
-    for end in _ends(module.graph):
-        if not keeps(_composite(end)):
-            _remove(end)
+    for one in _with_nested(module):
+        for end in _ends(one.graph):
+            if not keeps(_composite(end)):
+                _remove(end)
 
 
 class _Inexpressible(Exception):
@@ -78,7 +74,7 @@ class _Inexpressible(Exception):
 
 
 @dataclass(frozen=True)
-class _MarkedRegion:
+class _Marked:
     """What becomes one operation.
 
     Attributes:
@@ -97,9 +93,21 @@ class _MarkedRegion:
     results: list[fx.Node]
 
 
+def _with_nested(module: fx.GraphModule) -> list[fx.GraphModule]:
+    """The graph and those that its higher-order operators have, the innermost first."""
+    return [one for one in reversed(list(module.modules())) if isinstance(one, fx.GraphModule)]
+
+
 def _ends(graph: fx.Graph) -> list[fx.Node]:
     target: Any = compat.operator(END)
     return [] if target is None else graph.find_nodes(op="call_function", target=target)
+
+
+def _remove_unread_results(graph: fx.Graph) -> None:
+    """Torch traces all results of an operator; one that nothing reads is no use of it."""
+    for node in graph.find_nodes(op="call_function", target=operator.getitem):
+        if not node.users:
+            graph.erase_node(node)
 
 
 def _composite(end: fx.Node) -> Composite:
@@ -115,6 +123,17 @@ def _remove(end: fx.Node) -> None:
         and not begin.users
     ):
         begin.graph.erase_node(begin)
+
+
+def _try_collect(module: fx.GraphModule, end: fx.Node, composite: Composite) -> None:
+    try:
+        _collect(module, end, composite)
+    except _Inexpressible as reason:
+        # Operators of PyTorch are marked by the exporter, wherever they are.
+        if not composite.name.startswith(f"{OPERATORS}."):
+            user_warnings.warn(
+                f"composite {composite.name!r} stays as the operations that it is made of: {reason}"
+            )
 
 
 def _collect(module: fx.GraphModule, end: fx.Node, composite: Composite) -> None:
@@ -155,7 +174,7 @@ def _unused_name(module: fx.GraphModule) -> str:
     return f"composite_{index}"
 
 
-def _region(end: fx.Node) -> _MarkedRegion:
+def _region(end: fx.Node) -> _Marked:
     begin, results = end.args[0], list(end.args[1])  # type: ignore[arg-type]
     if not isinstance(begin, fx.Node) or compat.operator_name(begin.target) != BEGIN:
         raise _Inexpressible("the graph was divided within it")
@@ -181,12 +200,12 @@ def _region(end: fx.Node) -> _MarkedRegion:
     for node in sorted(found, key=positions.__getitem__):
         if any(item in operands or item in dependent for item in node.all_input_nodes):
             dependent.add(node)
-    region = _MarkedRegion(operands, list(numbers), found, dependent, results)
+    region = _Marked(operands, list(numbers), found, dependent, results)
     for node in dependent:
         for user in node.users.keys() - found - {end}:
             if node not in results:
-                reader = "gradients" if user.op == "output" else repr(user.name)
-                raise _Inexpressible(f"{reader} read {node.name!r}, which is computed in it")
+                reader = "gradients read" if user.op == "output" else f"{user.name!r} reads"
+                raise _Inexpressible(f"{reader} {node.name!r}, which is computed in it")
             if positions[user] < positions[end]:
                 raise _Inexpressible(f"{user.name!r} reads {node.name!r} before it ends")
     return region
@@ -202,7 +221,7 @@ def _is_tensor(node: fx.Node) -> bool:
     return isinstance(value, (tuple, list, torch.Tensor))
 
 
-def _inner(module: fx.GraphModule, region: _MarkedRegion) -> fx.GraphModule:
+def _inner(module: fx.GraphModule, region: _Marked) -> fx.GraphModule:
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     for index, node in enumerate([*region.operands, *region.numbers]):

@@ -42,6 +42,8 @@ class Operators(nn.Module):
             nn.LayerNorm(4), nn.RMSNorm(4), nn.GroupNorm(2, 4), nn.BatchNorm1d(4)
         )
         self.bag = nn.EmbeddingBag(5, 4, mode="sum")
+        self.register_buffer("bytes", torch.randint(-4, 4, (3, 4), dtype=torch.int8))
+        self.register_buffer("scales", torch.rand(3))
 
     def forward(self, x, heads, places):  # type: ignore[no-untyped-def]
         x = self.norms(rope(x, x)[0])
@@ -58,7 +60,11 @@ class Operators(nn.Module):
             "bag": self.bag(places),
             "most": x.topk(2),
             "pooled": functional.avg_pool2d(image, 2, 1),
-            "larger": functional.interpolate(image, scale_factor=2.0, mode="nearest"),
+            "small": functional.adaptive_avg_pool2d(image, (1, 2)),
+            "nearest": functional.interpolate(image, scale_factor=2.0, mode="nearest"),
+            "smooth": functional.interpolate(image, size=(5, 6), mode="bilinear"),
+            "each": functional.instance_norm(image),
+            "bytes": torch._weight_int8pack_mm(x, self.bytes, self.scales),
         }
 
 
@@ -100,13 +106,7 @@ def test_any_plugin_runs_the_model(
 def test_operators_and_marked_functions_stay(kept: tuple[nn.Module, ExportedModel]) -> None:
     found = {one.name: one for one in composites_of(kept[1])}
     operators = {name for name in found if name.startswith("aten.")}
-    missing = {
-        "aten._weight_int8pack_mm.default",
-        "aten.adaptive_avg_pool2d.default",
-        "aten.instance_norm.default",
-        "aten.upsample_bilinear2d.vec",
-    }
-    assert operators == set(KEPT) - missing
+    assert operators == set(KEPT)
     assert found["my.rope"] == Composite("my.rope", {"theta": 1.5}, 2)
     assert found["my.inner"] == Composite("my.inner", {"parts": (1, 2)})
     attention = found["aten.scaled_dot_product_attention.default"]
@@ -118,6 +118,40 @@ def test_operators_and_marked_functions_stay(kept: tuple[nn.Module, ExportedMode
 
 def test_by_default_there_are_none(kept: tuple[nn.Module, ExportedModel]) -> None:
     assert not composites_of(export(kept[0], arguments()))
+
+
+def test_marks_alone_change_no_program() -> None:
+    class Marked(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return functional.gelu(marked(x))
+
+    class Plain(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return functional.gelu(torch.sin(x) * 2 + torch.arange(4))
+
+    marked = composite("my.op")(lambda x: torch.sin(x) * 2 + torch.arange(4))
+    texts = [
+        export(model, (torch.ones(3, 4),), name="m").specializations[0].program.text  # type: ignore[union-attr]
+        for model in (Marked(), Plain())
+    ]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(("how", "count"), [("inline", 0), ("keep", 2)])
+def test_in_branches(client: Client, how: Any, count: int) -> None:
+    class Branches(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = torch.cond(
+                x.sum() > 0, lambda x: rope(x, x)[0] + 1, lambda x: functional.gelu(x), (x,)
+            )
+            return found
+
+    exported = export(Branches(), (torch.ones(3, 4),), composites=how)
+    # Operators of PyTorch are looked for outside of branches.
+    assert len(composites_of(exported)) == count
+    with exported.load_on(client) as running:
+        for x in (torch.ones(3, 4), -torch.ones(3, 4)):
+            torch.testing.assert_close(torch.from_numpy(np.array(running(x))), Branches()(x))
 
 
 class Small(nn.Module):
