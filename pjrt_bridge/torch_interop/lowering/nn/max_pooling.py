@@ -9,13 +9,13 @@ fusible operations that every plugin has, and the derivative needs no scatter.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context, lowest
+from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import Blocks, Step
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
@@ -128,62 +128,22 @@ def _max_pool_backward(name: str, count: int) -> None:
         indices: Value,
     ) -> Value:
         """Each gradient at the position of its maximum, summed where windows overlap."""
+        b = c.b
         w = windows(x, grad.shape, kernel_size, stride, padding, dilation, count=count)
         _unrolled(w)
-        return c.result(_gathered(c, w, c.widen(grad), c.cast(indices, INT32)))
+        incoming = c.widen(grad)
+        blocks = Blocks(c, w, grad.shape[: grad.rank - count])
+        # No element is at position -1.
+        chosen = blocks.padded(c.cast(indices, INT32), c.full((), -1, INT32))
+        given = blocks.padded(incoming, c.full((), 0, incoming.dtype))
+        positions = c.broadcast(b.constant(blocks.positions(), INT32), blocks.shape)
+        zero = c.full(blocks.shape, 0, incoming.dtype)
 
+        def of_step(step: Step) -> Value:
+            hit = b.compare(blocks.at(chosen, step), positions, "EQ")
+            return b.select(hit, blocks.at(given, step), zero)
 
-def _gathered(c: Context, w: Windows, grad: Value, chosen: Value) -> Value:
-    """For each element of the data the sum of the gradients of the windows that chose it.
-
-    The data is seen as blocks as long as the strides. The windows that may choose an element of a
-    block are a few steps from the block's own number, the same few for all blocks: each step
-    compares what they chose with the positions of the block.
-    """
-    b, lead = c.b, grad.rank - w.count
-    blocks = [-(-n // s) for n, s in zip(w.data, w.stride, strict=True)]
-    steps = list(map(_steps, w.stride, w.padding, w.kernel, w.dilation))
-    before = [max(0, -step[0]) for step in steps]
-    after = [max(0, n + step[-1] - o) for n, step, o in zip(blocks, steps, w.output, strict=True)]
-    low, high = [0] * lead + before, [0] * lead + after
-    # No element is at position -1.
-    chosen = b.pad(chosen, c.full((), -1, INT32), low, high)
-    grad = b.pad(grad, c.full((), 0, grad.dtype), low, high)
-    if any(low) or any(high):
-        chosen, grad = c.kernels.materialize(b, chosen), c.kernels.materialize(b, grad)
-    # Of the blocks and of the elements in them, in turns.
-    shape = (*grad.shape[:lead], *itertools.chain(*zip(blocks, w.stride, strict=True)))
-    dims = (*range(lead), *range(lead, len(shape), 2))
-    positions = c.broadcast(b.constant(_positions(w, blocks), INT32), shape)
-    zero = c.full(shape, 0, grad.dtype)
-    total: Value | None = None
-    for step in itertools.product(*steps):
-        first = [*[0] * lead, *(at + n for at, n in zip(step, before, strict=True))]
-        end = [*grad.shape[:lead], *(at + n for at, n in zip(first[lead:], blocks, strict=True))]
-        sides = [
-            b.broadcast_in_dim(b.slice(side, first, end, [1] * grad.rank), shape, dims)
-            for side in (chosen, grad)
-        ]
-        found = b.select(b.compare(sides[0], positions, "EQ"), sides[1], zero)
-        total = found if total is None else b.add(total, found)
-    assert total is not None
-    sizes = [n * s for n, s in zip(blocks, w.stride, strict=True)]
-    whole = b.reshape(total, (*grad.shape[:lead], *sizes))
-    return b.slice(whole, [0] * grad.rank, [*grad.shape[:lead], *w.data], [1] * grad.rank)
-
-
-def _steps(stride: int, padding: int, kernel: int, dilation: int) -> range:
-    """How far from a block's number those of the windows are that cover elements of it."""
-    first = -((dilation * (kernel - 1) - padding) // stride)
-    return range(first, (stride - 1 + padding) // stride + 1)
-
-
-def _positions(w: Windows, blocks: Sequence[int]) -> np.ndarray:
-    """Plane position of each element of each block; in the last ones some are behind the data."""
-    flat: np.ndarray = np.zeros((), np.int32)
-    for n, s, size in zip(blocks, w.stride, w.data, strict=True):
-        flat = flat[..., None, None] * size + np.arange(n * s).reshape(n, s)
-    return np.asarray(flat, np.int32)
+        return c.result(blocks.total(of_step))
 
 
 _max_pool_backward("max_pool2d_with_indices_backward", 2)
