@@ -13,7 +13,7 @@ import numpy as np
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import BOOL, INT32, Context
 from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over
-from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import Blocks, Step
+from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import PoolingBlocks, WindowStep
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
@@ -94,7 +94,7 @@ def _avg_pool_backward(name: str, count: int) -> None:
         incoming = c.widen(grad)
         divisors = b.constant(_divisors(w, count_include_pad, divisor_override), incoming.dtype)
         part = b.divide(incoming, c.broadcast(divisors, grad.shape))
-        blocks = Blocks(c, w, grad.shape[: grad.rank - count])
+        blocks = PoolingBlocks(c, w, grad.shape[: grad.rank - count])
         if len(blocks.steps()) <= _MOST_STEPS:
             return c.result(_add_steps(c, blocks, part))
         spaced = b.pad(
@@ -111,12 +111,12 @@ def _avg_pool_backward(name: str, count: int) -> None:
         return c.result(_add_windows(c, spaced, w.kernel, [1] * w.count, sides))
 
 
-def _add_steps(c: Context, blocks: Blocks, part: Value) -> Value:
+def _add_steps(c: Context, blocks: PoolingBlocks, part: Value) -> Value:
     """The sum of each element's windows."""
     given = blocks.padded(part, c.full((), 0, part.dtype))
     zero = c.full(blocks.shape, 0, part.dtype)
 
-    def of_step(step: Step) -> Value:
+    def of_step(step: WindowStep) -> Value:
         found, covered = blocks.at(given, step), blocks.covered(step)
         if covered.all():
             return found

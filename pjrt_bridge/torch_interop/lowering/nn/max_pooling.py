@@ -15,7 +15,7 @@ import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context, lowest
-from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import Blocks, Step
+from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import PoolingBlocks, WindowStep
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
@@ -132,14 +132,14 @@ def _max_pool_backward(name: str, count: int) -> None:
         w = windows(x, grad.shape, kernel_size, stride, padding, dilation, count=count)
         _unrolled(w)
         incoming = c.widen(grad)
-        blocks = Blocks(c, w, grad.shape[: grad.rank - count])
+        blocks = PoolingBlocks(c, w, grad.shape[: grad.rank - count])
         # No element is at position -1.
         chosen = blocks.padded(c.cast(indices, INT32), c.full((), -1, INT32))
         given = blocks.padded(incoming, c.full((), 0, incoming.dtype))
         positions = c.broadcast(b.constant(blocks.positions(), INT32), blocks.shape)
         zero = c.full(blocks.shape, 0, incoming.dtype)
 
-        def of_step(step: Step) -> Value:
+        def of_step(step: WindowStep) -> Value:
             hit = b.compare(blocks.at(chosen, step), positions, "EQ")
             return b.select(hit, blocks.at(given, step), zero)
 

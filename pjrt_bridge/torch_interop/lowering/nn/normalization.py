@@ -110,7 +110,7 @@ def group_norm(
 ) -> OptionalValues:
     """Normalized over each group of channels; also mean and reciprocal standard deviation."""
     b = c.b
-    groups = _Groups(c, x.shape, (n, channels, inner_size), group)
+    groups = _ChannelGroups(c, x.shape, (n, channels, inner_size), group)
     value = groups.whole(c.widen(x))
     mean = groups.mean(value)
     centered = b.subtract(value, groups.spread(mean))
@@ -123,7 +123,7 @@ def group_norm(
     return c.promised(y, mean, rstd)
 
 
-class _Groups:
+class _ChannelGroups:
     """Groups of the channels of a value, of which each is one element of a statistic.
 
     What belongs to the elements is computed in the value's own shape: a compiler divides to find
@@ -186,7 +186,7 @@ def group_norm_backward(
     """Gradients of input, weight and bias."""
     b = c.b
     wide = compute_type(x.dtype)
-    groups = _Groups(c, x.shape, (n, channels, inner_size), group)
+    groups = _ChannelGroups(c, x.shape, (n, channels, inner_size), group)
     incoming, value = groups.whole(c.widen(grad)), groups.whole(c.widen(x))
     center, scale = (groups.spread(c.reshape(c.cast(v, wide), (n, group))) for v in (mean, rstd))
     normal = b.multiply(b.subtract(value, center), scale)

@@ -18,11 +18,11 @@ from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows
 
-Step = tuple[int, ...]
+WindowStep = tuple[int, ...]
 """How far from a block's number that of a window is, per dimension."""
 
 
-class Blocks:
+class PoolingBlocks:
     """The elements of the data, in blocks.
 
     Args:
@@ -43,7 +43,7 @@ class Blocks:
         self.counts = [-(-n // s) for n, s in zip(w.data, w.stride, strict=True)]
         self.shape = (*lead, *itertools.chain(*zip(self.counts, w.stride, strict=True)))
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[WindowStep]:
         """Those of all windows that cover elements of a block, row-major."""
         return list(itertools.product(*self._steps))
 
@@ -55,7 +55,7 @@ class Blocks:
             return x
         return self._c.kernels.materialize(self._c.b, self._c.b.pad(x, fill, low, high))
 
-    def at(self, x: Value, step: Step) -> Value:
+    def at(self, x: Value, step: WindowStep) -> Value:
         """For each element what `padded` gave of the window that is a step from its block."""
         first = [at + n for at, n in zip(step, self._before, strict=True)]
         end = [at + n for at, n in zip(first, self.counts, strict=True)]
@@ -64,7 +64,7 @@ class Blocks:
         dims = (*range(lead), *range(lead, len(self.shape), 2))
         return self._c.b.broadcast_in_dim(part, self.shape, dims)
 
-    def total(self, of_step: Callable[[Step], Value]) -> Value:
+    def total(self, of_step: Callable[[WindowStep], Value]) -> Value:
         """The sum over all steps, in the shape of the data."""
         b, sizes = self._c.b, [n * s for n, s in zip(self.counts, self._w.stride, strict=True)]
         total = reduce(b.add, map(of_step, self.steps()))
@@ -79,7 +79,7 @@ class Blocks:
             flat = flat[..., None, None] * size + np.arange(n * s).reshape(n, s)
         return np.asarray(flat, np.int32)
 
-    def covered(self, step: Step) -> np.ndarray:
+    def covered(self, step: WindowStep) -> np.ndarray:
         """Which elements of a block the window covers that is a step from it; without dilation."""
         found: np.ndarray = np.ones((), bool)
         for at, k, s, p in zip(step, self._w.kernel, self._w.stride, self._w.padding, strict=True):
