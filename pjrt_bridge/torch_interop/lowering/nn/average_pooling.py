@@ -13,9 +13,13 @@ import numpy as np
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over
+from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import PoolingBlocks, WindowStep
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
 from pjrt_bridge.torch_interop.lowering.nn.weighted_windows import weigh_windows
 from pjrt_bridge.torch_interop.lowering.registry import lowering
+
+_MOST_STEPS = 16
+"""Windows over one element that are added one by one."""
 
 
 def _divisors(w: Windows, count_include_pad: bool, divisor: int | None) -> np.ndarray:
@@ -90,6 +94,9 @@ def _avg_pool_backward(name: str, count: int) -> None:
         incoming = c.widen(grad)
         divisors = b.constant(_divisors(w, count_include_pad, divisor_override), incoming.dtype)
         part = b.divide(incoming, c.broadcast(divisors, grad.shape))
+        blocks = PoolingBlocks(c, w, grad.shape[: grad.rank - count])
+        if len(blocks.steps()) <= _MOST_STEPS:
+            return c.result(_add_steps(c, blocks, part))
         spaced = b.pad(
             part,
             c.full((), 0, part.dtype),
@@ -102,6 +109,20 @@ def _avg_pool_backward(name: str, count: int) -> None:
             before = w.kernel[d] - 1 - w.padding[d]
             sides.append((before, w.data[d] + w.kernel[d] - 1 - before - spaced.shape[d - w.count]))
         return c.result(_add_windows(c, spaced, w.kernel, [1] * w.count, sides))
+
+
+def _add_steps(c: Context, blocks: PoolingBlocks, part: Value) -> Value:
+    """The sum of each element's windows."""
+    given = blocks.padded(part, c.full((), 0, part.dtype))
+    zero = c.full(blocks.shape, 0, part.dtype)
+
+    def of_step(step: WindowStep) -> Value:
+        found, covered = blocks.at(given, step), blocks.covered(step)
+        if covered.all():
+            return found
+        return c.b.select(c.broadcast(c.b.constant(covered, BOOL), blocks.shape), found, zero)
+
+    return blocks.total(of_step)
 
 
 _avg_pool_backward("avg_pool2d_backward", 2)

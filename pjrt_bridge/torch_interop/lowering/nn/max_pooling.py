@@ -15,6 +15,7 @@ import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT32, Context, lowest
+from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import PoolingBlocks, WindowStep
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
@@ -129,28 +130,20 @@ def _max_pool_backward(name: str, count: int) -> None:
         """Each gradient at the position of its maximum, summed where windows overlap."""
         b = c.b
         w = windows(x, grad.shape, kernel_size, stride, padding, dilation, count=count)
-        incoming, chosen = c.widen(grad), c.cast(indices, INT32)
-        corner = b.constant(_corners(w), INT32)
-        zero = c.full(grad.shape, 0, incoming.dtype)
-        start, interior = c.full((), 0, incoming.dtype), [s - 1 for s in w.stride]
-        total = c.full(x.shape, 0, incoming.dtype)
-        for place in _unrolled(w):
-            here = b.add(corner, c.full(corner.shape, _flat(place, w.data), INT32))
-            hit = b.compare(chosen, c.broadcast(here, grad.shape), "EQ")
-            low = [o - p for o, p in zip(place, w.padding, strict=True)]
-            high = [
-                n - first - (o - 1) * s - 1
-                for n, first, o, s in zip(w.data, low, w.output, w.stride, strict=True)
-            ]
-            landed = b.pad(
-                b.select(hit, incoming, zero),
-                start,
-                per_dimension(x, low, 0),
-                per_dimension(x, high, 0),
-                per_dimension(x, interior, 0),
-            )
-            total = b.add(total, landed)
-        return c.result(total)
+        _unrolled(w)
+        incoming = c.widen(grad)
+        blocks = PoolingBlocks(c, w, grad.shape[: grad.rank - count])
+        # No element is at position -1.
+        chosen = blocks.padded(c.cast(indices, INT32), c.full((), -1, INT32))
+        given = blocks.padded(incoming, c.full((), 0, incoming.dtype))
+        positions = c.broadcast(b.constant(blocks.positions(), INT32), blocks.shape)
+        zero = c.full(blocks.shape, 0, incoming.dtype)
+
+        def of_step(step: WindowStep) -> Value:
+            hit = b.compare(blocks.at(chosen, step), positions, "EQ")
+            return b.select(hit, blocks.at(given, step), zero)
+
+        return c.result(blocks.total(of_step))
 
 
 _max_pool_backward("max_pool2d_with_indices_backward", 2)

@@ -110,17 +110,63 @@ def group_norm(
 ) -> OptionalValues:
     """Normalized over each group of channels; also mean and reciprocal standard deviation."""
     b = c.b
-    grouped = c.reshape(c.widen(x), (n, group, channels // group, inner_size))
-    variance, mean = moments(c, grouped, (2, 3))
-    rstd = inverse_root(c, variance, eps)
-    centered = b.subtract(grouped, c.spread(mean, grouped.shape, (2, 3)))
-    y = b.multiply(centered, c.spread(rstd, grouped.shape, (2, 3)))
-    y = c.reshape(y, (n, channels, inner_size))
+    groups = _ChannelGroups(c, x.shape, (n, channels, inner_size), group)
+    value = groups.whole(c.widen(x))
+    mean = groups.mean(value)
+    centered = b.subtract(value, groups.spread(mean))
+    rstd = inverse_root(c, groups.mean(b.multiply(centered, centered)), eps)
+    y = b.multiply(centered, groups.spread(rstd))
     if weight is not None:
         y = b.multiply(y, c.along(c.cast(weight, y.dtype), y.shape, 1))
     if bias is not None:
         y = b.add(y, c.along(c.cast(bias, y.dtype), y.shape, 1))
     return c.promised(y, mean, rstd)
+
+
+class _ChannelGroups:
+    """Groups of the channels of a value, of which each is one element of a statistic.
+
+    What belongs to the elements is computed in the value's own shape: a compiler divides to find
+    the place of each element in another one.
+
+    Args:
+        c: of the operator.
+        shape: of the value as it is.
+        sizes: batch, channels, and elements of a channel.
+        count: of groups.
+    """
+
+    def __init__(
+        self, c: Context, shape: Sequence[int], sizes: tuple[int, int, int], count: int
+    ) -> None:
+        plain = len(shape) > 2 and tuple(shape[:2]) == sizes[:2]
+        self._c = c
+        self._shape = tuple(shape) if plain else sizes
+        self._size = sizes[1] // count * sizes[2]
+        self._grouped = (sizes[0], count, sizes[1] // count)
+
+    def whole(self, x: Value) -> Value:
+        """A value of all elements: (batch, channels, ...)."""
+        return self._c.reshape(x, self._shape)
+
+    def sums(self, x: Value) -> Value:
+        """The sum of each channel: (batch, channels)."""
+        return self._c.reduce("sum", x, tuple(range(2, x.rank)))
+
+    def mean_of(self, sums: Value) -> Value:
+        """The mean of each group, from the sums of its channels: (batch, groups)."""
+        total = self._c.reduce("sum", self._c.reshape(sums, self._grouped), (2,))
+        return self._c.b.divide(total, self._c.full(total.shape, self._size, total.dtype))
+
+    def mean(self, x: Value) -> Value:
+        """The mean of each group: (batch, groups)."""
+        return self.mean_of(self.sums(x))
+
+    def spread(self, statistic: Value) -> Value:
+        """A number of each group for all its elements."""
+        c, grouped = self._c, self._grouped
+        each = c.reshape(c.spread(statistic, grouped, (2,)), self._shape[:2])
+        return c.spread(each, self._shape, tuple(range(2, len(self._shape))))
 
 
 @lowering("aten.native_group_norm_backward.default")
@@ -140,23 +186,26 @@ def group_norm_backward(
     """Gradients of input, weight and bias."""
     b = c.b
     wide = compute_type(x.dtype)
-    flat, grouped = (n, channels, inner_size), (n, group, channels // group, inner_size)
-    incoming = c.reshape(c.widen(grad), flat)
-    value = c.reshape(c.widen(x), grouped)
-    center, scale = (
-        c.spread(c.reshape(c.cast(v, wide), (n, group)), grouped, (2, 3)) for v in (mean, rstd)
-    )
+    groups = _ChannelGroups(c, x.shape, (n, channels, inner_size), group)
+    incoming, value = groups.whole(c.widen(grad)), groups.whole(c.widen(x))
+    center, scale = (groups.spread(c.reshape(c.cast(v, wide), (n, group))) for v in (mean, rstd))
     normal = b.multiply(b.subtract(value, center), scale)
+    # Of each channel; all gradients are made of these.
+    sums, tilts = groups.sums(incoming), groups.sums(b.multiply(incoming, normal))
     grad_x = grad_weight = grad_bias = None
     if output_mask[0]:
-        weighted = incoming
+        weighted, sides = incoming, [sums, tilts]
         if weight is not None:
-            weighted = b.multiply(incoming, c.along(c.cast(weight, wide), flat, 1))
-        grad_x = through_normal(c, c.reshape(weighted, grouped), normal, scale, (2, 3))
+            scales = c.cast(weight, wide)
+            weighted = b.multiply(incoming, c.along(scales, incoming.shape, 1))
+            sides = [b.multiply(side, c.along(scales, side.shape, 1)) for side in sides]
+        shift, tilt = (groups.spread(groups.mean_of(side)) for side in sides)
+        inner = b.subtract(b.subtract(weighted, shift), b.multiply(normal, tilt))
+        grad_x = b.multiply(scale, inner)
     if output_mask[1]:
-        grad_weight = c.reduce("sum", b.multiply(incoming, c.reshape(normal, flat)), (0, 2))
+        grad_weight = c.reduce("sum", tilts, (0,))
     if output_mask[2]:
-        grad_bias = c.reduce("sum", incoming, (0, 2))
+        grad_bias = c.reduce("sum", sums, (0,))
     return c.promised(grad_x, grad_weight, grad_bias)
 
 

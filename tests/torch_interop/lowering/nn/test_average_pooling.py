@@ -15,6 +15,9 @@ AVERAGE = [
     ([3, 3], [2, 2], [1, 1], True, False, None),
     ([3, 2], [2, 3], [1, 1], True, True, None),
     ([2, 3], [3], [0, 1], False, True, 5),
+    # Windows that leave elements out, and so many over each that they are not added one by one.
+    ([1, 2], [3, 4], [0], False, True, None),
+    ([5, 5], [1], [2], False, False, None),
 ]
 
 

@@ -20,6 +20,9 @@ MAX = [
     ([3, 2], [2, 3], [1, 0], [1], True),
     ([2, 3], [2], [1], [2, 3], False),
     ([2, 3], [1, 2], [1], [3, 1], True),
+    # Windows that leave elements out, and that reach over several of the next ones.
+    ([1, 2], [3, 4], [0], [1], False),
+    ([5, 4], [2], [2], [1], False),
 ]
 MAX_POOL = "aten.max_pool2d_with_indices"
 
