@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.context import BOOL, Context
 from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over
 from pjrt_bridge.torch_interop.lowering.nn.pooling_blocks import PoolingBlocks, WindowStep
 from pjrt_bridge.torch_interop.lowering.nn.pooling_windows import Windows, per_dimension, windows
