@@ -241,6 +241,8 @@ class Draft:
         """A dimension of a tensor, counted from the front or the back."""
         shapes = [value.shape for value in self.values(name.name)]
         rank = len(shapes[0])
+        if any(len(shape) != rank for shape in shapes):
+            raise Unfit
         dims = [at for at in range(rank) if all(shape[at] >= smallest for shape in shapes)]
         if not dims:
             raise Unfit

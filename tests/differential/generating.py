@@ -71,6 +71,9 @@ def generate(seed: int, index: int) -> Program:
     arguments.make(draft, arguments.types(rng, training), training)
     containers.take_out(draft)
     families, productions = _chosen(rng)
+    if "numbers.alone" in draft.features:
+        # Else most such programs do not read the number.
+        families["scalars"] = max(families["scalars"], 20.0)
     wanted = rng.choices([2, 3, 4, 6, 8, 10, 12, 16], [1, 2, 3, 4, 5, 5, 4, 2])[0]
     wanted += len(draft.body)
     for _ in range(wanted * 12):

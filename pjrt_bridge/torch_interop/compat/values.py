@@ -135,9 +135,10 @@ def symbols_of_sizes(value: Any) -> frozenset[Any]:
 def evaluate(value: Any, symbols: Mapping[Any, int]) -> Any:
     """A symbolic number with these values of its symbols."""
     found = expression(value)
-    if isinstance(value, torch.SymBool):
-        return bool(found.subs(symbols))
-    return int(found.subs(symbols)) if isinstance(value, torch.SymInt) else found
+    for symbolic, kind in ((torch.SymBool, bool), (torch.SymInt, int), (torch.SymFloat, float)):
+        if isinstance(value, symbolic):
+            return kind(found.subs(symbols))
+    return found
 
 
 def quotient(number: Any, divisor: Any) -> Any:
@@ -284,9 +285,10 @@ def compiled_numbers(
     rest: dict[str, Any] = {}
 
     def other(number: Any) -> Callable[[Sequence[int]], Any]:
+        kind = _kind(number)
+
         def value(values: Sequence[int]) -> Any:
-            found = number.subs(dict(zip(symbols, values, strict=True)))
-            return int(found) if number.is_integer else float(found)
+            return kind(number.subs(dict(zip(symbols, values, strict=True))))
 
         return value
 
@@ -300,6 +302,18 @@ def compiled_numbers(
     code = f"lambda s: [{', '.join(map(source, numbers))}]"
     made: Callable[[Sequence[int]], list[Any]] = eval(code, rest)
     return made
+
+
+def _kind(number: Any) -> type[bool | int | float]:
+    """The type of an expression's values in Python."""
+    if isinstance(number, (sympy.Rel, sympy.logic.boolalg.BooleanFunction)):
+        return bool
+    # Of torch's (2.13) functions of integers, those of bits do not say that they give integers.
+    whole = number.replace(
+        lambda part: type(part).__name__.startswith("BitwiseFn"),
+        lambda _: sympy.Dummy(integer=True),
+    )
+    return int if whole.is_integer else float
 
 
 def _source(number: Any, names: Mapping[Any, str]) -> str | None:

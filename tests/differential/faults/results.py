@@ -240,7 +240,7 @@ def mutation_of_dense_only() -> Iterator[None]:
         yield
 
 
-@fault_of("scalars.computed_slice+numbers.alone", modes=("dynamic", "automatic"))
+@fault_of("scalars.argument_slice+numbers.alone", modes=("dynamic", "automatic"))
 def stale_number() -> Iterator[None]:
     """A program of other numbers runs: they are not told apart."""
     size = sizes._size

@@ -38,6 +38,14 @@ def _computed_slice(draft: Draft) -> Made:
     return Made(how, (x, _column(draft, int)), rough=draft.value(x.name).dtype in HALF)
 
 
+@production("scalars", "argument_slice", 3)
+def _argument_slice(draft: Draft) -> Made:
+    found = draft.tensors(lambda value: value.dim() > 0 and is_number(value))
+    x = Name(draft.pick([name for name in found if name in draft.parameters]))
+    how = draft.rng.choice(["{0}[{1}:] * 2", "{0}[{1}:].sum(0)", "{0}[{1}:].abs()"])
+    return Made(how, (x, _column(draft, int)), rough=draft.value(x.name).dtype in HALF)
+
+
 @production("scalars", "shape")
 def _shape(draft: Draft) -> Made:
     n = _column(draft, int)
@@ -86,6 +94,16 @@ def _where(draft: Draft) -> Made:
 @production("scalars", "result", 0.7)
 def _result(draft: Draft) -> Made:
     return Made("{0} * 2 + 1", (_column(draft, int, float),), "n")
+
+
+@production("scalars", "size", 0.7)
+def _size(draft: Draft) -> Made:
+    x = draft.tensor(lambda value: value.dim() > 0)
+    how = draft.rng.choice(
+        ["{0}.shape[0] > 3", "{0}.shape[0] == {0}.shape[-1]", "{0}.shape[0] & 3",
+         "{0}.shape[-1] / 2", "({0}.shape[0] | 4) * 2", "{0}.numel() ** 0.5"]
+    )  # fmt: skip
+    return Made(how, (x,), "n")
 
 
 @production("scalars", "tensor", 0.7)

@@ -265,3 +265,16 @@ def test_rows_move_around_by_a_number_that_changes_in_pytorch() -> None:
     for length, count in ((5, 1), (6, 2), (7, 3), (3, -1), (5, 9)):
         x = torch.randn(length, 3)
         assert_same(run(x, count), function(x, count), rtol=1e-5, atol=1e-6)
+
+
+def test_numbers_that_sizes_give_keep_their_types() -> None:
+    def function(x: torch.Tensor) -> Any:
+        n = x.shape[0]
+        given = (n > 3, n == x.shape[1], n / 2, n & 3, (n | 4) * 2, n**0.5, round(n / 3), n * 1.5)
+        return x * 2, *given
+
+    run = torch.compile(function, backend="pjrt", dynamic=True)
+    for size in (4, 5, 2, 7):
+        found, expected = (f(torch.ones(size, 2))[1:] for f in (run, function))
+        assert found == expected
+        assert [*map(type, found)] == [*map(type, expected)]
