@@ -71,3 +71,19 @@ def test_resizing_in_half_precision() -> None:
 @pytest.mark.parametrize("run", [functional.hardshrink, functional.softshrink])
 def test_shrinking(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
     _alike(run, torch.tensor([-2.0, -0.5, -0.1, 0.0, 0.5, 3.0, torch.nan]), equal_nan=True)
+
+
+def test_random_complex_numbers() -> None:
+    # A fallback would warn. Both parts have half of the variance.
+    for dtype in (torch.complex64, torch.complex128):
+        normal = torch.empty(4000, dtype=dtype, device="pjrt").normal_(3.0, 2.0)
+        for part in (normal.real, normal.imag):
+            assert part.mean().item() == pytest.approx(3, abs=0.2)
+            assert part.var().item() == pytest.approx(2, rel=0.2)
+        uniform = torch.view_as_real(torch.rand(4000, dtype=dtype, device="pjrt"))
+        assert uniform.mean(0).tolist() == pytest.approx([0.5, 0.5], abs=0.05)
+        assert 0 <= uniform.min().item() < uniform.max().item() < 1
+    torch.manual_seed(0)
+    first = torch.randn(3, dtype=torch.complex64, device="pjrt").tolist()
+    torch.manual_seed(0)
+    assert torch.randn(3, dtype=torch.complex64, device="pjrt").tolist() == first
