@@ -87,3 +87,20 @@ def test_random_complex_numbers() -> None:
     first = torch.randn(3, dtype=torch.complex64, device="pjrt").tolist()
     torch.manual_seed(0)
     assert torch.randn(3, dtype=torch.complex64, device="pjrt").tolist() == first
+
+
+def test_running_extremes_and_sums_of_exponentials() -> None:
+    x = torch.randn(3, 4)
+    for dim in (0, 1):
+        _alike(lambda x, d=dim: x.cummax(d).values, x)
+        _alike(lambda x, d=dim: x.cummin(d).values, x)
+        _alike(lambda x, d=dim: x.logcumsumexp(d), x)
+        assert torch.equal(x.to("pjrt").cummax(dim).indices.cpu(), x.cummax(dim).indices)
+
+
+def test_a_view_without_elements_is_resized_by_what_is_written_into_it() -> None:
+    for count in (6, 7):
+        assert torch.equal(torch.fft.fftfreq(count, device="pjrt").cpu(), torch.fft.fftfreq(count))
+    x = torch.zeros(5, device="pjrt")
+    torch.add(x[:2], 1, out=x[3:3])
+    assert x.tolist() == [0, 0, 0, 1, 1]
