@@ -7,6 +7,7 @@ operator of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -24,7 +25,9 @@ def eager_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each such operator its decomposition."""
     rules: dict[str, Callable[..., Any]] = {
         "hardshrink_backward": _shrink_backward,
+        "normal_functional": _normal,
         "softshrink_backward": _shrink_backward,
+        "uniform": _uniform,
     }
     for name, weights in _RESIZING.items():
         forward = operator(f"aten.{name}.default")
@@ -38,6 +41,22 @@ def eager_decompositions() -> dict[OpOverload, Callable[..., Any]]:
 def _shrink_backward(grad: Tensor, self: Tensor, lambd: Any) -> Tensor:
     """The gradient; of NaN too (`shrink_backward_kernel` in ATen)."""
     return torch.where((self >= -lambd) & (self <= lambd), torch.zeros_like(grad), grad)
+
+
+def _normal(self: Tensor, mean: float = 0, std: float = 1) -> Any:
+    """Complex numbers as pairs: both parts have the mean, and half of the variance."""
+    if not self.is_complex():
+        return NotImplemented
+    draw, parts = torch.ops.aten.normal_functional.default, torch.view_as_real(self)
+    return torch.view_as_complex(draw(parts, mean, std / math.sqrt(2)))
+
+
+def _uniform(self: Tensor, low: float = 0, high: float = 1) -> Any:
+    """Complex numbers as pairs with the same limits."""
+    if not self.is_complex():
+        return NotImplemented
+    parts = torch.ops.aten.uniform.default(torch.view_as_real(self), low, high)
+    return torch.view_as_complex(parts)
 
 
 Weights = Callable[[Tensor, int, Sequence[Any]], Tensor]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import DispatchKey
-from torch._decomp.decompositions import Reduction, pw_cast_for_opmath
+from torch._decomp.decompositions import Reduction, multi_margin_loss, pw_cast_for_opmath
 from torch._ops import OpOverload
 
 from pjrt_bridge.torch_interop.compat.operators import operator
@@ -18,12 +18,16 @@ def loss_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each operator its decomposition."""
     rules = {
         "aten.soft_margin_loss_backward.default": _soft_margin_backward,
+        _MULTI: _multi_margin,
+        "aten.multi_margin_loss_backward.default": _multi_margin_backward,
         _MULTILABEL: _multilabel_margin,
+        "aten.multilabel_margin_loss_backward.default": _multilabel_margin_backward,
     }
     found = {operator(name): rule for name, rule in rules.items()}
     return {op: rule for op, rule in found.items() if op is not None}
 
 
+_MULTI = "aten.multi_margin_loss.default"
 _MULTILABEL = "aten.multilabel_margin_loss_forward.default"
 
 
@@ -49,18 +53,8 @@ def _multilabel_margin(input: Tensor, target: Tensor, reduction: int) -> tuple[T
             "multilabel_margin_loss: expected a vector or a matrix with elements, and as many "
             f"labels, found sizes {tuple(input.shape)} and {tuple(target.shape)}"
         )
-    rows, labels = (
-        (input, target) if input.dim() == 2 else (input.reshape(1, -1), target.reshape(1, -1))
-    )
-    count = rows.shape[1]
-    places = torch.arange(count, device=target.device)
-    end = torch.where(labels < 0, places, count).amin(1, keepdim=True)
-    listed = places < end
-    chosen = rows.gather(1, torch.where(listed, labels, 0))
-    is_target = (places == torch.where(listed, labels, -1).unsqueeze(2)).any(1)
-    margins = 1 - chosen.unsqueeze(2) + rows.unsqueeze(1)
-    counted = listed.unsqueeze(2) & ~is_target.unsqueeze(1) & (margins > 0)
-    loss = torch.where(counted, margins / count, 0).sum((1, 2))
+    _, is_target, margins, counted = _label_margins(input, target)
+    loss = torch.where(counted, margins / margins.shape[2], 0).sum((1, 2))
     if reduction == Reduction.MEAN.value:
         loss = loss.mean()
     elif reduction == Reduction.SUM.value or input.dim() < 2:
@@ -68,12 +62,83 @@ def _multilabel_margin(input: Tensor, target: Tensor, reduction: int) -> tuple[T
     return loss, is_target.to(input.dtype).reshape(target.shape)
 
 
-def _correct_multilabel_margin() -> None:
-    """Have all tracing use it: torch gives its own decomposition before a backend is asked."""
-    op = operator(_MULTILABEL)
-    if op is not None and DispatchKey.Autograd in op.py_kernels:
-        op.py_kernels[DispatchKey.Autograd] = _multilabel_margin
-        op._dispatch_cache.clear()
+def _label_margins(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(rows, labels): the labels, 0 for those not listed, and which elements are targets.
+
+    (rows, labels, elements): the margins, and which of them count.
+    """
+    rows, labels = (
+        (input, target) if input.dim() == 2 else (input.reshape(1, -1), target.reshape(1, -1))
+    )
+    count = rows.shape[1]
+    places = torch.arange(count, device=target.device)
+    end = torch.where(labels < 0, places, count).amin(1, keepdim=True)
+    listed = places < end
+    index = torch.where(listed, labels, 0)
+    chosen = rows.gather(1, index)
+    is_target = (places == torch.where(listed, labels, -1).unsqueeze(2)).any(1)
+    margins = 1 - chosen.unsqueeze(2) + rows.unsqueeze(1)
+    counted = listed.unsqueeze(2) & ~is_target.unsqueeze(1) & (margins > 0)
+    return index, is_target, margins, counted
 
 
-_correct_multilabel_margin()
+def _multilabel_margin_backward(
+    grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, is_target: Tensor
+) -> Tensor:
+    index, _, _, counted = _label_margins(self, target)
+    counts = counted.to(self.dtype)
+    found = counts.sum(1) - torch.zeros_like(counts[:, 0]).scatter_add(1, index, counts.sum(2))
+    return _scaled_rows(found, grad_output, reduction).reshape(self.shape)
+
+
+def _multi_margin(
+    input: Tensor,
+    target: Tensor,
+    p: float = 1,
+    margin: float = 1,
+    weight: Tensor | None = None,
+    reduction: int = Reduction.MEAN.value,
+) -> Tensor:
+    """Torch's decomposition; of one row without a dimension it gives the loss with one."""
+    loss: Tensor = multi_margin_loss(input, target, p, margin, weight, reduction)
+    return loss.reshape(target.shape) if reduction == Reduction.NONE.value else loss
+
+
+def _multi_margin_backward(
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    p: float,
+    margin: float,
+    weight: Tensor | None = None,
+    reduction: int = Reduction.MEAN.value,
+) -> Tensor:
+    """The gradient (ATen/native/LossMultiMargin.cpp); `p` is 1 or 2."""
+    rows = self.reshape(-1, self.shape[-1])
+    index = target.reshape(-1, 1)
+    margins = margin - rows.gather(1, index) + rows
+    counted = (margins > 0) & (torch.arange(rows.shape[1], device=target.device) != index)
+    slopes = torch.where(counted, torch.ones_like(rows) if p == 1 else 2 * margins, 0)
+    if weight is not None:
+        slopes = slopes * weight[index]
+    found = slopes.scatter_add(1, index, -slopes.sum(1, keepdim=True))
+    return _scaled_rows(found, grad_output, reduction).reshape(self.shape)
+
+
+def _scaled_rows(gradients: Tensor, grad_output: Tensor, reduction: int) -> Tensor:
+    """Of means over the elements of each row, and over the rows if the loss is reduced so."""
+    rows, count = gradients.shape
+    scale = count * rows if reduction == Reduction.MEAN.value else count
+    return gradients * (grad_output.reshape(-1, 1) / scale)
+
+
+def _correct_margins() -> None:
+    """Have all tracing use these: torch gives its own decompositions before a backend is asked."""
+    for name, rule in ((_MULTILABEL, _multilabel_margin), (_MULTI, _multi_margin)):
+        op = operator(name)
+        if op is not None and DispatchKey.Autograd in op.py_kernels:
+            op.py_kernels[DispatchKey.Autograd] = rule
+            op._dispatch_cache.clear()
+
+
+_correct_margins()

@@ -174,11 +174,15 @@ def composed_empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
     return made
 
 
+_BY_HELPERS = ("aten::cummax", "aten::cummin", "aten::logcumsumexp")
+
+
 def composed_operators() -> Iterator[OpOverload]:
     """The operators that torch would compute by others, though the host has a kernel for each.
 
     Most would be `empty` and the overload `out`; layer norm a batch norm, whose result lies
     otherwise. A fallback for all operators does not get them, unless it is registered for each.
+    Some are computed by operators that a graph cannot have, or that have no program.
     """
     known = set(torch._C._dispatch_get_all_op_names())
     has = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -189,7 +193,8 @@ def composed_operators() -> Iterator[OpOverload]:
             continue
         full = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
         if full in known and (
-            has(full, "CompositeExplicitAutogradNonFunctional")
+            full in _BY_HELPERS
+            or has(full, "CompositeExplicitAutogradNonFunctional")
             or (has(full, "CompositeExplicitAutograd") and has(full, "CPU"))
         ):
             packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::"))

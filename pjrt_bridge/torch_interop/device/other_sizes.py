@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,7 +25,36 @@ class Resizes(Exception):
         self.forms = forms
 
 
-def sizes_and_strides_of(
+def called(
+    step: Callable[..., Any],
+    op: OpOverload,
+    arguments: tuple[Sequence[Any], Mapping[str, Any]],
+    written: Sequence[torch.Tensor],
+) -> Any:
+    """What a call gives that is traced.
+
+    Args:
+        step: what is called.
+        op: the operator that it stands for.
+        arguments: positional and keyword ones.
+        written: those that it writes into.
+
+    Raises:
+        Resizes: these have other sizes then.
+    """
+    before = [tuple(item.shape) for item in written]
+    if any(0 in shape for shape in before):
+        # A view cannot be resized while it is functionalized.
+        forms = _sizes_and_strides(op, arguments, written, before)
+        if [shape for shape, _ in forms] != before:
+            raise Resizes(forms)
+    found = step(*arguments[0], **arguments[1])
+    if [tuple(item.shape) for item in written] != before:
+        raise Resizes(_sizes_and_strides(op, arguments, written, before))
+    return found
+
+
+def _sizes_and_strides(
     op: OpOverload,
     arguments: tuple[Sequence[Any], Mapping[str, Any]],
     written: Sequence[torch.Tensor],

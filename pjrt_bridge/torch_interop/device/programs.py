@@ -36,7 +36,7 @@ from pjrt_bridge.torch_interop.device.calls import (
 )
 from pjrt_bridge.torch_interop.device.chosen import Mode, chosen, eager_mode, of_client
 from pjrt_bridge.torch_interop.device.merging import Recordable
-from pjrt_bridge.torch_interop.device.other_sizes import Resizes, sizes_and_strides_of
+from pjrt_bridge.torch_interop.device.other_sizes import Resizes, called
 from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.recording import recorder
 from pjrt_bridge.torch_interop.device.resident_contents import ResidentContents
@@ -317,10 +317,7 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
             written = [
                 item for place in form.written for item in tensors_in(argument(place, taken, named))
             ]
-            before = [tuple(item.shape) for item in written]
-            found = step(*taken, **named)
-            if [tuple(item.shape) for item in written] != before:
-                raise Resizes(sizes_and_strides_of(op, (taken, named), written, before))
+            found = called(step, op, (taken, named), written)
             layout[:], outputs = flattened(form, found)
             return outputs
 

@@ -71,3 +71,36 @@ def test_resizing_in_half_precision() -> None:
 @pytest.mark.parametrize("run", [functional.hardshrink, functional.softshrink])
 def test_shrinking(run: Callable[[torch.Tensor], torch.Tensor]) -> None:
     _alike(run, torch.tensor([-2.0, -0.5, -0.1, 0.0, 0.5, 3.0, torch.nan]), equal_nan=True)
+
+
+def test_random_complex_numbers() -> None:
+    # A fallback would warn. Both parts have half of the variance.
+    for dtype in (torch.complex64, torch.complex128):
+        normal = torch.empty(4000, dtype=dtype, device="pjrt").normal_(3.0, 2.0)
+        for part in (normal.real, normal.imag):
+            assert part.mean().item() == pytest.approx(3, abs=0.2)
+            assert part.var().item() == pytest.approx(2, rel=0.2)
+        uniform = torch.view_as_real(torch.rand(4000, dtype=dtype, device="pjrt"))
+        assert uniform.mean(0).tolist() == pytest.approx([0.5, 0.5], abs=0.05)
+        assert 0 <= uniform.min().item() < uniform.max().item() < 1
+    torch.manual_seed(0)
+    first = torch.randn(3, dtype=torch.complex64, device="pjrt").tolist()
+    torch.manual_seed(0)
+    assert torch.randn(3, dtype=torch.complex64, device="pjrt").tolist() == first
+
+
+def test_running_extremes_and_sums_of_exponentials() -> None:
+    x = torch.randn(3, 4)
+    for dim in (0, 1):
+        _alike(lambda x, d=dim: x.cummax(d).values, x)
+        _alike(lambda x, d=dim: x.cummin(d).values, x)
+        _alike(lambda x, d=dim: x.logcumsumexp(d), x)
+        assert torch.equal(x.to("pjrt").cummax(dim).indices.cpu(), x.cummax(dim).indices)
+
+
+def test_a_view_without_elements_is_resized_by_what_is_written_into_it() -> None:
+    for count in (6, 7):
+        assert torch.equal(torch.fft.fftfreq(count, device="pjrt").cpu(), torch.fft.fftfreq(count))
+    x = torch.zeros(5, device="pjrt")
+    torch.add(x[:2], 1, out=x[3:3])
+    assert x.tolist() == [0, 0, 0, 1, 1]

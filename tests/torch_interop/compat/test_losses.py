@@ -26,8 +26,38 @@ def test_soft_margin_loss_of_what_is_far_from_the_margin(dtype):
         torch.testing.assert_close(*grads, rtol=4 * torch.finfo(dtype).eps, atol=0.0)
 
 
-# On the device PyTorch computes gradients of the operator itself.
-@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize(
+    "options", [{}, {"p": 2, "margin": 0.4}, {"weight": [0.5, 2.0, 1.0, 0.0]}], ids=str
+)
+def test_margins_of_several_classes_on_the_device(options: dict[str, Any], reduction: str) -> None:
+    for shape in ((5, 4), (4,)):
+        x = torch.randn(shape)
+        target = torch.tensor([0, 3, 1, 1, 2] if len(shape) == 2 else 3)
+        found = []
+        for device in ("cpu", "pjrt"):
+            given = x.to(device).detach().requires_grad_()
+            more = dict(options)
+            if "weight" in more:
+                more["weight"] = torch.tensor(more["weight"], device=device)
+            loss = torch.nn.functional.multi_margin_loss(
+                given, target.to(device), reduction=reduction, **more
+            )
+            loss.sum().backward()
+            assert given.grad is not None
+            found.append((loss.detach().cpu(), given.grad.cpu()))
+        torch.testing.assert_close(found[1], found[0])
+
+
+def test_the_loss_of_one_row_has_no_dimension():
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.multi_margin_loss(x, target, reduction="none")
+
+    x = torch.randn(4, requires_grad=True)
+    for target in (torch.tensor(2), torch.tensor([2])):
+        torch.testing.assert_close(compiled(loss)(x, target), loss(x, target))
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("device", ["cpu", "pjrt"])
 @pytest.mark.parametrize(

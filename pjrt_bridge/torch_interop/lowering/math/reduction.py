@@ -187,11 +187,14 @@ def moments(
 def _variance(
     c: Context, x: Value, dim: ReducedDims, correction: Scalar | None
 ) -> tuple[Value, Value]:
-    if x.dtype.is_complex or isinstance(correction, complex):
-        raise NotLowerable("variance of complex numbers")
-    return moments(
-        c, c.widen(x), normalize_dims(dim, x.rank), 1 if correction is None else correction
-    )
+    if isinstance(correction, complex):
+        raise NotLowerable("variance with a complex correction")
+    dims = normalize_dims(dim, x.rank)
+    less = 1 if correction is None else correction
+    if not x.dtype.is_complex:
+        return moments(c, c.widen(x), dims, less)
+    real, imaginary = (moments(c, part, dims, less) for part in (c.b.real(x), c.b.imag(x)))
+    return c.b.add(real[0], imaginary[0]), c.b.complex_(real[1], imaginary[1])
 
 
 @lowering("aten.var.dim")

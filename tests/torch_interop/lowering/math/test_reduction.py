@@ -3,7 +3,6 @@ import math
 import pytest
 import torch
 
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from tests.torch_interop.lowering.harness import check, lower
 
 INF, NAN = math.inf, math.nan
@@ -125,9 +124,11 @@ def test_half_precision_accumulates_in_float32():
     assert total.item() == 4096
 
 
-def test_complex_variance_is_refused():
-    with pytest.raises(NotLowerable, match="complex"):
-        lower("aten.var.correction", torch.tensor([1j, 2j]))
+def test_variance_of_complex_numbers():
+    x = torch.tensor([[1j, 2 - 1j, 3.5], [-4 + 2j, 0, 1e3j]])
+    for name in ("aten.var.correction", "aten.var_mean.correction"):
+        check(name, x)
+        check(name, x, [0], correction=0, keepdim=True)
 
 
 @pytest.mark.parametrize(
