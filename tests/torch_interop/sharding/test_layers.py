@@ -13,6 +13,7 @@ from pjrt_bridge.torch_interop.sharding import (
     Mesh,
     full,
     fully_shard,
+    mark_sharding,
     parallelize,
     sharding_of,
 )
@@ -42,3 +43,36 @@ def check_gradients(
 def test_convolutions_with_groups(mesh: Mesh, groups: int, divide: Callable[..., object]) -> None:
     model = nn.Conv2d(8, 8, 3, stride=2, groups=groups)
     check_gradients(model, mesh, divide, torch.randn(8, 8, 8, 8))
+
+
+class Experts(nn.Module):
+    """Four layers, each over all rows; the gradient of the weight is computed transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 16, 32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(rows, 16) to (rows, 4, 32)."""
+        return torch.einsum("nd,edf->nef", x, self.weight).relu()
+
+
+@pytest.mark.parametrize("spec", [("tp",), (None, "tp"), (None, None, "tp")])
+def test_gradients_that_lie_otherwise(mesh: Mesh, spec: tuple[str | None, ...]) -> None:
+    def divide(model: nn.Module, mesh: Mesh) -> None:
+        mark_sharding(model.weight, mesh, spec)
+
+    check_gradients(Experts(), mesh, divide, torch.randn(8, 16))
+
+
+def test_views_in_another_order_stay_divided(mesh: Mesh) -> None:
+    x = torch.randn(4, 6, 8)
+    given = mark_sharding(x, mesh, ("dp", None, "tp"))
+    moved = given.permute(1, 2, 0).contiguous()
+    torch.testing.assert_close(full(moved), x.permute(1, 2, 0))
+    assert sharding_of(moved) == sharding_of(given.permute(1, 2, 0))
+    assert not sharding_of(moved).is_replicated
+    before = sharding_of(given)
+    given.permute(2, 0, 1).copy_(moved.permute(1, 2, 0) + 1)
+    assert sharding_of(given) == before
+    torch.testing.assert_close(full(given), x + 1)
