@@ -36,6 +36,7 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     outside_of_graphs,
     recompile_reasons,
 )
+from pjrt_bridge.torch_interop.compat.exchanging import exchange
 from pjrt_bridge.torch_interop.compat.export import (
     CHECKS,
     decomposed,
@@ -128,6 +129,7 @@ __all__ = [
     "drop_traced_tokens",
     "evaluate",
     "export_divided",
+    "exchange",
     "export_joint",
     "export_plain",
     "expression",

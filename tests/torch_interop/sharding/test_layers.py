@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -22,19 +23,33 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def check_gradients(
-    model: nn.Module, mesh: Mesh, divide: Callable[[nn.Module, Mesh], object], x: torch.Tensor
+    model: nn.Module,
+    mesh: Mesh,
+    divide: Callable[[nn.Module, Mesh], object],
+    x: torch.Tensor,
+    *,
+    whole: bool = True,
 ) -> None:
-    """Compare a step over the mesh with PyTorch; gradients lie as their parameters."""
+    """Compare a step over the mesh with PyTorch; gradients of a graph lie as their parameters.
+
+    Args:
+        model: on the host.
+        mesh: the devices.
+        divide: divides it.
+        x: a batch.
+        whole: all of the model is one graph.
+    """
     expected = copy.deepcopy(model)
     divide(model, mesh)
     options = {"mesh": mesh, "fallback": "error"}
-    compiled = torch.compile(model, backend="pjrt", fullgraph=True, options=options)
+    compiled = torch.compile(model, backend="pjrt", fullgraph=whole, options=options)
     compiled(x.to("pjrt")).square().mean().backward()
     expected(x).square().mean().backward()
     for (name, one), other in zip(model.named_parameters(), expected.parameters(), strict=True):
         assert one.grad is not None
         assert other.grad is not None
-        assert sharding_of(one.grad) == sharding_of(one), name
+        if whole:
+            assert sharding_of(one.grad) == sharding_of(one), name
         torch.testing.assert_close(full(one.grad), other.grad, rtol=1e-4, atol=1e-6)
 
 
@@ -76,3 +91,34 @@ def test_views_in_another_order_stay_divided(mesh: Mesh) -> None:
     given.permute(2, 0, 1).copy_(moved.permute(1, 2, 0) + 1)
     assert sharding_of(given) == before
     torch.testing.assert_close(full(given), x + 1)
+
+
+@pytest.mark.parametrize(("kind", "whole"), [(nn.LSTM, False), (nn.LSTM, True), (nn.GRU, False)])
+def test_recurrent_layers(mesh: Mesh, kind: type[nn.RNNBase], whole: bool) -> None:
+    """They have weak references to their parameters, and Dynamo does not trace them by default."""
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = kind(8, 8, num_layers=2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.layers(x)[0]
+            return found
+
+    with torch._dynamo.config.patch(allow_rnn=whole):
+        check_gradients(Network(), mesh, fully_shard, torch.randn(4, 5, 8), whole=whole)
+
+
+def test_a_parameter_stays_the_object_that_it_was(mesh: Mesh) -> None:
+    parameter = nn.Parameter(torch.randn(4, 4))
+    parameter.user = "named"  # type: ignore[attr-defined]
+    reference = weakref.ref(parameter)
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    expected = parameter.detach().clone()
+    assert mark_sharding(parameter, mesh, ("dp",)) is parameter
+    assert reference() is parameter
+    assert parameter.user == "named"  # type: ignore[attr-defined]
+    parameter.square().sum().backward()
+    optimizer.step()
+    torch.testing.assert_close(full(parameter), expected * 0.8)
