@@ -18,4 +18,4 @@ def exchange(parameter: nn.Parameter, other: nn.Parameter) -> None:
     if type(parameter) is not type(other) or parameter._use_count() > 1:  # type: ignore[attr-defined]
         torch.utils.swap_tensors(parameter, other)  # type: ignore[no-untyped-call]
     else:
-        torch._C._swap_tensor_impl(parameter, other)  # type: ignore[attr-defined]
+        torch._C._swap_tensor_impl(parameter, other)

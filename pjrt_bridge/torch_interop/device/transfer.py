@@ -212,12 +212,13 @@ def _emitted(kind: str, base: TensorType, geometry: Geometry) -> Any:
     part = TensorType(geometry.shape, dtype)
     builder = Builder([base] if kind == "read" else [base, part], name=kind)
     c = Context(builder, ())
-    (memory, *rest) = builder.parameters
+    memory = builder.parameters[0]
     where = (geometry.shape, geometry.strides, geometry.offset)
     if dtype == base.dtype:
         # In its own shape, so that a partitioner can divide both alike.
-        function = strided.read if kind == "read" else strided.write
-        return builder.finish([function(c, memory, *rest, *where)])
+        if kind == "read":
+            return builder.finish([strided.read(c, memory, *where)])
+        return builder.finish([strided.write(c, memory, builder.parameters[1], *where)])
     elements = c.reshape(memory, (base.size,))
     # Bytes that are not 0 or 1 would be lost in an array of bools.
     as_bytes = dtype.is_bool and not base.dtype.is_bool
@@ -225,7 +226,7 @@ def _emitted(kind: str, base: TensorType, geometry: Geometry) -> Any:
     if kind == "read":
         found = strided.read(c, flat, *where)
         return builder.finish([c.b.convert(found, dtype) if as_bytes else found])
-    (given,) = rest
+    given = builder.parameters[1]
     changed = strided.write(c, flat, c.b.convert(given, _BYTE) if as_bytes else given, *where)
     whole = bitcast(c, changed, base.dtype)
     if whole.size != base.size:

@@ -122,3 +122,37 @@ def test_a_parameter_stays_the_object_that_it_was(mesh: Mesh) -> None:
     parameter.square().sum().backward()
     optimizer.step()
     torch.testing.assert_close(full(parameter), expected * 0.8)
+
+
+@pytest.mark.parametrize("rows", [8, 256], ids=["copied", "in place"])
+def test_what_is_filled_for_the_first_time_is_divided_as_its_values(mesh: Mesh, rows: int) -> None:
+    x = torch.randn(rows, 128)
+    given = mark_sharding(x, mesh, ("dp", "tp"))
+    for dtype in (torch.float32, torch.bfloat16):
+        filled = torch.empty(x.shape, dtype=dtype, device="pjrt").copy_(given)
+        assert sharding_of(filled) == sharding_of(given.to(dtype)) == sharding_of(given)
+        torch.testing.assert_close(full(filled), x.to(dtype))
+
+
+def test_modules_of_another_type_stay_divided(mesh: Mesh) -> None:
+    model = nn.Linear(8, 8)
+    mark_sharding(model.weight, mesh, ("tp",))
+    before = sharding_of(model.weight)
+    assert sharding_of(model.to(torch.bfloat16).weight) == before
+    assert sharding_of(model.float().weight) == before
+
+
+def test_states_from_the_host_are_divided_as_gradients(mesh: Mesh) -> None:
+    """As they are when training is resumed."""
+    model = nn.Linear(8, 8)
+    mark_sharding(model.weight, mesh, ("tp",))
+    first = torch.optim.AdamW([model.weight], foreach=False)
+    model.weight.square().sum().backward()
+    first.step()
+    saved = first.state_dict()
+    for values in saved["state"].values():
+        values.update({name: full(one) for name, one in values.items() if one.dim()})
+    second = torch.optim.AdamW([model.weight], foreach=False)
+    second.load_state_dict(saved)
+    second.step()
+    assert sharding_of(second.state[model.weight]["exp_avg"]) == sharding_of(model.weight)
