@@ -156,3 +156,15 @@ def test_states_from_the_host_are_divided_as_gradients(mesh: Mesh) -> None:
     second.load_state_dict(saved)
     second.step()
     assert sharding_of(second.state[model.weight]["exp_avg"]) == sharding_of(model.weight)
+
+
+def test_scatters_at_positions_that_do_not_divide(mesh: Mesh) -> None:
+    def count(lengths: torch.Tensor) -> torch.Tensor:
+        offsets = nn.functional.pad(lengths.cumsum(0), (1, 0))
+        zeros = torch.zeros(6, dtype=torch.int64, device=lengths.device)
+        return zeros.scatter_add(0, offsets, torch.ones_like(offsets))
+
+    lengths = torch.tensor([2, 0, 3, 0])
+    given = mark_sharding(lengths, mesh, ("dp",))
+    found = torch.compile(count, backend="pjrt", fullgraph=True)(given)
+    torch.testing.assert_close(full(found), count(lengths))

@@ -1,29 +1,32 @@
-"""Convolutions in the forms that XLA's partitioner divides rightly.
+"""Operations in the forms that XLA's partitioner divides rightly.
 
-It gives wrong numbers for groups in the batch where devices have parts of the sum, as they have of
-the gradient of the weights of a convolution with groups; and, with most shardings of the other
-side, where spatial dimensions are divided. That was seen with the CPU plugin of PJRT API 0.81.
+It gives wrong numbers for convolutions with groups in the batch where devices have parts of the
+sum, as they have of the gradient of the weights of a convolution with groups; for convolutions
+whose spatial dimensions are divided, with many shardings of the other side; and for a scatter at
+positions that divide into unequal parts. That was seen with the CPU plugin of PJRT API 0.81.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pjrt_bridge.stablehlo import bindings, modules
 from pjrt_bridge.stablehlo.program.program import Program
+from pjrt_bridge.stablehlo.sharding.mesh import axes_in
 
 _BATCH, _FEATURE = "batch_group_count", "feature_group_count"
 
 
-def divisible_convolutions(program: Program) -> Program:
+def divisible(program: Program) -> Program:
     """The same program for a partitioner.
 
-    Groups in the batch are groups of features. Where Shardy divides the program, convolutions
-    have whole spatial dimensions; their other dimensions are divided as before.
+    Groups in the batch are groups of features. Where Shardy divides the program, spatial dimensions
+    of convolutions are whole, and those of a scatter's positions and updates that do not divide
+    equally; other dimensions are divided as before.
     """
     code = program.bytecode()
-    if b"convolution" not in code:
+    if b"convolution" not in code and b"scatter" not in code:
         return program
     module = bindings.parse(code, f"program {program.name!r}")
     mesh = next(iter(modules.meshes(module)), None)
@@ -33,7 +36,25 @@ def divisible_convolutions(program: Program) -> Program:
             _move_groups(operation)
         if mesh is not None:
             _keep_space_whole(operation, mesh)
+    if mesh is not None:
+        scatters = [item for item in modules.operations(module) if item.name == "stablehlo.scatter"]
+        for operation in scatters:
+            _keep_uneven_whole(operation, mesh, axes_in(modules.meshes(module)[mesh]))
+        found += scatters
     return Program.from_module(module) if found else program
+
+
+def _keep_uneven_whole(operation: Any, mesh: str, axes: Mapping[str, int]) -> None:
+    """State of a scatter's positions and updates that nothing divides what does not divide."""
+    ir = bindings.load().ir
+    for at in range((len(operation.operands) - 1) // 2, len(operation.operands)):
+        operand = operation.operands[at]
+        shape = operand.type.shape
+        whole = [dim for dim, size in enumerate(shape) if any(size % n for n in axes.values())]
+        if whole:
+            before = ir.InsertionPoint(operation)
+            made = _constrained(operand, mesh, whole, before, operation.location)
+            operation.operands[at] = made.results[0]
 
 
 def _keep_space_whole(operation: Any, mesh: str) -> None:

@@ -1,4 +1,4 @@
-"""Convolutions as a partitioner divides them rightly."""
+"""Operations as a partitioner divides them rightly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from pjrt_bridge import dtypes
 from pjrt_bridge.runtime import Client, Plugin, ShardedBuffer, ShardedExecutable
 from pjrt_bridge.stablehlo import Builder, Mesh, Program, Sharding, TensorType, shard
-from pjrt_bridge.stablehlo.sharding.convolutions import divisible_convolutions
+from pjrt_bridge.stablehlo.sharding.divisible import divisible
 
 F32 = dtypes.of("float32")
 Spec = tuple[str | None, ...]
@@ -45,7 +45,7 @@ def convolution(sides: tuple[str, str], groups: int) -> Program:
 @pytest.mark.parametrize("left", ["".join(letters) for letters in itertools.permutations("NC01")])
 def test_the_numbers_are_the_same(client: Client, left: str) -> None:
     program = convolution((left, "OI01"), 3)
-    found = divisible_convolutions(program)
+    found = divisible(program)
     assert found is not program
     assert "batch_group_count = 1" in found.text
     rng = np.random.default_rng(0)
@@ -58,10 +58,10 @@ def test_the_numbers_are_the_same(client: Client, left: str) -> None:
 
 def test_what_has_none_stays() -> None:
     program = convolution(("NC01", "OI01"), 1)
-    assert divisible_convolutions(program).text == program.text
+    assert divisible(program).text == program.text
     other = Builder([TensorType((2,), F32)])
     unchanged = other.finish(other.parameters)
-    assert divisible_convolutions(unchanged) is unchanged
+    assert divisible(unchanged) is unchanged
 
 
 @pytest.fixture(scope="module")
