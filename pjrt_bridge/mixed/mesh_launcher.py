@@ -214,7 +214,8 @@ class MeshLauncher:
             return made
         found = placed(array, sharding)
         position = self._parameters[at].position
-        if found is not array and position is not None:
+        # What is written gets its new elements as the program divides them.
+        if found is not array and position is not None and at not in self._written:
             value = values[position]
             if isinstance(value, ResidentValue):
                 # Further calls find it where it is needed.

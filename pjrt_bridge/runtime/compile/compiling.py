@@ -33,7 +33,7 @@ from pjrt_bridge.runtime.ownership.handles import Handle
 from pjrt_bridge.runtime.platforms import CallForm
 from pjrt_bridge.runtime.transfers import relayout
 from pjrt_bridge.stablehlo.program.program import Program
-from pjrt_bridge.stablehlo.sharding.groups import without_batch_groups
+from pjrt_bridge.stablehlo.sharding.divisible import divisible
 from pjrt_bridge.stablehlo.sharding.hlo import check_tiles
 from pjrt_bridge.stablehlo.sharding.propagation import closed
 from pjrt_bridge.stablehlo.types import Parameter, Result, Signature
@@ -63,10 +63,10 @@ def prepared(
         program = Program.parse(program)
     checked = _checked(options, devices, owner)
     if checked.num_partitions > 1:
-        program = without_batch_groups(program)
         if program.may_be_sharded:
             # Without the flag plugins ignore or misread what Shardy's attributes say.
             program, checked = closed(program), replace(checked, use_shardy_partitioner=True)
+        program = divisible(program)
     signature = program.signature
     values: list[Parameter | Result] = [*signature.parameters, *signature.results]
     for value in values:

@@ -126,6 +126,9 @@ def _close(module: Any, program: Program) -> tuple[tuple[Sharding, ...], tuple[S
             shape = tuple(kind.shape)
             # Propagation drops from stated ones what does not divide.
             is_stated = before is not None and not is_open(before)
+            if not (is_stated or sides):
+                # What nothing reads follows from nothing but what takes its memory.
+                text = _of_result(program, at, stated[1], found[1]) or text
             text = before if is_stated else text
             if text is None:
                 symbol, mesh = next(iter(meshes.items()))
@@ -144,6 +147,17 @@ def _close(module: Any, program: Program) -> tuple[tuple[Sharding, ...], tuple[S
             modules.attach(main, key, _KEY, changed, parsed=True)
         sides.append(tuple(shardings))
     return sides[0], sides[1]
+
+
+def _of_result(
+    program: Program,
+    parameter: int,
+    stated: Sequence[str | None],
+    found: Sequence[str | None],
+) -> str | None:
+    """How the result is divided that takes a parameter's memory; None where that is not known."""
+    alias = program.signature.parameters[parameter].alias
+    return None if alias is None else stated[alias] or found[alias]
 
 
 def _check(name: str, what: str, at: int, sharding: Sharding, value: tuple[Any, Any]) -> None:

@@ -39,6 +39,7 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     trace_recurrent_layers,
 )
 from pjrt_bridge.torch_interop.compat.eager_operators import eager_decompositions
+from pjrt_bridge.torch_interop.compat.exchanging import exchange
 from pjrt_bridge.torch_interop.compat.export import (
     CHECKS,
     decomposed,
@@ -131,6 +132,7 @@ __all__ = [
     "drop_traced_tokens",
     "eager_decompositions",
     "evaluate",
+    "exchange",
     "export_divided",
     "export_joint",
     "export_plain",

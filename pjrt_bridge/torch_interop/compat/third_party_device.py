@@ -168,9 +168,9 @@ def copy_waiting(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
     return copied
 
 
-def composed_empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
-    """`aten.empty_like` by `empty`, as torch makes it."""
-    made: torch.Tensor = torch.ops.aten.empty_like.default.redispatch(_ON_HOST, tensor, **options)
+def composed(op: OpOverload, *arguments: Any, **options: Any) -> torch.Tensor:
+    """What torch makes of an operator such as `aten.empty_like` by `empty`."""
+    made: torch.Tensor = op.redispatch(_ON_HOST, *arguments, **options)
     return made
 
 

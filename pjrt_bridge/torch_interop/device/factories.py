@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,7 +63,7 @@ def empty_strided(
 
 def empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
     """`aten.empty_like`, with which `zeros_like` and its kind begin: divided as the tensor is."""
-    made = third_party_device.composed_empty_like(tensor, **options)
+    made = third_party_device.composed(torch.ops.aten.empty_like.default, tensor, **options)
     # Where torch has no rule for a promise, it runs the kernel over zeros like the promised ones.
     promised = isinstance(tensor, compat.FakeTensor)
     if is_resident(tensor) and is_resident(made) and not promised:
@@ -72,6 +73,11 @@ def empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
             assert isinstance(array, ShardedBuffer)
             new.replace(zeros_over(new.type, array))
     return made
+
+
+def new_empty(op: Any) -> Any:
+    """`aten.new_empty` and its kind: no program, and not divided before something is written."""
+    return partial(third_party_device.composed, op)
 
 
 _set = third_party_device.kernel_of("aten.set_.source_Storage_storage_offset")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.device.naming import NAME
 
 
@@ -54,7 +54,7 @@ def _moved(before: nn.Parameter, after: nn.Parameter) -> nn.Parameter:
         kept: nn.Parameter = make(before.requires_grad, device=after.device, dtype=after.dtype)
         return kept
     try:
-        torch.utils.swap_tensors(before, after)  # type: ignore[no-untyped-call]
+        compat.exchange(before, after)
     except RuntimeError:
         # Something else refers to it, such as a graph that autograd has not let go of.
         return after

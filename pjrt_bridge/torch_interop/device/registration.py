@@ -107,6 +107,10 @@ def _kernels() -> dict[str, Any]:
         "aten.empty.memory_format": factories.empty_of_format,
         "aten.empty_strided.default": factories.empty_strided,
         "aten.empty_like.default": factories.empty_like,
+        "aten.new_empty.default": factories.new_empty(torch.ops.aten.new_empty.default),
+        "aten.new_empty_strided.default": factories.new_empty(
+            torch.ops.aten.new_empty_strided.default
+        ),
         "aten.resize_.default": factories.resize,
         "aten.set_.source_Storage": factories.set_storage,
         "aten.set_.source_Tensor": factories.set_tensor,

@@ -227,11 +227,17 @@ def _emitted(kind: str, base: TensorType, geometry: Geometry) -> Any:
     part = TensorType(geometry.shape, dtype)
     builder = Builder([base] if kind == "read" else [base, part], name=kind)
     c = Context(builder, ())
-    elements = c.reshape(builder.parameters[0], (base.size,))
+    memory = builder.parameters[0]
+    where = (geometry.shape, geometry.strides, geometry.offset)
+    if dtype == base.dtype:
+        # In its own shape, so that a partitioner can divide both alike.
+        if kind == "read":
+            return builder.finish([strided.read(c, memory, *where)])
+        return builder.finish([strided.write(c, memory, builder.parameters[1], *where)])
+    elements = c.reshape(memory, (base.size,))
     # Bytes that are not 0 or 1 would be lost in an array of bools.
     as_bytes = dtype.is_bool and not base.dtype.is_bool
     flat = bitcast(c, elements, _BYTE if as_bytes else dtype)
-    where = (geometry.shape, geometry.strides, geometry.offset)
     if kind == "read":
         found = strided.read(c, flat, *where)
         return builder.finish([c.b.convert(found, dtype) if as_bytes else found])
@@ -239,8 +245,8 @@ def _emitted(kind: str, base: TensorType, geometry: Geometry) -> Any:
     changed = strided.write(c, flat, c.b.convert(given, _BYTE) if as_bytes else given, *where)
     whole = bitcast(c, changed, base.dtype)
     if whole.size != base.size:
-        rest = c.b.slice(elements, (whole.size,), (base.size,), (1,))
-        whole = c.b.concatenate([whole, rest], 0)
+        behind = c.b.slice(elements, (whole.size,), (base.size,), (1,))
+        whole = c.b.concatenate([whole, behind], 0)
     return builder.finish([c.reshape(whole, base.shape)])
 
 

@@ -13,6 +13,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import placed
 from pjrt_bridge.runtime.transfers.host import HostArray
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding, Spec
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.device import registration, transfer
 from pjrt_bridge.torch_interop.device.naming import NAME
@@ -25,8 +26,6 @@ from pjrt_bridge.torch_interop.device.storage import (
 from pjrt_bridge.torch_interop.sharding.mesh import Mesh
 from pjrt_bridge.torch_interop.tensors import adopt
 from pjrt_bridge.wrong_arguments import checked
-
-swap: Any = torch.utils.swap_tensors
 
 
 @checked
@@ -69,7 +68,7 @@ def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec) -> torch.Tensor:
     if not isinstance(tensor, torch.nn.Parameter):
         return made.requires_grad_() if tensor.requires_grad and tensor.is_leaf else made
     try:
-        swap(tensor, torch.nn.Parameter(made, tensor.requires_grad))
+        compat.exchange(tensor, torch.nn.Parameter(made, tensor.requires_grad))
     except RuntimeError as error:
         raise DeviceError(
             f"mark_sharding: found a parameter of shape {tuple(tensor.shape)} of the host that is "

@@ -103,39 +103,60 @@ class _Box:
         )
         return _Box(memory, tuple(start), tuple(order), tuple(counts)) if inside else None
 
-    def shaped(self, c: Context, flat: Value) -> Value:
+    def shaped(self, c: Context, memory: Value) -> Value:
         """The memory in this shape."""
-        beyond = prod(self.memory) - flat.size
+        beyond = prod(self.memory) - memory.size
         if beyond:
-            flat = c.b.pad(flat, c.full((), 0, flat.dtype), [0], [beyond])
-        return c.reshape(flat, self.memory)
+            memory = c.b.pad(_flat(c, memory), c.full((), 0, memory.dtype), [0], [beyond])
+        return c.reshape(memory, self.memory)
 
 
-def read(c: Context, flat: Value, size: Sequence[int], stride: Sequence[int], offset: int) -> Value:
-    """The elements of flat memory that a view addresses, which are inside of it."""
+def _flat(c: Context, memory: Value) -> Value:
+    """Memory in one dimension, over which a partitioner does not divide it as it was before."""
+    return c.reshape(memory, (memory.size,))
+
+
+def read(
+    c: Context, memory: Value, size: Sequence[int], stride: Sequence[int], offset: int
+) -> Value:
+    """The elements that a view addresses of memory, a row-major array of any shape."""
     if 0 in size:
-        return c.full(tuple(size), 0, flat.dtype)
-    box = _Box.of(flat.size, size, stride, offset)
+        return c.full(tuple(size), 0, memory.dtype)
+    box = _Box.of(memory.size, size, stride, offset)
     if box is None:
-        return take(c, flat, _addresses(c, size, stride, offset), 0)
+        return take(c, _flat(c, memory), _addresses(c, size, stride, offset), 0)
     limits = [at + n for at, n in zip(box.start, (*box.counts, 1), strict=True)]
-    found = c.b.slice(box.shaped(c, flat), box.start, tuple(limits), (1,) * len(limits))
+    found = c.b.slice(box.shaped(c, memory), box.start, tuple(limits), (1,) * len(limits))
     found = c.reshape(found, box.counts)
     # Where the dimensions of the box are in the view; the others repeat what is there.
     return c.b.broadcast_in_dim(found, tuple(size), box.order)
 
 
 def write(
-    c: Context, flat: Value, source: Value, size: Sequence[int], stride: Sequence[int], offset: int
+    c: Context,
+    memory: Value,
+    source: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: int,
 ) -> Value:
-    """Flat memory with what a view addresses replaced; where it repeats elements any is taken."""
+    """Memory with what a view addresses replaced; where it repeats elements any is taken.
+
+    Args:
+        c: emits.
+        memory: a row-major array of any shape, which the result has, too.
+        source: the elements.
+        size: of the view, as `stride` and `offset`.
+        stride: see above.
+        offset: see above.
+    """
     if 0 in size:
-        return flat
-    box = _Box.of(flat.size, size, stride, offset)
+        return memory
+    box = _Box.of(memory.size, size, stride, offset)
     if box is None or prod(box.counts) != source.size:
         positions = _addresses(c, size, stride, offset)
         (found,) = c.b.scatter(
-            [flat],
+            [_flat(c, memory)],
             c.reshape(positions, (positions.size, 1)),
             [c.reshape(source, (positions.size,))],
             lambda _, new: new,
@@ -144,17 +165,18 @@ def write(
             scatter_dims_to_operand_dims=[0],
             index_vector_dim=1,
         )
-        return found
+        return c.reshape(found, memory.shape)
     # Dimensions of size 1 may be anywhere.
     others = [d for d in range(len(size)) if d not in box.order]
     part = c.b.transpose(source, (*others, *box.order)) if source.rank else source
-    shaped = box.shaped(c, flat)
+    shaped = box.shaped(c, memory)
     whole = tuple(box.counts) == shaped.shape[:-1] and shaped.shape[-1] == 1
     part = c.reshape(part, (*box.counts, 1))
     if not whole:
         part = c.kernels.overwrite(c.b, shaped, part, box.start)
-    found = c.reshape(part, (part.size,))
-    return found if found.size == flat.size else c.b.slice(found, (0,), (flat.size,), (1,))
+    if part.size != memory.size:
+        part = c.b.slice(_flat(c, part), (0,), (memory.size,), (1,))
+    return c.reshape(part, memory.shape)
 
 
 def _addresses(c: Context, size: Sequence[int], stride: Sequence[int], offset: int) -> Value:

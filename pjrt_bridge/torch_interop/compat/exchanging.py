@@ -1,0 +1,21 @@
+"""Exchanging what two parameters hold."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def exchange(parameter: nn.Parameter, other: nn.Parameter) -> None:
+    """Have a parameter hold what another one holds, and the other way round.
+
+    It stays the same object, with the attributes that users gave it. So weak references, of the
+    layers of recurrent networks and of compiled graphs, do no harm; torch refuses these.
+
+    Raises:
+        RuntimeError: autograd holds it, or they are of classes that torch cannot exchange.
+    """
+    if type(parameter) is not type(other) or parameter._use_count() > 1:  # type: ignore[attr-defined]
+        torch.utils.swap_tensors(parameter, other)  # type: ignore[no-untyped-call]
+    else:
+        torch._C._swap_tensor_impl(parameter, other)
