@@ -68,7 +68,7 @@ def is_composite(name: str) -> bool:
 
 def has_host_kernel(op: OpOverload) -> bool:
     """Whether PyTorch can run an operator on the host: some are those of accelerators alone."""
-    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), "CPU"))
+    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(op._name, "CPU"))
 
 
 def are_transforms_active() -> bool:
