@@ -68,6 +68,11 @@ def is_composite(name: str) -> bool:
     )
 
 
+def has_host_kernel(op: OpOverload) -> bool:
+    """Whether PyTorch can run an operator on the host: some are those of accelerators alone."""
+    return bool(torch._C._dispatch_has_computed_kernel_for_dispatch_key(op._name, "CPU"))
+
+
 def are_transforms_active() -> bool:
     """Whether this is within `torch.func.grad`, `torch.vmap` or their like."""
     return bool(torch._C._are_functorch_transforms_active())

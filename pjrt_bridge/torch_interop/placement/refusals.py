@@ -77,6 +77,7 @@ def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
         not isinstance(target, compat.OpOverload)
         or target.namespace != "aten"
         or target.is_view
+        or not compat.has_host_kernel(target)
         or ("backward" in str(target) and str(target) not in _AS_PROMISED)
     ):
         return None

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from pjrt_bridge.errors import BridgeWarning
+from pjrt_bridge.mixed import padded_sizes
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.compiling import many_sizes
 from pjrt_bridge.torch_interop.device import padded, transfer
@@ -233,3 +234,43 @@ def test_sizes_that_are_not_padded_are_compiled(monkeypatch: pytest.MonkeyPatch)
         run(torch.ones(8, device="pjrt"))
     assert crossed.since() == (0, 0)
     assert [graph.on_device for graph in compiled_graphs()] == [1] * 7
+
+
+def test_sizes_that_come_often_get_a_program_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(padded_sizes, "OFTEN", 4)
+    run = torch.compile(lambda x: (x @ x.mT).softmax(-1).cumsum(0), backend="pjrt", dynamic=True)
+    run(torch.ones(2, 3, device="pjrt"))
+    x = torch.rand(90, 64)
+    expected = (x @ x.mT).softmax(-1).cumsum(0)
+    counts = []
+    for _ in range(6):
+        assert_same(run(x.to("pjrt")).cpu(), expected, rtol=1e-4, atol=1e-5)
+        counts.append(len(compiled_graphs()))
+    assert counts == [2, 2, 2, 3, 3, 3]
+    assert "a program of just these" in (compiled_graphs()[-1].trigger or "")
+
+
+def test_fused_operators_read_what_is_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = torch.compile(lambda x: x * 2, backend="pjrt", dynamic=True, options={"buckets": [8]})
+    run(torch.ones(3, device="pjrt"))
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", "fused")
+    x = torch.arange(5.0).to("pjrt")
+    assert (run(x) + x).tolist() == [0, 3, 6, 9, 12]
+    x.add_(1)
+    assert (run(x + 0) + x).tolist() == [3, 6, 9, 12, 15]
+
+
+def test_what_is_written_into_has_memory_of_its_own() -> None:
+    """A program may take over the memory of an argument that it writes into."""
+    run = torch.compile(
+        lambda x: x.add_(1).sum(0), backend="pjrt", dynamic=True, options={"buckets": [8]}
+    )
+    made = torch.compile(lambda x: x * 1, backend="pjrt", dynamic=True, options={"buckets": [8]})
+    x = made(torch.zeros(5, 2, device="pjrt"))
+    copied, version = x.clone(), x._version
+    for step in range(1, 4):
+        assert run(x).tolist() == [5 * step] * 2
+        assert x._version > version
+        version = x._version
+        assert copied.tolist() == [[0, 0]] * 5
+    assert x.tolist() == [[3, 3]] * 5

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.device import chosen, programs, use
 from pjrt_bridge_reference import transfer
 
@@ -73,3 +74,37 @@ def test_a_training_step_moves_its_batch_and_its_loss(
     assert losses[-1] < losses[0]
     assert copied.given == 3 * 4
     assert copied.taken == 3 * (batch.nbytes + classes.nbytes)
+
+
+class Texts(nn.Module):
+    """The loss of a model of texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(12, 4)
+        self.head = nn.Linear(4, 12)
+
+    def forward(self, words: torch.Tensor, next: torch.Tensor) -> torch.Tensor:
+        x = self.words(words).cumsum(1).softmax(-1)
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), next.flatten())
+
+
+def test_a_training_step_of_any_length_moves_its_batch_and_its_loss(copied: Copied) -> None:
+    torch.compiler.reset()
+    model = Texts().to("pjrt")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = torch.compile(model, backend="pjrt")
+    for length in (5, 7, 9, 16, 6, 11, 12, 8, 13, 10, 15):
+        optimizer.zero_grad()
+        texts = torch.randint(12, (2, length + 1))
+        copied.taken = copied.given = 0
+        loss = run(texts[:, :-1].to("pjrt"), texts[:, 1:].to("pjrt"))
+        loss.backward()
+        optimizer.step()
+        found = loss.item()
+        assert 0 < found < 4
+        assert copied.given == 4
+        # Words with padding, and the sizes that are new.
+        assert copied.taken <= 2 * texts[:, 1:].nbytes * 32 / length + 4 * 8
+    assert len(compiled_graphs()) <= 2 * 7
+    torch.compiler.reset()

@@ -299,3 +299,13 @@ def test_what_a_hook_raises_does_not_end_the_process(monkeypatch: pytest.MonkeyP
     (x * 3).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [3.0, 3.0, 3.0]
+
+
+def test_a_recurrent_cell_that_is_compiled_first() -> None:
+    """Its operator has no kernel on the host, which says nothing of what it takes."""
+    cell = nn.GRUCell(3, 5)
+    there = copy.deepcopy(cell).to("pjrt")
+    run = torch.compile(there, backend="pjrt")
+    for batch in (2, 4, 7):
+        x = torch.randn(batch, 3)
+        torch.testing.assert_close(run(x.to("pjrt")).cpu(), cell(x))

@@ -208,6 +208,9 @@ def attention_backward(use: Use) -> list[PaddedDims]:
     if 2 in query:
         for name in ("grad_out", "query", "out", "logsumexp"):
             use.fill(name, 0, [2])
+        mask = use["attn_mask"]
+        if mask is not None:
+            use.fill(mask, -inf, [use.rank(mask) - 2])
     return [query, use.dims("key"), use.dims("value")]
 
 

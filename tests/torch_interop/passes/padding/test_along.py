@@ -396,3 +396,13 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def test_padding_changes_nothing_along_the_dimension(name: str) -> None:
     function, args = ALONG[name]
     assert_padding_changes_nothing(function, *args)
+
+
+def test_gradients_of_attention_with_a_mask() -> None:
+    def function(q: torch.Tensor, mask: torch.Tensor) -> Any:
+        with torch.enable_grad():
+            q = q.detach().requires_grad_()
+            made = F.scaled_dot_product_attention(q, q + 1, q * 2, attn_mask=mask[None, None])
+            return torch.autograd.grad(made.sin().sum(), q)
+
+    assert_padding_changes_nothing(function, torch.randn(2, 3, N, 8), torch.randn(N, N))
