@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from pjrt_bridge.exported import loaded
+from tests.differential.checking import Written, check, numbers
 from tests.differential.comparing import differences
 from tests.differential.faults import FAULTS, WANTED
 from tests.differential.generating import generate
@@ -127,6 +128,22 @@ def test_a_printed_test_runs() -> None:
     source = as_test(program, Mode("automatic", None), "test_it")
     namespace = execute("from tests.differential.checking import *\n\n" + source)
     namespace["test_it"]()
+
+
+def test_what_torchs_partitioner_raises_is_torchs() -> None:
+    """It saves a result, which the caller's function writes into before the gradients."""
+
+    def f(x):  # type: ignore[no-untyped-def]
+        v = x.sin()
+        w = torch.tanh(v)
+        Written.apply(v)
+        return torch.cat([w, v])
+
+    def arguments():  # type: ignore[no-untyped-def]
+        x = numbers((4,), torch.float32, 1).requires_grad_()
+        return locals()
+
+    check(f, arguments, [()], Mode(), "backward")
 
 
 def test_operands_are_printed_as_python_has_them() -> None:
