@@ -11,7 +11,7 @@ import torch
 
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.torch_interop.bind import segments
-from pjrt_bridge.torch_interop.device import chosen, use
+from pjrt_bridge.torch_interop.device import chosen, uploads, use
 from tests.dynamo import skip_guard_timing
 from tests.faults.segments import Faults
 from tests.plugins import require_dispatcher
@@ -68,3 +68,4 @@ def pjrt_device() -> Iterator[None]:
 def _forget_choice() -> None:
     chosen._client = None
     chosen.chosen.cache_clear()
+    uploads.forget_expected()

@@ -1,12 +1,13 @@
 """Copies to the device that begin when a program reads them, as it may read them with padding.
 
-A program that pads an array on the device is one for each size. So once graphs have padded arrays
-of some element type and rank, host tensors of these are copied to the device when they are read.
+A program that pads an array on the device is one for each size. So once graphs have padded an
+array, host tensors of its element type and shape, but for the dimensions that were padded, are
+copied to the device when they are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 
 import torch
 
@@ -19,15 +20,39 @@ from pjrt_bridge.torch_interop.device.refusals import need_strides
 from pjrt_bridge.torch_interop.device.storage import Contents, resident_tensor
 from pjrt_bridge.torch_interop.tensors import type_of
 
-_padded: set[tuple[torch.dtype, int]] = set()
-"""Element types and ranks of arrays that were padded on the device."""
+_SHAPES = 64
+"""Shapes of one rank that are kept; of more, tensors of any shape wait."""
 
-of_client(_padded.clear)
+_expected: dict[tuple[torch.dtype, int], set[tuple[int | None, ...]]] = {}
+"""By element type and rank the shapes of arrays that were padded on the device; None for sizes that
+change."""
 
 
-def expect_padding(contents: Contents) -> None:
-    """Note an array that was padded on the device: others like it will be."""
-    _padded.add((contents.dtype, len(contents.shape)))
+def forget_expected() -> None:
+    """Copy all tensors to the device at once, until graphs pad arrays again."""
+    _expected.clear()
+
+
+of_client(forget_expected)
+
+
+def expect_padding(contents: Contents, changing: Collection[int]) -> None:
+    """Note an array that was padded on the device: others like it will be.
+
+    Args:
+        contents: of its storage.
+        changing: its dimensions that were padded.
+    """
+    shape = tuple(None if at in changing else size for at, size in enumerate(contents.shape))
+    known = _expected.setdefault((contents.dtype, len(shape)), set())
+    known.add(shape if len(known) < _SHAPES else (None,) * len(shape))
+
+
+def _is_expected(tensor: torch.Tensor) -> bool:
+    return any(
+        all(size is None or size == found for size, found in zip(shape, tensor.shape, strict=True))
+        for shape in _expected.get((tensor.dtype, tensor.dim()), ())
+    )
 
 
 class HostElements:
@@ -87,7 +112,7 @@ def to_device(tensor: torch.Tensor, index: int) -> torch.Tensor:
     Raises:
         DeviceError: it is sparse, or of another layout.
     """
-    if (tensor.dtype, tensor.dim()) not in _padded:
+    if not _is_expected(tensor):
         return transfer.to_device(tensor, index)
     need_strides(tensor)
     spec = ValueSpec.argument(type_of(tensor), tensor.stride())

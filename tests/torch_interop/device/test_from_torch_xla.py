@@ -12,7 +12,14 @@ import torch
 from torch import distributed, nn
 
 from pjrt_bridge.profiling import profile
-from pjrt_bridge.torch_interop import compiled_graphs, device, explain, export, sharding
+from pjrt_bridge.torch_interop import (
+    compiled_graphs,
+    composite,
+    device,
+    explain,
+    export,
+    sharding,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs" / "from_torch_xla.md").read_text()
 ROWS = [
@@ -43,6 +50,7 @@ def usual(tmp_path: Path) -> Iterator[dict[str, Any]]:
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield {
         "compiled_graphs": compiled_graphs,
+        "composite": composite,
         "device": Devices,
         "explain": explain,
         "export": export,
