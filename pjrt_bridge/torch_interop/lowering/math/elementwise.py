@@ -8,13 +8,11 @@ Integer division by zero, an error in eager, is undefined.
 
 from __future__ import annotations
 
-import cmath
 import math
 from collections.abc import Callable
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.elementwise import Direction
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
@@ -254,20 +252,10 @@ def clamp(c: Context, x: Value, min: Operand | None = None, max: Operand | None 
     """`minimum(maximum(x, min), max)`: `max` takes precedence over `min`; any NaN gives NaN."""
     (value,) = c.arithmetic(x)
     if min is not None:
-        value = _limited(c, value, min, "LT", c.b.maximum)
+        value = c.b.maximum(value, *c.arithmetic(min))
     if max is not None:
-        value = _limited(c, value, max, "GT", c.b.minimum)
+        value = c.b.minimum(value, *c.arithmetic(max))
     return c.result(value)
-
-
-def _limited(
-    c: Context, x: Value, limit: Operand, beyond: Direction, choose: Callable[[Value, Value], Value]
-) -> Value:
-    """`x`, or the limit where `x` is beyond it: a zero keeps its sign where a number limits it."""
-    (bound,) = c.arithmetic(limit)
-    if not x.dtype.is_float or isinstance(limit, Value) or cmath.isnan(limit):
-        return choose(x, bound)
-    return c.b.select(c.b.compare(x, bound, beyond), bound, x)
 
 
 @lowering("aten.clamp_min.default", "aten.clamp_min.Tensor")

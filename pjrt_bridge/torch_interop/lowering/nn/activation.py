@@ -19,10 +19,9 @@ _TANH_CUBIC = 0.044715
 
 @lowering("aten.relu.default")
 def relu(c: Context, x: Value) -> Value:
-    """0 where `x < 0`, else `x`: NaN stays NaN, and -0.0 stays -0.0."""
+    """`maximum(x, 0)`; NaN stays NaN."""
     (x,) = c.precise(x)
-    zero = c.full(x.shape, 0, x.dtype)
-    return c.result(c.b.select(c.b.compare(x, zero, "LT"), zero, x))
+    return c.result(c.b.maximum(x, c.full(x.shape, 0, x.dtype)))
 
 
 @lowering("aten.hardtanh.default")

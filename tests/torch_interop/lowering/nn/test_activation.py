@@ -53,14 +53,6 @@ def test_backward_from_output(name):
     check(f"aten.{name}.default", GRAD, torch.tanh(FINITE))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_negative_zeros_keep_their_sign(dtype):
-    zeros = torch.tensor([0.0, -0.0] * 8, dtype=dtype)
-    check("aten.relu.default", zeros, exact=True)
-    check("aten.hardtanh.default", zeros, 0.0, 6.0, exact=True)
-    check("aten.clamp.default", zeros, None, 0, exact=True)
-
-
 def test_integer_relu():
     check("aten.relu.default", torch.tensor([-2, 0, 3]))
 
