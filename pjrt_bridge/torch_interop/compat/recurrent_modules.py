@@ -30,13 +30,17 @@ def trace_recurrent_modules(
 ) -> None:
     """Have Dynamo trace modules of recurrent layers, and functions instead of torch's.
 
+    Does nothing with a torch that has no such setting: it decides then what it compiles.
+
     Args:
         functions: by torch's function, such as `torch.lstm`, the one that is traced instead.
         is_supported: says of the number of weights, whether there are biases, the number of layers
             and whether they have two directions, whether a function can be traced instead.
         is_for_us: says of Dynamo's translator whether it traces for this backend.
     """
-    before = VariableBuilder.wrap_module
+    before = getattr(VariableBuilder, "wrap_module", None)
+    if before is None or not hasattr(config, "allow_rnn"):
+        return
 
     def wrap_module(self: Any, value: Any) -> Any:
         if isinstance(value, _MODULES) and is_for_us(self.tx):
