@@ -27,11 +27,9 @@ from pjrt_bridge.torch_interop import compat
 
 NAMESPACE = compat.OWN_NAMESPACE
 
-GATES = {"tanh": 1, "relu": 1, "gru": 3, "lstm": 4}
-"""By the kind of a cell how many rows of weights it has for an element of its state."""
-
 SAVED = {"tanh": 0, "relu": 0, "gru": 4, "lstm": 4}
-"""By the kind how many values for an element of its state gradients need beside the results."""
+"""By the kind of a cell how many values for an element of its state gradients need, beside the
+results."""
 
 _FORWARD = f"{NAMESPACE}::recurrence"
 _BACKWARD = f"{NAMESPACE}::recurrence_backward"
