@@ -115,14 +115,11 @@ FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The functions by ATen's operators, for graphs that hold these."""
-    names: dict[str, Callable[..., Any]] = {
-        "lstm": lstm,
-        "gru": gru,
-        "rnn_tanh": rnn_tanh,
-        "rnn_relu": rnn_relu,
+    found = {
+        compat.operator(f"aten.{function.__name__}.input"): instead
+        for function, instead in FUNCTIONS.items()
     }
-    found = {compat.operator(f"aten.{name}.input"): function for name, function in names.items()}
-    return {operator: _decomposed(operator, function) for operator, function in found.items()}
+    return {operator: _decomposed(operator, instead) for operator, instead in found.items()}
 
 
 def _decomposed(operator: Any, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -114,7 +114,7 @@ def _run_backward(
     reverse: bool,
     length: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    made = _gradients_made(outputs, h, c, weight, kind)
+    made = _fake_backward(of_outputs, of_cells, outputs, cells, saved, h, c, weight, kind, reverse)
     of_given, of_products = map(torch.zeros_like, made[:2])
     of_h, of_c = torch.zeros_like(h), torch.zeros_like(c)
     steps = _steps(outputs, length)
@@ -149,20 +149,6 @@ def _run_backward(
     return of_given, of_products, of_h, of_c
 
 
-def _gradients_made(
-    outputs: Tensor, h: Tensor, c: Tensor, weight: Tensor, kind: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    steps, batch, _ = outputs.shape
-    rows = weight.shape[0]
-    return (
-        outputs.new_empty(steps, batch, rows),
-        # Of other cells they are those of what is given.
-        outputs.new_empty(steps, batch, rows if kind == "gru" else 0),
-        h.new_empty(h.shape),
-        c.new_empty(c.shape),
-    )
-
-
 def _fake_backward(
     of_outputs: Tensor,
     of_cells: Tensor,
@@ -176,7 +162,15 @@ def _fake_backward(
     reverse: bool,
     length: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _gradients_made(outputs, h, c, weight, kind)
+    steps, batch, _ = outputs.shape
+    rows = weight.shape[0]
+    return (
+        outputs.new_empty(steps, batch, rows),
+        # Of other cells they are those of what is given.
+        outputs.new_empty(steps, batch, rows if kind == "gru" else 0),
+        h.new_empty(h.shape),
+        c.new_empty(c.shape),
+    )
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

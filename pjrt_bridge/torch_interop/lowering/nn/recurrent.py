@@ -168,11 +168,10 @@ def recurrence_backward(
 ) -> OptionalValues:
     """Gradients of `recurrence` by what it was given, its products, and its first state."""
     b, dtype = c.b, outputs.dtype
-    recurrent, has_cells = c.widen(weight), kind == "lstm"
+    recurrent = c.widen(weight)
     count = _count(c, outputs.shape[0], length)
-    last_h, last_s = _before(c, outputs, h, count, reverse), s
-    if has_cells:
-        last_s = _before(c, cells, s, count, reverse)
+    states = (cells, s) if kind == "lstm" else (outputs, h)
+    last = _before(c, *states, count, reverse)
 
     def step(at: Value, values: tuple[Value, ...]) -> tuple[Value, ...]:
         of_h, of_s, *made = values
@@ -188,7 +187,7 @@ def recurrence_backward(
             r, z, n, new = _gates(c, _row(c, saved, at), 4)
             of_n = b.multiply(b.multiply(of_h, b.subtract(one, z)), _slope_of_tanh(c, n))
             of_r = b.multiply(b.multiply(of_n, new), _slope_of_logistic(c, r))
-            change = b.subtract(_row(c, last_h, at), n)
+            change = b.subtract(_row(c, last, at), n)
             of_z = b.multiply(b.multiply(of_h, change), _slope_of_logistic(c, z))
             total = b.concatenate([of_r, of_z, of_n], 1)
             through = b.concatenate([of_r, of_z, b.multiply(of_n, r)], 1)
@@ -200,7 +199,7 @@ def recurrence_backward(
             of_s = b.add(b.add(of_s, _row(c, of_cells, at)), by_output)
             gates = [
                 b.multiply(b.multiply(of_s, g), _slope_of_logistic(c, i)),
-                b.multiply(b.multiply(of_s, _row(c, last_s, at)), _slope_of_logistic(c, f)),
+                b.multiply(b.multiply(of_s, _row(c, last, at)), _slope_of_logistic(c, f)),
                 b.multiply(b.multiply(of_s, i), _slope_of_tanh(c, g)),
                 b.multiply(b.multiply(of_h, bent), _slope_of_logistic(c, o)),
             ]
@@ -216,8 +215,8 @@ def recurrence_backward(
     shape = (steps, batch, weight.shape[0])
     # In half precision gradients are summed in float32 and rounded once.
     stacks = [c.full(shape, 0, recurrent.dtype)] * (2 if kind == "gru" else 1)
-    states = (c.full(state.shape, 0, recurrent.dtype) for state in (h, s))
-    of_h, of_s, *made = _scan(c, count, (*states, *stacks), step, backwards=not reverse)
+    first = (c.full(state.shape, 0, recurrent.dtype) for state in (h, s))
+    of_h, of_s, *made = _scan(c, count, (*first, *stacks), step, backwards=not reverse)
     if kind != "gru":
         made.append(c.full((steps, batch, 0), 0, recurrent.dtype))
     return c.promised(*(b.convert(item, dtype) for item in (*made, of_h, of_s)))
