@@ -245,3 +245,26 @@ def survey(module: Any) -> Survey:
 
     module.operation.walk(visit)
     return Survey(frozenset(calls), frozenset(constants))
+
+
+def state_comparisons(module: Any) -> None:
+    """Give each comparison the type that StableHLO infers where it has none (spec, "compare").
+
+    Plugins have to read both forms, but XLA's CPU plugin of API 0.81 compares constants of signed
+    integers without a type as if they were unsigned.
+    """
+    b = bindings.load()
+
+    def visit(operation: Any) -> Any:
+        if operation.name == "stablehlo.compare" and "compare_type" not in operation.attributes:
+            element = str(b.ir.ShapedType(operation.operands[0].type).element_type)
+            kind = "FLOAT"
+            if element.startswith("i") and element != "i1":
+                kind = "SIGNED"
+            elif element.startswith(("i", "ui")):
+                kind = "UNSIGNED"
+            made = b.stablehlo.ComparisonTypeAttr.get(kind, module.context)
+            operation.attributes["compare_type"] = made
+        return b.ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)

@@ -193,8 +193,8 @@ class Program:
         """The program in the form that is stable over StableHLO versions.
 
         CHLO operations are decomposed, since the form has none, and so are composites for versions
-        that have none. Shardy's attributes stay as they
-        are: the form promises no stability for them.
+        that have none. Comparisons state their type. Shardy's attributes stay as they are: the form
+        promises no stability for them.
 
         Args:
             version: target such as `"1.8.0"`; None: the newest that the bindings write.
@@ -210,6 +210,8 @@ class Program:
             composites.inline(module)
         if b"chlo" in self.bytecode():
             bindings.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
+        if b"compare" in self.bytecode() or b"chlo" in self.bytecode():
+            modules.state_comparisons(module)
         return bindings.write_artifact(module, version, mixed=self.may_be_sharded)
 
     def serialize_for(self, plugin_version: str | None) -> bytes:

@@ -178,6 +178,35 @@ def test_chlo_is_decomposed_in_artifacts():
     assert "chlo" not in back.text
 
 
+@pytest.mark.parametrize(
+    ("element", "kind"),
+    [
+        ("i1", "UNSIGNED"),
+        ("i4", "SIGNED"),
+        ("i32", "SIGNED"),
+        ("ui8", "UNSIGNED"),
+        ("bf16", "FLOAT"),
+        ("f8E4M3FN", "FLOAT"),
+        ("complex<f32>", "FLOAT"),
+    ],
+)
+def test_comparisons_state_their_type_in_artifacts(element, kind):
+    operands = f"(tensor<2x{element}>, tensor<2x{element}>) -> tensor<2xi1>"
+    parsed = Program.from_text(f"""
+        func.func @main(%a: tensor<2x{element}>) -> tensor<2xi1> {{
+          %0 = stablehlo.compare EQ, %a, %a : {operands}
+          return %0 : tensor<2xi1>
+        }}""")
+    assert kind not in parsed.text
+    back = Program.from_portable_artifact(parsed.portable_artifact("1.0.0"))
+    assert f"EQ, %arg0, %arg0, {kind} :" in back.text
+
+
+def test_an_order_of_its_own_survives_an_artifact():
+    parsed = program(lambda b, x: b.compare(x, b.negate(x), "LT", total_order=True), tensor(2))
+    assert "TOTALORDER" in Program.parse(parsed.portable_artifact()).text
+
+
 def test_shardy_survives_an_artifact():
     parsed = Program.from_text(SHARDY)
     back = Program.parse(parsed.portable_artifact("1.8.0"))
