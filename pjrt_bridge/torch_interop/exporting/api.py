@@ -93,8 +93,9 @@ def export(
             the operations that it is made of as its decomposition; `"inline"`: these alone.
 
     Raises:
-        NotExportable: operators that do not lower (all of them, with their source lines), arguments
-            that no program can have, or a part on the host that cannot be saved.
+        NotExportable: operators that do not lower (all of them, with their source lines) or that
+            have results of sizes that depend on data, arguments that no program can have, or a part
+            on the host that cannot be saved.
         OptionError: options that contradict each other, sizes that the model does not have, or none
             for a model with dynamic dimensions; the text names these.
         ProgramError: a target version that there is none of.
@@ -207,8 +208,14 @@ def _exported(
 ) -> ExportedProgram:
     if isinstance(model, ExportedProgram):
         return model
-    with torch.no_grad():
-        return compat.trace(model, args, kwargs, dynamic_shapes)
+    try:
+        with torch.no_grad():
+            return compat.trace(model, args, kwargs, dynamic_shapes)
+    except compat.DATA_DEPENDENT as error:
+        raise NotExportable(
+            f"{type(model).__name__}: torch.export traces no operator whose result has a size that "
+            f"depends on data: {error}; torch.compile runs the model, with that part in PyTorch"
+        ) from error
 
 
 def _module(model: nn.Module | ExportedProgram) -> nn.Module:

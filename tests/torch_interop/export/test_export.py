@@ -382,6 +382,13 @@ class TestRefusals:
         with pytest.raises(NotExportable, match="sparse"):
             export(Sparse(), (torch.ones(3, 3),))
 
+    def test_an_operator_that_torch_export_cannot_trace(self) -> None:
+        def function(x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.lstsq(x, x).solution
+
+        with pytest.raises(NotExportable, match=r"linalg_lstsq.*torch\.compile runs the model"):
+            export(lambda_module(function), (torch.eye(3),))
+
     def test_an_argument_that_changes_its_size(self) -> None:
         def function(x: torch.Tensor) -> torch.Tensor:
             x.resize_((0,))
