@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from pjrt_bridge.mixed.program import MixedProgram
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord, begin, end
 from pjrt_bridge.report.fallback_reason import FallbackReason, UnintendedFallback
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.tf_interop import compat
+from pjrt_bridge.tf_interop import compat, xla_traces
 from pjrt_bridge.tf_interop.capture import CapturedFunction, capture
 from pjrt_bridge.tf_interop.constants import ConstantInputs, needs
 from pjrt_bridge.tf_interop.fast_path import FunctionPath
@@ -58,9 +58,10 @@ class CompiledFunction:
     Args:
         function: TensorFlow's concrete function.
         settings: the user's.
+        for_xla: gives the same function as XLA needs it (`xla_traces`).
 
     Attributes:
-        function: see above.
+        function: see above, or what `for_xla` gave.
         held: what it holds: variables, tables, constants.
         pack: gives flat results their structure.
         record: what is known of it.
@@ -70,10 +71,13 @@ class CompiledFunction:
         NotExportable: TensorFlow finds inputs of it anew in each call.
     """
 
-    def __init__(self, function: Any, settings: Settings) -> None:
+    def __init__(
+        self, function: Any, settings: Settings, for_xla: Callable[[], Any] | None = None
+    ) -> None:
         self._settings = settings
         self._plugin = settings.client.plugin.name
         self.function = function
+        self._for_xla = for_xla
         self._captured = capture(function)
         self.record = GraphRecord("function", self._captured.name, self._plugin)
         self._failed: dict[str, FallbackReason] = {}
@@ -82,8 +86,8 @@ class CompiledFunction:
         self._devices: list[SizedSegment] = []
         self._program, self._outputs = self._divide()
         self._held = list(self._captured.captures.values())
-        self.held = function.captured_inputs
-        self.pack = compat.packer(function)
+        self.held = self.function.captured_inputs
+        self.pack = compat.packer(self.function)
         LEDGER.add(self.record)
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
@@ -124,7 +128,9 @@ class CompiledFunction:
         """Divide it so that all that can be known before a call is compiled."""
         for attempt in range(_ATTEMPTS):
             started = time.perf_counter()
-            placed = Placement(self._captured, self._failed, self._slower).fallback_reasons()
+            placed = self._place(self._captured)
+            if xla_traces.could_help(placed.values()) and self._trace_for_xla(len(placed)):
+                continue
             parts = split(self._captured, placed)
             wanted = {
                 index: needs(self._captured, part)
@@ -134,6 +140,8 @@ class CompiledFunction:
             found = [item for need in wanted.values() for item in need.fallback_reasons.items()]
             self.record.lowering_seconds += time.perf_counter() - started
             if found:
+                if self._trace_for_xla(len(found)):
+                    continue
                 for index, reason in found:
                     self._failed[self._captured.operations[index].name] = reason
                 continue
@@ -149,6 +157,26 @@ class CompiledFunction:
         distinct = list(dict.fromkeys(self._captured.outputs))
         program = MixedProgram(parts.graph, parts.segments, runners)
         return program, [distinct.index(value) for value in self._captured.outputs]
+
+    def _place(self, captured: CapturedFunction) -> dict[int, FallbackReason]:
+        return Placement(captured, self._failed, self._slower).fallback_reasons()
+
+    def _trace_for_xla(self, on_host: int) -> bool:
+        """Take the trace for XLA where it leaves fewer operations than these to the host."""
+        retrace, self._for_xla = self._for_xla, None
+        if retrace is None or not xla_traces.has_loops(self._captured):
+            return False
+        try:
+            function = retrace()
+            captured = capture(function)
+        # The user's function need not be one that can be traced twice.
+        except Exception:
+            return False
+        if not xla_traces.runs_in_tensorflow(captured) or len(self._place(captured)) >= on_host:
+            return False
+        self.function, self._captured = function, captured
+        self._failed.clear()
+        return True
 
     def _compile(
         self, parts: Split, wanted: Mapping[int, ConstantInputs], *, last: bool
@@ -182,6 +210,8 @@ class CompiledFunction:
                 if device.is_static:
                     device.compile()
             except COMPILE_FAILURES as error:
+                if not last and self._trace_for_xla(len(part.operations)):
+                    return None
                 if not last and self._blame(part, error):
                     return None
                 segment.placement = "host"

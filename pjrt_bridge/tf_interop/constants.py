@@ -20,8 +20,19 @@ from pjrt_bridge.tf_interop import compat
 from pjrt_bridge.tf_interop.capture import CapturedFunction, FlatOperation
 from pjrt_bridge.tf_interop.split import Part
 
-_SIZES = frozenset({"Const", "Rank", "Shape", "ShapeN", "Size", "VariableShape"})
-"""Operations whose results follow from shapes alone."""
+_SIZES = frozenset(
+    {
+        "Const",
+        "Rank",
+        "Shape",
+        "ShapeN",
+        "Size",
+        "TensorListElementShape",
+        "TensorListLength",
+        "VariableShape",
+    }
+)
+"""Operations whose results follow from shapes alone; a list's, from what made the list."""
 _SMALL = 64
 """Elements of an input up to which the segment is compiled anew for each value of it."""
 

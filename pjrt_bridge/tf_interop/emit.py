@@ -12,7 +12,7 @@ from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.program import mhlo
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.tf_interop import compat, dtypes, randomness
+from pjrt_bridge.tf_interop import compat, dtypes, randomness, xla_traces
 from pjrt_bridge.tf_interop.capture import CapturedFunction
 from pjrt_bridge.tf_interop.placement import GATHERED_FROM_NOTHING, gathers_from_nothing
 from pjrt_bridge.tf_interop.split import Part
@@ -23,7 +23,11 @@ may be needed to compile."""
 
 
 def traced(
-    captured: CapturedFunction, part: Part, constants: Mapping[int, Any] | None = None
+    captured: CapturedFunction,
+    part: Part,
+    constants: Mapping[int, Any] | None = None,
+    *,
+    for_tensorflow: bool = False,
 ) -> Any:
     """A concrete function that does what a part does.
 
@@ -31,6 +35,7 @@ def traced(
         captured: the function.
         part: of it.
         constants: inputs that are no arguments, by value, with what they are.
+        for_tensorflow: TensorFlow runs it, not a device.
     """
     constants = constants or {}
     inputs = [value for value in part.inputs if value not in constants]
@@ -45,9 +50,10 @@ def traced(
         for index in part.operations:
             operation = captured.operations[index]
             given = [tensors[value] for value in operation.inputs]
-            drawn = randomness.rewritten(operation.made, given) if part.on_device else None
-            if drawn is not None:
-                tensors.update(zip(operation.outputs, drawn, strict=True))
+            rewritten = xla_traces.rewritten if for_tensorflow else randomness.rewritten
+            found = rewritten(operation.made, given)
+            if found is not None:
+                tensors.update(zip(operation.outputs, found, strict=True))
                 continue
             before = [made[other] for other in operation.after if other in made]
             copy = compat.copy(operation.made, given, before, operation.name)

@@ -40,7 +40,7 @@ def export(
         UnsupportedDtype: an argument that no device takes.
         ProgramError: a version that there is none of.
     """
-    concrete = polymorphic(fn).get_concrete_function(*specs, **named)
+    concrete = compat.for_xla(polymorphic(fn)).get_concrete_function(*specs, **named)
     captured = capture(concrete)
     types = [_type(captured, value) for value in captured.arguments]
     placed = Placement(captured, {}).fallback_reasons()

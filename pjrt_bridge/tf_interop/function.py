@@ -163,7 +163,12 @@ class Function:
         with self._compiling:
             compiled = self._compiled.get(id(concrete))
             if compiled is None:
-                compiled = self._compiled[id(concrete)] = CompiledFunction(concrete, self._settings)
+                compiled = CompiledFunction(
+                    concrete,
+                    self._settings,
+                    lambda: compat.for_xla(self._function).get_concrete_function(*args, **kwargs),
+                )
+                self._compiled[id(concrete)] = compiled
         if key is not None:
             self._known[key] = compiled
         return compiled

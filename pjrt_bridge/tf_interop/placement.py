@@ -153,7 +153,7 @@ def _refusal(
         return drawn, "refused"
     if inside and randomness.is_rewritten(made):
         return "in a loop or a branch XLA draws other numbers than TensorFlow", "refused"
-    for name in _functions(made):
+    for name in compat.functions_of(made):
         if name not in inside:
             reason = _inner_refusal(made, name, kernels, (*inside, name))
             if reason is not None:
@@ -212,13 +212,6 @@ def _slow(made: Any, slower: Mapping[str, int]) -> tuple[str, ReasonKind] | None
     if max(sizes, default=0) < least:
         return None
     return f"TensorFlow was measured to be faster from {least:,} elements on", "slow"
-
-
-def _functions(made: Any) -> list[str]:
-    found = []
-    for value in made.node_def.attr.values():
-        found += [item.name for item in (value.func, *value.list.func) if item.name]
-    return found
 
 
 def _fits(made: Any, kernel: Mapping[str, frozenset[int]]) -> bool:

@@ -57,7 +57,7 @@ class HostSegment:
         if steps is not None:
             return steps
         with compat.eagerly():
-            made = self._made = traced(self._captured, self._part)
+            made = self._made = traced(self._captured, self._part, for_tensorflow=True)
         held = list(made.captured_inputs)
         count = len(self._part.outputs)
         return lambda inputs: compat.run(made.name, [*inputs, *held], compat.CALLED, count)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pjrt_bridge.tf_interop import compat
+from pjrt_bridge.tf_interop import compat, xla_traces
 from pjrt_bridge.tf_interop.capture import CapturedFunction, FlatOperation
 from pjrt_bridge.tf_interop.split import Part
 
@@ -36,6 +36,8 @@ def steps_of(captured: CapturedFunction, part: Part) -> OrderedOperations | None
 
 
 def _is_plain(operation: FlatOperation) -> bool:
+    if xla_traces.is_rewritten(operation.made):
+        return False
     return operation.type in _HARMLESS or not operation.made.op_def.is_stateful
 
 

@@ -54,3 +54,28 @@ def test_fit_trains_as_keras_does() -> None:
     np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-4)
     for mine, theirs in zip(bridged.variables, plain.variables, strict=True):
         np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_stacked_recurrent_layers_train_on_the_device() -> None:
+    keras = tf.keras
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.GRU(3, return_sequences=True), keras.layers.LSTM(3)]
+    model = keras.Sequential([keras.Input((4, 2)), *layers])
+    optimizer = keras.optimizers.SGD(0.1)
+    x = tf.random.stateless_normal([3, 4, 2], [0, 1])
+    before = model.get_weights()
+
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True)))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    left = []
+    for run in (tf.function(step), tf_interop.function(step, fallback="error")):
+        model.set_weights(before)
+        losses = [float(run(x)) for _ in range(2)]
+        left.append([losses, *model.get_weights()])
+    for found, expected in zip(*left, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

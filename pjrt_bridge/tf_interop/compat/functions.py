@@ -111,6 +111,24 @@ def callee(made: Any) -> str | None:
     return str(made.type) if op_def_registry.get(made.type) is None else None
 
 
+def functions_of(made: Any) -> list[str]:
+    """Names of the functions that an operation refers to: the bodies of a loop or a branch."""
+    found = []
+    for value in made.node_def.attr.values():
+        found += [item.name for item in (value.func, *value.list.func) if item.name]
+    return found
+
+
+def for_xla(function: Any) -> Any:
+    """Another `tf.function` of the same Python function, traced in the context of XLA.
+
+    Its concrete functions are to be read, not to be run: TensorFlow would compile them.
+    """
+    made = function._clone(None)
+    made._jit_compile = True
+    return made
+
+
 def deferred(graph: Any) -> int:
     """How many arguments of a function TensorFlow finds anew for each call."""
     return len(getattr(graph, "deferred_external_captures", ()))
