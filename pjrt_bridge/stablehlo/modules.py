@@ -199,6 +199,11 @@ def tensor_parts(kind: Any) -> tuple[list[int | None], list[int | None], str] | 
     return sizes, bounds, str(kind.element_type)
 
 
+def is_signed_integer(element: str) -> bool:
+    """Whether StableHLO text spells a type of signed integers so; `i1` is bool."""
+    return element.startswith("i") and element != "i1"
+
+
 def operations(module: Any) -> list[Any]:
     """Every operation of the module, bodies included; they do not keep the module alive."""
     ir = bindings.load().ir
@@ -245,26 +250,3 @@ def survey(module: Any) -> Survey:
 
     module.operation.walk(visit)
     return Survey(frozenset(calls), frozenset(constants))
-
-
-def state_comparisons(module: Any) -> None:
-    """Give each comparison the type that StableHLO infers where it has none (spec, "compare").
-
-    Plugins have to read both forms, but XLA's CPU plugin of API 0.81 compares constants of signed
-    integers without a type as if they were unsigned.
-    """
-    b = bindings.load()
-
-    def visit(operation: Any) -> Any:
-        if operation.name == "stablehlo.compare" and "compare_type" not in operation.attributes:
-            element = str(b.ir.ShapedType(operation.operands[0].type).element_type)
-            kind = "FLOAT"
-            if element.startswith("i") and element != "i1":
-                kind = "SIGNED"
-            elif element.startswith(("i", "ui")):
-                kind = "UNSIGNED"
-            made = b.stablehlo.ComparisonTypeAttr.get(kind, module.context)
-            operation.attributes["compare_type"] = made
-        return b.ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)

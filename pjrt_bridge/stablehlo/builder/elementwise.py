@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings
+from pjrt_bridge.stablehlo import bindings, guarding
 from pjrt_bridge.stablehlo.builder import constants
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.values import Value
@@ -192,20 +192,8 @@ class ElementwiseOps(Emitter):
         return self._divided("stablehlo.remainder", lhs, rhs)
 
     def _divided(self, op: str, lhs: Value, rhs: Value) -> Value:
-        """A division without what traps on processors: compilers that fold constants die of it."""
-        if lhs.type != rhs.type or not rhs.dtype.is_integer or _is_plain_divisor(rhs):
-            return self._binary(op, lhs, rhs)
-        zero, one = (self.full(rhs.shape, number, rhs.dtype) for number in (0, 1))
-        by_zero = traps = self.compare(rhs, zero, "EQ")
-        minus_one = self.not_(zero)
-        if rhs.dtype.is_signed_integer:
-            lowest = self.full(rhs.shape, -1 << (rhs.dtype.bits - 1), rhs.dtype)
-            overflows = self.and_(
-                self.compare(lhs, lowest, "EQ"), self.compare(rhs, minus_one, "EQ")
-            )
-            traps = self.or_(by_zero, overflows)
-        found = self._binary(op, lhs, self.select(traps, one, rhs))
-        return self.select(by_zero, minus_one if op == "stablehlo.divide" else lhs, found)
+        found = self._binary(op, lhs, rhs)
+        return replace(found, _handle=guarding.guarded_division(found._handle.owner))
 
     def power(self, lhs: Value, rhs: Value) -> Value:
         """Lhs to the power of rhs."""
@@ -213,18 +201,11 @@ class ElementwiseOps(Emitter):
 
     def maximum(self, lhs: Value, rhs: Value) -> Value:
         """The larger one; NaN wins."""
-        return self._extreme("stablehlo.maximum", lhs, rhs)
+        return self._binary("stablehlo.maximum", lhs, rhs)
 
     def minimum(self, lhs: Value, rhs: Value) -> Value:
         """The smaller one; NaN wins."""
-        return self._extreme("stablehlo.minimum", lhs, rhs)
-
-    def _extreme(self, op: str, lhs: Value, rhs: Value) -> Value:
-        found = self._binary(op, lhs, rhs)
-        if not (lhs.known and rhs.known and found.dtype.is_float and found.size):
-            return found
-        # StableHLO's own folding of constants drops a NaN on the left-hand side.
-        return self.select(self.compare(lhs, lhs, "NE"), lhs, found)
+        return self._binary("stablehlo.minimum", lhs, rhs)
 
     def atan2(self, lhs: Value, rhs: Value) -> Value:
         """Angle of the point (rhs, lhs)."""
@@ -331,14 +312,3 @@ class ElementwiseOps(Emitter):
             "mantissa_bits": self._ir.IntegerAttr.get(i32, mantissa_bits),
         }
         return self._emit_one("stablehlo.reduce_precision", (x,), attributes)
-
-
-def _is_plain_divisor(value: Value) -> bool:
-    """Whether a value is one number that is neither 0 nor -1."""
-    owner = value._handle.owner
-    while getattr(owner, "name", "") in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
-        owner = owner.operands[0].owner
-    if getattr(owner, "name", "") != "stablehlo.constant":
-        return False
-    elements = owner.attributes["value"]
-    return bool(elements.is_splat) and int(elements.get_splat_value().value) not in (0, -1)

@@ -26,19 +26,6 @@ from pjrt_bridge.stablehlo.builder.values import Body, Region, Scope, Value, as_
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.wrong_arguments import wrong
 
-_READING_FROM_OUTSIDE = frozenset(f"stablehlo.{name}" for name in ("case", "if", "while"))
-"""Operations whose regions use values that are not among their operands."""
-
-
-def _is_known(op: str, operands: Sequence[Value]) -> bool:
-    """Whether a compiler may compute an operation without knowing any argument's elements."""
-    if op in _READING_FROM_OUTSIDE:
-        return False
-    known = [operand.known or not operand.size for operand in operands]
-    if op == "stablehlo.select":
-        return known[0] and (known[1] or known[2])
-    return all(known)
-
 
 class Emitter:
     """An MLIR context, the function that is being written, and where the next operation goes."""
@@ -171,10 +158,8 @@ class Emitter:
             self._created[1].append(operation)
         if results is None:
             results = [self._tensor_type(op, handle.type) for handle in made]
-        known = _is_known(op, operands)
         return tuple(
-            Value(result, handle, scope, known=known)
-            for result, handle in zip(results, made, strict=True)
+            Value(result, handle, scope) for result, handle in zip(results, made, strict=True)
         )
 
     def _emit_one(

@@ -31,7 +31,6 @@ class Value:
         type: its shape and element type.
         origin: what it has the elements of, in another order or shape; None where it was computed.
         exact: what it was rounded from, which readers may take in its place; None: they may not.
-        known: it follows from constants, so that a compiler may compute it.
     """
 
     type: TensorType
@@ -39,7 +38,6 @@ class Value:
     _scope: Scope | None = field(repr=False)
     origin: Origin | None = field(default=None, repr=False)
     exact: Value | None = field(default=None, repr=False)
-    known: bool = field(default=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import SignatureMismatch
-from pjrt_bridge.stablehlo import bindings, composites, modules
+from pjrt_bridge.stablehlo import bindings, composites, guarding, modules
 from pjrt_bridge.stablehlo.builder import constants
 from pjrt_bridge.stablehlo.builder.constants import Array
 from pjrt_bridge.stablehlo.interpret import channels, interpretable
@@ -89,6 +89,7 @@ def has_collectives(program: Program) -> bool:
 def _module(program: Program) -> Any:
     module = bindings.parse(program.bytecode(), f"program {program.name!r}")
     composites.inline(module)
+    guarding.guard(module)
     return module
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pjrt_bridge import bounded_files
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings, composites, modules
+from pjrt_bridge.stablehlo import bindings, composites, guarding, modules
 from pjrt_bridge.stablehlo.program import gate
 from pjrt_bridge.stablehlo.program.bytecode import MAGIC, PRODUCER, is_artifact
 from pjrt_bridge.stablehlo.program.signature import read_signature
@@ -193,8 +193,8 @@ class Program:
         """The program in the form that is stable over StableHLO versions.
 
         CHLO operations are decomposed, since the form has none, and so are composites for versions
-        that have none. Comparisons state their type. Shardy's attributes stay as they are: the form
-        promises no stability for them.
+        that have none. Comparisons and divisions are guarded (`guarding`). Shardy's attributes stay
+        as they are: the form promises no stability for them.
 
         Args:
             version: target such as `"1.8.0"`; None: the newest that the bindings write.
@@ -210,8 +210,8 @@ class Program:
             composites.inline(module)
         if b"chlo" in self.bytecode():
             bindings.run_passes(module, "func.func(chlo-legalize-to-stablehlo)")
-        if b"compare" in self.bytecode() or b"chlo" in self.bytecode():
-            modules.state_comparisons(module)
+        if any(name in self.bytecode() for name in guarding.NAMES):
+            guarding.guard(module)
         return bindings.write_artifact(module, version, mixed=self.may_be_sharded)
 
     def serialize_for(self, plugin_version: str | None) -> bytes:
