@@ -14,7 +14,6 @@ from pjrt_bridge.stablehlo import Program, Value
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 from tests.stablehlo.helpers import program, tensor
 
-LIMITS = np.iinfo(np.int32)
 NAN = "0x7FC00000"
 
 
@@ -120,3 +119,18 @@ def test_what_is_guarded_stays_as_it_is() -> None:
 def test_what_is_safe_stays_as_it_is(body: Callable[..., Value]) -> None:
     made = program(body, tensor(2, dtype="int32"))
     assert guarded(made) == made.text
+
+
+def test_a_divisor_that_is_one_for_another_reason_is_guarded(client: Client) -> None:
+    (found,) = client.compile("""
+        func.func @main() -> tensor<2xi32> {
+          %x = stablehlo.constant dense<[0, 7]> : tensor<2xi32>
+          %y = stablehlo.constant dense<[5, 0]> : tensor<2xi32>
+          %zero = stablehlo.constant dense<0> : tensor<2xi32>
+          %one = stablehlo.constant dense<1> : tensor<2xi32>
+          %test = stablehlo.compare EQ, %x, %zero : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
+          %divisor = stablehlo.select %test, %one, %y : tensor<2xi1>, tensor<2xi32>
+          %r = stablehlo.divide %x, %divisor : tensor<2xi32>
+          return %r : tensor<2xi32>
+        }""")()
+    assert found.to_numpy().tolist() == [0, -1]
