@@ -62,7 +62,8 @@ def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec | Sharding) -> to
     if is_resident(tensor):
         _divide(tensor, sharding)
         if gradient is not None:
-            _divide(gradient, sharding)
+            tensor.grad = gradient if _is_whole(gradient) else gradient.clone()
+            _divide(tensor.grad, sharding)
         return tensor
     if tensor.device.type != "cpu":
         raise DeviceError(
@@ -85,14 +86,20 @@ def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec | Sharding) -> to
     return tensor
 
 
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is all of its storage, whatever the order of its dimensions."""
+    contents = contents_of(tensor)
+    spec = ValueSpec.argument(transfer.type_of(tensor), tensor.stride())
+    return geometry_of(tensor, contents) is None or (
+        spec.memory == contents.type and not tensor.storage_offset()
+    )
+
+
 def _divide(tensor: torch.Tensor, sharding: Sharding) -> None:
     contents = contents_of(tensor)
     spec = ValueSpec.argument(transfer.type_of(tensor), tensor.stride())
     divided = in_memory(sharding, spec)
-    whole = geometry_of(tensor, contents) is None or (
-        spec.memory == contents.type and not tensor.storage_offset()
-    )
-    if divided is None or not whole:
+    if divided is None or not _is_whole(tensor):
         raise DeviceError(
             f"mark_sharding: found a view of shape {tuple(tensor.shape)} of a storage of "
             f"{contents.type}, expected a tensor that is all of its storage; mark that one, or a "

@@ -95,6 +95,9 @@ def test_a_gradient_goes_with_its_parameter(mesh: Mesh, where: str) -> None:
     assert spec_of(parameter.grad) == "[tp]"
     (parameter * 3).sum().backward()
     assert full(parameter.grad).tolist() == [5] * 4
+    parameter.grad = torch.ones(1, 4, device="pjrt")[0]
+    mark_sharding(parameter, mesh, ("dp",))
+    assert spec_of(parameter.grad) == "[dp]"
 
 
 def test_operators_run_where_the_tensors_are(mesh: Mesh) -> None:
