@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -60,7 +61,29 @@ def messages(rank: int, world: int, device: str) -> list[Tensor]:
     for work in works:
         assert work is not None
         work.wait()
-    return [found]
+    together = torch.empty_like(x)
+    batch = [
+        dist.P2POp(dist.irecv, together, (rank - 1) % world),
+        dist.P2POp(dist.isend, x + 1, (rank + 1) % world),
+    ]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    return [found, together]
+
+
+def pipeline(rank: int, world: int, device: str) -> list[Tensor]:
+    torch.manual_seed(rank)
+    part = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).to(device)
+    stage = PipelineStage(part, rank, world, torch.device(device))
+    schedule = Schedule1F1B(stage, 4, loss_fn=lambda out, target: (out - target).square().mean())
+    x, target = torch.ones(8, 4).to(device), torch.zeros(8, 4).to(device)
+    losses: list[Tensor] = []
+    if rank == 0:
+        schedule.step(x)
+    else:
+        schedule.step(target=target, losses=losses)
+    gradients = [one.grad for one in part.parameters() if one.grad is not None]
+    return [*(loss.detach() for loss in losses), *gradients]
 
 
 class Net(nn.Module):
@@ -119,6 +142,7 @@ def distributed_tensors(rank: int, world: int, device: str) -> list[Tensor]:
 SCENARIOS: tuple[Callable[[int, int, str], list[Tensor]], ...] = (
     collectives,
     messages,
+    pipeline,
     distributed_tensors,
     data_parallel,
     data_parallel_compiled,

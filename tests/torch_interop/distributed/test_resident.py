@@ -14,6 +14,7 @@ SCRIPT = "tests.torch_interop.distributed.resident_script"
     [
         "collectives",
         pytest.param("messages", marks=pytest.mark.slow),
+        pytest.param("pipeline", marks=pytest.mark.slow),
         pytest.param("distributed_tensors", marks=pytest.mark.slow),
         pytest.param("data_parallel", marks=pytest.mark.slow),
         pytest.param("data_parallel_compiled", marks=pytest.mark.slow),
