@@ -23,6 +23,7 @@ from pjrt_bridge.torch_interop.device import (
     copies,
     exchanges,
     factories,
+    freed_storages,
     modules,
     naming,
     random,
@@ -89,6 +90,7 @@ def register() -> None:
         register_optimizer_step_post_hook(_after_step)
         autocast.register(kernels)
         saving.register()
+        freed_storages.register()
         modules.register()
 
 

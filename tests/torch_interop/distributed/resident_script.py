@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -125,6 +126,39 @@ def data_parallel_compiled(rank: int, world: int, device: str) -> list[Tensor]:
     return _data_parallel(rank, device, compiled=device == "pjrt")
 
 
+def _fully_sharded(rank: int, world: int, device: str, *, compiled: bool) -> list[Tensor]:
+    """One part is gathered anew in backward, the other stays as it is."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 16), nn.Linear(16, 4)).to(device)
+    mesh = init_device_mesh(device, (world,))
+    fully_shard(net[0], mesh=mesh, reshard_after_forward=True)
+    fully_shard(net[1], mesh=mesh, reshard_after_forward=False)
+    fully_shard(net, mesh=mesh)
+    if compiled:
+        for layer in net:
+            layer.compile(backend="pjrt")
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    generator = torch.Generator().manual_seed(rank)
+    found = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = net(torch.randn(8, 6, generator=generator).to(device)).square().mean()
+        loss.backward()
+        norm: Any = nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        found += [loss.detach(), norm.full_tensor()]
+    states: Any = net.state_dict().values()
+    return [*found, *(each.full_tensor().detach() for each in states)]
+
+
+def fully_sharded(rank: int, world: int, device: str) -> list[Tensor]:
+    return _fully_sharded(rank, world, device, compiled=False)
+
+
+def fully_sharded_compiled(rank: int, world: int, device: str) -> list[Tensor]:
+    return _fully_sharded(rank, world, device, compiled=device == "pjrt")
+
+
 def distributed_tensors(rank: int, world: int, device: str) -> list[Tensor]:
     mesh = init_device_mesh(device, (world,))
     whole = torch.arange(24.0).reshape(4, 6).to(device)
@@ -146,6 +180,8 @@ SCENARIOS: tuple[Callable[[int, int, str], list[Tensor]], ...] = (
     distributed_tensors,
     data_parallel,
     data_parallel_compiled,
+    fully_sharded,
+    fully_sharded_compiled,
 )
 
 
