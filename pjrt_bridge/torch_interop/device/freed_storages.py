@@ -21,7 +21,7 @@ def register() -> None:
         resize_resident(storage, size)
         return storage
 
-    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
+    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
 
 
 def resize_resident(storage: Any, size: int) -> None:
