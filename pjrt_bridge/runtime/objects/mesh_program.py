@@ -37,7 +37,8 @@ def common_mesh(arrays: Sequence[Any]) -> Mesh | None:
             if found is not None and array.sharding.mesh != found.sharding.mesh:
                 raise DataError(
                     f"arguments of one program are divided over several meshes: {found.type} over "
-                    f"{found.sharding.mesh}, {array.type} over {array.sharding.mesh}; expected one"
+                    f"{found.sharding.mesh}, {array.type} over {array.sharding.mesh}; expected one "
+                    "(mark_sharding moves a tensor to another mesh)"
                 )
             found = array
     return None if found is None else found.sharding.mesh
@@ -146,8 +147,19 @@ def placed(array: AnyBuffer, sharding: Sharding) -> ShardedBuffer:
     return ShardedBuffer.put(client, _copied(array), sharding)
 
 
-def _copied(array: Buffer) -> np.ndarray[Any, Any]:
-    return np.ascontiguousarray(array.to_numpy())
+def moved(array: AnyBuffer, sharding: Sharding) -> ShardedBuffer:
+    """`placed`, also from another mesh of the client: through host memory.
+
+    Raises:
+        ProgramError: see `placed`.
+    """
+    if isinstance(array, ShardedBuffer) and array.sharding.mesh != sharding.mesh:
+        return ShardedBuffer.put(array.client, _copied(array), sharding)
+    return placed(array, sharding)
+
+
+def _copied(array: AnyBuffer) -> np.ndarray[Any, Any]:
+    return np.asarray(array.to_numpy(), order="C")
 
 
 def whole(array: ShardedBuffer) -> Buffer:

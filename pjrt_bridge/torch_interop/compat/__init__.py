@@ -39,7 +39,7 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     trace_recurrent_layers,
 )
 from pjrt_bridge.torch_interop.compat.eager_operators import eager_decompositions
-from pjrt_bridge.torch_interop.compat.exchanging import exchange
+from pjrt_bridge.torch_interop.compat.exchanging import exchange, remove_forward_hooks
 from pjrt_bridge.torch_interop.compat.export import (
     CHECKS,
     decomposed,
@@ -180,6 +180,7 @@ __all__ = [
     "real_tensors",
     "recompile_reasons",
     "register_gradients",
+    "remove_forward_hooks",
     "renew_views",
     "results_of_their_own",
     "returned",

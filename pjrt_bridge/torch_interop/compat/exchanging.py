@@ -1,6 +1,9 @@
-"""Exchanging what two parameters hold."""
+"""What torch has no public function for: exchanging what parameters hold, removing hooks."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,3 +22,11 @@ def exchange(parameter: nn.Parameter, other: nn.Parameter) -> None:
         torch.utils.swap_tensors(parameter, other)  # type: ignore[no-untyped-call]
     else:
         torch._C._swap_tensor_impl(parameter, other)
+
+
+def remove_forward_hooks(module: nn.Module, chosen: Callable[[Callable[..., Any]], bool]) -> None:
+    """Remove those hooks of a module, of before and after its forward function, that are chosen."""
+    for hooks in (module._forward_pre_hooks, module._forward_hooks):
+        for key in [key for key, hook in hooks.items() if chosen(hook)]:
+            del hooks[key]
+            module._forward_pre_hooks_with_kwargs.pop(key, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -64,6 +65,29 @@ def exchange_by(kernel: Callable[..., Any], key: str) -> Any:
             if packet is not None:
                 library.impl(name, partial(kernel, packet.default), key)
     return library
+
+
+def name_backends(device: str) -> None:
+    """Have process groups for the host name their backends for a device as well.
+
+    Some functions, such as `batch_isend_irecv`, ask a group for the backend of a tensor's device.
+    Groups that are there, and those that are made with one backend for all devices, answer then.
+
+    Args:
+        device: whose tensors are exchanged by `exchange_by`.
+    """
+    if not dist.is_available():
+        return
+    c10d: Any = dist.distributed_c10d
+    for devices in c10d.Backend.backend_capability.values():
+        if "cpu" in devices and device not in devices:
+            devices.append(device)
+    for group in c10d._world.pg_map if dist.is_initialized() else ():
+        with suppress(RuntimeError):  # It has no backend for the host.
+            backend = group._get_backend(torch.device("cpu"))
+            kind = c10d.Backend.backend_type_map.get(backend.name())
+            if kind is not None:
+                group._register_backend(torch.device(device), kind, backend)
 
 
 def work_of(action: Callable[[], None]) -> Any:

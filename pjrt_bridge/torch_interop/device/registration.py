@@ -23,6 +23,7 @@ from pjrt_bridge.torch_interop.device import (
     copies,
     exchanges,
     factories,
+    freed_storages,
     modules,
     naming,
     random,
@@ -85,9 +86,11 @@ def register() -> None:
         constraint.of_device(copies.constrained)
         exchanging = process_groups.exchange_by(exchanges.exchange, third_party_device.KEY)
         _registered.append(exchanging)
+        process_groups.name_backends(NAME)
         register_optimizer_step_post_hook(_after_step)
         autocast.register(kernels)
         saving.register()
+        freed_storages.register()
         modules.register()
 
 

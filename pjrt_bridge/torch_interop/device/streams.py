@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.torch_interop.device.current import current_index
 from pjrt_bridge.torch_interop.device.recording import compute_all
 from pjrt_bridge.torch_interop.device.storage import wait_for_all
 
@@ -21,10 +22,12 @@ class Stream:
     """The order in which a device works: that in which work was given to it.
 
     Attributes:
-        index: of the device.
+        index: of the device; the current one by default.
+        priority: of no effect, as a device has one stream; that of `torch.cuda.Stream`.
     """
 
-    index: int
+    index: int = field(default_factory=current_index)
+    priority: int = field(default=0, compare=False)
 
     def synchronize(self) -> None:
         """Wait until everything that was called is over."""

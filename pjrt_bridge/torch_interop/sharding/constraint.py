@@ -218,6 +218,13 @@ def _gradient(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, Non
     return _constrain(gradient, *ctx.asked), None, None, None
 
 
+def _over_rows(
+    info: Any, dims: Sequence[Any], x: torch.Tensor, mesh: str, spec: Sequence[str], *others: Any
+) -> tuple[torch.Tensor, int]:
+    """The constraint under vmap: the partitioner decides how the rows are divided."""
+    return _constrain(x.movedim(dims[0], 0), mesh, [OPEN, *spec], *others), 0
+
+
 def _define() -> Any:
     torch.library.define(_OPERATOR, "(Tensor x, str mesh, str[] spec, str[] replicated) -> Tensor")
     torch.library.impl(_OPERATOR, "default", lambda x, *asked: x.clone())
@@ -225,6 +232,7 @@ def _define() -> Any:
     made = compat.operator(NAME)
     assert made is not None
     compat.register_gradients(made, _gradient, _remember)
+    torch.library.register_vmap(_OPERATOR, _over_rows)
     return made
 
 

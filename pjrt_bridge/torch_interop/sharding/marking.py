@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.errors import DeviceError, ProgramError
 from pjrt_bridge.mixed.mesh_launcher import in_memory, of_dimensions
 from pjrt_bridge.runtime import Buffer, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.runtime.objects.mesh_program import placed
+from pjrt_bridge.runtime.objects.mesh_program import moved
 from pjrt_bridge.runtime.transfers.host import HostArray
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding, Spec
 from pjrt_bridge.torch_interop import compat
@@ -29,35 +29,41 @@ from pjrt_bridge.wrong_arguments import checked
 
 
 @checked
-def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec) -> torch.Tensor:
+def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec | Sharding) -> torch.Tensor:
     """Divide a tensor over a mesh.
 
-    A tensor on the device, and a parameter wherever it is, is divided in place: all views of it,
-    and the optimizers that have it, see that. Of any other tensor of the host a sharded one is
-    made.
+    A tensor on the device, and a parameter wherever it is, is divided in place, with its gradient:
+    all views of it, and the optimizers that have it, see that. Of any other tensor of the host a
+    sharded one is made. A tensor that is divided, over this mesh or another one, is divided anew.
 
     Args:
         tensor: of the host or of device `pjrt`.
         mesh: the devices.
         spec: for each dimension the axis that divides it, several from major to minor, or None;
-            dimensions behind it are not divided.
+            dimensions behind it are not divided. Or the sharding of another tensor.
 
     Returns:
         The tensor; for a tensor of the host that is no parameter the sharded one.
 
     Raises:
-        ProgramError: an unknown axis, one that is used twice, more entries than dimensions, or a
-            dimension that does not divide.
+        ProgramError: an unknown axis, one that is used twice, more entries than dimensions, a
+            sharding over another mesh, or a dimension that does not divide.
         DeviceError: a view of a part of a storage, a tensor of another device, or a parameter of
             the host that autograd holds.
     """
     if not isinstance(tensor, torch.Tensor):
         raise DeviceError(f"mark_sharding: found {tensor!r}, expected a tensor")
-    sharding = Sharding.of(mesh.grid, spec, tensor.dim())
+    sharding = spec if isinstance(spec, Sharding) else Sharding.of(mesh.grid, spec, tensor.dim())
+    if sharding.mesh != mesh.grid:
+        raise ProgramError(f"mark_sharding: found a sharding over {sharding.mesh}, expected {mesh}")
     sharding.shard_shape(tuple(tensor.shape))
     registration.register()
+    gradient = tensor.grad if tensor.is_leaf else None
     if is_resident(tensor):
         _divide(tensor, sharding)
+        if gradient is not None:
+            tensor.grad = gradient if _is_whole(gradient) else gradient.clone()
+            _divide(tensor.grad, sharding)
         return tensor
     if tensor.device.type != "cpu":
         raise DeviceError(
@@ -67,8 +73,11 @@ def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec) -> torch.Tensor:
     made = _from_host(tensor.detach(), mesh, sharding)
     if not isinstance(tensor, torch.nn.Parameter):
         return made.requires_grad_() if tensor.requires_grad and tensor.is_leaf else made
+    parameter = torch.nn.Parameter(made, tensor.requires_grad)
+    if gradient is not None:
+        parameter.grad = mark_sharding(gradient, mesh, sharding)
     try:
-        compat.exchange(tensor, torch.nn.Parameter(made, tensor.requires_grad))
+        compat.exchange(tensor, parameter)
     except RuntimeError as error:
         raise DeviceError(
             f"mark_sharding: found a parameter of shape {tuple(tensor.shape)} of the host that is "
@@ -77,20 +86,26 @@ def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec) -> torch.Tensor:
     return tensor
 
 
+def _is_whole(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is all of its storage, whatever the order of its dimensions."""
+    contents = contents_of(tensor)
+    spec = ValueSpec.argument(transfer.type_of(tensor), tensor.stride())
+    return geometry_of(tensor, contents) is None or (
+        spec.memory == contents.type and not tensor.storage_offset()
+    )
+
+
 def _divide(tensor: torch.Tensor, sharding: Sharding) -> None:
     contents = contents_of(tensor)
     spec = ValueSpec.argument(transfer.type_of(tensor), tensor.stride())
     divided = in_memory(sharding, spec)
-    whole = geometry_of(tensor, contents) is None or (
-        spec.memory == contents.type and not tensor.storage_offset()
-    )
-    if divided is None or not whole:
+    if divided is None or not _is_whole(tensor):
         raise DeviceError(
             f"mark_sharding: found a view of shape {tuple(tensor.shape)} of a storage of "
             f"{contents.type}, expected a tensor that is all of its storage; mark that one, or a "
             "clone"
         )
-    contents.replace(placed(contents.buffer, divided))
+    contents.replace(moved(contents.buffer, divided))
 
 
 def _from_host(tensor: torch.Tensor, mesh: Mesh, sharding: Sharding) -> torch.Tensor:

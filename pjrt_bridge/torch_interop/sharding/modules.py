@@ -18,7 +18,7 @@ from pjrt_bridge.torch_interop.sharding.plans import (
     plan_axis,
     read_plan,
 )
-from pjrt_bridge.torch_interop.sharding.styles import constrain_border
+from pjrt_bridge.torch_interop.sharding.styles import constrain_border, free_borders
 from pjrt_bridge.wrong_arguments import checked
 
 
@@ -31,6 +31,7 @@ def parallelize(
     Its parameters and buffers are put on the mesh, those that the plan does not name whole, unless
     they are divided already; modules constrain what they take and give. The model goes on to see
     whole shapes. With the option `mesh` of the backend batches are divided over the other axes.
+    A model over another mesh is moved to this one; compile it again then.
 
     Args:
         module: on the host or on device `pjrt`; changed in place.
@@ -57,6 +58,7 @@ def parallelize(
         if id(parameter) in specs or not _is_over(parameter, mesh):
             mark_sharding(parameter, mesh, specs.get(id(parameter), ()))
     _put_buffers(module, mesh)
+    free_borders(module, mesh.grid)
     for layer, reads in found.items():
         for _, one in reads:
             constrain_border(layer, one, mesh, over)
@@ -68,7 +70,8 @@ def fully_shard(module: nn.Module, mesh: Mesh, *, axis: str | None = None) -> nn
     """Divide each parameter of a model over an axis as well, and with it what optimizers keep.
 
     A parameter is divided in its first dimension that the axis divides, one that is whole before
-    one that is not; where no dimension does, it stays as it is. Buffers are whole.
+    one that is not; where no dimension does, it stays as it is. Buffers are whole. A model over
+    another mesh is moved to this one; compile it again then.
 
     Args:
         module: on the host or on device `pjrt`, may be divided by `parallelize`; changed in place.
@@ -80,7 +83,6 @@ def fully_shard(module: nn.Module, mesh: Mesh, *, axis: str | None = None) -> nn
 
     Raises:
         OptionError: the mesh has no such axis.
-        DataError: a parameter that is divided over another mesh.
     """
     sizes = mesh.grid.sizes
     chosen = axis or next((name for name in reversed(BATCH_AXES) if name in sizes), None)
@@ -94,6 +96,7 @@ def fully_shard(module: nn.Module, mesh: Mesh, *, axis: str | None = None) -> nn
             axes = [[item.name for item in divided] for divided in held.dimensions]
         mark_sharding(parameter, mesh, divided_further(parameter.shape, axes, sizes, chosen))
     _put_buffers(module, mesh)
+    free_borders(module, mesh.grid)
     return module
 
 

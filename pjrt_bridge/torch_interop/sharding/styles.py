@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -26,6 +27,7 @@ from torch.distributed.tensor.parallel import (
 
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.stablehlo.sharding import mesh as grids
+from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.sharding.constraint import OPEN, shard_constraint
 from pjrt_bridge.torch_interop.sharding.mesh import Mesh
 
@@ -159,11 +161,23 @@ def constrain_border(module: nn.Module, found: Read, mesh: Mesh | grids.Mesh, ax
             return type(result)([*given, *result[len(outputs) :]])
         return _constrained(result, mesh, axis, outputs[0])
 
+    grid = mesh if isinstance(mesh, grids.Mesh) else mesh.grid
     if inputs or named:
         module.register_forward_pre_hook(take, with_kwargs=True)
+        _meshes[take] = grid
     if outputs:
         module.register_forward_hook(give)
+        _meshes[give] = grid
 
+
+def free_borders(module: nn.Module, mesh: grids.Mesh) -> None:
+    """Remove what `constrain_border` gave a module, and those in it, for other meshes."""
+    for layer in module.modules():
+        compat.remove_forward_hooks(layer, lambda hook: _meshes.get(hook, mesh) != mesh)
+
+
+_meshes: WeakKeyDictionary[Callable[..., Any], grids.Mesh] = WeakKeyDictionary()
+"""The mesh of each hook; copies of a module have the same hooks."""
 
 _WHOLE = "whole"
 

@@ -132,6 +132,7 @@ def test_the_stream_of_a_device() -> None:
     stream = torch.pjrt.current_stream()  # type: ignore[attr-defined]
     assert stream == torch.pjrt.current_stream("pjrt:0")  # type: ignore[attr-defined]
     x = torch.full((4,), 2.0, device="pjrt").requires_grad_()
+    assert stream == torch.pjrt.Stream(priority=-1)  # type: ignore[attr-defined]
     with torch.pjrt.stream(stream):  # type: ignore[attr-defined]
         y = (x * x).to("cpu", non_blocking=True)
     stream.wait_stream(stream)

@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -60,7 +62,29 @@ def messages(rank: int, world: int, device: str) -> list[Tensor]:
     for work in works:
         assert work is not None
         work.wait()
-    return [found]
+    together = torch.empty_like(x)
+    batch = [
+        dist.P2POp(dist.irecv, together, (rank - 1) % world),
+        dist.P2POp(dist.isend, x + 1, (rank + 1) % world),
+    ]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    return [found, together]
+
+
+def pipeline(rank: int, world: int, device: str) -> list[Tensor]:
+    torch.manual_seed(rank)
+    part = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).to(device)
+    stage = PipelineStage(part, rank, world, torch.device(device))
+    schedule = Schedule1F1B(stage, 4, loss_fn=lambda out, target: (out - target).square().mean())
+    x, target = torch.ones(8, 4).to(device), torch.zeros(8, 4).to(device)
+    losses: list[Tensor] = []
+    if rank == 0:
+        schedule.step(x)
+    else:
+        schedule.step(target=target, losses=losses)
+    gradients = [one.grad for one in part.parameters() if one.grad is not None]
+    return [*(loss.detach() for loss in losses), *gradients]
 
 
 class Net(nn.Module):
@@ -102,6 +126,39 @@ def data_parallel_compiled(rank: int, world: int, device: str) -> list[Tensor]:
     return _data_parallel(rank, device, compiled=device == "pjrt")
 
 
+def _fully_sharded(rank: int, world: int, device: str, *, compiled: bool) -> list[Tensor]:
+    """One part is gathered anew in backward, the other stays as it is."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 16), nn.Linear(16, 4)).to(device)
+    mesh = init_device_mesh(device, (world,))
+    fully_shard(net[0], mesh=mesh, reshard_after_forward=True)
+    fully_shard(net[1], mesh=mesh, reshard_after_forward=False)
+    fully_shard(net, mesh=mesh)
+    if compiled:
+        for layer in net:
+            layer.compile(backend="pjrt")
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+    generator = torch.Generator().manual_seed(rank)
+    found = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = net(torch.randn(8, 6, generator=generator).to(device)).square().mean()
+        loss.backward()
+        norm: Any = nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        found += [loss.detach(), norm.full_tensor()]
+    states: Any = net.state_dict().values()
+    return [*found, *(each.full_tensor().detach() for each in states)]
+
+
+def fully_sharded(rank: int, world: int, device: str) -> list[Tensor]:
+    return _fully_sharded(rank, world, device, compiled=False)
+
+
+def fully_sharded_compiled(rank: int, world: int, device: str) -> list[Tensor]:
+    return _fully_sharded(rank, world, device, compiled=device == "pjrt")
+
+
 def distributed_tensors(rank: int, world: int, device: str) -> list[Tensor]:
     mesh = init_device_mesh(device, (world,))
     whole = torch.arange(24.0).reshape(4, 6).to(device)
@@ -119,9 +176,12 @@ def distributed_tensors(rank: int, world: int, device: str) -> list[Tensor]:
 SCENARIOS: tuple[Callable[[int, int, str], list[Tensor]], ...] = (
     collectives,
     messages,
+    pipeline,
     distributed_tensors,
     data_parallel,
     data_parallel_compiled,
+    fully_sharded,
+    fully_sharded_compiled,
 )
 
 

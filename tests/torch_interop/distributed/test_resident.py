@@ -14,9 +14,12 @@ SCRIPT = "tests.torch_interop.distributed.resident_script"
     [
         "collectives",
         pytest.param("messages", marks=pytest.mark.slow),
+        pytest.param("pipeline", marks=pytest.mark.slow),
         pytest.param("distributed_tensors", marks=pytest.mark.slow),
         pytest.param("data_parallel", marks=pytest.mark.slow),
         pytest.param("data_parallel_compiled", marks=pytest.mark.slow),
+        pytest.param("fully_sharded", marks=pytest.mark.slow),
+        pytest.param("fully_sharded_compiled", marks=pytest.mark.slow),
     ],
 )
 def test_two_processes(name: str, tmp_path: Path) -> None:

@@ -135,3 +135,21 @@ def test_constraints_over_several_meshes(mesh: Mesh) -> None:
     expected = r"found values over Mesh\(x=4\), expected Mesh\(dp=2, tp=2\)"
     with pytest.raises(errors.DataError, match=expected):
         torch.compile(single, backend="pjrt", fullgraph=True)(divided)
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_transforms_of_torch_func(mesh: Mesh, compiles: bool) -> None:
+    def over(x: torch.Tensor) -> torch.Tensor:
+        return shard_constraint(x.sin(), mesh, ("tp",)).square().sum()
+
+    def gradients(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.func.grad(over)(x), torch.func.vmap(torch.func.grad(over))(x)
+
+    x = torch.randn(4, 2)
+    options = {"mesh": mesh, "fallback": "error"}
+    run = torch.compile(gradients, backend="pjrt", options=options) if compiles else gradients
+    whole, by_row = run(x.to("pjrt"))
+    expected = (2 * x).sin()
+    torch.testing.assert_close(full(whole), expected)
+    torch.testing.assert_close(full(by_row), expected)

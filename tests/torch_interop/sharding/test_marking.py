@@ -70,6 +70,36 @@ def test_a_tensor_is_divided_again(mesh: Mesh) -> None:
     assert torch.equal(full(y), x)
 
 
+def test_a_tensor_moves_to_another_mesh(mesh: Mesh) -> None:
+    x = torch.randn(4, 8)
+    given = mark_sharding(x, mesh, ("dp", "tp"))
+    view = given[1:3]
+    assert mark_sharding(given, Mesh(tp=4), (None, "tp")) is given
+    assert spec_of(given) == "[-, tp]"
+    assert [part.shape for part in shards(given)] == [(4, 2)] * 4
+    assert torch.equal(full(view + given[:2]), x[1:3] + x[:2])
+    other = mark_sharding(x.clone(), Mesh(tp=4), sharding_of(given))
+    assert torch.equal(full(other - given), torch.zeros(4, 8))
+    with pytest.raises(
+        errors.ProgramError, match=r"over Mesh\(tp=4\), expected Mesh\(dp=2, tp=2\)"
+    ):
+        mark_sharding(x, mesh, sharding_of(given))
+
+
+@pytest.mark.parametrize("where", ["cpu", "pjrt"])
+def test_a_gradient_goes_with_its_parameter(mesh: Mesh, where: str) -> None:
+    parameter = nn.Parameter(torch.ones(4, device=where))
+    (parameter * 2).sum().backward()
+    mark_sharding(parameter, mesh, ("tp",))
+    assert parameter.grad is not None
+    assert spec_of(parameter.grad) == "[tp]"
+    (parameter * 3).sum().backward()
+    assert full(parameter.grad).tolist() == [5] * 4
+    parameter.grad = torch.ones(1, 4, device="pjrt")[0]
+    mark_sharding(parameter, mesh, ("dp",))
+    assert spec_of(parameter.grad) == "[dp]"
+
+
 def test_operators_run_where_the_tensors_are(mesh: Mesh) -> None:
     x, w = torch.randn(8, 4), torch.randn(4, 6)
     y, v = mark_sharding(x, mesh, ("dp",)), mark_sharding(w, mesh, (None, "tp"))
