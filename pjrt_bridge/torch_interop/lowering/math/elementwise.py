@@ -119,9 +119,7 @@ def term(c: Context, x: Value, alpha: Scalar) -> Value:
     b = c.b
     real, imag = b.real(x), b.imag(x)
     zero = b.full(x.shape, 0, real.dtype)
-    return b.complex_(
-        b.subtract(real, b.multiply(imag, zero)), b.add(imag, b.multiply(real, zero))
-    )
+    return b.complex_(b.subtract(real, b.multiply(imag, zero)), b.add(imag, b.multiply(real, zero)))
 
 
 @lowering("aten.mul.Tensor", "aten.mul.Scalar")
