@@ -23,6 +23,7 @@ from pjrt_bridge.torch_interop.compat.fused_steps import (
     fused_step_decompositions,
     replace_fused_steps,
 )
+from pjrt_bridge.torch_interop.compat.interpolation import interpolation_decompositions
 from pjrt_bridge.torch_interop.compat.lists import list_decompositions
 from pjrt_bridge.torch_interop.compat.loss_scaling import loss_scaling_decompositions
 from pjrt_bridge.torch_interop.compat.losses import loss_decompositions
@@ -63,6 +64,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **fused_cell_decompositions(),
         **loss_scaling_decompositions(),
         **loss_decompositions(),
+        **interpolation_decompositions(),
     }
     return {op: rule for op, rule in table.items() if str(op) not in KEPT}
 
