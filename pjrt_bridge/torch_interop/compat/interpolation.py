@@ -13,12 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import DispatchKey
-from torch._decomp.decompositions import (
-    _compute_scale,
-    _compute_source_index,
-    _upsample_linear,
-    upsample_compute_output_size,
-)
+from torch._decomp.decompositions import _upsample_linear, upsample_compute_output_size
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import guard_or_false
@@ -31,7 +26,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 def interpolation_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each operator its decomposition."""
-    rules = {
+    rules: dict[str, Callable[..., Any]] = {
         **{f"aten.{name}.default": _resized for name in _NAMES},
         **{f"aten.{name}.vec": _resized_by_factors for name in _NAMES},
     }
@@ -45,8 +40,10 @@ def _resized_by_factors(
     align_corners: bool,
     scale_factors: Sequence[float] | None,
 ) -> Tensor:
-    sizes = upsample_compute_output_size(input.size(), output_size, scale_factors)
-    return _resized(input, sizes, align_corners, *(scale_factors or [None] * len(sizes)))
+    sizes: Sequence[int] = upsample_compute_output_size(  # type: ignore[no-untyped-call]
+        input.size(), output_size, scale_factors
+    )
+    return _resized(input, sizes, align_corners, *(scale_factors or ()))
 
 
 def _resized(
@@ -80,7 +77,8 @@ def _resized(
         values = [
             one * far + other * near for one, other in zip(values[::2], values[1::2], strict=True)
         ]
-    return values[0].to(input.dtype).contiguous(memory_format=suggest_memory_format(input))
+    result: Tensor = values[0].to(input.dtype)
+    return result.contiguous(memory_format=suggest_memory_format(input))
 
 
 def _along(
@@ -97,8 +95,12 @@ def _along(
     if guard_or_false(size == count):
         # Whatever the scale is.
         return index, index, torch.zeros_like(index, dtype=dtype)
-    ratio = _compute_scale(size, count, align_corners, scale)
-    source = _compute_source_index(ratio, index.to(dtype), align_corners).clamp(min=0.0)
+    place = index.to(dtype)
+    if align_corners:
+        source = place * ((size - 1) / (count - 1) if count > 1 else 0.0)
+    else:
+        source = (place + 0.5) * (1 / scale if scale else size / count) - 0.5
+    source = source.clamp(min=0.0)
     first = source.to(torch.int64).clamp(max=size - 1)
     return first, (first + 1).clamp(max=size - 1), (source - first).clamp(0.0, 1.0)
 
