@@ -1,7 +1,8 @@
 """`python -m tests.differential`: random programs in eager mode and in every mode of the backend.
 
 Each program follows from the seed and its index: `--seed S --only INDEX` runs it again. What fails
-is shrunk and printed as a test. The exit status is 1 where anything failed.
+is shrunk and printed as a test. The exit status is 1 where anything failed. With `--record` the run
+is counted in a file that is kept, and `--total` sums that up (`recording.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from tests.differential.faults import FAULTS, WANTED
 from tests.differential.generating import generate
 from tests.differential.modes import NAMES
 from tests.differential.planting import find
+from tests.differential.recording import KEPT, Recorded
+from tests.differential.recording import total as sum_up
 from tests.differential.report import Report
 from tests.differential.runner import RanProgram, Runner, Settings, Worker
 
@@ -24,6 +27,9 @@ from tests.differential.runner import RanProgram, Runner, Settings, Worker
 def main() -> int:
     """The process's exit status."""
     options = _options()
+    if options.total:
+        print(sum_up())
+        return 0
     if options.planted:
         return _find_planted(options)
     settings = Settings(
@@ -74,6 +80,8 @@ def main() -> int:
         print(f"invalid: {line}")
     if options.report:
         report.write(Path(options.report))
+    if options.record:
+        Recorded.of(report, options.first).append()
     return 1 if report.failures or report.invalid else 0
 
 
@@ -139,6 +147,8 @@ def _options() -> argparse.Namespace:
         help="plant a fault, or each of them in turn, and see how long it takes to find it",
     )
     parser.add_argument("--report", default="", help="write counts and failures to this file")
+    parser.add_argument("--record", action="store_true", help=f"count the run in {KEPT.name}")
+    parser.add_argument("--total", action="store_true", help="say what was recorded, and end")
     parser.add_argument("--table", action="store_true", help="print counts of features")
     return parser.parse_args()
 

@@ -159,6 +159,10 @@ class Draft:
         """Whether its values are random."""
         return self._lies_among(name, self.drawn)
 
+    def share_memory(self, name: str, *others: str) -> bool:
+        """Whether a value lies in the memory of one of the others, or is it."""
+        return self._lies_among(name, others)
+
     def _lies_among(self, name: str, marked: Collection[str]) -> bool:
         """Whether a value is a marked one, or lies in the memory of one."""
         if name in marked:

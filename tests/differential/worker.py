@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import sys
 import traceback
 import warnings
@@ -39,6 +40,8 @@ def main() -> None:
     stream = answers()
     warnings.simplefilter("ignore")
     skip_guard_timing()
+    # Nobody reads what torch logs of exceptions, with the stack of each.
+    logging.disable()
     # Collections of what stays, and of many small graphs, take an eighth of the time.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

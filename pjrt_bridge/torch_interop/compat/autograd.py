@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
+import torch
 from torch import fx
 from torch._decomp import _core_aten_decompositions_post_autograd
 from torch._dynamo.backends.common import aot_autograd
@@ -23,6 +24,7 @@ from pjrt_bridge.torch_interop.compat.fused_steps import (
     fused_step_decompositions,
     replace_fused_steps,
 )
+from pjrt_bridge.torch_interop.compat.interpolation import interpolation_decompositions
 from pjrt_bridge.torch_interop.compat.lists import list_decompositions
 from pjrt_bridge.torch_interop.compat.loss_scaling import loss_scaling_decompositions
 from pjrt_bridge.torch_interop.compat.losses import loss_decompositions
@@ -63,6 +65,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **fused_cell_decompositions(),
         **loss_scaling_decompositions(),
         **loss_decompositions(),
+        **interpolation_decompositions(),
     }
     return {op: rule for op, rule in table.items() if str(op) not in KEPT}
 
@@ -125,16 +128,32 @@ def run_aot_autograd(
     """
     replace_fused_steps(graph.graph)
     graph.recompile()
+    kept = (lambda name: name == _DETACH or keep(name)) if _has_scan(graph) else keep
     # The cache of AOTAutograd does not know which backend an entry belongs to.
     with functorch_config.patch(enable_autograd_cache=False):
         return aot_autograd(
             fw_compiler=forward,
             bw_compiler=backward,
             inference_compiler=inference,
-            decompositions=lambda: decompositions(keep, refused),
+            decompositions=lambda: decompositions(kept, refused),
             partition_fn=partial(_partition, change),
             keep_inference_input_mutations=True,
         )(graph, inputs)
+
+
+_DETACH = "aten.detach.default"
+
+
+def _has_scan(graph: fx.GraphModule) -> bool:
+    """Whether there is a `scan`, which must not save for backward the results that it gives.
+
+    Those that backward needs are detached from these; torch's decomposition of `detach` gives what
+    it is given, and `scan` refuses results that are one tensor (torch 2.13).
+    """
+    parts = [part for part in graph.modules() if isinstance(part, fx.GraphModule)]
+    return any(
+        node.target is torch.ops.higher_order.scan for part in parts for node in part.graph.nodes
+    )
 
 
 def is_of_overlapping_arguments(error: Exception) -> bool:

@@ -22,6 +22,8 @@ def loss_decompositions() -> dict[OpOverload, Callable[..., Any]]:
         "aten.multi_margin_loss_backward.default": _multi_margin_backward,
         _MULTILABEL: _multilabel_margin,
         "aten.multilabel_margin_loss_backward.default": _multilabel_margin_backward,
+        "aten.nll_loss_backward.default": _nll_backward,
+        "aten.nll_loss2d_backward.default": _nll_backward,
     }
     found = {operator(name): rule for name, rule in rules.items()}
     return {op: rule for op, rule in found.items() if op is not None}
@@ -41,6 +43,36 @@ def _soft_margin_backward(
     """
     gradient = -target * grad_output * torch.sigmoid(-target * self)
     return gradient / self.numel() if reduction == Reduction.MEAN.value else gradient
+
+
+@pw_cast_for_opmath
+def _nll_backward(
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> Tensor:
+    """The gradient (ATen/native/LossNLL.cpp): 0 but at the targets.
+
+    Torch's decomposition multiplies zeros by `grad_output`: NaN where that is infinite, else zeros
+    of both signs.
+    """
+    classes_at = 0 if self.dim() < 2 else 1
+    shape = [1] * self.dim()
+    shape[classes_at] = self.shape[classes_at]
+    if reduction == Reduction.MEAN.value:
+        grad_output = grad_output / total_weight
+    if self.dim() > grad_output.dim() > 0:
+        grad_output = grad_output.unsqueeze(classes_at)
+    if weight is not None:
+        grad_output = grad_output * weight.reshape(shape)
+    # Of one row, ATen reads the first target alone.
+    label = (target[0] if self.dim() == 1 and target.dim() > 0 else target).unsqueeze(classes_at)
+    classes = torch.arange(self.shape[classes_at], device=self.device).reshape(shape)
+    return torch.where((classes == label) & (label != ignore_index), -grad_output, 0)
 
 
 def _multilabel_margin(input: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:

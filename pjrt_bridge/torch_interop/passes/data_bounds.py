@@ -179,22 +179,41 @@ def probabilities(node: fx.Node) -> fx.Node | None:
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.clone.default")
 
 
-def constant_out_of_range(node: fx.Node) -> str | None:
-    """Describes positions out of range among constants of the graph; None where there are none."""
+def wrong_constant(node: fx.Node) -> str | None:
+    """Why PyTorch refuses constants of the graph that a node takes; None where it does not."""
     for found in bounds(node):
-        index = found.index
-        while compat.operator_name(index.target) in _COPIES and isinstance(index.args[0], fx.Node):
-            index = index.args[0]
-        if index.op != "get_attr":
-            continue
-        values = compat.promise(index)
-        if not isinstance(values, torch.Tensor) or isinstance(values, compat.FakeTensor):
+        values = _constant(found.index)
+        if values is None:
             continue
         with compat.real_tensors():
             smallest, largest = int(values.min()), int(values.max())
         if smallest < found.low or largest > found.high:
-            return out_of_range(smallest, largest, found.low, found.high)
+            wrong = out_of_range(smallest, largest, found.low, found.high)
+            return f"an index is out of range: {wrong}"
+    by = divisor(node)
+    if by is not None and _has_zero(by):
+        return "an integer is divided by zero"
     return None
+
+
+def _constant(node: fx.Node) -> torch.Tensor | None:
+    """The constant of the graph that a node is, or copies."""
+    while compat.operator_name(node.target) in _COPIES and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+    values = compat.promise(node) if node.op == "get_attr" else None
+    known = isinstance(values, torch.Tensor) and not isinstance(values, compat.FakeTensor)
+    return values if known else None
+
+
+def _has_zero(node: fx.Node) -> bool:
+    """Whether a tensor of integers is known to have a zero."""
+    if compat.operator_name(node.target) in ("aten.full.default", "aten.full_like.default"):
+        return type(node.args[1]) in (bool, int) and not node.args[1]
+    values = _constant(node)
+    if values is None:
+        return False
+    with compat.real_tensors():
+        return not values.all()
 
 
 def out_of_range(smallest: int, largest: int, low: int, high: int) -> str:

@@ -28,7 +28,7 @@ from pjrt_bridge.torch_interop.emit.node_lowering import (
     tensor_types,
 )
 from pjrt_bridge.torch_interop.lowering.registry import NoLowering, NotLowerable
-from pjrt_bridge.torch_interop.passes.data_bounds import CHECK_INDICES, constant_out_of_range
+from pjrt_bridge.torch_interop.passes.data_bounds import CHECK_INDICES, wrong_constant
 from pjrt_bridge.torch_interop.placement import refusals
 from pjrt_bridge.torch_interop.placement.collectives import communication
 from pjrt_bridge.torch_interop.placement.surroundings import needing_surroundings
@@ -95,9 +95,9 @@ class Placement:
                 return "it checks a number that Python holds", "small"
             if name == CHECK_INDICES:
                 return "it has to raise before an argument is written", "requested"
-            wrong = constant_out_of_range(node)
+            wrong = wrong_constant(node)
             if wrong is not None:
-                return f"an index is out of range: {wrong}", "refused"
+                return wrong, "refused"
             outputs = tensor_types(_promise(node))
             values = {used: _describe(_promise(used)) for used in node.all_input_nodes}
         except (NotLowerable, UnsupportedDtype) as error:

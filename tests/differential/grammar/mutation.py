@@ -187,6 +187,10 @@ def _out(draft: Draft) -> Made:
     out = draft.target(lambda value: value.dtype == dtype)
     shapes = [value.shape for value in draft.values(x.name)]
     alike = [value.shape for value in draft.values(out.name)] == shapes
+    # Where elements are written that are read later, as other ones, torch defines no result.
+    read = {x.name, y.name} - ({out.name} if alike else set())
+    if draft.share_memory(out.name, *read):
+        raise Unfit
     features = ("mutation.out_of_right_size" if alike else "mutation.out_of_wrong_size",)
     name = draft.rng.choice(["add", "mul", "sub"])
     return Made(
@@ -203,6 +207,8 @@ def _out_of_view(draft: Draft) -> Made:
     x = draft.tensor(lambda value: value.dim() > 0 and is_number(value))
     dtype = draft.value(x.name).dtype
     out = draft.target(lambda value: value.dtype == dtype)
+    if draft.share_memory(out.name, x.name):
+        raise Unfit
     view = draft.rng.choice(["{1}[:{0}.shape[0]]", "{1}[1:]", "{1}.t()", "{1}.view({0}.shape)"])
     how = draft.rng.choice(["torch.mul({0}, 2", "torch.add({0}, {0}", "torch.neg({0}"])
     return Made(f"{how}, out={view})", (x, out), draft.rng.choice(["v", ""]), halved(draft, x))

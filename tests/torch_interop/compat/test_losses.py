@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
-from torch.nn.functional import soft_margin_loss
+from torch.nn.functional import nll_loss, soft_margin_loss
 
 from tests.torch_interop.helpers import compiled
 
@@ -88,3 +89,25 @@ def test_lists_of_labels_end_at_the_first_that_is_negative(
         torch.testing.assert_close(given.grad.cpu(), x.grad)  # type: ignore[union-attr]
         with torch.no_grad():
             torch.testing.assert_close(function(given, target.to(device)).cpu(), expected)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", [(4, 3), (3,), (2, 3, 2, 2)], ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradients_beside_targets_are_zero(shape, reduction, weighted):
+    x = torch.log_softmax(torch.arange(math.prod(shape)).sin().reshape(shape), -1)
+    labels = torch.tensor([1, 2, -100, 0, 2, 1, 0, 0])
+    target = (
+        labels[: math.prod(shape) // 3].reshape(*shape[:1], *shape[2:]) if shape[1:] else labels[0]
+    )
+    weight = torch.tensor([0.5, 2.0, 0.0]) if weighted else None
+    for scale in (-1.0, 2.0, math.inf, math.nan):
+        found = []
+        for function in (compiled(nll_loss), nll_loss):
+            given = x.clone().requires_grad_()
+            loss = function(given, target, weight, reduction=reduction)
+            loss.backward(torch.full_like(loss, scale))
+            found.append(given.grad)
+        torch.testing.assert_close(*found, equal_nan=True)
+        numbers = ~found[1].isnan()
+        assert torch.equal(found[0].signbit() & numbers, found[1].signbit() & numbers)

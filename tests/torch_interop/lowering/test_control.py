@@ -111,6 +111,18 @@ def test_scan() -> None:
     check(function, torch.randn(2, 3), torch.randn(5, 2, 3), torch.randn(2, 3))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("function", [torch.tanh, torch.sigmoid, torch.exp])
+def test_scan_whose_results_are_needed_for_gradients(
+    function: Callable[[torch.Tensor], torch.Tensor], dynamic: bool
+) -> None:
+    def combine(carry: torch.Tensor, x: torch.Tensor) -> Any:
+        following = function(carry - x)
+        return following, following * 1
+
+    check(lambda x, y: scan(combine, x, y), torch.randn(3), torch.randn(5, 3), dynamic=dynamic)
+
+
 def test_scan_from_the_end_over_another_dimension() -> None:
     def function(xs: torch.Tensor) -> Any:
         return scan(lambda c, x: (c + x, c * x), torch.zeros(3), xs, dim=1, reverse=True)

@@ -294,9 +294,34 @@ def test_integers_divided_by_zero_raise_as_in_eager(division: str) -> None:
     assert_same(checked(*real), function(*real))
 
 
-def test_a_division_by_the_number_zero_always_raises() -> None:
+BY_ZERO: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "number": lambda x: x % 0,
+    "constant": lambda x: torch.fmod(x, torch.tensor(0)),
+    "element of a constant": lambda x: x // torch.tensor([1, 0, 2]),
+    "filled": lambda x: torch.div(x, torch.zeros_like(x), rounding_mode="trunc"),
+    "in place": lambda x: x.clone().remainder_(0),
+}
+
+
+@pytest.mark.parametrize("function", BY_ZERO.values(), ids=BY_ZERO)
+def test_a_division_by_a_zero_that_the_graph_holds_always_raises(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        torch.compile(lambda x: x % 0, backend="pjrt")(torch.arange(3))
+        torch.compile(function, backend="pjrt")(torch.arange(3))
+
+
+@pytest.mark.parametrize("divide", [torch.remainder, torch.fmod, torch.floor_divide])
+def test_a_division_by_the_number_zero_raises_on_the_device(
+    divide: Callable[[torch.Tensor, int], torch.Tensor],
+) -> None:
+    x = torch.arange(4, device="pjrt")
+    for by in (0, 3, 0):
+        if by:
+            assert_same(divide(x, by).cpu(), divide(x.cpu(), by))
+            continue
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            divide(x, by)
 
 
 @pytest.mark.parametrize("name", ["embedding", "embedding_bag"])

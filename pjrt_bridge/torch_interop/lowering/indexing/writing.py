@@ -26,7 +26,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
     normalize_dim,
 )
 from pjrt_bridge.torch_interop.lowering.indexing.reading import Places, from_front
-from pjrt_bridge.torch_interop.lowering.math.elementwise import divide_down
+from pjrt_bridge.torch_interop.lowering.math.elementwise import divide_down, term
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part
@@ -214,9 +214,7 @@ def index_add(
 ) -> Value:
     """Slices of `alpha * source` added at the positions along `dim`."""
     base = c.widen(x)
-    update = c.cast(source, base.dtype)
-    if alpha != 1:
-        update = c.b.multiply(update, c.full(update.shape, alpha, update.dtype))
+    update = term(c, c.cast(source, base.dtype), alpha)
     return c.result(_write_slices(c, base, dim, index, update, c.b.add))
 
 

@@ -90,14 +90,14 @@ def sign(c: Context, x: Value) -> Value:
 def add(c: Context, x: Operand, other: Operand, alpha: Scalar = 1) -> Value:
     """`x + alpha * other`; for bool a logical or."""
     left, right = c.arithmetic(x, other)
-    return c.result(c.b.add(left, _times(c, right, alpha)))
+    return c.result(c.b.add(left, term(c, right, alpha)))
 
 
 @lowering("aten.sub.Tensor", "aten.sub.Scalar")
 def subtract(c: Context, x: Operand, other: Operand, alpha: Scalar = 1) -> Value:
     """`x - alpha * other`."""
     left, right = c.arithmetic(x, other)
-    return c.result(c.b.subtract(left, _times(c, right, alpha)))
+    return c.result(c.b.subtract(left, term(c, right, alpha)))
 
 
 @lowering("aten.rsub.Tensor", "aten.rsub.Scalar")
@@ -106,8 +106,20 @@ def reverse_subtract(c: Context, x: Operand, other: Operand, alpha: Scalar = 1) 
     return subtract(c, other, x, alpha)
 
 
-def _times(c: Context, x: Value, alpha: Scalar) -> Value:
-    return x if alpha == 1 else c.b.multiply(x, c.full(x.shape, alpha, x.dtype))
+def term(c: Context, x: Value, alpha: Scalar) -> Value:
+    """`alpha * x` as a term of ATen's sums, which multiply complex numbers by 1, too.
+
+    A complex number times 1 is `re - 0 * im` and `im + 0 * re`: both parts become NaN where one is
+    NaN, or the other one is infinite. They are written so, since XLA leaves out a factor of 1.
+    """
+    if alpha != 1:
+        return c.b.multiply(x, c.full(x.shape, alpha, x.dtype))
+    if not x.dtype.is_complex:
+        return x
+    b = c.b
+    real, imag = b.real(x), b.imag(x)
+    zero = b.full(x.shape, 0, real.dtype)
+    return b.complex_(b.subtract(real, b.multiply(imag, zero)), b.add(imag, b.multiply(real, zero)))
 
 
 @lowering("aten.mul.Tensor", "aten.mul.Scalar")
@@ -296,14 +308,14 @@ def hypot(c: Context, x: Value, other: Value) -> Value:
 def addcmul(c: Context, x: Value, first: Value, second: Value, *, value: Scalar = 1) -> Value:
     """`x + value * first * second`."""
     base, left, right = c.arithmetic(x, first, second)
-    return c.result(c.b.add(base, c.b.multiply(_times(c, left, value), right)))
+    return c.result(c.b.add(base, c.b.multiply(term(c, left, value), right)))
 
 
 @lowering("aten.addcdiv.default")
 def addcdiv(c: Context, x: Value, first: Value, second: Value, *, value: Scalar = 1) -> Value:
     """`x + value * first / second`."""
     base, left, right = c.arithmetic(x, first, second)
-    return c.result(c.b.add(base, c.b.divide(_times(c, left, value), right)))
+    return c.result(c.b.add(base, c.b.divide(term(c, left, value), right)))
 
 
 @lowering("aten.lerp.Scalar", "aten.lerp.Tensor")

@@ -20,6 +20,7 @@ from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
     "aten.clone.default",
     "aten.contiguous.default",
     "aten.detach.default",
+    "aten.detach_copy.default",
     "aten.lift_fresh_copy.default",
     "aten.lift_fresh.default",
 )

@@ -28,3 +28,21 @@ def test_polar(dtype):
 
 def test_sign_of_complex_numbers():
     check("aten.sgn.default", torch.tensor([3 + 4j, 0j, -2j, complex(-0.0, 0.0)]))
+
+
+PARTS = (1.5, -0.0, math.inf, math.nan)
+COMPLEX = torch.tensor([complex(real, imag) for real in PARTS for imag in PARTS])
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "rsub"])
+@pytest.mark.parametrize("alpha", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_sums_with_complex_terms_that_are_not_finite(name, alpha, dtype):
+    x, y = COMPLEX.to(dtype)[:, None], COMPLEX.to(dtype)
+    check(f"aten.{name}.Tensor", x, y, alpha=alpha)
+    check(f"aten.{name}.Tensor", x, y.real, alpha=alpha)
+
+
+def test_products_and_slices_added_that_are_not_finite():
+    check("aten.addcmul.default", COMPLEX, COMPLEX.flip(0), COMPLEX)
+    check("aten.index_add.default", COMPLEX, 0, torch.arange(len(COMPLEX)), COMPLEX.flip(0))

@@ -18,6 +18,7 @@ CASES = [
     ("aten.clone.default", (X,), {"memory_format": torch.contiguous_format}),
     ("aten.lift_fresh_copy.default", (M,), {}),
     ("aten.detach.default", (M,), {}),
+    ("aten.detach_copy.default", (M,), {}),
     ("aten.view.default", (X, [6, -1]), {}),
     ("aten.view.default", (S, [1, 1]), {}),
     ("aten.view.default", (E, [3, 0]), {}),
