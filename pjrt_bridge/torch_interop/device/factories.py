@@ -101,8 +101,7 @@ def set_tensor(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def resize_as(tensor: torch.Tensor, size: tuple[int, ...], strides: tuple[int, ...]) -> None:
     """Give the result of an operator the sizes and strides that the operator gives it."""
     if tuple(tensor.shape) != size:
-        resize(tensor, size)
-        _set(tensor, tensor.untyped_storage(), tensor.storage_offset(), size, strides)
+        _give_form(tensor, size, strides)
 
 
 def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = None) -> torch.Tensor:
@@ -118,6 +117,12 @@ def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = No
     if tuple(tensor.shape) == sizes and memory_format is None:
         return tensor
     strides = _strides(sizes, memory_format) or Layout.default(len(sizes)).strides(sizes)
+    _give_form(tensor, sizes, strides)
+    return tensor
+
+
+def _give_form(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Give a tensor other sizes and strides, over a larger storage where its own is too small."""
     needed = 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
     if 0 in sizes:
         needed = 0
@@ -125,7 +130,7 @@ def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = No
     old = tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
     if needed + offset <= old:
         _set(tensor, tensor.untyped_storage(), offset, sizes, strides)
-        return tensor
+        return
     if third_party_device.is_shared(tensor):
         raise DeviceError(
             f"resize_ from {tuple(tensor.shape)} to {sizes} needs a larger storage, and other "
@@ -139,4 +144,3 @@ def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = No
         flat = tensor.as_strided((old,), (1,), 0)
         made[:old].copy_(flat)
     _set(tensor, made.untyped_storage(), offset, sizes, strides)
-    return tensor

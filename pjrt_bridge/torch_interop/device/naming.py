@@ -27,6 +27,8 @@ _pending: Callable[[], object] = ctypes.PYFUNCTYPE(ctypes.c_void_p)(
 _UNNAMED = "privateuseone"
 _first: list[Any] = []
 _collected: list[list[BaseException]] = []
+GUARD: list[Any] = []
+"""What torch was given to enter and leave the device, once the device is named."""
 
 
 def name() -> str | None:
@@ -43,7 +45,8 @@ def give_name(load_module: Callable[[], Any], first_call: Callable[..., Any] | N
         first_call: takes operators, each with its arguments, until `forget_first_call`.
     """
     setup: Callable[..., None] = backend_registration._setup_privateuseone_for_python_backend
-    setup(NAME, _Module(load_module), _DeviceHooks(), Guard())
+    GUARD.append(Guard())
+    setup(NAME, _Module(load_module), _DeviceHooks(), *GUARD)
     if first_call is not None:
         library: Any = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
         library.fallback(first_call, "PrivateUse1")
