@@ -13,7 +13,7 @@ from pjrt_bridge.runtime import ShardedBuffer
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import third_party_device
-from pjrt_bridge.torch_interop.device.chosen import chosen
+from pjrt_bridge.torch_interop.device.chosen import chosen, client
 from pjrt_bridge.torch_interop.device.current import current_index
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import contents_of, empty, is_resident
@@ -21,6 +21,7 @@ from pjrt_bridge.torch_interop.device.zeros import zeros_over
 
 
 def _index(device: torch.device | None) -> int:
+    client()
     index = current_index() if device is None or device.index is None else device.index
     chosen(index)
     return index
