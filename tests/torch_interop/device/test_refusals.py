@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -136,4 +138,24 @@ for lost in (lambda: x + 1, x.tolist, lambda: repr(x), lambda: torch.ones(2, dev
         raise AssertionError
 """
     done = forked.parent(forked.TORCH).run(source, [], timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_default_backend_of_compile() -> None:
+    source = """
+import torch
+
+compiled = torch.compile(lambda x: x.sin() + 1)
+try:
+    compiled(torch.ones(3, device="pjrt"))
+except Exception as error:
+    assert "generates no code for device 'pjrt': expected torch.compile(..., backend=" in str(error)
+else:
+    raise AssertionError
+assert compiled(torch.zeros(3)).tolist() == [1, 1, 1]
+"""
+    # Inductor's modules warn of each other when they are imported.
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr
