@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
+from types import FrameType
 
 from pjrt_bridge.errors import BridgeWarning
 
@@ -30,12 +31,7 @@ def warn(text: str, category: type[BridgeWarning] = BridgeWarning) -> None:
 
     Where there is none, as in a thread of a framework, the caller's line is named.
     """
-    caller = frame = sys._getframe(1)
-    while _is_of_a_package(str(frame.f_globals.get("__name__", ""))):
-        if frame.f_back is None:
-            frame = caller
-            break
-        frame = frame.f_back
+    frame = _frame_of_user() or sys._getframe(1)
     warnings.warn_explicit(
         text,
         category,
@@ -44,6 +40,19 @@ def warn(text: str, category: type[BridgeWarning] = BridgeWarning) -> None:
         str(frame.f_globals.get("__name__", "")),
         frame.f_globals.setdefault("__warningregistry__", {}),
     )
+
+
+def line_of_caller() -> str:
+    """The line of the user's code that runs, as `file:line`; empty in a thread of a framework."""
+    frame = _frame_of_user()
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _frame_of_user() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and _is_of_a_package(str(frame.f_globals.get("__name__", ""))):
+        frame = frame.f_back
+    return frame
 
 
 def line_of(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from operator import getitem
 from typing import Any
 
 import torch
-from torch import SymFloat, Tensor, fx
+from torch import SymFloat, SymInt, Tensor, fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -30,7 +30,11 @@ def number_decompositions(
         others: rules for where they read none.
     """
     found = {operator(f"aten.{name}"): rule for name, rule in _RULES.items()}
-    return {op: _or(rule, others.get(op)) for op, rule in found.items() if op is not None}
+    return {
+        op: _or(rule, others.get(op), _OF_INTEGERS if rule is _fill else (SymFloat,))
+        for op, rule in found.items()
+        if op is not None
+    }
 
 
 def renew_views(graph: fx.Graph) -> None:
@@ -55,9 +59,13 @@ def renew_views(graph: fx.Graph) -> None:
                     part.meta["val"] = view[part.args[1]]
 
 
-def _or(rule: Callable[..., Any], other: Callable[..., Any] | None) -> Callable[..., Any]:
+def _or(
+    rule: Callable[..., Any],
+    other: Callable[..., Any] | None,
+    kinds: tuple[type, ...],
+) -> Callable[..., Any]:
     def decompose(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(item, SymFloat) for item in (*args, *kwargs.values())):
+        if any(isinstance(item, kinds) for item in (*args, *kwargs.values())):
             made = rule(*args, **kwargs)
             if made is not NotImplemented:
                 return made
@@ -131,12 +139,47 @@ def _power(x: Tensor, exponent: Any) -> Any:
     return power.to(made)
 
 
+def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    return torch.clamp(x, _limit(min, x.dtype), _limit(max, x.dtype))
+
+
+def _limit(number: Any, dtype: torch.dtype) -> Tensor | None:
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    return None if number is None else tensor_of(number, wide).to(dtype)
+
+
+def _clamp_max(x: Tensor, max: Any) -> Any:
+    return _clamp(x, None, max)
+
+
+def _hardtanh(x: Tensor, min_val: Any = -1, max_val: Any = 1) -> Any:
+    return _clamp(x, min_val, max_val)
+
+
+def _leaky_relu(x: Tensor, negative_slope: Any = 0.01) -> Any:
+    return torch.where(x > 0, x, x * negative_slope)
+
+
+def _fill(x: Tensor, value: Any) -> Any:
+    return torch.full_like(x, value)
+
+
+_OF_INTEGERS = (SymFloat, SymInt)
+
 _RULES: dict[str, Callable[..., Any]] = {
     "add.Scalar": _by_tensors(torch.add),
     "add.Tensor": _add,
     "addcdiv.default": _addcdiv,
     "addcmul.default": _addcmul,
+    "clamp.default": _clamp,
+    "clamp_max.default": _clamp_max,
+    "clamp_min.default": _clamp,
     "div.Scalar": _by_tensors(torch.div),
+    "fill.Scalar": _fill,
+    "hardtanh.default": _hardtanh,
+    "leaky_relu.default": _leaky_relu,
     "lerp.Scalar": _lerp,
     "mul.Scalar": _by_tensors(torch.mul),
     "pow.Scalar": _power_of,

@@ -31,8 +31,10 @@ from pjrt_bridge.torch_interop.compat.tracing import trace_beside_others
 KEY = "PrivateUse1"
 """The dispatch key of the device's operators."""
 
-OTHER_LAYOUTS = tuple(f"{layout}{KEY}" for layout in ("Sparse", "SparseCsr", "Quantized"))
-"""The dispatch keys of tensors of the device that have no strides, or scales beside elements."""
+OTHER_LAYOUTS = tuple(
+    f"{layout}{KEY}" for layout in ("Sparse", "SparseCsr", "Quantized", "NestedTensor")
+)
+"""The dispatch keys of tensors of the device that have no strides, or more than elements."""
 
 _EXTENSION_DEVICE = 12
 """`kDLExtDev` of DLPack, which torch takes for this device."""

@@ -11,6 +11,7 @@ from pjrt_bridge import environment
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.runtime import Client, Device
+from pjrt_bridge.torch_interop.device import backward_threads
 
 EAGER_VARIABLE = "PJRT_BRIDGE_EAGER"
 
@@ -71,6 +72,7 @@ def _chose(found: Client) -> None:
     if found is not _compiled_for:
         for forget in _of_client:
             forget()
+    backward_threads.start(len(found.devices))
     _client = _compiled_for = found
     chosen.cache_clear()
 
@@ -111,6 +113,7 @@ def chosen(index: int) -> tuple[Client, Device]:
             f"device 'pjrt:{index}': plugin {found.plugin.name!r} has {len(found.devices)} "
             "devices, counted from 0"
         )
+    backward_threads.need(index)
     return found, found.devices[index]
 
 

@@ -13,7 +13,7 @@ from pjrt_bridge.runtime import ShardedBuffer
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import third_party_device
-from pjrt_bridge.torch_interop.device.chosen import chosen
+from pjrt_bridge.torch_interop.device.chosen import chosen, client
 from pjrt_bridge.torch_interop.device.current import current_index
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import contents_of, empty, is_resident
@@ -21,6 +21,7 @@ from pjrt_bridge.torch_interop.device.zeros import zeros_over
 
 
 def _index(device: torch.device | None) -> int:
+    client()
     index = current_index() if device is None or device.index is None else device.index
     chosen(index)
     return index
@@ -101,8 +102,7 @@ def set_tensor(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def resize_as(tensor: torch.Tensor, size: tuple[int, ...], strides: tuple[int, ...]) -> None:
     """Give the result of an operator the sizes and strides that the operator gives it."""
     if tuple(tensor.shape) != size:
-        resize(tensor, size)
-        _set(tensor, tensor.untyped_storage(), tensor.storage_offset(), size, strides)
+        _give_form(tensor, size, strides)
 
 
 def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = None) -> torch.Tensor:
@@ -118,6 +118,12 @@ def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = No
     if tuple(tensor.shape) == sizes and memory_format is None:
         return tensor
     strides = _strides(sizes, memory_format) or Layout.default(len(sizes)).strides(sizes)
+    _give_form(tensor, sizes, strides)
+    return tensor
+
+
+def _give_form(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """Give a tensor other sizes and strides, over a larger storage where its own is too small."""
     needed = 1 + sum((n - 1) * step for n, step in zip(sizes, strides, strict=True))
     if 0 in sizes:
         needed = 0
@@ -125,7 +131,7 @@ def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = No
     old = tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
     if needed + offset <= old:
         _set(tensor, tensor.untyped_storage(), offset, sizes, strides)
-        return tensor
+        return
     if third_party_device.is_shared(tensor):
         raise DeviceError(
             f"resize_ from {tuple(tensor.shape)} to {sizes} needs a larger storage, and other "
@@ -139,4 +145,3 @@ def resize(tensor: torch.Tensor, size: Sequence[int], *, memory_format: Any = No
         flat = tensor.as_strided((old,), (1,), 0)
         made[:old].copy_(flat)
     _set(tensor, made.untyped_storage(), offset, sizes, strides)
-    return tensor

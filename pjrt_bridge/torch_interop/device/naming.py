@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -18,6 +19,9 @@ from torch.utils import backend_registration
 
 NAME = "pjrt"
 """Of the device in torch."""
+
+_CODE_GENERATORS = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
+"""Classes that Inductor looks for in the module of a device."""
 
 _logger = logging.getLogger(__name__)
 # A prototype of its own: the attributes of ctypes.pythonapi are shared by all modules.
@@ -27,6 +31,8 @@ _pending: Callable[[], object] = ctypes.PYFUNCTYPE(ctypes.c_void_p)(
 _UNNAMED = "privateuseone"
 _first: list[Any] = []
 _collected: list[list[BaseException]] = []
+GUARD: list[Any] = []
+"""What torch was given to enter and leave the device, once the device is named."""
 
 
 def name() -> str | None:
@@ -43,7 +49,8 @@ def give_name(load_module: Callable[[], Any], first_call: Callable[..., Any] | N
         first_call: takes operators, each with its arguments, until `forget_first_call`.
     """
     setup: Callable[..., None] = backend_registration._setup_privateuseone_for_python_backend
-    setup(NAME, _Module(load_module), _DeviceHooks(), Guard())
+    GUARD.append(Guard())
+    setup(NAME, _Module(load_module), _DeviceHooks(), *GUARD)
     if first_call is not None:
         library: Any = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
         library.fallback(first_call, "PrivateUse1")
@@ -81,7 +88,10 @@ class _Module:
             return lambda: False
         if name in ("is_available", "is_initialized"):
             return is_available
-        if name.startswith("_"):
+        if name == "Scheduling":
+            # Inductor asks for its code generator, before it compiles graphs for any device.
+            import_module("pjrt_bridge.torch_interop.compat.inductor").refuse_graphs_of(NAME)
+        if name.startswith("_") or name in _CODE_GENERATORS:
             raise AttributeError(name)
         return getattr(self._load(), name)
 

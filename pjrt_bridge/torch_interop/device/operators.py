@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.fx.node import map_aggregate
 
+from pjrt_bridge.errors import PjrtError
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.compat import (
     OWN_NAMESPACE,
@@ -15,7 +16,7 @@ from pjrt_bridge.torch_interop.compat import (
     leave_alone,
     without_autocast,
 )
-from pjrt_bridge.torch_interop.device import border, shortcuts, transfer
+from pjrt_bridge.torch_interop.device import border, failures, shortcuts, transfer
 from pjrt_bridge.torch_interop.device.calls import (
     Call,
     OtherType,
@@ -23,6 +24,7 @@ from pjrt_bridge.torch_interop.device.calls import (
     form_of,
     tensors_in,
 )
+from pjrt_bridge.torch_interop.device.chosen import client
 from pjrt_bridge.torch_interop.device.factories import resize_as
 from pjrt_bridge.torch_interop.device.host_calls import elements_once, run_on_host, write_repeated
 from pjrt_bridge.torch_interop.device.other_sizes import Resizes
@@ -64,6 +66,7 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return run_on_host(op, args, kwargs, asked.index, None)
     if kwargs.get("generator") is not None:
         return run_on_host(op, args, kwargs, asked.index, _GENERATOR)
+    client()
     family = find_family(asked)
     if family is None:
         _need_memory_apart(op, args, kwargs)
@@ -78,7 +81,11 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if program.has_run and program.shortcut is not None and not _is_read_by_bits(asked):
         shortcuts.tell_numbers(asked_op, form_of(op).numbers)
         call.learn((asked_op, *given), kwargs, program.shortcut)
-    outputs = program.run(asked.given, asked.numbers)
+    try:
+        outputs = program.run(asked.given, asked.numbers)
+    except PjrtError as error:
+        failures.tell(error, str(op), map(transfer.type_of, asked.given), asked.index)
+        raise
     form = form_of(op)
     if not form.returns:
         return None

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.errors import DeviceError, PjrtError
 from pjrt_bridge.mixed.adapter import SegmentInput
 from pjrt_bridge.mixed.execution import CallRecord, DeferredValue, ResidentValue
 from pjrt_bridge.mixed.launchers import BufferOutput
@@ -28,12 +28,13 @@ from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
-from pjrt_bridge.torch_interop.device import chosen, merging, transfer
+from pjrt_bridge.torch_interop.device import chosen, failures, merging, transfer
 from pjrt_bridge.torch_interop.device.chosen import of_client
 from pjrt_bridge.torch_interop.device.merging import Recordable, Recorded, Reference
 from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.resident_contents import ResidentContents
 from pjrt_bridge.torch_interop.device.storage import Pending, resident_tensor, started
+from pjrt_bridge.user_warnings import line_of_caller
 
 LONGEST = 2000
 """Operators after which what was recorded is computed."""
@@ -109,13 +110,14 @@ class _Given(ResidentValue):
 
 
 class _RecordedOperator:
-    """One operator that was recorded."""
+    """One operator that was recorded, and the line of the user's code that called it."""
 
-    __slots__ = ("arguments", "part", "results")
+    __slots__ = ("arguments", "line", "part", "results")
 
     def __init__(self, part: Recordable, arguments: tuple[Reference, ...]) -> None:
         self.part = part
         self.arguments = arguments
+        self.line = line_of_caller()
         self.results: list[weakref.ref[PendingValue]] = []
 
 
@@ -302,6 +304,7 @@ class Recorder:
         failed = next((item for item in taken if isinstance(item, Exception)), None)
         if failed is not None:
             return failed
+        buffers = [item for item in taken if isinstance(item, Buffer)]
         places = iter(range(len(taken)))
         arguments = tuple(
             item if item == merging.NOTHING else (merging.GIVEN, next(places))
@@ -311,8 +314,11 @@ class Recorder:
         try:
             alone = Recorded(((operator.part, arguments),), own)
             program = merging.compiled(alone, self._index)
-            self._run(program, [item for item in taken if isinstance(item, Buffer)], made)
+            self._run(program, buffers, made)
         except Exception as error:
+            if isinstance(error, PjrtError):
+                types = (item.type for item in buffers)
+                failures.tell(error, operator.part.name, types, self._index, operator.line)
             return error
         return None
 

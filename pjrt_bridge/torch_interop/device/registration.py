@@ -11,6 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop.compat import (
+    device_guard,
     host_promises,
     leave_alone,
     process_groups,
@@ -19,6 +20,7 @@ from pjrt_bridge.torch_interop.compat import (
 from pjrt_bridge.torch_interop.compat.operators import operator
 from pjrt_bridge.torch_interop.device import (
     autocast,
+    backward_threads,
     convolution,
     copies,
     exchanges,
@@ -29,6 +31,7 @@ from pjrt_bridge.torch_interop.device import (
     random,
     refusals,
     saving,
+    streams,
 )
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.operators import call
@@ -92,6 +95,8 @@ def register() -> None:
         saving.register()
         freed_storages.register()
         modules.register()
+        for guard in naming.GUARD:
+            device_guard.answer_for(guard, NAME, backward_threads.count, streams.wait_in_cpp)
 
 
 def _gradient_alike(_: torch.Tensor, input: torch.Tensor, *__: Any) -> torch.Tensor:

@@ -55,6 +55,9 @@ class _ContentsAttributes:
     index: int
 
 
+_LARGEST = 1 << 38
+"""Bytes of a storage, whose address is none of memory."""
+
 _in_c: Any = native.module
 if TYPE_CHECKING:
     _Base = _ContentsAttributes
@@ -263,12 +266,24 @@ def resident_tensor(elements: AnyBuffer | Pending, spec: ValueSpec, index: int) 
 def empty(
     shape: Sequence[int], dtype: torch.dtype, index: int, strides: Sequence[int] | None = None
 ) -> torch.Tensor:
-    """A tensor that nothing was written into yet."""
+    """A tensor that nothing was written into yet.
+
+    Raises:
+        RuntimeError: a negative size.
+        MemoryError: more elements than a storage can have.
+    """
     sizes = tuple(map(int, shape))
     row_major = Layout.default(len(sizes)).strides(sizes)
     steps = row_major if strides is None else tuple(map(int, strides))
     element = dtypes.from_torch(dtype)
+    if any(size < 0 for size in sizes):
+        raise RuntimeError(f"found shape {sizes}, expected sizes of 0 or more")
     type = TensorType(sizes, element)
+    if type.nbytes > _LARGEST:
+        raise MemoryError(
+            f"a tensor of shape {sizes} and type {dtype} needs {type.nbytes} bytes on device "
+            f"'{NAME}:{index}', where a storage has at most {_LARGEST}"
+        )
     if steps != row_major:
         type = _memory(sizes, steps, element)
     return _tensor(Contents(type, index, None), sizes, steps, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 
@@ -10,11 +11,21 @@ from pjrt_bridge.torch_interop.device.current import current_index
 from pjrt_bridge.torch_interop.device.recording import compute_all
 from pjrt_bridge.torch_interop.device.storage import wait_for_all
 
+_logger = logging.getLogger(__name__)
+
 
 def wait() -> None:
     """Wait until everything that was called is over."""
     compute_all()
     wait_for_all()
+
+
+def wait_in_cpp() -> None:
+    """The same, called by torch's C++, which takes no exceptions: errors come with the values."""
+    try:
+        wait()
+    except Exception as error:
+        _logger.warning("what was waited for failed: %s", error)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.device.chosen import chosen, of_client
+from pjrt_bridge.torch_interop.device.chosen import chosen, client, of_client
 from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.refusals import need_strides
 from pjrt_bridge.torch_interop.device.storage import (
@@ -68,11 +68,11 @@ def array_of(tensor: torch.Tensor, spec: ValueSpec | None = None) -> torch.Tenso
 
 def put_array(array: torch.Tensor, index: int) -> Buffer:
     """A buffer of a row-major host tensor, which nobody writes into any more."""
-    client, device = chosen(index)
+    owner, device = chosen(index)
     type = type_of(array)
     COUNTS.to_device += type.nbytes
     host = HostArray(array.data_ptr(), type.dtype, type.shape, None, array)
-    return putting.put_host(client, host, device)
+    return putting.put_host(owner, host, device)
 
 
 def to_device(tensor: torch.Tensor, index: int) -> torch.Tensor:
@@ -88,6 +88,7 @@ def to_device(tensor: torch.Tensor, index: int) -> torch.Tensor:
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A host tensor of a copy of a resident tensor's elements, with its strides if it is dense."""
+    client()
     contents = contents_of(tensor)
     type = TensorType(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))
     spec = ValueSpec.argument(type, tensor.stride())
@@ -208,14 +209,12 @@ def _program(kind: str, contents: Contents, geometry: Geometry, *, divided: bool
     key = (kind, contents.type, geometry, contents.index, divided)
     found = _programs.find(key)
     if found is None:
-        client, device = chosen(contents.index)
+        owner, device = chosen(contents.index)
         options = CompileOptions(device_assignment=[[device.id]])
         with _compiling:
             program = _emitted(kind, contents.type, geometry)
             found = (
-                MeshProgram(client, program)
-                if divided
-                else client.compile(program, options=options)
+                MeshProgram(owner, program) if divided else owner.compile(program, options=options)
             )
         _programs.add(key, found)
     return found
@@ -286,6 +285,6 @@ def _of_bytes(c: Context, found: Value, dtype: DType) -> Value:
     return c.b.bitcast_convert(c.reshape(found, (count, width) if width > 1 else (count,)), dtype)
 
 
-def type_of(tensor: torch.Tensor) -> TensorType:
+def type_of(tensor: torch.Tensor | Contents) -> TensorType:
     """Shape and element type of a tensor."""
     return TensorType(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))

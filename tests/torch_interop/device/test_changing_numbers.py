@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from pjrt_bridge.torch_interop.device import programs
+from pjrt_bridge.torch_interop.ledger import EAGER
 
 X = torch.linspace(0.1, 0.9, 12).reshape(3, 4)
 Y = X.flip(0)
@@ -39,6 +40,33 @@ def test_each_number_counts(name: str) -> None:
     for value in (1.5, 1.0, 2.0, 0.5, 3.25, *limits):
         expected = operator(X, Y, value)
         torch.testing.assert_close(operator(*here, value).cpu(), expected, equal_nan=True)
+
+
+LIFTED: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "clamp": lambda x, v: x.clamp(-v, v),
+    "clamp max": lambda x, v: x.clamp(max=v),
+    "clamp min": lambda x, v: x.clone().clamp_(min=-v),
+    "fill": lambda x, v: torch.zeros_like(x, dtype=torch.int8).fill_(int(v * 10)),
+    "full": lambda x, v: torch.full((3,), int(v * 10), dtype=torch.int8, device=x.device),
+    "hard tanh": lambda x, v: functional.hardtanh(x, -v, v),
+    "leaky": functional.leaky_relu,
+}
+
+
+@pytest.mark.parametrize("name", LIFTED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_one_program_serves_numbers_that_change(name: str, dtype: torch.dtype) -> None:
+    operator = LIFTED[name]
+    x = torch.tensor([-2.0, -0.5, -0.0, 0.25, 0.75, 3.0, math.nan, math.inf], dtype=dtype)
+    here = x.to("pjrt")
+    programs.forget()
+    EAGER.forget()
+    counts = []
+    for value in (0.1, 0.7, 0.3, 1.1, 0.6, 2.3, 0.9, 1.7, 0.2):
+        found = operator(here, value).cpu()
+        torch.testing.assert_close(found, operator(x, value), rtol=0, atol=0, equal_nan=True)
+        counts.append(len(EAGER.graphs))
+    assert counts[5] == counts[-1]
 
 
 def test_parameters_of_distributions() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from pjrt_bridge.errors import PjrtError, ResourceExhausted
 from pjrt_bridge.torch_interop.device import eager_graphs, merging, programs, recording
 from pjrt_bridge.torch_interop.ledger import EAGER
 from tests.extent import examples
@@ -125,6 +127,23 @@ def test_an_operator_that_fails_fails_alone(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(RuntimeError, match="no room for exp"):
             value.tolist()
     assert (x + good).tolist() == [[3, 3], [3, 3]]
+
+
+def test_an_error_of_the_plugin_names_operator_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = merging.compiled
+
+    def failing(recorded: Any, *rest: Any) -> Any:
+        if any("exp" in part.name for part, _ in recorded.operators):
+            raise PjrtError.from_code(8, "no room", plugin="cpu", function="Execute")
+        return compiled(recorded, *rest)
+
+    monkeypatch.setattr(merging, "compiled", failing)
+    x = torch.ones(2, 3, device="pjrt")
+    line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
+    lost = x.exp()
+    place = rf"aten\.exp\.default\(f32\[2,3\]\) on device 'pjrt:0', called at .*{__file__}:{line}"
+    with pytest.raises(ResourceExhausted, match=f"no room.*: {place}"):
+        lost.tolist()
 
 
 def test_long_graphs_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +13,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.errors import DeviceError, PjrtError, ResourceExhausted
+from pjrt_bridge.torch_interop.device import programs
+from tests import forked
 
 
 def test_pinned_memory() -> None:
@@ -83,3 +88,74 @@ def test_a_mistake_is_raised_and_not_logged() -> None:
     finally:
         logger.removeHandler(handler)
     assert not records
+
+
+def test_no_room_on_the_device_names_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        raise PjrtError.from_code(8, "no room", plugin="cpu", function="Execute")
+
+    x = torch.ones(2, 3, device="pjrt")
+    monkeypatch.setattr(programs.CallProgram, "run", failing)
+    with pytest.raises(
+        ResourceExhausted, match=r"no room.*: aten\.asinh\.default\(f32\[2,3\]\) on "
+    ):
+        x.asinh()
+
+
+def test_tensors_that_no_storage_holds() -> None:
+    with pytest.raises(MemoryError, match=r"\(1099511627776,\) and type torch.int8 needs 1099511"):
+        torch.empty(1 << 40, dtype=torch.int8, device="pjrt")
+    with pytest.raises(RuntimeError, match=r"found shape \(2, -1\), expected sizes of 0 or more"):
+        torch.ones(2, -1, device="pjrt")
+
+
+def test_nested_tensors() -> None:
+    with warnings.catch_warnings():
+        # Torch says that they may change.
+        warnings.simplefilter("ignore", UserWarning)
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    with pytest.raises(DeviceError, match=r"no sparse, nested or quantized tensors"):
+        nested.to("pjrt")
+
+
+def test_tensors_of_a_client_that_was_closed() -> None:
+    source = """
+import torch
+from pjrt_bridge.errors import DeviceError, PjrtError, ResourceExhausted
+from pjrt_bridge.torch_interop.device import programs
+from tests import forked
+from pjrt_bridge.torch_interop.device import use
+
+client = use("cpu")
+x = torch.ones(3, device="pjrt")
+client.close()
+for lost in (lambda: x + 1, x.tolist, lambda: repr(x), lambda: torch.ones(2, device="pjrt")):
+    try:
+        lost()
+    except DeviceError as error:
+        assert "which device 'pjrt' is, was closed; its tensors are lost" in str(error), error
+    else:
+        raise AssertionError
+"""
+    done = forked.parent(forked.TORCH).run(source, [], timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_default_backend_of_compile() -> None:
+    source = """
+import torch
+
+compiled = torch.compile(lambda x: x.sin() + 1)
+try:
+    compiled(torch.ones(3, device="pjrt"))
+except Exception as error:
+    assert "generates no code for device 'pjrt': expected torch.compile(..., backend=" in str(error)
+else:
+    raise AssertionError
+assert compiled(torch.zeros(3)).tolist() == [1, 1, 1]
+"""
+    # Inductor's modules warn of each other when they are imported.
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr

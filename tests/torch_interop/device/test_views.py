@@ -65,6 +65,16 @@ def test_arguments_that_share_memory() -> None:
     assert torch.equal(here.cpu(), there)
 
 
+def test_a_result_whose_strides_need_more_memory_than_its_elements() -> None:
+    # PyTorch gives a part of a column-major array.
+    a, b = torch.randn(5, 3), torch.randn(5, 2)
+    found = torch.linalg.lstsq(a.to("pjrt"), b.to("pjrt"))
+    expected = torch.linalg.lstsq(a, b)
+    assert found.solution.stride() == expected.solution.stride() == (1, 5)
+    torch.testing.assert_close(found.solution.cpu(), expected.solution)
+    torch.testing.assert_close(found.residuals.cpu(), expected.residuals)
+
+
 def test_a_result_is_resized() -> None:
     x = torch.arange(4.0).to("pjrt")
     out = torch.empty(0, device="pjrt")

@@ -1,0 +1,100 @@
+"""What torch's C++ asks of a device that is registered from Python, beyond what Python may answer.
+
+The guard that torch makes for such a device (`torch/csrc/acc/Module.cpp`) says that there is one
+device, so that the engine of autograd makes one thread and refuses backward passes on further
+devices, and that it cannot wait. Its table of virtual functions is replaced by a copy in which some
+answer otherwise. Where they are in the table is checked first: its class has a name, and functions
+before, between and behind those that are replaced are found to be where they are expected.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+_CLASS = b"N5torch3acc17PythonDeviceGuardE"
+"""The type's name in the Itanium C++ ABI, which every compiler for Linux and macOS follows."""
+
+_SLOTS = 26
+"""Functions in the table (`c10/core/impl/DeviceGuardImplInterface.h`), destructors included."""
+
+_QUERY_EVENT, _DEVICE_COUNT, _QUERY_STREAM = 14, 15, 17
+_SYNCHRONIZE_STREAM, _SYNCHRONIZE_EVENT, _SYNCHRONIZE_DEVICE = 18, 20, 21
+
+_BEFORE = 2
+"""Words before the functions: an offset, and what describes the type."""
+
+_Word = ctypes.c_void_p
+_WORD = ctypes.sizeof(_Word)
+_VALUE = object.__basicsize__
+"""Where an object of pybind11 has the address of the C++ object."""
+
+_Count = ctypes.CFUNCTYPE(ctypes.c_int8, _Word)
+_Query = ctypes.CFUNCTYPE(ctypes.c_bool, _Word, _Word)
+_Wait = ctypes.CFUNCTYPE(None, _Word, _Word)
+
+_kept: list[Any] = []
+"""Tables and functions that torch calls as long as the process lives."""
+
+
+def _word(address: int) -> int:
+    return _Word.from_address(address).value or 0
+
+
+def answer_for(guard: Any, kind: str, count: Callable[[], int], wait: Callable[[], None]) -> bool:
+    """Have torch ask functions how many devices there are, and to wait for all work.
+
+    Args:
+        guard: that torch was given; it is never destroyed.
+        kind: the name of the device in torch.
+        count: gives the number of devices.
+        wait: for all that was called; raises nothing.
+
+    Returns:
+        Whether it does; not where the table is another than expected.
+    """
+    address = _word(id(guard) + _VALUE)
+    table = _word(address)
+    described = _word(table - _WORD)
+    if ctypes.string_at(_word(described + _WORD), len(_CLASS)) != _CLASS:
+        return False
+    if not _is_as_expected(address, kind):
+        return False
+    waits = _Wait(lambda guard, subject: wait())
+    answers = {
+        _DEVICE_COUNT: _Count(lambda guard: count()),
+        _SYNCHRONIZE_STREAM: waits,
+        _SYNCHRONIZE_EVENT: waits,
+        _SYNCHRONIZE_DEVICE: waits,
+    }
+    _kept.append((answers, _with_answers(address, answers)))
+    return True
+
+
+def _is_as_expected(address: int, kind: str) -> bool:
+    """Whether functions on both sides of those that are replaced are where they are expected."""
+    event: Any = torch.Event(kind)
+    event.record()
+    table = _word(address)
+    no = _Query(lambda guard, subject: False)
+    try:
+        kept = _with_answers(address, {_QUERY_EVENT: no, _QUERY_STREAM: no})
+        replaced = not event.query() and not torch.Stream(kind).query()
+        del kept
+    finally:
+        _Word.from_address(address).value = table
+    return replaced and event.query() and torch.Stream(kind).query()
+
+
+def _with_answers(address: int, answers: Mapping[int, Any]) -> Any:
+    """Give an object of C++ a copy of its table with other functions; gives the copy to keep."""
+    start = _word(address) - _BEFORE * _WORD
+    copy = (_Word * (_BEFORE + _SLOTS))()
+    ctypes.memmove(copy, start, ctypes.sizeof(copy))
+    for slot, function in answers.items():
+        copy[_BEFORE + slot] = ctypes.cast(function, _Word)
+    _Word.from_address(address).value = ctypes.addressof(copy) + _BEFORE * _WORD
+    return copy

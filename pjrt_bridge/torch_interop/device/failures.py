@@ -1,0 +1,33 @@
+"""What a plugin's error says beside its own text: the operator, what it was given, and the line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pjrt_bridge.errors import OutOfRange, PjrtError
+from pjrt_bridge.stablehlo.types import TensorType
+from pjrt_bridge.torch_interop.device.naming import NAME
+
+_SHOWN = 4
+
+
+def tell(
+    error: PjrtError, operator: str, given: Iterable[TensorType], index: int, line: str = ""
+) -> None:
+    """Have an error name the operator that a plugin was asked to run.
+
+    An index that is out of range is left to PyTorch, which raises its own error.
+
+    Args:
+        error: of the plugin.
+        operator: its name.
+        given: the arrays that its program takes.
+        index: of the device.
+        line: of the user's code, as `file:line`, where the traceback does not have it.
+    """
+    if isinstance(error, OutOfRange):
+        return
+    types = list(map(str, given))
+    shown = ", ".join(types[:_SHOWN]) + (", ..." if len(types) > _SHOWN else "")
+    place = f", called at {line}" if line else ""
+    error.args = (f"{error.args[0]}: {operator}({shown}) on device '{NAME}:{index}'{place}",)
