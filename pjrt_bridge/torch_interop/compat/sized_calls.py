@@ -148,7 +148,7 @@ def _inlined(tx: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> A
 
 
 def _fits(function: Any, instead: Callable[..., Any]) -> Callable[[Any, Any], bool]:
-    """Whether a call is traced otherwise: most with symbolic sizes, if the function has its options."""
+    """Whether a call is traced otherwise: where sizes are symbols, and what is traced can do it."""
     options = frozenset(inspect.signature(instead).parameters)
     has_symbols = _has_symbolic_shape if function is torch.kron else _has_symbols
     always = function in _NOT_LOWERED

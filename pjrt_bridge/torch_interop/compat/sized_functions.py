@@ -163,7 +163,7 @@ def one_hot(input: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
         made: torch.Tensor = _aten.one_hot(input, num_classes)
         return made
     numbers = torch.arange(num_classes, device=input.device)
-    return (input.unsqueeze(-1) == numbers).to(torch.int64)
+    return torch.eq(input.unsqueeze(-1), numbers).to(torch.int64)
 
 
 def histc(input: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
