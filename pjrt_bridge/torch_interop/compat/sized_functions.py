@@ -149,7 +149,9 @@ def kaiser_window(
 
     def values(x: torch.Tensor) -> torch.Tensor:
         arch = torch.sqrt(torch.clamp(1 - (x - 1) ** 2, min=0))
-        return torch.special.i0(beta * arch) / torch.special.i0(torch.full_like(x[:1], beta))
+        whole = torch.special.i0(torch.full_like(x[:1], beta))
+        made: torch.Tensor = torch.special.i0(beta * arch) / whole
+        return made
 
     return _window(window_length, periodic, dtype, device, 2.0, values)
 

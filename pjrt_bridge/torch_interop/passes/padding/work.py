@@ -39,7 +39,7 @@ _COMPILES_OPERATOR = 1e7
 
 def compiling(graph: fx.Graph) -> float:
     """The work that takes as long as making a program of a graph."""
-    calls = sum(node.op == "call_function" for node in graph.nodes)
+    calls = len([node for node in graph.nodes if node.op == "call_function"])
     return max(COMPILES, _COMPILES_OPERATOR * calls)
 
 
