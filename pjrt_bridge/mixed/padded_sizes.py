@@ -24,7 +24,7 @@ COMPILES = 1e8
 """About the work that takes as long as making a program of a few operators."""
 GROWS = 1.05
 """How much more work larger sizes than the next round ones may be."""
-FREELY = 4
+FREELY = 2
 """Programs that are made without asking whether another could serve."""
 SMALL = 64
 """Sizes up to this may be padded to more than the double, where the work hardly grows."""
@@ -57,6 +57,7 @@ class PaddedSizes:
         work: an estimate of a call's work, from its sizes.
         positions: of the sizes that may be padded; others are part of what a program is made for.
         fits: whether a program can have these sizes: operators may divide them.
+        compiles: the work that takes as long as making a program.
 
     Attributes:
         made: sizes of programs, in the order in which they were made.
@@ -65,6 +66,7 @@ class PaddedSizes:
     work: Callable[[SizesOfCall], float]
     positions: Sequence[int]
     fits: Callable[[SizesOfCall], bool] = lambda _: True
+    compiles: float = COMPILES
     made: list[SizesOfCall] = field(default_factory=list)
     _first: SizesOfCall | None = None
     _chosen: OrderedDict[SizesOfCall, SizesOfCall] = field(default_factory=OrderedDict)
@@ -126,7 +128,7 @@ class PaddedSizes:
         return (
             self._serves(held, sizes)
             and self.fits(held)
-            and self.work(held) <= max(WASTE * own, own + COMPILES)
+            and self.work(held) <= max(WASTE * own, own + self.compiles)
         )
 
     def _find(self, sizes: SizesOfCall) -> tuple[SizesOfCall | None, bool]:
@@ -138,10 +140,10 @@ class PaddedSizes:
         rounded = self._fitting(round_up(sizes, self.positions, self.work))
         extra = len(self.made) - FREELY
         # The more programs there are, the more has to be wasted before another one is made.
-        limit = COMPILES * 2.0**extra
+        limit = self.compiles * 2.0**extra
         if extra >= 0 and able and min(able)[0] - own <= limit:
             wanted = self._missed(rounded, min(able)[0] - own)
-            if not wanted.came_often(extra) or wanted.wasted < COMPILES:
+            if not wanted.came_often(extra) or wanted.wasted < self.compiles:
                 return min(able)[1], False
         elif extra >= 0 and not able:
             alike = [made for made in self.made if self._differ_in_padding(made, rounded)]
@@ -149,9 +151,15 @@ class PaddedSizes:
             if not alike and others >= 0 and not self._missed(rounded, 0.0).came_often(others):
                 # Sizes that are not padded may go on to change.
                 return None, False
-            whole = self._fitting(tuple(map(max, zip(rounded, *alike, strict=True))))
-            if self.work(whole) - own <= limit:
-                rounded = whole
+            whole = tuple(map(max, zip(rounded, *alike, strict=True)))
+            # Sizes that are larger than all before may go on to grow.
+            more = tuple(
+                _next(size, 1) if alike and size > max(made[at] for made in alike) else size
+                for at, size in enumerate(whole)
+            )
+            for one in map(self._fitting, (whole, more)):
+                if self.work(one) - own <= limit:
+                    rounded = one
         self.made.append(rounded)
         self._wanted.pop(rounded, None)
         return rounded, True

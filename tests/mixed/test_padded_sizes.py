@@ -93,6 +93,34 @@ def test_five_hundred_calls_of_any_sizes_need_few_programs(dims: int, most: int)
         assert len(policy.made) <= 9
 
 
+@pytest.mark.parametrize("work", [2e3, 1e5])
+def test_small_models_of_batches_and_lengths_need_fewer_programs(work: float) -> None:
+    for seed in range(5):
+        random = Random(seed)
+        policy = PaddedSizes(lambda sizes: 1e5 + work * sizes[0] * sizes[1], [0, 1], compiles=1e9)
+        for _ in range(500):
+            policy.choose((random.randint(2, 33), random.randint(2, 128)))
+        assert len(policy.made) <= 6
+
+
+def test_sizes_that_grow_get_programs_twice_as_large() -> None:
+    policy = PaddedSizes(WORK["launch"], [0])
+    chosen = [policy.choose((size,)) for size in range(2, 1000)]
+    assert chosen[0] is None
+    assert [made for (made,) in policy.made][1:] == [128, 256, 512, 1024]
+
+
+def test_a_program_that_takes_long_to_make_has_to_save_more() -> None:
+    counts = []
+    for compiles in (COMPILES, 30 * COMPILES):
+        random = Random(0)
+        policy = PaddedSizes(lambda sizes: 1e5 * sizes[0], [0], compiles=compiles)
+        for _ in range(500):
+            policy.choose((random.randint(2, 1000),))
+        counts.append(len(policy.made))
+    assert counts[0] > counts[1]
+
+
 def test_sizes_that_operators_divide_stay_divisible() -> None:
     policy = PaddedSizes(WORK["linear"], [0], lambda sizes: sizes[0] % 3 == 0)
     policy.choose((3,))
@@ -144,11 +172,11 @@ def test_sizes_that_are_not_padded_and_go_on_to_change_are_left_to_others() -> N
 def test_what_is_missed_often_is_made_after_all() -> None:
     policy = PaddedSizes(lambda sizes: 1e5 * sizes[0], [0])
     policy.choose((3,))
-    for size in (1000, 16, 128, 512):
+    for size in (1000, 16):
         policy.choose((size,))
     count = len(policy.made)
     assert count == FREELY
-    assert policy.choose((380,)) == (512,)
+    assert policy.choose((380,)) == (1024,)
     for _ in range(10):
         policy.choose((380,))
     assert policy.choose((380,)) == (384,)
@@ -160,7 +188,7 @@ def test_what_no_program_serves_gets_one_that_serves_all_before() -> None:
     policy.choose((3, 3, 5))
     for size in (1000, 10_000, 100_000, 1_000_000):
         policy.choose((size, 2, 5))
-    assert len(policy.made) == FREELY
+    assert len(policy.made) == 4
     rows, columns, other = policy.choose((2, 500_000, 7)) or ()
     assert rows <= SMALL
     assert (columns, other) == (524288, 7)

@@ -7,131 +7,157 @@ made of functions that take symbols.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.lists import BaseListVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._refs import tril_indices, triu_indices
 from torch.nn import functional
 
+from pjrt_bridge.torch_interop.compat import sized_functions as sized
+
 _aten = torch.ops.aten
 
-# -- what is traced --------------------------------------------------------------------------------
+
+def _functions() -> dict[Any, Callable[..., Any]]:
+    """By torch's function, the one that is traced instead."""
+    return {
+        torch.linspace: sized.linspace,
+        torch.logspace: sized.logspace,
+        torch.fft.fftfreq: sized.fftfreq,
+        torch.fft.rfftfreq: sized.rfftfreq,
+        torch.hamming_window: sized.hamming_window,
+        torch.hann_window: sized.hann_window,
+        torch.blackman_window: sized.blackman_window,
+        torch.bartlett_window: sized.bartlett_window,
+        torch.kaiser_window: sized.kaiser_window,
+        functional.one_hot: sized.one_hot,
+        torch.histc: sized.histc,
+        torch.kron: sized.kron,
+        torch.tril_indices: tril_indices,
+        torch.triu_indices: triu_indices,
+        functional.affine_grid: sized.affine_grid,
+        functional.max_pool1d: sized.pool(1, functional.adaptive_max_pool1d, torch.max_pool1d),
+        functional.max_pool2d: sized.pool(2, functional.adaptive_max_pool2d, torch.max_pool2d),
+        functional.max_pool3d: sized.pool(3, functional.adaptive_max_pool3d, torch.max_pool3d),
+        functional.avg_pool1d: sized.pool(1, functional.adaptive_avg_pool1d, _aten.avg_pool1d),
+        functional.avg_pool2d: sized.pool(2, functional.adaptive_avg_pool2d, _aten.avg_pool2d),
+        functional.avg_pool3d: sized.pool(3, functional.adaptive_avg_pool3d, _aten.avg_pool3d),
+        functional.adaptive_avg_pool1d: sized.adaptive_avg_pool1d,
+    }
 
 
-def linspace(
-    start: float,
-    end: float,
-    steps: int,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | None = None,
-) -> torch.Tensor:
-    """`torch.linspace`, counted from both ends as ATen does (`RangeFactoriesKernel.cpp`)."""
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    if (
-        dtype not in (torch.float32, torch.float64)
-        or not isinstance(start, (int, float))
-        or not isinstance(end, (int, float))
-    ):
-        made: torch.Tensor = _aten.linspace(start, end, steps, dtype=dtype, device=device)
-        return made
-    at = torch.arange(steps, dtype=dtype, device=device)
-    step = (end - start) / max(steps - 1, 1)
-    return torch.where(at < max(steps // 2, 1), start + step * at, end - step * (steps - 1 - at))
-
-
-def logspace(
-    start: float,
-    end: float,
-    steps: int,
-    base: float = 10.0,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | None = None,
-) -> torch.Tensor:
-    """`torch.logspace`."""
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    if dtype not in (torch.float32, torch.float64):
-        made: torch.Tensor = _aten.logspace(start, end, steps, base, dtype=dtype, device=device)
-        return made
-    return torch.pow(base, linspace(start, end, steps, dtype=dtype, device=device))
-
-
-def kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """`torch.kron`."""
-    rank = max(input.dim(), other.dim())
-    input = input[(None,) * (rank - input.dim())]
-    other = other[(None,) * (rank - other.dim())]
-    sizes = [one * more for one, more in zip(input.shape, other.shape, strict=True)]
-    for dim in range(rank):
-        input, other = input.unsqueeze(2 * dim + 1), other.unsqueeze(2 * dim)
-    return (input * other).reshape(sizes)
-
-
-def affine_grid(
-    theta: torch.Tensor, size: Sequence[int], align_corners: bool = False
-) -> torch.Tensor:
-    """`torch.nn.functional.affine_grid`."""
-    count = len(size) - 2
-    if theta.dim() != 3 or count not in (2, 3) or theta.shape[1:] != (count, count + 1):
-        return torch.affine_grid_generator(theta, size, align_corners)
-    found = theta[:, :, count].reshape(-1, *[1] * count, count)
-    for at, length in enumerate(size[2:]):
-        line = linspace(-1.0, 1.0, length, dtype=theta.dtype, device=theta.device)
-        if not align_corners:
-            line = line * ((length - 1) / length)
-        # The coordinates of a point are named from the last dimension to the first.
-        factors = theta[:, :, count - 1 - at].reshape(-1, *[1] * count, count)
-        found = found + line.reshape(-1, *[1] * (count - at)) * factors
-    return found
-
-
-def _pool(
-    dims: int, whole: Callable[..., Any], otherwise: Callable[..., Any]
-) -> Callable[..., torch.Tensor]:
-    """A pooling function, for which a window over all there is may be of any size."""
-
-    def pool(
-        input: torch.Tensor, kernel_size: Any, stride: Any = None, *others: Any
-    ) -> torch.Tensor:
-        kernel = (kernel_size,) * dims if isinstance(kernel_size, int) else tuple(kernel_size)
-        if not others and kernel == tuple(input.shape[-dims:]):
-            result: torch.Tensor = whole(input, 1)
-        else:
-            result = otherwise(input, kernel_size, stride or kernel_size, *others)
-        return result
-
-    return pool
-
-
-# -- while Dynamo traces ---------------------------------------------------------------------------
-
-_OPTIONS = frozenset(
+_NOT_LOWERED = frozenset(
     (
-        *("align_corners", "base", "col", "device", "dtype", "end", "input", "kernel_size"),
-        *("offset", "other", "row", "size", "start", "steps", "stride", "theta"),
+        *(torch.fft.fftfreq, torch.fft.rfftfreq, torch.blackman_window, torch.bartlett_window),
+        *(torch.hamming_window, torch.kaiser_window),
     )
 )
-"""Keyword arguments that what is traced instead takes."""
+"""Functions whose operators have no lowering: they are traced otherwise for any size."""
+
+_METHODS = {"kron": torch.kron, "histc": torch.histc}
+"""Methods of tensors, by name, and the functions that they are."""
 
 
-def _trace_instead(function: Any, instead: Any, is_for_us: Callable[[Any], bool]) -> None:
+def trace_symbolic_sizes(is_for_us: Callable[[Any], bool]) -> None:
+    """Have Dynamo trace other functions where sizes are symbols.
+
+    Args:
+        is_for_us: says of Dynamo's translator whether it traces for this backend.
+    """
+    functions = _functions()
+    for function, instead in functions.items():
+        _trace_function(function, instead, is_for_us)
+    _trace_methods(functions, is_for_us)
+    _trace_indices(is_for_us)
+
+
+def _trace_function(
+    function: Any, instead: Callable[..., Any], is_for_us: Callable[[Any], bool]
+) -> None:
     handlers: Any = TorchInGraphFunctionVariable._get_handlers()
     before = handlers.get(function)
+    fits = _fits(function, instead)
 
     def handle(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
-        given = (*args, *kwargs.values())
-        has_symbols = _has_symbolic_shape if function is torch.kron else _has_symbols
-        if is_for_us(tx) and _OPTIONS.issuperset(kwargs) and any(map(has_symbols, given)):
-            return tx.inline_user_function_return(VariableTracker.build(tx, instead), args, kwargs)
+        if is_for_us(tx) and fits(args, kwargs):
+            return _inlined(tx, instead, args, kwargs)
         return None if before is None else before(self, tx, *args, **kwargs)
 
     handlers[function] = handle
+
+
+def _trace_methods(
+    functions: dict[Any, Callable[..., Any]], is_for_us: Callable[[Any], bool]
+) -> None:
+    before = TensorVariable.call_method
+    known = {
+        name: (functions[function], _fits(function, functions[function]))
+        for name, function in _METHODS.items()
+    }
+
+    def call_method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
+        if name in known and is_for_us(tx):
+            instead, fits = known[name]
+            if fits((self, *args), kwargs):
+                return _inlined(tx, instead, (self, *args), kwargs)
+        return before(self, tx, name, args, kwargs)
+
+    TensorVariable.call_method = call_method  # type: ignore[method-assign]
+
+
+def _trace_indices(is_for_us: Callable[[Any], bool]) -> None:
+    """Have numbers among indices that are tensors stay symbols: Dynamo would take their values."""
+    get, put = BuiltinVariable._handle_insert_op_in_graph, TensorVariable.method___setitem__
+
+    def _handle_insert_op_in_graph(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if self.fn is operator.getitem and is_for_us(tx) and _mixes_numbers(args[1]):
+            return _inlined(tx, sized.getitem, args, kwargs)
+        return get(self, tx, args, kwargs)
+
+    def method___setitem__(self: Any, tx: Any, key: Any, value: Any) -> Any:
+        if is_for_us(tx) and _mixes_numbers(key):
+            return _inlined(tx, sized.setitem, (self, key, value), {})
+        return put(self, tx, key, value)
+
+    BuiltinVariable._handle_insert_op_in_graph = (  # type: ignore[method-assign]
+        _handle_insert_op_in_graph
+    )
+    TensorVariable.method___setitem__ = method___setitem__  # type: ignore[method-assign]
+
+
+def _mixes_numbers(key: Any) -> bool:
+    """Whether indices are tensors and symbolic numbers."""
+    if not isinstance(key, BaseListVariable):
+        return False
+    items = [item.realize() for item in key.items]
+    return any(isinstance(item, SymNodeVariable) for item in items) and any(
+        isinstance(item, TensorVariable) for item in items
+    )
+
+
+def _inlined(tx: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return tx.inline_user_function_return(VariableTracker.build(tx, function), args, kwargs)
+
+
+def _fits(function: Any, instead: Callable[..., Any]) -> Callable[[Any, Any], bool]:
+    """Whether a call is traced otherwise: where sizes are symbols, and what is traced can do it."""
+    options = frozenset(inspect.signature(instead).parameters)
+    has_symbols = _has_symbolic_shape if function is torch.kron else _has_symbols
+    always = function in _NOT_LOWERED
+
+    def fits(args: Any, kwargs: Any) -> bool:
+        given = (*args, *kwargs.values())
+        return options.issuperset(kwargs) and (always or any(map(has_symbols, given)))
+
+    return fits
 
 
 def _has_symbols(value: Any) -> bool:
@@ -147,27 +173,3 @@ def _has_symbolic_shape(value: Any) -> bool:
         return False
     shape = value.as_proxy().node.meta["example_value"].shape
     return any(isinstance(size, torch.SymInt) for size in shape)
-
-
-def trace_symbolic_sizes(is_for_us: Callable[[Any], bool]) -> None:
-    """Have Dynamo trace the functions above where sizes are symbols.
-
-    Args:
-        is_for_us: says of Dynamo's translator whether it traces for this backend.
-    """
-    calls = {
-        torch.linspace: linspace,
-        torch.logspace: logspace,
-        torch.kron: kron,
-        torch.tril_indices: tril_indices,
-        torch.triu_indices: triu_indices,
-        functional.affine_grid: affine_grid,
-        functional.max_pool1d: _pool(1, functional.adaptive_max_pool1d, torch.max_pool1d),
-        functional.max_pool2d: _pool(2, functional.adaptive_max_pool2d, torch.max_pool2d),
-        functional.max_pool3d: _pool(3, functional.adaptive_max_pool3d, torch.max_pool3d),
-        functional.avg_pool1d: _pool(1, functional.adaptive_avg_pool1d, _aten.avg_pool1d),
-        functional.avg_pool2d: _pool(2, functional.adaptive_avg_pool2d, _aten.avg_pool2d),
-        functional.avg_pool3d: _pool(3, functional.adaptive_avg_pool3d, _aten.avg_pool3d),
-    }
-    for function, instead in calls.items():
-        _trace_instead(function, instead, is_for_us)

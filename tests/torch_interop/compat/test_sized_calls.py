@@ -26,6 +26,13 @@ def _warped(x: torch.Tensor) -> torch.Tensor:
     )
 
 
+def _written(x: torch.Tensor) -> torch.Tensor:
+    made = x * 2
+    made[torch.tensor([1, 0]), :, x.shape[2] - 2] = 3.0
+    made[:, torch.tensor([[True, False, True]])[0], x.shape[2] // 2] = x[:, :2, 0]
+    return made
+
+
 LENGTHS = [(length,) for length in (3, 4, 5, 7, 8, 11, 12, 13, 21, 22)]
 MATRICES = [(length, length) for (length,) in LENGTHS]
 SIGNALS = [(2, 3, length) for (length,) in LENGTHS]
@@ -40,6 +47,46 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         lambda x: torch.linspace(start=0.5, end=3, steps=len(x), dtype=torch.float64),
     ),
     "logspace": (LENGTHS, lambda x: x * torch.logspace(-1, 1, x.shape[0], 2.0)),
+    "fftfreq": (LENGTHS, lambda x: x * torch.fft.fftfreq(x.shape[0], d=0.5)),
+    "rfftfreq": (LENGTHS, lambda x: torch.fft.rfft(x).abs() * torch.fft.rfftfreq(len(x))),
+    "hann_window": (
+        LENGTHS,
+        lambda x: x * torch.hann_window(len(x)) + torch.hann_window(len(x), periodic=False),
+    ),
+    "hamming_window": (LENGTHS, lambda x: x * torch.hamming_window(x.shape[0], False, 0.5, 0.3)),
+    "blackman_window": (
+        LENGTHS,
+        lambda x: x * torch.blackman_window(x.shape[0], dtype=torch.float64),
+    ),
+    "bartlett_window": (LENGTHS, lambda x: x * torch.bartlett_window(x.shape[0])),
+    "bartlett_window of both ends": (LENGTHS, lambda x: x * torch.bartlett_window(len(x), False)),
+    "kaiser_window": (
+        LENGTHS,
+        lambda x: x * torch.kaiser_window(len(x), True, beta=9.0) + torch.kaiser_window(len(x)),
+    ),
+    "windows of one element": (
+        LENGTHS,
+        lambda x: x[:1] * torch.kaiser_window(1) * torch.bartlett_window(1, periodic=False),
+    ),
+    "one_hot": (
+        LENGTHS,
+        lambda x: functional.one_hot(x.argsort(), num_classes=x.shape[0]).float() @ x,
+    ),
+    "histc": (LENGTHS, lambda x: x.detach().histc(x.shape[0])),
+    "histc of a range": (
+        LENGTHS,
+        lambda x: torch.histc(x.detach(), bins=x.shape[0] // 2 + 2, min=-1, max=2),
+    ),
+    "adaptive_avg_pool1d": (
+        SIGNALS,
+        lambda x: functional.adaptive_avg_pool1d(x, x.shape[2] // 2 + 1),
+    ),
+    "numbers among indices": (SIGNALS, lambda x: x[torch.tensor([1, 0]), :, x.shape[2] - 2]),
+    "numbers among indices of other dimensions": (
+        SIGNALS,
+        lambda x: x[None, ..., torch.tensor([0, 2, 1]), x.shape[2] // 2],
+    ),
+    "written at numbers among indices": (SIGNALS, _written),
     "kron": (MATRICES, lambda x: torch.kron(x, torch.eye(2))),
     "kron of other ranks": (MATRICES, lambda x: torch.kron(torch.ones(3), x)),
     "tril_indices": (MATRICES, lambda x: x[tuple(torch.tril_indices(*x.shape))]),

@@ -10,7 +10,12 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims, Size
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    MixesRows,
+    PaddedDims,
+    Size,
+    extent_of,
+)
 from pjrt_bridge.torch_interop.passes.padding.formulas import compute_type
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
@@ -46,22 +51,23 @@ def mean_backward(count: int) -> Callable[[Use], PaddedDims]:
     return dims
 
 
-def largest(use: Use) -> list[PaddedDims]:
-    """The largest element of each window of an image, and its position in the image."""
-    inside, left = _pooled(use, 2, use.shape(use.results[0]))
-    use.fill("self", -float("inf"), inside)
-    if inside:
-        use.emit = lambda e: _largest(e, use)
-    return [left, left]
+def largest(count: int) -> Callable[[Use], list[PaddedDims]]:
+    """The largest element of each window, and its position in the image or volume; see `mean`."""
+
+    def dims(use: Use) -> list[PaddedDims]:
+        inside, left = _pooled(use, count, use.shape(use.results[0]))
+        use.fill("self", -float("inf"), inside)
+        if inside:
+            use.emit = lambda e: _largest(e, use, count)
+        return [left, left]
+
+    return dims
 
 
 def _pooled(use: Use, count: int, pooled: list[Size]) -> tuple[dict[int, Size], PaddedDims]:
     """The dimensions that are pooled, with the numbers of windows, and padded dimensions after it.
 
     None are pooled here where none of them is padded: the operator itself does it.
-
-    Raises:
-        MixesRows: the number of windows changes, and is not that of elements.
     """
     found, sizes = use.dims("self"), use.shape("self")
     pooled_dims = {
@@ -69,13 +75,15 @@ def _pooled(use: Use, count: int, pooled: list[Size]) -> tuple[dict[int, Size], 
         for dim in range(len(sizes) - count, len(sizes))
         if not compat.is_same_size(pooled[dim], sizes[dim])
     }
+    changing = {dim: extent_of(size) for dim, size in pooled_dims.items() if use.is_padded(size)}
     for dim in found.keys() & pooled_dims.keys():
-        if use.is_padded(pooled[dim]):
-            raise MixesRows("it pools to a number of places that changes")
         use.needs_prefix(found[dim])
         use.needs_elements(sizes[dim])
+    for dim in changing:
+        use.needs_elements(pooled[dim])
     left = {dim: extent for dim, extent in found.items() if dim not in pooled_dims}
-    return pooled_dims if found.keys() & pooled_dims.keys() else {}, left
+    inside = (found.keys() | changing.keys()) & pooled_dims.keys()
+    return pooled_dims if inside else {}, {**left, **changing}
 
 
 def _windows(
@@ -91,12 +99,12 @@ def _windows(
     size = use.shape("self")[dim]
     index = e.call("aten.arange.default", e.size(windows), dtype=torch.int64)
     scaled = e.call("aten.mul.Tensor", index, e.actual(size))
-    first = e.call("aten.div.Tensor_mode", scaled, e.size(windows), rounding_mode="floor")
+    number = e.count(windows, torch.int64)
+    first = e.call("aten.div.Tensor_mode", scaled, number, rounding_mode="floor")
     # The ceiling of a quotient is a floor of what is larger by the divisor less one.
-    end = e.call(
-        "aten.add.Tensor", e.call("aten.add.Tensor", scaled, e.actual(size)), e.size(windows - 1)
-    )
-    end = e.call("aten.div.Tensor_mode", end, e.size(windows), rounding_mode="floor")
+    end = e.call("aten.add.Tensor", scaled, e.actual(size))
+    end = e.call("aten.sub.Tensor", e.call("aten.add.Tensor", end, number), 1)
+    end = e.call("aten.div.Tensor_mode", end, number, rounding_mode="floor")
     first, end = (e.along(item, 0, 2) for item in (first, end))
     position = e.along(e.call("aten.arange.default", e.size(size), dtype=torch.int64), 1, 2)
     within = e.call(
@@ -144,16 +152,19 @@ def _weighted(
     return e.call("aten._to_copy.default", made, dtype=result.dtype)
 
 
-def _largest(e: Emission, use: Use) -> list[Any]:
-    """Along the width, then along the height: the first of equals, as in row-major order."""
+def _largest(e: Emission, use: Use, count: int) -> list[Any]:
+    """Along the width, then along the others: the first of equals, as in row-major order."""
     rank, sizes = use.rank("self"), use.shape("self")
-    height, width = rank - 2, rank - 1
     pooled = use.shape(use.results[0])
-    values, columns = _largest_along(e, use, e[use["self"]], width, pooled[width])
-    values, rows = _largest_along(e, use, values, height, pooled[height])
-    columns = e.call("aten.gather.default", columns, height, rows)
-    indices = e.call("aten.mul.Tensor", rows, e.actual(sizes[width]))
-    return [values, e.call("aten.add.Tensor", indices, columns)]
+    values, places = e[use["self"]], list[fx.Node]()
+    for dim in reversed(range(rank - count, rank)):
+        values, found = _largest_along(e, use, values, dim, pooled[dim])
+        places = [found, *(e.call("aten.gather.default", at, dim, found) for at in places)]
+    indices, *others = places
+    for dim, at in enumerate(others, rank - count + 1):
+        indices = e.call("aten.mul.Tensor", indices, e.actual(sizes[dim]))
+        indices = e.call("aten.add.Tensor", indices, at)
+    return [values, indices]
 
 
 def _largest_along(

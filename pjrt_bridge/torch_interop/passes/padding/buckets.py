@@ -21,7 +21,7 @@ from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, S
 from pjrt_bridge.torch_interop.passes.padding.layouts import SymbolicLayout
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED
-from pjrt_bridge.torch_interop.passes.padding.work import estimate
+from pjrt_bridge.torch_interop.passes.padding.work import compiling, estimate
 
 AUTOMATIC: Literal["auto"] = "auto"
 
@@ -65,7 +65,8 @@ class GraphPadding:
         self._numbers = _SizeExpressions(self._found, self._symbols)
         if buckets == AUTOMATIC and self._padded:
             work = estimate(module.graph, self._symbols, self.positions)
-            self._policy = PaddedSizes(work, self._padded, self._numbers.are_equal)
+            cost = compiling(module.graph)
+            self._policy = PaddedSizes(work, self._padded, self._numbers.are_equal, cost)
 
     def __bool__(self) -> bool:
         return bool(self._found.symbols)

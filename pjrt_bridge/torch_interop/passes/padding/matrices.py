@@ -103,11 +103,11 @@ def orthogonal(use: Use) -> list[PaddedDims]:
 
 
 def singular(use: Use) -> list[PaddedDims]:
-    """Singular values of matrices with any number of rows or of columns, and their vectors."""
+    """Singular values of matrices, and their vectors: of square ones, or of any number of rows."""
     found, last = use.dims("A"), use.rank("A") - 1
-    if {last - 1, last} <= found.keys() or (
-        use["full_matrices"] and found.keys() & {last - 1, last}
-    ):
+    if {last - 1, last} <= found.keys():
+        return _singular_of_square(use)
+    if use["full_matrices"] and found.keys() & {last - 1, last}:
         raise MixesRows("it works along the dimension")
     use.fill("A", 0)
     sizes, (_, values, _) = use.shape("A"), use.results
@@ -125,6 +125,55 @@ def singular(use: Use) -> list[PaddedDims]:
     left = {dim: extent for dim, extent in found.items() if dim < last}
     right = {dim: extent for dim, extent in found.items() if dim != last - 1}
     return [{**left, **inside}, first, {**first, **right}]
+
+
+def _singular_of_square(use: Use) -> list[PaddedDims]:
+    """Those of padding are the largest, so they come first, and are moved behind the others."""
+    found, last = _square(use, "A"), use.rank("A") - 1
+    size = use.shape("A")[last]
+
+    def emit(e: Emission) -> Any:
+        made = e.repeat(use.node, A=_with_ones(e, use, "A", _beyond(e, use)))
+        first = e.call("aten.rsub.Scalar", e.count(size, torch.int64), e.size(size))
+        place = e.call("aten.add.Tensor", e.positions(found[last]), first)
+        place = e.call("aten.clamp.default", place, None, e.size(size - 1))
+        vectors, values, others = (e.item(made, at) for at in range(3))
+        values = e.call("aten.index_select.default", values, last - 1, place)
+        if use["compute_uv"]:
+            vectors = e.call("aten.index_select.default", vectors, last, place)
+            others = e.call("aten.index_select.default", others, last - 1, place)
+        return [vectors, values, others]
+
+    use.emit = emit
+    batch = _part(use, "A", found, "batch")
+    # The sizes of the results are the smaller one of two that are equal.
+    return [{**use.promised(result), **batch} for result in use.results]
+
+
+def pseudoinverse(use: Use) -> PaddedDims:
+    """The pseudoinverse: rows of zeros are columns of zeros in it."""
+    found, last = use.dims("self"), use.rank("self") - 1
+    for dim in found.keys() & {last - 1, last}:
+        use.needs_prefix(found[dim])
+        use.needs_elements(use.shape("self")[dim])
+    use.fill("self", 0)
+    if use["rtol"] is None:
+        use.emit = lambda e: e.repeat(use.node, rtol=_tolerance(e, use))
+    swapped = {last: last - 1, last - 1: last}
+    return {swapped.get(dim, dim): extent for dim, extent in found.items()}
+
+
+def _tolerance(e: Emission, use: Use) -> fx.Node:
+    """The relative tolerance that PyTorch takes for matrices of the call's sizes."""
+    rows, columns = use.shape("self")[-2:]
+    dtype = use.result.dtype
+    real = dtype.to_real() if dtype.is_complex else dtype
+    size = Term(e, e.count(rows, real)).call("maximum.default", Term(e, e.count(columns, real)))
+    made = size * torch.finfo(real).eps
+    if use["atol"] is not None:
+        positive = Term(e, e[use["atol"]]).call("gt.Scalar", 0)
+        made = positive.where(made.like(0), made)
+    return made.node
 
 
 def checked(use: Use) -> PaddedDims:
@@ -216,11 +265,16 @@ def _with_ones(e: Emission, use: Use, name: str, one: Term | None = None) -> fx.
 
 
 def _beyond(e: Emission, use: Use) -> Term:
-    """For each symmetric matrix more than its eigenvalues, of their order: they stay as exact."""
+    """For each matrix more than its eigenvalues or singular values, of their order.
+
+    So they stay as exact. Of symmetric matrices one half is given.
+    """
     dims, rank, dtype = use.dims("A"), use.rank("A"), compat.promise(use["A"]).dtype
-    half = Term(e, e.filled(e[use["A"]], dims, rank, 0, dtype))
-    half = half.call("tril.default" if use["UPLO"] == "L" else "triu.default").call("abs.default")
-    sums = half.call("sum.dim_IntList", [-1]) + half.call("sum.dim_IntList", [-2])
+    given = Term(e, e.filled(e[use["A"]], dims, rank, 0, dtype))
+    if use["UPLO"] is not None:
+        given = given.call("tril.default" if use["UPLO"] == "L" else "triu.default")
+    given = given.call("abs.default")
+    sums = given.call("sum.dim_IntList", [-1]) + given.call("sum.dim_IntList", [-2])
     most = sums.call("amax.default", [-1], True).call("unsqueeze.default", -1) * 2
     return most.call("eq.Scalar", 0).where(most.like(1), most)
 

@@ -59,14 +59,18 @@ def largest_backward(count: int) -> Callable[[Use], PaddedDims]:
     return dims
 
 
-def positions_backward(use: Use) -> PaddedDims:
-    """The gradient of the largest elements of windows that positions tell."""
-    if use.dims("grad_output") != use.dims("indices"):
-        raise MixesRows("it combines the dimension with one of another size")
-    use.fill("grad_output", 0)
-    use.fill("indices", 0)
-    _move_positions(use, 2)
-    return use.dims("self")
+def positions_backward(count: int) -> Callable[[Use], PaddedDims]:
+    """The gradient of the largest elements of windows that positions tell; see `largest`."""
+
+    def dims(use: Use) -> PaddedDims:
+        if use.dims("grad_output") != use.dims("indices"):
+            raise MixesRows("it combines the dimension with one of another size")
+        use.fill("grad_output", 0)
+        use.fill("indices", 0)
+        _move_positions(use, count)
+        return use.dims("self")
+
+    return dims
 
 
 def mean(count: int) -> Callable[[Use], PaddedDims]:

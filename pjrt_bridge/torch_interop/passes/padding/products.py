@@ -157,40 +157,70 @@ def trilinear(use: Use) -> PaddedDims:
     return dropped(found, use["sumdim"])
 
 
-# -- convolutions -----
-
 # -- convolutions ----------------------------------------------------------------------------------
 
 
 def convolved(use: Use) -> PaddedDims:
     """A convolution pads with zeros itself."""
     found, result = use.dims("input"), use.shape(use.result)
-    if 1 in found or use.dims("weight") or use.dims("bias"):
-        raise MixesRows("it sums over the dimension")
-    made = {}
+    made = dict(_channels(use))
     for dim, extent in found.items():
         if dim == 0:
             made[dim] = extent
-            continue
-        use.needs_prefix(extent)
-        use.fill("input", 0, [dim])
-        if not use.is_padded(result[dim]):
-            raise MixesRows("it works along the dimension")
-        made[dim] = extent_of(result[dim])
+        elif dim > 1:
+            use.needs_prefix(extent)
+            use.fill("input", 0, [dim])
+            if not use.is_padded(result[dim]):
+                raise MixesRows("it works along the dimension")
+            made[dim] = extent_of(result[dim])
     return made
 
 
 def convolved_backward(use: Use) -> list[PaddedDims]:
     """Gradients of a convolution."""
-    found = use.dims("input")
-    if 1 in found or use.dims("weight") or 1 in use.dims("grad_output"):
-        raise MixesRows("it sums over the dimension")
+    found, made = use.dims("input"), _channels(use)
+    use.same(made, {dim: one for dim, one in use.dims("grad_output").items() if dim == 1})
     for dim, extent in found.items():
-        if dim > 0:
+        if dim > 1:
             use.needs_prefix(extent)
-    use.fill("grad_output", 0)
-    use.fill("input", 0)
-    return [found if use["output_mask"][0] else {}, {}, {}]
+    for name in ("grad_output", "input", "weight"):
+        use.fill(name, 0)
+    results = found, use.dims("weight"), shifted(made, -1)
+    return [
+        dims if wanted else {} for dims, wanted in zip(results, use["output_mask"], strict=True)
+    ]
+
+
+def _channels(use: Use) -> PaddedDims:
+    """The padded channels of what a convolution gives, as dimension 1; sums over those it takes.
+
+    Raises:
+        MixesRows: channels are divided into groups that padding would divide otherwise.
+    """
+    given, weight = use.dims("input"), use.dims("weight")
+    if any(dim > 1 for dim in weight):
+        raise MixesRows("it sums over windows of the size")
+    taken, left = (0, 1) if use["transposed"] else (1, 0)
+    groups, shape = use.number(use["groups"]), use.shape("weight")
+    if use.is_padded(groups) and 0 in weight and shape[1] == 1:
+        # Each channel is a group.
+        made = {1: weight[0]}
+        for extent in (extent_of(groups), given.get(1, ())):
+            use.unified(extent, weight[0])
+    else:
+        if groups != 1 and (1 in given or weight):
+            raise MixesRows("it divides the channels into groups")
+        if (1 in given) != (taken in weight):
+            raise MixesRows("it combines the dimension with one of another size")
+        if 1 in given:
+            use.unified(given[1], weight[taken])
+            # Infinities and NaN in the padding of one would meet the zeros of the other.
+            use.fill("input", 0, [1])
+            use.fill("weight", 0, [taken])
+        made = {1: weight[left]} if left in weight else {}
+    if use["bias"] is not None:
+        use.same(shifted(use.dims("bias"), 1), made)
+    return made
 
 
 # -- attention -------------------------------------------------------------------------------------

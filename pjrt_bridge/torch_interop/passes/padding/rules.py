@@ -264,11 +264,12 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(matrices.exponential), "linalg_matrix_exp")
     put(PaddingRule(matrices.orthogonal), "linalg_qr")
     put(PaddingRule(matrices.singular), "_linalg_svd")
+    put(PaddingRule(matrices.pseudoinverse), "aten.linalg_pinv.atol_rtol_tensor")
     put(PaddingRule(products.distances), "_cdist_forward")
     put(PaddingRule(products.distances_backward), "_cdist_backward")
     put(PaddingRule(products.trilinear), "_trilinear")
-    put(PaddingRule(products.convolved), "convolution")
-    put(PaddingRule(products.convolved_backward), "convolution_backward")
+    put(PaddingRule(products.convolved, ("groups",)), "convolution")
+    put(PaddingRule(products.convolved_backward, ("groups", "bias_sizes")), "convolution_backward")
     put(PaddingRule(products.attention), "_scaled_dot_product_flash_attention_for_cpu")
     put(
         PaddingRule(products.attention_backward),
@@ -293,8 +294,8 @@ def _table() -> dict[str, PaddingRule]:
     for count in (2, 3):
         put(PaddingRule(adaptive.mean(count), ("output_size",)), f"_adaptive_avg_pool{count}d")
         put(PaddingRule(adaptive.mean_backward(count)), f"_adaptive_avg_pool{count}d_backward")
-    put(PaddingRule(adaptive.largest, ("output_size",)), "adaptive_max_pool2d")
-    put(PaddingRule(pools.positions_backward), "adaptive_max_pool2d_backward")
+        put(PaddingRule(adaptive.largest(count), ("output_size",)), f"adaptive_max_pool{count}d")
+        put(PaddingRule(pools.positions_backward(count)), f"adaptive_max_pool{count}d_backward")
 
     for count in (2, 3):
         put(PaddingRule(sampling.sampled), f"grid_sampler_{count}d")

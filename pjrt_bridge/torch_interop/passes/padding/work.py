@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from pjrt_bridge.mixed.padded_sizes import COMPILES
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.extents import Size, Symbol
 
@@ -30,6 +31,16 @@ _INNER = {
     "aten.mv": ("self", -1),
 }
 """Products: an argument, and its dimension that is summed over."""
+
+
+_COMPILES_OPERATOR = 1e7
+"""About what takes as long as compiling one operator."""
+
+
+def compiling(graph: fx.Graph) -> float:
+    """The work that takes as long as making a program of a graph."""
+    calls = len([node for node in graph.nodes if node.op == "call_function"])
+    return max(COMPILES, _COMPILES_OPERATOR * calls)
 
 
 def estimate(

@@ -11,8 +11,6 @@ from tests.torch_interop.helpers import assert_same
 from tests.torch_interop.passes.padding.rows import (
     SIZE,
     assert_padding_changes_nothing,
-    refusals,
-    symbolic,
     with_gradients,
 )
 
@@ -86,10 +84,44 @@ def test_vectors_of_matrices_with_any_number_of_rows() -> None:
         assert_padding_changes_nothing(function, x)
 
 
-def test_singular_values_of_square_matrices_are_not_padded() -> None:
-    graph = symbolic(torch.linalg.svdvals, X)
-    (found,) = refusals(graph, [X])
-    assert "aten._linalg_svd.default: it works along the dimension" in found
+def of_any_rank(x: torch.Tensor) -> torch.Tensor:
+    """Square matrices of which one singular value is 0, in order."""
+    return x.sin() * torch.arange(x.shape[-1], dtype=x.dtype)
+
+
+def decomposed(x: torch.Tensor) -> Any:
+    u, s, vh = torch.linalg.svd(of_any_rank(x))
+    return s, (u * s.exp().unsqueeze(-2)) @ vh, u.mT @ u, (vh @ vh.mT).sum((-1, -2))
+
+
+@pytest.mark.parametrize("matrices", [X, BATCH, BOTH], ids=["sizes", "batch", "sizes in a batch"])
+def test_singular_values_of_square_matrices(matrices: torch.Tensor) -> None:
+    assert_padding_changes_nothing(torch.linalg.svdvals, matrices)
+    assert_padding_changes_nothing(lambda x: torch.linalg.svdvals(x * 0), matrices)
+    assert_padding_changes_nothing(decomposed, matrices)
+
+
+@pytest.mark.parametrize("shape", [(N, 3), (3, N), (N, N), (2, N, 4), (N, 2, 3)])
+def test_pseudoinverse(shape: tuple[int, ...]) -> None:
+    def function(x: torch.Tensor) -> Any:
+        # Of rank 2, or nearly so: the tolerance decides.
+        low = x[..., :2] @ x[..., :2, :]
+        exact = torch.linalg.pinv(x), torch.linalg.pinv(low)
+        return *exact, torch.linalg.pinv(x, atol=0.5), torch.linalg.pinv(x, rtol=0.3)
+
+    assert_padding_changes_nothing(function, torch.randn(shape, dtype=torch.float64))
+
+
+def test_symmetric_pseudoinverse() -> None:
+    assert_padding_changes_nothing(lambda x: torch.linalg.pinv(x + x.mT, hermitian=True), X)
+
+
+def test_the_tolerance_of_a_pseudoinverse_is_that_of_the_exact_size() -> None:
+    # Between the tolerances of 5 and of 11 rows.
+    values = torch.tensor([1.0, 8 * torch.finfo(torch.float64).eps], dtype=torch.float64)
+    matrix = torch.full((N, 2), 1e-30, dtype=torch.float64)
+    matrix[0, 0], matrix[1, 1] = values
+    assert_padding_changes_nothing(torch.linalg.pinv, matrix)
 
 
 def eigenvectors(x: torch.Tensor) -> torch.Tensor:

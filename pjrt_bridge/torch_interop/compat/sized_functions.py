@@ -1,0 +1,282 @@
+"""Functions of torch that take a size, made of functions that take symbolic sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+_aten = torch.ops.aten
+
+_Dtype = torch.dtype | None
+_Device = torch.device | str | None
+
+# -- numbers in order ------------------------------------------------------------------------------
+
+
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: _Dtype = None,
+    device: _Device = None,
+) -> torch.Tensor:
+    """`torch.linspace`, counted from both ends as ATen does (`RangeFactoriesKernel.cpp`)."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if (
+        dtype not in (torch.float32, torch.float64)
+        or not isinstance(start, (int, float))
+        or not isinstance(end, (int, float))
+    ):
+        made: torch.Tensor = _aten.linspace(start, end, steps, dtype=dtype, device=device)
+        return made
+    at = torch.arange(steps, dtype=dtype, device=device)
+    step = (end - start) / max(steps - 1, 1)
+    return torch.where(at < max(steps // 2, 1), start + step * at, end - step * (steps - 1 - at))
+
+
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: _Dtype = None,
+    device: _Device = None,
+) -> torch.Tensor:
+    """`torch.logspace`."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if dtype not in (torch.float32, torch.float64):
+        made: torch.Tensor = _aten.logspace(start, end, steps, base, dtype=dtype, device=device)
+        return made
+    return torch.pow(base, linspace(start, end, steps, dtype=dtype, device=device))
+
+
+def fftfreq(
+    n: int, d: float = 1.0, *, dtype: _Dtype = None, device: _Device = None
+) -> torch.Tensor:
+    """`torch.fft.fftfreq`: those behind the middle are negative."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    at = torch.arange(n, device=device)
+    return torch.where(at < (n + 1) // 2, at, at - n).to(dtype) * (1.0 / (n * d))
+
+
+def rfftfreq(
+    n: int, d: float = 1.0, *, dtype: _Dtype = None, device: _Device = None
+) -> torch.Tensor:
+    """`torch.fft.rfftfreq`."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    return torch.arange(n // 2 + 1, device=device).to(dtype) * (1.0 / (n * d))
+
+
+# -- windows (`TensorFactories.cpp`) ---------------------------------------------------------------
+
+
+def _window(
+    length: int,
+    periodic: bool,
+    dtype: _Dtype,
+    device: _Device,
+    whole: float,
+    of_parts: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """A window as a function of positions, from 0 to `whole` at its end."""
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    if length == 1:
+        return torch.ones(length, dtype=dtype, device=device)
+    at = torch.arange(length, device=device).to(dtype)
+    return of_parts(at * (whole / (length if periodic else length - 1)))
+
+
+def hamming_window(
+    window_length: int,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 0.46,
+    *,
+    dtype: _Dtype = None,
+    device: _Device = None,
+) -> torch.Tensor:
+    """`torch.hamming_window`."""
+
+    def values(x: torch.Tensor) -> torch.Tensor:
+        return alpha - beta * torch.cos(x)
+
+    return _window(window_length, periodic, dtype, device, 2 * math.pi, values)
+
+
+def hann_window(
+    window_length: int, periodic: bool = True, *, dtype: _Dtype = None, device: _Device = None
+) -> torch.Tensor:
+    """`torch.hann_window`."""
+    return hamming_window(window_length, periodic, 0.5, 0.5, dtype=dtype, device=device)
+
+
+def blackman_window(
+    window_length: int, periodic: bool = True, *, dtype: _Dtype = None, device: _Device = None
+) -> torch.Tensor:
+    """`torch.blackman_window`."""
+
+    def values(x: torch.Tensor) -> torch.Tensor:
+        return 0.42 - 0.5 * torch.cos(x) + 0.08 * torch.cos(2 * x)
+
+    return _window(window_length, periodic, dtype, device, 2 * math.pi, values)
+
+
+def bartlett_window(
+    window_length: int, periodic: bool = True, *, dtype: _Dtype = None, device: _Device = None
+) -> torch.Tensor:
+    """`torch.bartlett_window`."""
+
+    def values(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x <= 1, x, 2 - x)
+
+    return _window(window_length, periodic, dtype, device, 2.0, values)
+
+
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: _Dtype = None,
+    device: _Device = None,
+) -> torch.Tensor:
+    """`torch.kaiser_window`."""
+
+    def values(x: torch.Tensor) -> torch.Tensor:
+        arch = torch.sqrt(torch.clamp(1 - (x - 1) ** 2, min=0))
+        whole = torch.special.i0(torch.full_like(x[:1], beta))
+        made: torch.Tensor = torch.special.i0(beta * arch) / whole
+        return made
+
+    return _window(window_length, periodic, dtype, device, 2.0, values)
+
+
+# -- numbers counted -------------------------------------------------------------------------------
+
+
+def one_hot(input: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """`torch.nn.functional.one_hot`."""
+    if input.dtype != torch.int64:
+        made: torch.Tensor = _aten.one_hot(input, num_classes)
+        return made
+    numbers = torch.arange(num_classes, device=input.device)
+    return torch.eq(input.unsqueeze(-1), numbers).to(torch.int64)
+
+
+def histc(input: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+    """`torch.histc`: the last bin holds its upper end."""
+    if input.dtype not in (torch.float32, torch.float64):
+        made: torch.Tensor = _aten.histc(input, bins, min, max)
+        return made
+    flat = input.detach().reshape(-1)
+    low: Any = min
+    high: Any = max
+    if min == max:
+        low, high = torch.aminmax(flat)
+        low, high = torch.where(low == high, low - 1, low), torch.where(low == high, high + 1, high)
+    inside = (flat >= low) & (flat <= high)
+    place = ((flat - low) * bins / (high - low)).to(torch.int64)
+    place = torch.where(inside, torch.clamp(place, max=bins - 1), 0)
+    return flat.new_zeros(bins).index_add(0, place, inside.to(flat.dtype))
+
+
+# -- tensors of other sizes ------------------------------------------------------------------------
+
+
+def kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`torch.kron`."""
+    rank = max(input.dim(), other.dim())
+    input = input[(None,) * (rank - input.dim())]
+    other = other[(None,) * (rank - other.dim())]
+    sizes = [one * more for one, more in zip(input.shape, other.shape, strict=True)]
+    for dim in range(rank):
+        input, other = input.unsqueeze(2 * dim + 1), other.unsqueeze(2 * dim)
+    return (input * other).reshape(sizes)
+
+
+def affine_grid(
+    theta: torch.Tensor, size: Sequence[int], align_corners: bool = False
+) -> torch.Tensor:
+    """`torch.nn.functional.affine_grid`."""
+    count = len(size) - 2
+    if theta.dim() != 3 or count not in (2, 3) or theta.shape[1:] != (count, count + 1):
+        return torch.affine_grid_generator(theta, size, align_corners)
+    found = theta[:, :, count].reshape(-1, *[1] * count, count)
+    for at, length in enumerate(size[2:]):
+        line = linspace(-1.0, 1.0, length, dtype=theta.dtype, device=theta.device)
+        if not align_corners:
+            line = line * ((length - 1) / length)
+        # The coordinates of a point are named from the last dimension to the first.
+        factors = theta[:, :, count - 1 - at].reshape(-1, *[1] * count, count)
+        found = found + line.reshape(-1, *[1] * (count - at)) * factors
+    return found
+
+
+def pool(
+    dims: int, whole: Callable[..., Any], otherwise: Callable[..., Any]
+) -> Callable[..., torch.Tensor]:
+    """A pooling function, for which a window over all there is may be of any size."""
+
+    def pooled(
+        input: torch.Tensor, kernel_size: Any, stride: Any = None, *others: Any
+    ) -> torch.Tensor:
+        kernel = (kernel_size,) * dims if isinstance(kernel_size, int) else tuple(kernel_size)
+        if not others and kernel == tuple(input.shape[-dims:]):
+            result: torch.Tensor = whole(input, 1)
+        else:
+            result = otherwise(input, kernel_size, stride or kernel_size, *others)
+        return result
+
+    return pooled
+
+
+def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
+    """`torch.nn.functional.adaptive_avg_pool1d`."""
+    (size,) = (output_size,) if isinstance(output_size, int) else output_size
+    return torch.nn.functional.adaptive_avg_pool2d(input.unsqueeze(-2), (1, size)).squeeze(-2)
+
+
+# -- indices ---------------------------------------------------------------------------------------
+
+
+def _without_numbers(x: torch.Tensor, key: Sequence[Any]) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    """A view of the rows that numbers among indices select, and the indices that are left.
+
+    In PyTorch a number selects before tensors do (`python_variable_indexing.cpp`).
+    """
+    taken = 0
+    for item in key:
+        if isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):
+            taken += item.dim()
+        elif item is not None and item is not Ellipsis:
+            taken += 1
+    left, rank, dim = [], x.dim(), 0
+    for item in key:
+        if isinstance(item, int) and not isinstance(item, bool):
+            x = x.select(dim, item)
+            continue
+        left.append(item)
+        if item is Ellipsis:
+            dim += rank - taken
+        elif isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8):
+            dim += item.dim()
+        elif item is not None:
+            dim += 1
+    return x, tuple(left)
+
+
+def getitem(x: torch.Tensor, key: Sequence[Any]) -> torch.Tensor:
+    """`x[key]`."""
+    rows, left = _without_numbers(x, key)
+    return rows[left]
+
+
+def setitem(x: torch.Tensor, key: Sequence[Any], value: Any) -> None:
+    """`x[key] = value`."""
+    rows, left = _without_numbers(x, key)
+    rows[left] = value
