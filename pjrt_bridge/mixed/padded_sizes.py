@@ -2,11 +2,12 @@
 
 A program of larger sizes serves a call where padding is allowed. Sizes that come first are compiled
 as they are, unless padding them costs next to nothing. Once they change, a program is made for
-round sizes above those of the call, and serves all calls that it does not waste much of. After a few of them, calls take what serves them until
-what they wasted is worth a program; where nothing serves, one is made that serves what came before,
-too, if that is cheap. Where sizes that are not padded differ from those of all programs, one is
-made when they came often. So the number of programs grows with the logarithm of the range of each
-size. A few sizes that come very often get programs of their own.
+round sizes above those of the call, and serves all calls that it does not waste much of. After a
+few of them, calls take what serves them until what they wasted is worth a program; where nothing
+serves, one is made that serves what came before, too, if that is cheap. Where sizes that are not
+padded differ from those of all programs, one is made when they came often. So the number of
+programs grows with the logarithm of the range of each size. A few sizes that come very often get
+programs of their own.
 """
 
 from __future__ import annotations
