@@ -1,12 +1,13 @@
 """Which sizes a call is padded to: few programs, and little work that is wasted.
 
 A program of larger sizes serves a call where padding is allowed. Sizes that come first are compiled
-as they are. Once they change, a program is made for round sizes above those of the call, and serves
-all calls that it does not waste much of. After a few of them, calls take what serves them until
-what they wasted is worth a program; where nothing serves, one is made that serves what came before,
-too, if that is cheap. Where sizes that are not padded differ from those of all programs, one is
-made when they came often. So the number of programs grows with the logarithm of the range of each
-size. A few sizes that come very often get programs of their own.
+as they are, unless padding them costs next to nothing. Once they change, a program is made for
+round sizes above those of the call, and serves all calls that it does not waste much of. After a
+few of them, calls take what serves them until what they wasted is worth a program; where nothing
+serves, one is made that serves what came before, too, if that is cheap. Where sizes that are not
+padded differ from those of all programs, one is made when they came often. So the number of
+programs grows with the logarithm of the range of each size. A few sizes that come very often get
+programs of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ WASTE = 1.25
 COMPILES = 1e8
 """About the work that takes as long as making a program of a few operators."""
 GROWS = 1.05
-"""How much more work larger sizes than the next round ones may be."""
+"""How much more work is hardly more, in relation to a call's."""
 FREELY = 2
 """Programs that are made without asking whether another could serve."""
 SMALL = 64
@@ -32,6 +33,9 @@ OFTEN = 256
 """Calls of the same sizes after which a program of just these is made."""
 OWN = 4
 """How many of these there may be."""
+LITTLE = COMPILES / OFTEN
+"""Work that is hardly more, whatever a call's: in as many calls as come before sizes get a program
+of their own, not more than that program costs."""
 UNITS = 64
 """The largest number by which sizes may have to be divisible."""
 _REMEMBERED = 4096
@@ -69,6 +73,7 @@ class PaddedSizes:
     compiles: float = COMPILES
     made: list[SizesOfCall] = field(default_factory=list)
     _first: SizesOfCall | None = None
+    _first_stays: bool = True
     _chosen: OrderedDict[SizesOfCall, SizesOfCall] = field(default_factory=OrderedDict)
     _wanted: dict[SizesOfCall, _MissingProgram] = field(default_factory=dict)
     _calls: OrderedDict[SizesOfCall, int] = field(default_factory=OrderedDict)
@@ -90,7 +95,10 @@ class PaddedSizes:
                 return held
             if self._first is None:
                 self._first = sizes
-            if sizes == self._first:
+                padded = self._fitting(round_up(sizes, self.positions, self.work))
+                little = _little(self.work(sizes))
+                self._first_stays = padded == sizes or self.work(padded) > little
+            if sizes == self._first and self._first_stays:
                 return None
             found = self._chosen.get(sizes)
             if found is not None:
@@ -117,7 +125,9 @@ class PaddedSizes:
             self._calls[sizes] = count
             if len(self._calls) > _REMEMBERED:
                 self._calls.popitem(last=False)
-            if count < OFTEN or self.work(padded) <= GROWS * self.work(sizes):
+            if count < OFTEN or padded == sizes:
+                return False
+            if sizes != self._first and self.work(padded) <= GROWS * self.work(sizes):
                 return False
             self._own.add(sizes)
             return True
@@ -140,10 +150,10 @@ class PaddedSizes:
         rounded = self._fitting(round_up(sizes, self.positions, self.work))
         extra = len(self.made) - FREELY
         # The more programs there are, the more has to be wasted before another one is made.
-        limit = self.compiles * 2.0**extra
-        if extra >= 0 and able and min(able)[0] - own <= limit:
+        limit = LITTLE if extra < 0 else self.compiles * 2.0**extra
+        if able and min(able)[0] - own <= limit:
             wanted = self._missed(rounded, min(able)[0] - own)
-            if not wanted.came_often(extra) or wanted.wasted < self.compiles:
+            if not wanted.came_often(max(extra, 0)) or wanted.wasted < self.compiles:
                 return min(able)[1], False
         elif extra >= 0 and not able:
             alike = [made for made in self.made if self._differ_in_padding(made, rounded)]
@@ -211,7 +221,9 @@ def round_up(
 
     Sizes that are equal stay equal, because operators may combine them.
     """
-    most, few = WASTE * work(sizes), GROWS * work(sizes)
+    own = work(sizes)
+    most = WASTE * own
+    few = min(most, _little(own))
     chosen = {sizes[at]: sizes[at] for at in positions}
 
     def with_(size: int, larger: int) -> SizesOfCall:
@@ -226,6 +238,11 @@ def round_up(
             chosen[size] = larger
             larger = _next(larger + 1, 4)
     return with_(-1, -1)
+
+
+def _little(own: float) -> float:
+    """The most work that is hardly more than that of a call, whose own work is given."""
+    return max(GROWS * own, own + LITTLE)
 
 
 def _next(size: int, steps: int) -> int:

@@ -90,7 +90,7 @@ def test_five_hundred_calls_of_any_sizes_need_few_programs(dims: int, most: int)
         policy = PaddedSizes(work, range(dims))
         for _ in range(500):
             policy.choose(tuple(random.randint(2, most) for _ in range(dims)))
-        assert len(policy.made) <= 9
+        assert len(policy.made) + policy._first_stays <= 10
 
 
 @pytest.mark.parametrize("work", [2e3, 1e5])
@@ -105,9 +105,9 @@ def test_small_models_of_batches_and_lengths_need_fewer_programs(work: float) ->
 
 def test_sizes_that_grow_get_programs_twice_as_large() -> None:
     policy = PaddedSizes(WORK["launch"], [0])
-    chosen = [policy.choose((size,)) for size in range(2, 1000)]
-    assert chosen[0] is None
-    assert [made for (made,) in policy.made][1:] == [128, 256, 512, 1024]
+    for size in range(2, 1000):
+        policy.choose((size,))
+    assert [made for (made,) in policy.made] == [64, 128, 256, 512, 1024]
 
 
 def test_a_program_that_takes_long_to_make_has_to_save_more() -> None:
@@ -133,12 +133,29 @@ def test_sizes_that_operators_divide_stay_divisible() -> None:
     assert never.choose((30,)) == round_up((30,), [0], WORK["linear"])
 
 
-def test_the_first_sizes_stay() -> None:
-    policy = PaddedSizes(WORK["linear"], [0])
+def heavy(sizes: tuple[int, ...]) -> float:
+    """The work of calls each of which takes long, beside which a compilation is nothing."""
+    return 1e5 * sizes[0]
+
+
+def test_first_sizes_that_are_dear_to_pad_stay() -> None:
+    policy = PaddedSizes(heavy, [0])
     assert policy.choose((100,)) is None
     assert policy.choose((101,)) != (101,)
     assert policy.choose((100,)) is None
     assert policy.made == [policy.choose((101,))]
+
+
+def test_first_sizes_that_are_cheap_to_pad_share_a_program_with_the_next() -> None:
+    policy = PaddedSizes(WORK["launch"], [0])
+    first = policy.choose((7,))
+    assert first is not None
+    assert first > (7,)
+    assert [policy.choose((size,)) for size in (8, *first, 7)] == [first] * 3
+    assert policy.made == [first]
+    # Should no others come often, these get a program of their own, too.
+    deserving = [policy.deserves_own((7,)) for _ in range(OFTEN)]
+    assert deserving == [False] * (OFTEN - 1) + [True]
 
 
 def test_a_program_serves_all_that_it_wastes_little_of() -> None:
@@ -170,7 +187,7 @@ def test_sizes_that_are_not_padded_and_go_on_to_change_are_left_to_others() -> N
 
 
 def test_what_is_missed_often_is_made_after_all() -> None:
-    policy = PaddedSizes(lambda sizes: 1e5 * sizes[0], [0])
+    policy = PaddedSizes(heavy, [0])
     policy.choose((3,))
     for size in (1000, 16):
         policy.choose((size,))
@@ -186,12 +203,13 @@ def test_what_is_missed_often_is_made_after_all() -> None:
 def test_what_no_program_serves_gets_one_that_serves_all_before() -> None:
     policy = PaddedSizes(WORK["launch"], [0, 1])
     policy.choose((3, 3, 5))
-    for size in (1000, 10_000, 100_000, 1_000_000):
+    for size in (10_000, 100_000, 1_000_000):
         policy.choose((size, 2, 5))
     assert len(policy.made) == 4
     rows, columns, other = policy.choose((2, 500_000, 7)) or ()
     assert rows <= SMALL
-    assert (columns, other) == (524288, 7)
+    assert columns >= 500_000
+    assert other == 7
     rows, columns, other = policy.choose((2, 500_000, 5)) or ()
     assert rows >= 1_000_000
     assert columns >= 500_000
@@ -199,7 +217,7 @@ def test_what_no_program_serves_gets_one_that_serves_all_before() -> None:
 
 
 def test_sizes_that_come_very_often_get_programs_of_their_own() -> None:
-    policy = PaddedSizes(WORK["linear"], [0])
+    policy = PaddedSizes(heavy, [0])
     sizes = [(3,), *((size,) for size in range(257, 257 + 2 * OWN))]
     assert policy.choose((257,)) is None
     for item in sizes:

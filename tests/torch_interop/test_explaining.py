@@ -168,15 +168,15 @@ def test_what_is_compiled_is_explained_as_it_is() -> None:
 
 def test_recompilations_and_what_triggered_them() -> None:
     function = compiled(torch.sin)
-    for size in (3, 4, 5):
+    for size in (3, 4, 500):
         function(torch.ones(size))
-    report = explain(function, torch.ones(5))
+    report = explain(function, torch.ones(500))
     by_torch, for_sizes = report.recompilations
     assert by_torch.trigger is not None
     assert "size mismatch at index 0. expected 3, actual 4" in by_torch.trigger
     assert for_sizes.trigger is not None
     # Padded, for more sizes than this one.
-    assert "became [64] (strides [1]), was [4]" in for_sizes.trigger
+    assert "(strides [1]), was [64]" in for_sizes.trigger
     assert [graph.ran for graph in report.graphs] == [False, False, True]
 
 

@@ -27,6 +27,7 @@ from pjrt_bridge.mixed.program import MixedProgram
 from pjrt_bridge.mixed.records import GraphRecord, begin, end
 from pjrt_bridge.mixed.segment import DeviceSegment
 from pjrt_bridge.mixed.variants import Begin, HostReason, VariantCache
+from pjrt_bridge.torch_interop.bind.changing_strides import ChangingStrides
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.bind.sizes import changes, sizes_of, stand_in, stands_for_itself
@@ -200,6 +201,7 @@ class SymbolicGraph:
             raises CannotPad where the call has to be run without padding.
         uncompiled: runs any sizes, without compiling; None where every size has to be compiled.
         padding: pads sizes, so that fewer come.
+        strides: removes strides that change.
         on_host: told of each call that PyTorch runs because its sizes are not compiled.
         begin: see `VariantCache`.
     """
@@ -209,6 +211,7 @@ class SymbolicGraph:
         compile: Callable[[list[Any], str | None, Padded | None], CompiledGraph],
         uncompiled: CompiledGraph | None = None,
         padding: GraphPadding | None = None,
+        strides: ChangingStrides | None = None,
         on_host: Callable[[HostReason], None] | None = None,
         begin: Begin | None = None,
     ) -> None:
@@ -216,6 +219,7 @@ class SymbolicGraph:
         self._uncompiled = uncompiled
         self._variants: VariantCache[CompiledGraph] = VariantCache(uncompiled, on_host, begin)
         self._padding = padding
+        self._strides = strides
 
     def _find(self, arguments: list[Any], padded: Padded | None = None) -> CompiledGraph:
         sizes = sizes_of(arguments)
@@ -255,6 +259,8 @@ class SymbolicGraph:
 
     def run(self, arguments: list[Any], outer: CallRecord | None = None) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""
+        if self._strides is not None:
+            self._strides.remove(arguments)
         padded = (
             None
             if self._padding is None

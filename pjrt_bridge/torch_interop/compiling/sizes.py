@@ -12,6 +12,7 @@ from pjrt_bridge.mixed.background import BACKGROUND
 from pjrt_bridge.mixed.records import GraphRecord, SegmentRecord
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.bind.changing_strides import ChangingStrides
 from pjrt_bridge.torch_interop.bind.graphs import CompiledGraph, HostGraph, SymbolicGraph
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.compiling import fallbacks
@@ -73,7 +74,9 @@ class SymbolicCompiler:
         compiler = partial(self._specialized, graph, record, static, padding, each)
         on_host = None if uncompiled is None else HostCalls(self._target, host, padding).add
         begin = BACKGROUND.begin if alone and not BACKGROUND.is_off else None
-        return SymbolicGraph(compiler, uncompiled, padding, on_host, begin)
+        # Resident tensors have no gaps.
+        strides = ChangingStrides.of(graph.graph) if residency is None else None
+        return SymbolicGraph(compiler, uncompiled, padding, strides, on_host, begin)
 
     def _specialized(
         self,

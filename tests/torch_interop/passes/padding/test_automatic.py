@@ -219,15 +219,14 @@ def test_two_lengths_that_change_need_few_programs() -> None:
     assert len(compiled_graphs()) <= 12
 
 
-def test_the_first_size_is_not_padded() -> None:
+def test_first_sizes_share_a_program_where_padding_costs_little() -> None:
     run = torch.compile(lambda x: x.sum(0) + x, backend="pjrt")
     for size in (5, 5, 7, 5, 7, 8):
         x = torch.randn(size, 4)
         torch._dynamo.mark_dynamic(x, 0)
         assert_same(run(x), x.sum(0) + x, rtol=1e-5, atol=1e-5)
-    first, second = compiled_graphs()
-    assert first.trigger is None
-    assert "became [64, 4]" in (second.trigger or "")
+    (graph,) = compiled_graphs()
+    assert graph.trigger is None
 
 
 def test_a_size_that_falls_as_another_grows() -> None:
@@ -239,7 +238,7 @@ def test_a_size_that_falls_as_another_grows() -> None:
         x, y = torch.randn(rows, 4), torch.randn(3, 4)
         assert_same(run(x, y), function(x, y), rtol=1e-5, atol=1e-5)
     # The rows of one tensor are padded, those of the other are as they are.
-    assert len(compiled_graphs()) == 2
+    assert len(compiled_graphs()) == 1
 
 
 def test_a_position_that_a_call_brings() -> None:
