@@ -49,7 +49,13 @@ def _is_elementwise(node: fx.Node) -> bool:
         source, index = node.args
         assert isinstance(source, fx.Node)
         return compat.operator_name(source.target) in _NORMALIZED and bool(index == 0)
-    return _is_pointwise(node)
+    return _is_pointwise(node) and not _is_argument(node)
+
+
+def _is_argument(node: fx.Node) -> bool:
+    """Whether a node copies an argument, which is in memory already."""
+    name = compat.operator_name(node.target)
+    return name == "aten.clone.default" and node.all_input_nodes[0].op == "placeholder"
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:
