@@ -41,7 +41,7 @@ def mark_saved(graph: fx.Graph, visible: int) -> None:
 
 
 def see_strides(node: fx.Node) -> None:
-    """Note that another result is a view of the memory of this node, so that it lies as promised."""
+    """Note that another result is a view of a node, whose memory therefore lies as promised."""
     node.meta.pop(_SAVED, None)
 
 

@@ -208,7 +208,7 @@ def passes_through(inputs: int) -> bool:
 
 
 def report_strides(count: int, strides: Mapping[int, Sequence[int]]) -> None:
-    """Say, while a forward graph is compiled, which of its results have other strides than promised.
+    """Say, while a forward graph is compiled, which results have other strides than promised.
 
     AOTAutograd gives the backward graph arguments with these strides. Nothing is said where it does
     not ask.
