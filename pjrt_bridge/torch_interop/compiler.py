@@ -99,7 +99,8 @@ class Compiler:
             self._static = static
             compat.donate_nothing()
         returned = compat.returned(kind)
-        results = len(graph.graph.output_node().args[0])
+        results = graph.graph.output_node().args[0]
+        assert isinstance(results, (list, tuple))
         if returned.visible is not None and not is_symbolic(graph.graph):
             mark_saved(graph.graph, returned.visible)
         context = PassContext(
@@ -122,7 +123,7 @@ class Compiler:
             self._inputs = len(graph.graph.find_nodes(op="placeholder"))
             compiled = self._graphs.compile(rewritten.module, record, static)
             if kind == "forward":
-                compat.report_strides(results, self._graphs.saved)
+                compat.report_strides(len(results), self._graphs.saved)
             start = partial(run, compiled)
             if (
                 kind == "inference"
