@@ -11,6 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import pjrt_bridge
 from pjrt_bridge.errors import HostFallbackWarning
+from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.torch_interop.emit.lookup import lookup
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.saved import mark_saved, take_as_saved
@@ -127,3 +128,21 @@ def test_sizes_that_change() -> None:
     run = compiled(model, fallback="host")
     for size in (4, 6, 8):
         assert_like_eager(model, run, torch.randn(2, 8, size, 20))
+
+
+def test_what_is_saved_across_is_written_once() -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        y = x.transpose(1, 2).contiguous().sin()
+        return [y.sum(), y]
+
+    module = make_fx(function)(torch.empty(2, 128, 128))
+    mark_saved(module.graph, visible=1)
+    client = pjrt_bridge.client("cpu")
+    made = emit(
+        module,
+        lookup(client),
+        name="saved",
+        orders_saved=True,
+        kernels=kernels_of(client),
+    )
+    assert made.program.text.count("call @stored") == 1

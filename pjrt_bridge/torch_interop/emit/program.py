@@ -20,7 +20,7 @@ from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.emit.materialization import should_materialize
+from pjrt_bridge.torch_interop.emit.materialization import is_large_elementwise, should_materialize
 from pjrt_bridge.torch_interop.emit.node_lowering import (
     Lookup,
     has_contiguous_input,
@@ -244,9 +244,18 @@ class _GraphEmission:
         self._values[node] = self._materialized(node, value)
 
     def _materialized(self, node: fx.Node, value: Any) -> Any:
-        return (
-            self._kernels.materialize(self._builder, value) if should_materialize(node) else value
-        )
+        if should_materialize(node) or self._is_saved_across(node, value):
+            return self._kernels.materialize(self._builder, value)
+        return value
+
+    def _is_saved_across(self, node: fx.Node, value: Any) -> bool:
+        """Whether a result that only backward reads is elementwise, and lies across.
+
+        It is written to memory anyway; a compiler may turn it to row-major and back before.
+        """
+        if not self._orders_saved or saved_position(node) is None or not is_large_elementwise(node):
+            return False
+        return isinstance(value, Value) and memory_order(value) != tuple(range(value.rank))
 
     def _mutate(self, node: fx.Node) -> None:
         target, source = node.args[:2]
