@@ -28,6 +28,7 @@ from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, Rewritten, rewrite
 from pjrt_bridge.torch_interop.placement.refusals import refused
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
+from pjrt_bridge.torch_interop.saved import mark_saved, take_as_saved
 from pjrt_bridge.torch_interop.sharding.constraint import check_sizes
 
 
@@ -76,7 +77,8 @@ class Compiler:
         Args:
             kind: `"inference"`, `"forward"` or `"backward"`.
             graph: functional but for the new values of arguments at its end.
-            example_inputs: not used; the graph holds what is known of its inputs.
+            example_inputs: of a backward graph with the strides that forward gives; else not used,
+                as the graph holds what is known of its inputs.
 
         Raises:
             FallbackForbidden: it cannot run on the device, and the host is forbidden.
@@ -87,6 +89,7 @@ class Compiler:
         compat.renew_views(graph.graph)
         if kind == "backward":
             number_gradients(graph.graph)
+            take_as_saved(graph.graph, example_inputs)
             static = compat.saved_inputs(graph.graph, self._static)
         else:
             static = compat.static_inputs()
@@ -95,9 +98,14 @@ class Compiler:
                 static -= compat.parts_of_subclasses(graph.graph)
             self._static = static
             compat.donate_nothing()
+        returned = compat.returned(kind)
+        results = graph.graph.output_node().args[0]
+        assert isinstance(results, (list, tuple))
+        if returned.visible is not None and not is_symbolic(graph.graph):
+            mark_saved(graph.graph, returned.visible)
         context = PassContext(
             kind,
-            returned=compat.returned(kind),
+            returned=returned,
             orders=self._options.orders(),
             keeps=self._options.wants_on_host,
             refused=refused,
@@ -114,6 +122,8 @@ class Compiler:
         else:
             self._inputs = len(graph.graph.find_nodes(op="placeholder"))
             compiled = self._graphs.compile(rewritten.module, record, static)
+            if kind == "forward":
+                compat.report_strides(len(results), self._graphs.saved)
             start = partial(run, compiled)
             if (
                 kind == "inference"

@@ -104,6 +104,10 @@ def test_sums_of_many_numbers_are_as_exact_as_the_compilers_own(dims):
         ("sum", (4, 64), "float64", (1,), False),
         ("sum", (4, 15), "float32", (1,), False),
         ("sum", (64, 4), "float32", (0,), False),
+        ("sum", (512, 64), "float32", (0,), True),
+        ("sum", (4, 512, 64), "float32", (0, 1), True),
+        ("max", (4, 512, 64), "float64", (1,), True),
+        ("sum", (64, 512), "float64", (1,), False),
         ("sum", (64, 64), "float32", (), False),
         ("sum", (0, 64), "float32", (1,), False),
         ("sum", (4, 64), "complex64", (1,), False),
@@ -111,6 +115,16 @@ def test_sums_of_many_numbers_are_as_exact_as_the_compilers_own(dims):
 )
 def test_rows_that_the_compiler_does_slowly_go_by_columns(reduction, shape, dtype, dims, blocked):
     assert (BARRIER in program(reduction, shape, dtype, dims).text) == blocked
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims"),
+    [((16384, 16), (0,)), ((8, 65536), (1,)), ((8, 1024, 64), (0, 1)), ((4, 8, 9000), (0, 2))],
+)
+def test_what_is_reduced_is_not_written_to_memory(shape, dims):
+    written = program("sum", shape, "float32", dims, lambda b, x: b.multiply(x, b.add(x, x)))
+    executable = pjrt_bridge.client("cpu").compile(written)
+    assert executable.memory_stats().temporaries < math.prod(shape)
 
 
 def test_what_lies_across_in_memory_is_reduced_as_it_lies():

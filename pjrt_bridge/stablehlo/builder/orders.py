@@ -23,6 +23,9 @@ _NOT_ELEMENTWISE = frozenset(
 )
 """Operations whose result may have the shape of an operand, but not its order."""
 
+_PARTS = frozenset(("dynamic_slice", "pad", "slice"))
+"""Operations that take over the order of their first operand, whatever its sizes are."""
+
 Order = tuple[int, ...]
 """Dimensions from the outermost in memory to the innermost."""
 
@@ -69,6 +72,8 @@ def _computed(operation: Any, shape: list[int], known: dict[Any, Order]) -> Orde
     name = operation.name.removeprefix("stablehlo.")
     if name == operation.name or name in _NOT_ELEMENTWISE or operation.regions:
         return None
+    if name in _PARTS:
+        return _order(operation.operands[0], known)
     alike = (item for item in operation.operands if item.type.shape == shape)
     found = (_order(item, known) for item in alike)
     return next((order for order in found if order != tuple(range(len(shape)))), None)

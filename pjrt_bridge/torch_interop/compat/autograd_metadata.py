@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -205,6 +205,22 @@ def passes_through(inputs: int) -> bool:
             or metadata.grad_enabled_mutation is not None
         )
     )
+
+
+def report_strides(count: int, strides: Mapping[int, Sequence[int]]) -> None:
+    """Say, while a forward graph is compiled, which results have other strides than promised.
+
+    AOTAutograd gives the backward graph arguments with these strides. Nothing is said where it does
+    not ask.
+
+    Args:
+        count: of the results.
+        strides: by position.
+    """
+    context = TracingContext.try_get()
+    if context is not None and context.output_strides is not None and strides:
+        given = (strides.get(position) for position in range(count))
+        context.output_strides[:] = [None if item is None else tuple(item) for item in given]
 
 
 def donate_nothing() -> None:

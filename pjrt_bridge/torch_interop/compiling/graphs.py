@@ -24,6 +24,7 @@ from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.runtime import Executable
 from pjrt_bridge.runtime.objects.mesh_program import MeshProgram
 from pjrt_bridge.stablehlo import Program
+from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.bind.graphs import (
     CompiledGraph,
     DeviceGraph,
@@ -63,6 +64,9 @@ class GraphCompiler:
     Args:
         target: what they are compiled for.
         divisions: how their values are divided over a mesh.
+
+    Attributes:
+        saved: of the last graph, see `Emitted.saved`.
     """
 
     def __init__(self, target: Target, divisions: Divisions | None = None) -> None:
@@ -71,6 +75,7 @@ class GraphCompiler:
         self._options = target.options
         self._orders = target.options.orders()
         self._symbolic = SymbolicCompiler(target, self.compile)
+        self.saved: Mapping[int, tuple[int, ...]] = {}
 
     def compile_symbolic(
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
@@ -157,7 +162,7 @@ class GraphCompiler:
         host = HostSegment(graph)
         segment = SegmentRecord("device", operators(graph.graph), node_names(graph.graph))
         record.segments.append(segment)
-        emit = partial(self._emit, record.name, graph, record, static)
+        emit = partial(self._emit, record.name, graph, record, static, orders_saved=self._is_plain)
         try:
             emitted = emit()
             program = self._compile_program(emitted, emit, segment, graph)
@@ -167,6 +172,7 @@ class GraphCompiler:
             fallbacks.not_compiled(self._target, record, segment, error, graph.graph)
             return self._on_host(host, record)
         self._target.ledger.add(record)
+        self.saved = emitted.saved
         return DeviceGraph(compiled, record)
 
     def _in_parts(
@@ -235,8 +241,21 @@ class GraphCompiler:
 
         return ready
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether results of programs are tensors of the host, each of one device."""
+        target = self._target
+        return target.adapter is ADAPTER and not target.divides and target.agreement is None
+
     def _emit(
-        self, name: str, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
+        self,
+        name: str,
+        graph: fx.GraphModule,
+        record: GraphRecord,
+        static: frozenset[int],
+        *,
+        orders_saved: bool = False,
+        like: Emitted | None = None,
     ) -> Emitted:
         with counting(record, "lowering_seconds"), timeline.span(f"emit {name}"):
             return emit(
@@ -250,12 +269,14 @@ class GraphCompiler:
                 # A backward graph computes with the positions of its forward graph.
                 checks_positions=record.kind != "backward"
                 and self._options.check_indices is not False,
+                orders_saved=orders_saved,
+                like=like,
             )
 
     def _compile_program(
         self,
         emitted: Emitted,
-        emit: Callable[[], Emitted],
+        emit: Callable[..., Emitted],
         segment: SegmentRecord,
         graph: fx.GraphModule,
     ) -> Executable | MeshProgram:
@@ -268,7 +289,7 @@ class GraphCompiler:
                 return self._target.client.compile(program, options=options)
 
         def emit_again() -> Program | None:
-            again = emit()
+            again = emit(like=emitted)
             return again.program if again.takes_as(emitted) else None
 
         executable = compile(emitted.program)

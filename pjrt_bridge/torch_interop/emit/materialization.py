@@ -35,13 +35,18 @@ def should_materialize(node: fx.Node) -> bool:
 
     They cannot where one of several readers is a product, a convolution or a reduction.
     """
-    value = compat.promise(node)
-    if not isinstance(value, torch.Tensor) or not _is_elementwise(node):
-        return False
-    if compat.is_symbolic(value) or value.numel() < _LEAST:
+    if not is_large_elementwise(node):
         return False
     readers = set(_readers(node))
     return len(readers) > 1 and not all(map(_is_pointwise, readers))
+
+
+def is_large_elementwise(node: fx.Node) -> bool:
+    """Whether a node's value is elementwise, and large enough to be worth a loop of its own."""
+    value = compat.promise(node)
+    if not isinstance(value, torch.Tensor) or not _is_elementwise(node):
+        return False
+    return not compat.is_symbolic(value) and value.numel() >= _LEAST
 
 
 def _is_elementwise(node: fx.Node) -> bool:
@@ -49,7 +54,13 @@ def _is_elementwise(node: fx.Node) -> bool:
         source, index = node.args
         assert isinstance(source, fx.Node)
         return compat.operator_name(source.target) in _NORMALIZED and bool(index == 0)
-    return _is_pointwise(node)
+    return _is_pointwise(node) and not _is_argument(node)
+
+
+def _is_argument(node: fx.Node) -> bool:
+    """Whether a node copies an argument, which is in memory already."""
+    name = compat.operator_name(node.target)
+    return name == "aten.clone.default" and node.all_input_nodes[0].op == "placeholder"
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:

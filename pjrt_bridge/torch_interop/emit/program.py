@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,12 +15,12 @@ from torch import fx
 from pjrt_bridge.mixed.adapter import Bindings, Computed, Constant, SegmentInput
 from pjrt_bridge.runtime.dispatch.plans import BoundParameter
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.stablehlo import Builder
+from pjrt_bridge.stablehlo import Builder, memory_order
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.emit.materialization import should_materialize
+from pjrt_bridge.torch_interop.emit.materialization import is_large_elementwise, should_materialize
 from pjrt_bridge.torch_interop.emit.node_lowering import (
     Lookup,
     has_contiguous_input,
@@ -30,6 +30,7 @@ from pjrt_bridge.torch_interop.emit.node_lowering import (
 from pjrt_bridge.torch_interop.emit.positions import PositionChecks
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.nodes import COPY_INTO_INPUT, source_frame
+from pjrt_bridge.torch_interop.saved import saved_position
 from pjrt_bridge.torch_interop.tensors import argument_spec, result_spec
 
 _WORTH_DONATING = 1 << 16
@@ -46,12 +47,15 @@ class Emitted:
         bindings: what its parameters and results are; none is pinned.
         captured: tensors that the graph holds itself: of the parameters without a position.
         kernels_version: of the kernels when it was begun.
+        saved: strides of the results that only backward reads, where they lie otherwise than
+            promised; by position in the graph before any pass.
     """
 
     program: Program
     bindings: Bindings
     captured: tuple[torch.Tensor, ...]
     kernels_version: int = 0
+    saved: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def takes_as(self, other: Emitted) -> bool:
         """Whether it takes and gives the same as another program of the graph.
@@ -91,6 +95,8 @@ def emit(
     kernels: Kernels | None = None,
     excess_precision: bool = False,
     checks_positions: bool = False,
+    orders_saved: bool = False,
+    like: Emitted | None = None,
 ) -> Emitted:
     """Emit a whole graph, of which every node lowers.
 
@@ -106,6 +112,8 @@ def emit(
         excess_precision: round half precision where a chain of operators ends.
         checks_positions: indices that are out of range make the program fail, where the kernels
             can check that.
+        orders_saved: results that only backward reads lie as the compiler is expected to have them.
+        like: what was emitted before, whose results these are to lie like.
 
     Raises:
         NotLowerable: a node does not lower after all.
@@ -122,6 +130,8 @@ def emit(
         kernels or Kernels(),
         excess_precision,
         checks_positions,
+        orders_saved,
+        like,
     ).run()
 
 
@@ -138,6 +148,8 @@ class _GraphEmission:
         kernels: Kernels,
         excess_precision: bool,
         checks_positions: bool,
+        orders_saved: bool,
+        like: Emitted | None,
     ) -> None:
         nodes = list(module.graph.nodes)
         placeholders = [node for node in nodes if node.op == "placeholder"]
@@ -179,6 +191,9 @@ class _GraphEmission:
         self._checks = PositionChecks(self._builder, kernels) if checks_positions else None
         self._result_spec = result_spec
         self._written: set[int] = set()
+        self._orders_saved = orders_saved
+        self._like = like
+        self._saved: dict[int, tuple[int, ...]] = {}
 
     def run(self) -> Emitted:
         version = self._kernels.version
@@ -201,6 +216,7 @@ class _GraphEmission:
             ),
             captured=self._captured,
             kernels_version=version,
+            saved=self._saved,
         )
 
     def _call(self, node: fx.Node) -> None:
@@ -228,9 +244,18 @@ class _GraphEmission:
         self._values[node] = self._materialized(node, value)
 
     def _materialized(self, node: fx.Node, value: Any) -> Any:
-        return (
-            self._kernels.materialize(self._builder, value) if should_materialize(node) else value
-        )
+        if should_materialize(node) or self._is_saved_across(node, value):
+            return self._kernels.materialize(self._builder, value)
+        return value
+
+    def _is_saved_across(self, node: fx.Node, value: Any) -> bool:
+        """Whether a result that only backward reads is elementwise, and lies across.
+
+        It is written to memory anyway; a compiler may turn it to row-major and back before.
+        """
+        if not self._orders_saved or saved_position(node) is None or not is_large_elementwise(node):
+            return False
+        return isinstance(value, Value) and memory_order(value) != tuple(range(value.rank))
 
     def _mutate(self, node: fx.Node) -> None:
         target, source = node.args[:2]
@@ -243,7 +268,7 @@ class _GraphEmission:
         value = copy(context, self._values[target], self._values[source])
         assert isinstance(value, Value)
         position = self._positions[target]
-        result = self._result(value, promise)
+        result = self._result(value, self._result_spec(promise))
         self._updates.append((SegmentInput(position), result))
         for parameter, (at, spec) in enumerate(self._inputs):
             same = at == position and spec.lies_as(self._results[result][1])
@@ -263,12 +288,25 @@ class _GraphEmission:
             return Constant(value)
         # A node that is several outputs (the user's, and saved for backward) is one result.
         if item not in self._computed:
-            self._computed[item] = Computed(self._result(value, compat.promise(item)))
+            self._computed[item] = Computed(self._result(value, self._spec(item, value)))
         return self._computed[item]
 
-    def _result(self, value: Value, promise: torch.Tensor) -> int:
+    def _spec(self, node: fx.Node, value: Value) -> ValueSpec:
+        """How a node's value lies as a result."""
+        promised = self._result_spec(compat.promise(node))
+        position = saved_position(node) if self._orders_saved else None
+        if position is None:
+            return promised
+        if self._like is None:
+            spec = ValueSpec.ordered(promised.type, memory_order(value))
+        else:
+            spec = self._like.bindings.results[len(self._results)]
+        if spec != promised:
+            self._saved[position] = spec.strides
+        return spec
+
+    def _result(self, value: Value, spec: ValueSpec) -> int:
         """Return a value from the program, as the memory of its tensor has it; the index."""
-        spec = self._result_spec(promise)
         once = spec.once.shape
         if once != value.shape:
             value = self._builder.slice(value, (0,) * len(once), once, (1,) * len(once))

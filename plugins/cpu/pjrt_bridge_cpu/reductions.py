@@ -1,9 +1,10 @@
-"""Reductions over the last dimensions in a form that XLA's CPU compiler vectorizes.
+"""Reductions in a form that XLA's CPU compiler vectorizes, and fuses with what computes the values.
 
 The compiler reduces a row element by element, in order, because rounding depends on the order;
 columns it reduces in parallel. So a row is reshaped to a matrix of a few columns: these are reduced
-first, then their results. A barrier keeps the compiler from merging both reductions. Sums are as
-exact as its own, which are pairwise.
+first, then their results. Of more than 32 numbers it makes windows, which it does not fuse: all
+that is reduced would be written to memory. So columns are reduced in parts. A barrier keeps the
+compiler from merging these reductions. Sums are as exact as its own, which are pairwise.
 """
 
 from __future__ import annotations
@@ -11,78 +12,85 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from pjrt_bridge.stablehlo import Builder, Order, Value, memory_order
+from pjrt_bridge.stablehlo import Builder, Value, memory_order
 from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
 
 _COLUMNS = ((128, 32), (64, 16), (16, 8))
 """From which length of a row on how many columns are used, of elements of at most 32 bits."""
 
-_LONGEST = 256
-"""Rows of a part of columns that are reduced one after the other."""
+_PART = 16
+"""Rows of a part of columns, where they can be chosen."""
+
+_WINDOW = 32
+"""Rows of which the compiler makes no windows."""
+
+_LEAST = 1 << 13
+"""Elements from which on columns are reduced in parts: fewer take less time than another loop."""
 
 _WORDS = 8
 """The columns of 64-bit elements."""
 
 
 class BlockedReductions(Kernels):
-    """Reductions of rows by columns."""
+    """Reductions of rows by columns, and of columns in parts."""
 
     def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
         """See `Kernels.reduce`."""
         order = memory_order(x)
         if order != tuple(range(x.rank)):
-            return self._in_order(b, reduction, x, dims, order)
+            # Turned to that order, which costs nothing.
+            kept = [dim for dim in order if dim not in dims]
+            places = [place for place, dim in enumerate(order) if dim in dims]
+            found = self.reduce(b, reduction, b.transpose(x, order), places)
+            return b.transpose(found, [kept.index(dim) for dim in sorted(kept)])
         first = x.rank
         while first - 1 in dims:
             first -= 1
         rows, length = x.shape[:first], math.prod(x.shape[first:])
         columns = _columns(x, reduction, length)
         if not columns or x.size == 0:
-            return super().reduce(b, reduction, x, dims)
+            return self._down(b, reduction, x, dims)
         # Other dimensions are reduced last, after the contiguous ones.
         others = (*(dim for dim in dims if dim < first), first)
         flat = b.reshape(x, (*rows, length))
-        whole = length - length % columns
+        count = length // columns
+        part = count if count <= _WINDOW else _part(count, 1) or _PART
+        whole = count // part * part * columns
         start, end = (0,) * first, (*rows, length)
         body = flat
         if whole < length:
             body = b.slice(flat, (*start, 0), (*rows, whole))
-        blocks = b.reshape(body, (*rows, whole // columns, columns))
-        (partial,) = b.optimization_barrier([super().reduce(b, reduction, blocks, (first,))])
-        result = super().reduce(b, reduction, partial, others)
+        blocks = b.reshape(body, (*rows, count // part, part, columns))
+        (partial,) = b.optimization_barrier([super().reduce(b, reduction, blocks, (first + 1,))])
+        result = super().reduce(b, reduction, partial, (*others, first + 1))
         if whole == length:
             return result
         rest = super().reduce(b, reduction, b.slice(flat, (*start, whole), end), others)
         return _combine(b, reduction)(result, rest)
 
-    def _in_order(
-        self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int], order: Order
-    ) -> Value:
-        """A reduction of a value whose dimensions lie in another order in memory.
-
-        It is turned to that order, which costs nothing, and columns are reduced in parts, so that
-        sums stay exact.
-        """
-        kept = [dim for dim in order if dim not in dims]
-        laid = b.transpose(x, order)
-        places = [place for place, dim in enumerate(order) if dim in dims]
-        count = len(places)
-        rows = math.prod(laid.shape[:count])
-        part = _part(rows) if places == list(range(count)) else 0
-        if part:
-            shape = (rows // part, part, *laid.shape[count:])
-            sums = super().reduce(b, reduction, b.reshape(laid, shape), (1,))
-            (sums,) = b.optimization_barrier([sums])
-            found = super().reduce(b, reduction, sums, (0,))
-        else:
-            found = self.reduce(b, reduction, laid, places)
-        return b.transpose(found, [kept.index(dim) for dim in sorted(kept)])
+    def _down(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
+        """A reduction of a row-major value along columns: the last of the dimensions in parts."""
+        end = max(dims, default=0)
+        begin = end
+        while begin - 1 in dims:
+            begin -= 1
+        rows = math.prod(x.shape[begin : end + 1])
+        # The compiler would merge the loops over parts and over their results, if it made no
+        # windows of these.
+        divides = end < x.rank - 1 and x.size >= _LEAST
+        part = _part(rows, _WINDOW + 1) if divides and dims else 0
+        if not part:
+            return super().reduce(b, reduction, x, dims)
+        shape = (*x.shape[:begin], rows // part, part, *x.shape[end + 1 :])
+        sums = super().reduce(b, reduction, b.reshape(x, shape), (begin + 1,))
+        (sums,) = b.optimization_barrier([sums])
+        return super().reduce(b, reduction, sums, (*(dim for dim in dims if dim < begin), begin))
 
 
-def _part(rows: int) -> int:
-    """The rows of a part, where they are divided into parts of one length; 0 where they are not."""
-    found = next((part for part in range(_LONGEST, 1, -1) if rows % part == 0), 0)
-    return found if found < rows else 0
+def _part(rows: int, least: int) -> int:
+    """The rows of a part, if they can be divided into at least so many of one length; else 0."""
+    found = (part for part in range(4, _WINDOW + 1) if rows % part == 0 and rows // part >= least)
+    return min(found, key=lambda part: abs(part - _PART), default=0)
 
 
 def _columns(x: Value, reduction: Reduction, length: int) -> int:

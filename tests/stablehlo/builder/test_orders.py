@@ -90,6 +90,15 @@ def test_elementwise_operations_keep_the_order_of_any_side() -> None:
     assert memory_order(b.add(y, b.transpose(turned, (1, 0)))) == (0, 1)
 
 
+def test_parts_lie_as_the_whole_does() -> None:
+    b = builder((4, 6), ())
+    x, zero = b.parameters
+    turned = b.transpose(x, (1, 0))
+    assert memory_order(b.slice(turned, (0, 1), (4, 3), (1, 1))) == (1, 0)
+    assert memory_order(b.pad(turned, zero, (1, 1), (0, 0), (0, 0))) == (1, 0)
+    assert memory_order(b.slice(x, (0, 1), (4, 3), (1, 1))) == (0, 1)
+
+
 def test_a_product_does_not_lie_as_its_sides() -> None:
     b = builder((4, 4), (4, 4))
     x, y = b.parameters

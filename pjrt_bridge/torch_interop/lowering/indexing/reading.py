@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.builder.orders import inverse_order, memory_order
 from pjrt_bridge.torch_interop.lowering.context import BOOL, INT64, Context, normalize_dim
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
@@ -50,6 +51,32 @@ class Places:
         ]
 
 
+def order_of_places(x: Value, rank: int, indices: Sequence[Value | None]) -> tuple[int, ...] | None:
+    """The order in memory of what is read, or written, at places; None where it is row-major.
+
+    None also where reading elements in that order would give them in another one.
+
+    Args:
+        x: what is read, or what is written.
+        rank: of what is indexed.
+        indices: of the places.
+    """
+    order = memory_order(x)
+    chosen = [d for d, index in enumerate(indices) if index is not None]
+    if x.rank != rank or order == tuple(range(rank)) or len(chosen) == 0:
+        return None
+    batch = max(index.rank for index in indices if index is not None)
+    first = order.index(chosen[0])
+    together = tuple(chosen) == order[first : first + len(chosen)]
+    apart = chosen[-1] - chosen[0] != len(chosen) - 1
+    return order if batch == len(chosen) and together and not apart else None
+
+
+def in_order(indices: Sequence[Value | None], order: Sequence[int]) -> list[Value | None]:
+    """The indices of something whose dimensions were put into an order."""
+    return [indices[dim] if dim < len(indices) else None for dim in order]
+
+
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that all broadcast to under NumPy's rules."""
     rank = max(len(shape) for shape in shapes)
@@ -67,6 +94,10 @@ def from_front(c: Context, index: Value, size: int) -> Value:
 @lowering("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(c: Context, x: Value, indices: Sequence[Value | None]) -> Value:
     """Advanced indexing with integer tensors; None keeps a dimension."""
+    order = order_of_places(x, x.rank, indices)
+    if order is not None and c.output.size:
+        turned = index(c, c.b.transpose(x, order), in_order(indices, order))
+        return c.b.transpose(turned, inverse_order(order))
     places = Places(c, x, indices)
     if math.prod(places.shape) == 0:
         return c.zeros(0)

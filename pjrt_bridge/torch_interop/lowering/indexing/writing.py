@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.builder.orders import inverse_order
 from pjrt_bridge.torch_interop.lowering.context import (
     BOOL,
     INT64,
@@ -25,7 +26,12 @@ from pjrt_bridge.torch_interop.lowering.context import (
     lowest,
     normalize_dim,
 )
-from pjrt_bridge.torch_interop.lowering.indexing.reading import Places, from_front
+from pjrt_bridge.torch_interop.lowering.indexing.reading import (
+    Places,
+    from_front,
+    in_order,
+    order_of_places,
+)
 from pjrt_bridge.torch_interop.lowering.math.elementwise import divide_down, term
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
@@ -65,6 +71,11 @@ def index_put(
     """`x` with `x[indices]` set to, or increased by, the broadcast values."""
     if any(index is not None and index.dtype.is_bool for index in indices):
         return _put_where(c, x, indices, values, accumulate)
+    order = order_of_places(values, x.rank, indices)
+    if order is not None and x.size:
+        here, new = (c.b.transpose(side, order) for side in (x, values))
+        turned = index_put(c, here, in_order(indices, order), new, accumulate)
+        return c.b.transpose(turned, inverse_order(order))
     places = Places(c, x, indices)
     if math.prod(places.shape) == 0:
         return x

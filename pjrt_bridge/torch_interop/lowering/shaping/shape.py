@@ -7,10 +7,12 @@ dimension 0 and -1. Every size that torch would infer (`-1`) is read from the pr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.builder.orders import Order, inverse_order, memory_order
 from pjrt_bridge.torch_interop.lowering.context import Context, normalize_dim
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
@@ -117,9 +119,23 @@ def concatenate(c: Context, tensors: Sequence[Value], dim: int = 0) -> Value:
     """Joined along `dim` in the promoted type; empty 1-d tensors are ignored, as in ATen."""
     out = c.output
     parts = [c.cast(t, out.dtype) for t in tensors if t.shape != (0,) or len(out.shape) == 1]
-    return (
-        parts[0] if len(parts) == 1 else c.b.concatenate(parts, normalize_dim(dim, len(out.shape)))
-    )
+    return parts[0] if len(parts) == 1 else _joined(c, parts, normalize_dim(dim, len(out.shape)))
+
+
+def _joined(c: Context, parts: Sequence[Value], dim: int) -> Value:
+    """Joined as most of the elements lie in memory.
+
+    Compilers write a join to memory row-major, where all that is computed before and after it may
+    lie in another order.
+    """
+    sizes: Counter[Order] = Counter()
+    for part in parts:
+        sizes[memory_order(part)] += part.size
+    order = max(sizes, key=sizes.__getitem__)
+    if order == tuple(range(len(order))):
+        return c.b.concatenate(parts, dim)
+    joined = c.b.concatenate([c.b.transpose(part, order) for part in parts], order.index(dim))
+    return c.b.transpose(joined, inverse_order(order))
 
 
 @lowering("aten.stack.default")

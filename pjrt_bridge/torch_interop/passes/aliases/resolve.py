@@ -13,6 +13,7 @@ from pjrt_bridge.torch_interop.nodes import is_mutation
 from pjrt_bridge.torch_interop.passes.aliases.chains import Chain, chain_of
 from pjrt_bridge.torch_interop.passes.aliases.epilogue import REPLACE, Epilogue, ResolvedAliases
 from pjrt_bridge.torch_interop.passes.aliases.gaps import mark_visible
+from pjrt_bridge.torch_interop.saved import see_strides
 
 
 def resolve_aliases(module: fx.GraphModule, returned: compat.Returned) -> ResolvedAliases | None:
@@ -49,6 +50,8 @@ class _Resolver:
         for at, (chain, base) in enumerate(zip(self._chains, bases, strict=True)):
             if chain is not None and self._is_visible(at):
                 mark_visible(base or chain.last)
+            if base is not None:
+                see_strides(base)
         if not any(bases) and not self._replaced:
             return None
         graph = fx.Graph()

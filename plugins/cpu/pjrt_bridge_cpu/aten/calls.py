@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
+from pjrt_bridge.stablehlo import Builder, TensorType, Value, inverse_order, memory_order
 from pjrt_bridge_cpu.aten.operators import REQUIRED, Operator, SchemaParameter
 
-TARGET = "pjrt_bridge.aten.2"
+TARGET = "pjrt_bridge.aten.3"
 """Name of the custom call. Its number changes with what the words of a call mean, because programs
 with such calls are kept on disk."""
 
@@ -114,7 +114,11 @@ def emit(b: Builder, call: KernelCall) -> tuple[Value, ...]:
     orders += [tuple(range(item.rank)) for item in call.results] if results is None else results
     cuts, grain = [-1] * len(orders), (0, 1)
     if call.cut is not None:
-        cuts = [call.cut.operands.get(name, -1) for name in operands] + list(call.cut.results)
+        stated = [call.cut.operands.get(name, -1) for name in operands] + list(call.cut.results)
+        cuts = [
+            -1 if dim < 0 else tuple(order).index(dim)
+            for dim, order in zip(stated, orders, strict=True)
+        ]
         grain = call.cut.grain, call.cut.pieces
     config = {
         "name": call.operator.name,
@@ -126,15 +130,27 @@ def emit(b: Builder, call: KernelCall) -> tuple[Value, ...]:
         "cuts": _numbers(cuts),
         "grain": _numbers(grain),
     }
-    layouts = [tuple(reversed(order)) for order in orders]
-    return b.custom_call(
+    # All arrays are row-major, and transposed around the call: between two calls that cancels out,
+    # where compilers would copy arrays with other layouts into the one that they prefer.
+    taken, given = orders[: len(operands)], orders[len(operands) :]
+    found = b.custom_call(
         TARGET,
-        list(operands.values()),
-        call.results,
+        [_turned(b, value, order) for value, order in zip(operands.values(), taken, strict=True)],
+        [
+            TensorType(tuple(item.shape[dim] for dim in order), item.dtype)
+            for item, order in zip(call.results, given, strict=True)
+        ],
         backend_config=config,
-        operand_layouts=layouts[: len(operands)],
-        result_layouts=layouts[len(operands) :],
+        operand_layouts=[tuple(reversed(range(len(order)))) for order in taken],
+        result_layouts=[tuple(reversed(range(len(order)))) for order in given],
     )
+    return tuple(
+        _turned(b, value, inverse_order(order)) for value, order in zip(found, given, strict=True)
+    )
+
+
+def _turned(b: Builder, x: Value, order: Sequence[int]) -> Value:
+    return x if tuple(order) == tuple(range(x.rank)) else b.transpose(x, order)
 
 
 def _numbers(values: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -3,7 +3,10 @@ import math
 import pytest
 import torch
 
-from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
+from pjrt_bridge import dtypes
+from pjrt_bridge.stablehlo import Builder, TensorType, memory_order
+from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, find_lowering
 from tests.torch_interop.helpers import assert_same, compiled
 from tests.torch_interop.lowering.harness import check, lower
 
@@ -170,3 +173,26 @@ def test_zeros_for_tangents():
     name = "aten._new_zeros_with_same_feature_meta.default"
     check(name, x, y, exact=True)
     check(name, x, y, self_num_batch_dims=1, exact=True)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_what_lies_across_is_joined_as_it_lies(dim: int, mixed: bool) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        parts = x.permute(2, 0, 1).exp(), y if mixed else y.permute(2, 0, 1)
+        return torch.cat([*parts, parts[0]], dim)
+
+    x = torch.randn(3, 4, 2)
+    y = torch.randn(2, 3, 4) if mixed else x
+    assert_same(compiled(function)(x, y), function(x, y))
+
+
+def test_a_join_of_what_lies_across_is_turned_once():
+    shape = TensorType((3, 4, 2), dtypes.of("float32"))
+    b = Builder([shape, shape])
+    parts = [b.transpose(x, (2, 0, 1)) for x in b.parameters]
+    joined = TensorType((4, 3, 4), shape.dtype)
+    concatenate = find_lowering("aten.cat.default")
+    value = concatenate(Context(b, [joined]), parts, 0)
+    assert value.type == joined
+    assert memory_order(value) == (1, 2, 0)

@@ -37,6 +37,7 @@ typedef struct {
 typedef struct {
     const Frame *frame;
     const Operator *operator;
+    /* Buffers are row-major; orders name the tensor's dimension of each, cuts one of their own. */
     Numbers orders, stack, returns, cuts;
     int64_t grain, pieces; /* The least length of a part; parts for each thread. */
     bool is_cut;

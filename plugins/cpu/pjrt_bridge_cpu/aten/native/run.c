@@ -47,14 +47,14 @@ view(const Part *part, int64_t index, View *found)
     int64_t step = 1;
     for (int64_t i = buffer->rank - 1; i >= 0; i--) {
         int64_t dim = order[i];
-        found->sizes[dim] = buffer->dims[dim];
+        found->sizes[dim] = buffer->dims[i];
         found->strides[dim] = step;
-        step *= buffer->dims[dim] > 1 ? buffer->dims[dim] : 1;
+        step *= buffer->dims[i] > 1 ? buffer->dims[i] : 1;
     }
     int64_t cut = call->cuts.data[index];
     if (cut >= 0) {
-        found->offset = part->begin * found->strides[cut];
-        found->sizes[cut] = part->end - part->begin;
+        found->offset = part->begin * found->strides[order[cut]];
+        found->sizes[order[cut]] = part->end - part->begin;
     }
     return 0;
 }
