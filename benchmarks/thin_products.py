@@ -1,7 +1,7 @@
 """Products of few rows beside eager PyTorch, Inductor, and a plain read of the weights.
 
 `python -m benchmarks.thin_products` prints processor time, which other work lengthens least, of
-linear layers in bfloat16 and with int8 weights. "Reading" is a sum of as many bytes by PyTorch, on
+linear layers in bfloat16, with int8 weights, and in float32. "Reading" is a sum of as many bytes by PyTorch, on
 one core: what the memory gives.
 """
 
@@ -33,6 +33,8 @@ def lines(rounds: int) -> Iterator[str]:
             whole = torch.randint(-128, 128, (columns, inner), dtype=torch.int8)
             scale = torch.rand(columns).bfloat16()
             yield _line(f"{rows}, {inner}, {columns} | int8", _scaled, (x, whole, scale), rounds)
+            exact = x.float(), weight.float()
+            yield _line(f"{rows}, {inner}, {columns} | float32", _linear, exact, rounds)
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

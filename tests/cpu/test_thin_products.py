@@ -27,7 +27,7 @@ from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge_cpu import thin_products
 from pjrt_bridge_cpu.kernels import XlaKernels
-from pjrt_bridge_cpu.thin_products import AVX2, AVX512, PORTABLE, TARGET, multiply
+from pjrt_bridge_cpu.thin_products import AVX2, AVX512, AVX512_BF16, PORTABLE, TARGET, multiply
 from tests.extent import examples
 from tests.plugins import run_python
 
@@ -71,7 +71,7 @@ SIZES = st.one_of(st.integers(0, 20), st.integers(21, 200), st.sampled_from([64,
     st.sampled_from([FLOAT32, BFLOAT16, INT8]),
     st.sampled_from(FLOATS),
     st.booleans(),
-    st.sampled_from([PORTABLE, AVX2, AVX512]),
+    st.sampled_from([PORTABLE, AVX2, AVX512, AVX512_BF16]),
     st.integers(0, 99),
 )
 def test_it_is_the_product(
@@ -140,7 +140,7 @@ def scaled(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def in_order(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return x @ weight.to(x.dtype).mT.contiguous()
+    return x @ weight.reshape(256, 96).to(x.dtype)
 
 
 CASES = {
@@ -150,7 +150,8 @@ CASES = {
     "int8 by float32": (scaled, (4, 256), torch.float32, torch.int8, True),
     "bfloat16 by float32": (scaled, (4, 256), torch.float32, torch.bfloat16, True),
     "weights in the order of the product": (in_order, (4, 256), torch.bfloat16, torch.int8, True),
-    "float32": (linear, (4, 256), torch.float32, torch.float32, False),
+    "float32": (linear, (4, 256), torch.float32, torch.float32, True),
+    "float32 in the same order": (in_order, (4, 256), torch.float32, torch.float32, False),
     "many rows": (linear, (16, 256), torch.bfloat16, torch.bfloat16, False),
     "few weights": (linear, (1, 8), torch.bfloat16, torch.bfloat16, False),
 }
@@ -268,7 +269,7 @@ REFUSED: dict[str, tuple[Any, Sequence[TensorType], str]] = {
     "no attribute": (None, (X, W, Y), "not those that the bridge writes"),
     "one number": (np.array([0], np.int64), (X, W, Y), "not those that the bridge writes"),
     "other integers": (np.array([0, 2], np.int32), (X, W, Y), "not those that the bridge writes"),
-    "unknown vectors": (np.array([0, 3], np.int64), (X, W, Y), "not those that the bridge writes"),
+    "unknown vectors": (np.array([0, 4], np.int64), (X, W, Y), "not those that the bridge writes"),
     "no vectors": (np.array([0, -1], np.int64), (X, W, Y), "not those that the bridge writes"),
     "one operand": (IN_ORDER, (X, Y), "two operands and one result"),
     "other weights": (IN_ORDER, (X, TensorType(W.shape, dtypes.of("int32")), Y), "element types"),

@@ -1,6 +1,6 @@
-"""Products of few rows, in bfloat16 and with int8 weights, by a custom call (`native/thin.c`).
+"""Products of few rows, of weights in bfloat16, int8 and float32, by a call (`native/thin.c`).
 
-XLA's CPU compiler converts the weights of such a product to float32 in memory before it
+XLA's CPU compiler converts narrow weights of such a product to float32 in memory before it
 multiplies, and puts transposed ones into another order. That takes up to 50 times as long as to
 read them once, which is all that a product of few rows needs. Models that make one token after the
 other consist of these.
@@ -33,10 +33,11 @@ MOST_ROWS = 15
 LEAST = 1 << 14
 """Weights from which on it is worth a call."""
 
-PORTABLE, AVX2, AVX512 = range(3)
+PORTABLE, AVX2, AVX512, AVX512_BF16 = range(4)
 """The widest vectors that a call may use."""
 
 _FLOAT32, _BFLOAT16, _INT8 = map(dtypes.of, ("float32", "bfloat16", "int8"))
+_NARROW = (_BFLOAT16, _INT8)
 
 
 class ThinProducts(Kernels):
@@ -56,17 +57,18 @@ class ThinProducts(Kernels):
 
     def is_thin(self, x: Value, y: Value, accumulator: DType, dtype: DType) -> bool:
         """Whether a product is one of these, and faster as a call."""
-        weights = _weights(y)[0].dtype
+        weights, transposed = _weights(y)
         return (
             self.can_multiply_thin
             and x.dtype in (_FLOAT32, _BFLOAT16)
-            and weights in (_BFLOAT16, _INT8)
+            # The compiler goes through weights of float32 in their own order where it can.
+            and (weights.dtype in _NARROW or (weights.dtype == _FLOAT32 and transposed))
             and accumulator == _FLOAT32
             and dtype in (_FLOAT32, _BFLOAT16)
             and x.shape[-2] <= MOST_ROWS
             and y.size >= LEAST
             and x.size > 0
-            and self.pays(Load(KIND, y.size), weights)
+            and self.pays(Load(KIND, y.size), weights.dtype)
         )
 
     def pays(self, load: Load, dtype: DType) -> bool:
@@ -97,7 +99,13 @@ def can_multiply_thin(client: Client) -> bool:
 
 
 def multiply(
-    b: Builder, x: Value, weights: Value, dtype: DType, *, transposed: bool, vectors: int = AVX512
+    b: Builder,
+    x: Value,
+    weights: Value,
+    dtype: DType,
+    *,
+    transposed: bool,
+    vectors: int = AVX512_BF16,
 ) -> Value:
     """The custom call.
 
@@ -131,7 +139,7 @@ def _weights(y: Value) -> tuple[Value, bool]:
     transposed = False
     while True:
         swap = (*range(y.rank - 2), y.rank - 1, y.rank - 2)
-        if y.widened is not None and y.widened.dtype in (_BFLOAT16, _INT8):
+        if y.widened is not None and y.widened.dtype in _NARROW:
             y = y.widened
         elif y.origin is not None and y.origin.permutation == swap:
             y, transposed = y.origin.value, not transposed

@@ -52,10 +52,9 @@ def measured() -> Iterator[tuple[str, TriedUse]]:
 
 
 def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
-    if dtype == torch.bfloat16:
-        for rows, inner, columns in _THIN:
-            sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
-            yield thin_products.KIND, TriedUse("aten.mm.default", sides, _with_transposed)
+    for rows, inner, columns in _THIN:
+        sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
+        yield thin_products.KIND, TriedUse("aten.mm.default", sides, _with_transposed)
     for rows, inner, columns in _MATRICES:
         sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
         product = TriedUse("aten.mm.default", sides, _with_transposed)

@@ -1,5 +1,6 @@
 /* See thin.h. */
 
+#define _GNU_SOURCE
 #include "thin.h"
 
 #include "divide.h"
@@ -9,17 +10,23 @@
 
 static const char NAME_OF_CALL[] = "A product of few rows";
 
-/* Bytes of weights that stay in the second cache, and of those that are worth waking a thread. */
-enum { CACHED = 1 << 18, WORTH_A_THREAD = 1 << 19 };
+/* Bytes of x that stay in the first cache, and of weights that are worth waking a thread. */
+enum { X_CACHED = 3 << 13, WORTH_A_THREAD = 1 << 19 };
+/* Bytes of a line of the cache, and of the widest vector. */
+enum { LINE = 64 };
 /* Columns whose sums are in a cache while all weights of these are read, elements of the inner
  * dimension whose weights are read together, and rows that are multiplied at once. */
 enum { WIDTH = 1024, DEPTH = 8, MOST_AT_ONCE = 8 };
 
-/* Bytes of an element of the weights, and elements in 32 bits. Both are constants of constants. */
-#define SIZE(type) ((type) == F32 ? 4 : (type) == BF16 ? 2 : 1)
-#define PARTS(type) (4 / SIZE(type))
+/* Beside the element types of weights: two bfloat16 that are multiplied together. */
+#define PAIRS (-1)
 
-typedef enum { PORTABLE, AVX2, AVX512 } Vectors;
+/* Bytes of an element of the weights, and vectors of floats in one of words. Both are constants of
+ * constants. */
+#define SIZE(type) ((type) == F32 ? 4 : (type) == S8 ? 1 : 2)
+#define PARTS(type) ((type) == PAIRS ? 1 : 4 / SIZE(type))
+
+typedef enum { PORTABLE, AVX2, AVX512, AVX512_BF16 } Vectors;
 
 typedef struct {
     const char *x, *weights;
@@ -147,18 +154,41 @@ typedef float Quad __attribute__((vector_size(16)));
 #define TARGET __attribute__((target("avx2,fma,avx512f,avx512bw")))
 #include "thin_loops.h"
 
+/* What every compiler knows that knows the instructions. They take subnormal numbers for zeros. */
+#if defined(__clang__) ? __clang_major__ >= 14 : __GNUC__ >= 12
+#include <immintrin.h>
+
+#define HAS_PAIRS __builtin_cpu_supports("avx512bf16")
+#define PAIRS_ALONE
+#define ADD_PAIRS(total, x, words)                                                             \
+    (Floats_pairs) _mm512_dpbf16_ps((__m512)(total), (__m512bh)(x), (__m512bh)(words))
+#define LANES 16
+#define COLUMNS(rows) ((rows) < 8 ? 4 : 2)
+#define NAME(name) name##_pairs
+#define TARGET __attribute__((target("avx2,fma,avx512f,avx512bw,avx512bf16")))
+#include "thin_loops.h"
+#else
+#define HAS_PAIRS false
+#define copy_pairs copy_avx512
+#define run_pairs run_avx512
+#endif
+
 static Vectors
 widest_vectors(void)
 {
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
-    return avx2 ? avx512 ? AVX512 : AVX2 : PORTABLE;
+    if (!avx2)
+        return PORTABLE;
+    return !avx512 ? AVX2 : HAS_PAIRS ? AVX512_BF16 : AVX512;
 }
 #else
 #define copy_avx2 copy_portable
 #define copy_avx512 copy_portable
 #define run_avx2 run_portable
 #define run_avx512 run_portable
+#define copy_pairs copy_portable
+#define run_pairs run_portable
 
 static Vectors
 widest_vectors(void)
@@ -167,9 +197,9 @@ widest_vectors(void)
 }
 #endif
 
-static void (*const COPY[])(const Thin *) = {copy_portable, copy_avx2, copy_avx512};
+static void (*const COPY[])(const Thin *) = {copy_portable, copy_avx2, copy_avx512, copy_pairs};
 static void (*const RUN[])(const Thin *, int64_t, int64_t, int64_t) = {run_portable, run_avx2,
-                                                                      run_avx512};
+                                                                      run_avx512, run_pairs};
 
 /* Units of UNIT columns, those of one batch after those of another. */
 static int
@@ -203,7 +233,7 @@ read_product(const Frame *frame, Thin *thin, char *message)
             array->dtype == S64 && array->size == 2)
             how = array->data;
     }
-    if (!how || how[1] < PORTABLE || how[1] > AVX512)
+    if (!how || how[1] < PORTABLE || how[1] > AVX512_BF16)
         return fail(message, "its attributes are not those that the bridge writes");
     if (frame->operands.count != 2 || frame->results.count != 1 ||
         frame->operands.types[0] != BUFFER || frame->operands.types[1] != BUFFER ||
@@ -229,6 +259,9 @@ read_product(const Frame *frame, Thin *thin, char *message)
         return fail(message, "found %lld rows, expected at most %d", (long long)x->dims[1],
                     MOST_ROWS);
     Vectors widest = widest_vectors();
+    bool of_pairs = turned && x->dtype == BF16 && weights->dtype == BF16;
+    if (widest == AVX512_BF16 && !of_pairs)
+        widest = AVX512;
     *thin = (Thin){
         x->data, weights->data, result->data, x->dtype, weights->dtype, result->dtype, x->dims[0],
         x->dims[1], x->dims[2], result->dims[2], turned,
@@ -244,9 +277,11 @@ run_product(const Frame *frame, Thin *thin, char *message)
     size_t count = (size_t)(thin->batches * 2 * thin->rows * padded(thin->inner));
     if (!thin->batches || !thin->rows || !thin->columns)
         return 0;
-    thin->copy = malloc((count ? count : 1) * sizeof *thin->copy);
-    if (!thin->copy)
+    /* A vector that lies in two lines of the cache takes twice as long to load. */
+    void *copy = NULL;
+    if (posix_memalign(&copy, LINE, (count ? count : 1) * sizeof *thin->copy))
         return fail(message, "no memory is left");
+    thin->copy = copy;
     COPY[thin->vectors](thin);
     int64_t units = thin->batches * ((thin->columns + UNIT - 1) / UNIT);
     int64_t bytes = UNIT * thin->inner * SIZE(thin->weight_type);

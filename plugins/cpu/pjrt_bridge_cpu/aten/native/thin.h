@@ -17,7 +17,7 @@
  * Result: (batches, rows, columns), float32 or bfloat16, summed in float32 and rounded once. All are
  * row-major. The attribute `how` has two int64: whether the weights are (batches, columns, inner),
  * else they are (batches, inner, columns); and the widest vectors that may be used: 0 the portable
- * ones, 1 those of AVX2, 2 those of AVX-512. */
+ * ones, 1 those of AVX2, 2 those of AVX-512, 3 those of AVX-512 with products of bfloat16. */
 Error *multiply_thin(Frame *frame);
 
 #endif

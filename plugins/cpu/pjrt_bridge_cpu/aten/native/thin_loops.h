@@ -8,10 +8,13 @@
  * two bfloat16 or four int8, and the elements of one place in all words are a part of the step:
  * no shuffle is needed to make a vector of floats of them. Copies of x and sums are in the order of
  * steps, parts and words, too.
+ *
+ * With PAIRS_ALONE there are loops only for the type PAIRS: bfloat16 on both sides, of transposed
+ * weights, whose words the processor multiplies as they are. Its ADD_PAIRS(total, x, words) does.
  */
 
 #define INLINE static inline __attribute__((always_inline)) TARGET
-#define STEP(type) (LANES * PARTS(type))
+#define STEP(type) (LANES * 4 / SIZE(type))
 
 typedef float NAME(Floats) __attribute__((vector_size(LANES * 4)));
 typedef uint32_t NAME(Words) __attribute__((vector_size(LANES * 4)));
@@ -25,7 +28,9 @@ typedef NAME(Words) NAME(WordsAt) __attribute__((aligned(1), may_alias));
 INLINE void
 NAME(read_part)(int type, NAME(Words) words, int part, NAME(Floats) * floats)
 {
-    if (type == S8)
+    if (type == PAIRS)
+        *floats = (NAME(Floats))words;
+    else if (type == S8)
         *floats = __builtin_convertvector((NAME(Integers))(words << (24 - 8 * part)) >> 24,
                                           NAME(Floats));
     else if (type == BF16)
@@ -39,6 +44,18 @@ INLINE int64_t
 NAME(place)(int type, int64_t element)
 {
     return element % PARTS(type) * LANES + element / PARTS(type);
+}
+
+INLINE void
+NAME(add_product)(int type, NAME(Floats) * total, NAME(Floats) x, NAME(Floats) floats)
+{
+#ifdef PAIRS_ALONE
+    if (type == PAIRS)
+        *total = ADD_PAIRS(*total, x, floats);
+#else
+    (void)type;
+    *total += x * floats;
+#endif
 }
 
 INLINE float
@@ -67,31 +84,50 @@ NAME(copy_parts)(int type, const Thin *thin, int64_t row, int64_t count, int64_t
             }
 }
 
-/* Sums of columns by rows, both of constant number; sums[4 * row + column]. */
+/* Copy rows of x: word by word of two elements, step by step, and in each row by row. */
+INLINE void
+NAME(copy_words)(const Thin *thin, int64_t row, int64_t count, int64_t rows, float *copy)
+{
+    const int64_t step = STEP(PAIRS), inner = thin->inner;
+    memset(copy, 0, (size_t)(rows * padded(inner)) * sizeof *copy);
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t first = 0; first < inner; first += step)
+            memcpy(copy + (first / step * rows + r) * LANES,
+                   thin->x + ((row + r) * inner + first) * SIZE(PAIRS),
+                   (size_t)((inner - first < step ? inner - first : step) * SIZE(PAIRS)));
+}
+
+/* Add products of columns and rows, both of constant number, to sums[MOST_AT_ONCE * column + row]:
+ * of the elements of steps from `step` to `end`, of which the last may be no whole one. */
 INLINE void
 NAME(dots)(int type, int rows, int columns, const Thin *thin, const char *weights,
-           const float *copy, float *sums)
+           const float *copy, int64_t step, int64_t end, float *sums)
 {
-    const int64_t size = SIZE(type), stride = thin->inner * size;
-    const int64_t whole = thin->inner / STEP(type), rest = thin->inner % STEP(type);
+    const int64_t stride = thin->inner * SIZE(type), ahead = columns * stride;
+    const int64_t whole = thin->inner / STEP(type);
+    const size_t rest = (size_t)(thin->inner % STEP(type) * SIZE(type));
     NAME(Floats) totals[MOST_AT_ONCE * 4], floats[4], x = {0};
     NAME(Words) words[4];
     char last[LANES * 4] = {0};
 #define CLEAR(r) totals[4 * r] = totals[4 * r + 1] = totals[4 * r + 2] = totals[4 * r + 3] = x;
     EACH_ROW(MOST_AT_ONCE, CLEAR)
 #undef CLEAR
-    for (int64_t step = 0; step < whole + (rest > 0); step++) {
+    for (; step < end; step++) {
 #define READ(c)                                                                            \
-    if (__builtin_expect(step == whole, 0)) {                                              \
-        memcpy(last, weights + c * stride + step * LANES * 4, (size_t)(rest * size));      \
-        words[c] = WORDS(last);                                                            \
-    } else {                                                                               \
-        words[c] = WORDS(weights + c * stride + step * LANES * 4);                         \
+    {                                                                                      \
+        const char *from = weights + c * stride + step * LANES * 4;                        \
+        if (__builtin_expect(step == whole, 0)) {                                          \
+            memcpy(last, from, rest);                                                      \
+            from = last;                                                                   \
+        } else {                                                                           \
+            __builtin_prefetch(from + ahead);                                              \
+        }                                                                                  \
+        words[c] = WORDS(from);                                                            \
     }
         EACH_COLUMN(columns, READ)
 #undef READ
 #define CONVERT(c, p) NAME(read_part)(type, words[c], p, &floats[c]);
-#define ADD(c, r) totals[4 * r + c] += x * floats[c];
+#define ADD(c, r) NAME(add_product)(type, &totals[4 * r + c], x, floats[c]);
 #define ROW(r, p)                                                                          \
     x = FLOATS(copy + ((step * PARTS(type) + p) * rows + r) * LANES);                      \
     EACH_COLUMN(columns, ADD, r)
@@ -102,40 +138,43 @@ NAME(dots)(int type, int rows, int columns, const Thin *thin, const char *weight
 #undef ADD
 #undef CONVERT
     }
-#define KEEP(c, r) sums[4 * r + c] = NAME(sum)(totals[4 * r + c]);
+#define KEEP(c, r) sums[MOST_AT_ONCE * c + r] += NAME(sum)(totals[4 * r + c]);
 #define ROW(r) EACH_COLUMN(columns, KEEP, r)
     EACH_ROW(rows, ROW)
 #undef ROW
 #undef KEEP
 }
 
+/* Up to UNIT columns by rows of x, as much of these at a time as stays in the first cache. */
 INLINE void
 NAME(columns_by_rows)(int type, int rows, const Thin *thin, int64_t batch, int64_t row,
                       int64_t count, int64_t begin, int64_t end, const float *copy)
 {
-    const int64_t stride = thin->inner * SIZE(type);
-    const char *weights = thin->weights + batch * thin->columns * stride;
-    float sums[MOST_AT_ONCE * 4];
-    for (int64_t column = begin, together; column < end; column += together) {
-        together = end - column < COLUMNS(rows) ? 1 : COLUMNS(rows);
-        if (together == COLUMNS(rows))
-            NAME(dots)(type, rows, COLUMNS(rows), thin, weights + column * stride, copy, sums);
-        else
-            NAME(dots)(type, rows, 1, thin, weights + column * stride, copy, sums);
-        for (int64_t r = 0; r < count; r++)
-            for (int64_t c = 0; c < together; c++)
-                put(thin, batch, row + r, column + c, sums[4 * r + c]);
+    const int64_t stride = thin->inner * SIZE(type), together = COLUMNS(rows);
+    const int64_t steps = (thin->inner + STEP(type) - 1) / STEP(type);
+    const int64_t most = X_CACHED / (rows * PARTS(type) * LANES * (int64_t)sizeof *copy);
+    const char *weights = thin->weights + (batch * thin->columns + begin) * stride;
+    float sums[UNIT * MOST_AT_ONCE] = {0};
+    for (int64_t step = 0, to; step < steps; step = to) {
+        to = steps - step < most ? steps : step + most;
+        int64_t column = 0;
+        for (; column + together <= end - begin; column += together)
+            NAME(dots)(type, rows, COLUMNS(rows), thin, weights + column * stride, copy, step, to,
+                       sums + column * MOST_AT_ONCE);
+        for (; column < end - begin; column++)
+            NAME(dots)(type, rows, 1, thin, weights + column * stride, copy, step, to,
+                       sums + column * MOST_AT_ONCE);
     }
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t column = begin; column < end; column++)
+            put(thin, batch, row + r, column, sums[(column - begin) * MOST_AT_ONCE + r]);
 }
 
 INLINE void
 NAME(multiply_transposed)(int type, const Thin *thin, int64_t batch, int64_t begin, int64_t end)
 {
-    /* Where the weights are read several times, as many as stay in the second cache. */
-    const int64_t block = thin->rows > MOST_AT_ONCE ? 1 + CACHED / (thin->inner * SIZE(type) + 1)
-                                                    : end - begin;
-    for (int64_t from = begin; from < end; from += block) {
-        const int64_t to = end - from < block ? end : from + block;
+    for (int64_t from = begin; from < end; from += UNIT) {
+        const int64_t to = end - from < UNIT ? end : from + UNIT;
         for (int64_t row = 0, rows; row < thin->rows; row += rows) {
             const float *copy = copy_of(thin, batch, row);
             const int64_t left = thin->rows - row;
@@ -172,6 +211,8 @@ NAME(add)(int type, int rows, int depth, const char *weights, int64_t stride, co
 #define ADD(r, i) totals[r] += floats * copy[i * rows + r];
 #define ELEMENT(i, p)                                                                      \
     words = WORDS(weights + i * stride);                                                   \
+    if (!p)                                                                                \
+        __builtin_prefetch(weights + (i + depth) * stride);                                \
     NAME(read_part)(type, words, p, &floats);                                              \
     EACH_ROW(rows, ADD, i)
 #define PART(p) EACH_ROW(rows, LOAD, p) EACH_ELEMENT(depth, ELEMENT, p) EACH_ROW(rows, KEEP, p)
@@ -204,7 +245,7 @@ NAME(multiply)(int type, const Thin *thin, int64_t batch, int64_t begin, int64_t
 {
     const int64_t size = SIZE(type), stride = thin->columns * size;
     const char *weights = thin->weights + batch * thin->inner * stride;
-    float sums[MOST_ROWS * WIDTH];
+    _Alignas(LINE) float sums[MOST_ROWS * WIDTH];
     for (int64_t column = begin; column < end; column += WIDTH) {
         const int64_t width = end - column < WIDTH ? end - column : WIDTH;
         memset(sums, 0, (size_t)(thin->rows > MOST_AT_ONCE ? MOST_ROWS : MOST_AT_ONCE) * WIDTH *
@@ -239,6 +280,11 @@ NAME(multiply)(int type, const Thin *thin, int64_t batch, int64_t begin, int64_t
 TARGET static void
 NAME(copy)(const Thin *thin)
 {
+#ifdef PAIRS_ALONE
+#define COPY_PARTS(type) NAME(copy_words)(thin, first, count, rows, copy);
+#else
+#define COPY_PARTS(type) NAME(copy_parts)(type, thin, first, count, rows, copy);
+#endif
     for (int64_t batch = 0; batch < thin->batches; batch++)
         for (int64_t row = 0, rows; row < thin->rows; row += rows) {
             const int64_t left = thin->rows - row, first = batch * thin->rows + row;
@@ -248,18 +294,22 @@ NAME(copy)(const Thin *thin)
             if (!thin->is_transposed)
                 NAME(copy_elements)(thin, first, count, rows, copy);
             else if (thin->weight_type == BF16)
-                NAME(copy_parts)(BF16, thin, first, count, rows, copy);
+                COPY_PARTS(BF16)
             else if (thin->weight_type == S8)
-                NAME(copy_parts)(S8, thin, first, count, rows, copy);
+                COPY_PARTS(S8)
             else
-                NAME(copy_parts)(F32, thin, first, count, rows, copy);
+                COPY_PARTS(F32)
         }
+#undef COPY_PARTS
 }
 
 /* Columns of one batch. */
 TARGET static void
 NAME(run)(const Thin *thin, int64_t batch, int64_t begin, int64_t end)
 {
+#ifdef PAIRS_ALONE
+    NAME(multiply_transposed)(PAIRS, thin, batch, begin, end);
+#else
 #define CODE(type)                                                                         \
     if (thin->weight_type == type && thin->is_transposed)                                  \
         NAME(multiply_transposed)(type, thin, batch, begin, end);                          \
@@ -269,8 +319,13 @@ NAME(run)(const Thin *thin, int64_t batch, int64_t begin, int64_t end)
     CODE(S8)
     CODE(F32)
 #undef CODE
+#endif
 }
 
+#ifdef PAIRS_ALONE
+#undef PAIRS_ALONE
+#undef ADD_PAIRS
+#endif
 #undef FLOATS
 #undef WORDS
 #undef STEP
