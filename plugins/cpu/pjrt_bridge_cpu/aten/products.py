@@ -38,7 +38,7 @@ LARGE = 1 << 28
 """Multiplications from which on packing a side twice is faster than waiting for a late thread."""
 
 NARROWEST = 16
-"""A product with a shorter side is bound by memory; XLA is as fast there."""
+"""A product with a shorter side is bound by memory; `ThinProducts` has those of few rows."""
 
 
 _BY_BLAS, _BY_ONEDNN, _OF_BATCHES = "product", "product by oneDNN", "product of batches"
