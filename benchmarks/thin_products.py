@@ -1,8 +1,8 @@
 """Products of few rows beside eager PyTorch, Inductor, and a plain read of the weights.
 
 `python -m benchmarks.thin_products` prints processor time, which other work lengthens least, of
-linear layers in bfloat16, with int8 weights, and in float32. "Reading" is a sum of as many bytes by PyTorch, on
-one core: what the memory gives.
+linear layers in bfloat16, with int8 weights, and in float32. "Reading" is a sum of as many bytes by
+PyTorch, on one core: what the memory gives.
 """
 
 from __future__ import annotations
