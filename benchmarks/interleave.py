@@ -31,6 +31,7 @@ def measure(
     *,
     rounds: int,
     seconds_per_sample: float = 10e-3,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> CallTimes:
     """Time contenders in turns.
 
@@ -39,18 +40,19 @@ def measure(
         contenders: each a call without arguments.
         rounds: samples for each contender.
         seconds_per_sample: a sample repeats the call until it lasts about this long.
+        clock: in seconds; that of the process does not count what others do with its cores.
     """
-    repeats = {name: _repeats(call, seconds_per_sample) for name, call in contenders.items()}
+    repeats = {name: _repeats(call, seconds_per_sample, clock) for name, call in contenders.items()}
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     names = list(contenders)
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             call = contenders[name]
             call()
-            started = time.perf_counter()
+            started = clock()
             for _ in range(repeats[name]):
                 call()
-            samples[name].append((time.perf_counter() - started) / repeats[name])
+            samples[name].append((clock() - started) / repeats[name])
     return CallTimes(
         case,
         medians={name: statistics.median(values) for name, values in samples.items()},
@@ -58,8 +60,8 @@ def measure(
     )
 
 
-def _repeats(call: Callable[[], object], seconds: float) -> int:
+def _repeats(call: Callable[[], object], seconds: float, clock: Callable[[], float]) -> int:
     call()
-    started = time.perf_counter()
+    started = clock()
     call()
-    return max(1, int(seconds / max(time.perf_counter() - started, 1e-7)))
+    return max(1, int(seconds / max(clock() - started, 1e-7)))

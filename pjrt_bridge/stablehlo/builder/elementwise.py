@@ -287,7 +287,7 @@ class ElementwiseOps(Emitter):
         floats = x.dtype.is_float and target.dtype.is_float
         if self._excess_precision and floats and target.dtype.bits < x.dtype.bits:
             return replace(value, exact=x)
-        return value
+        return replace(value, widened=x) if x.dtype.bits < target.dtype.bits else value
 
     def bitcast_convert(self, x: Value, dtype: DType | str) -> Value:
         """The bits as another element type.

@@ -121,9 +121,13 @@ class RewriteOps(Emitter):
         type = self._tensor_type("operand", handle.type)
         owner = getattr(handle.owner, "operation", handle.owner)
         name = getattr(owner, "name", "")
-        if not depth or name not in ("stablehlo.transpose", "stablehlo.reshape"):
+        if not depth or name not in _FOLLOWED:
             return Value(type, handle, scope)
         (source,) = owner.operands
+        if name == "stablehlo.convert":
+            narrow = self._value_of(source, scope, depth - 1)
+            wider = narrow.dtype.bits < type.dtype.bits
+            return Value(type, handle, scope, widened=narrow if wider else None)
         permutation = None
         if name == "stablehlo.transpose":
             permutation = tuple(int(dim) for dim in owner.attributes["permutation"])
@@ -168,5 +172,7 @@ _PURE = frozenset(
         *("subtract", "transpose"),
     )
 )
+_FOLLOWED = ("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose")
+"""Operations whose operand is known of their result."""
 _PLAIN = tuple(f"stablehlo.{name}" for name in ("constant", "convert", "reshape", "transpose"))
 """Operations that a kernel may need around an operation, and that compute nothing."""

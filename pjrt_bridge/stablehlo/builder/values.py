@@ -31,6 +31,8 @@ class Value:
         type: its shape and element type.
         origin: what it has the elements of, in another order or shape; None where it was computed.
         exact: what it was rounded from, which readers may take in its place; None: they may not.
+        widened: what it was converted from, of fewer bits: it has the same numbers wherever its
+            element type has them all. None where it was not.
     """
 
     type: TensorType
@@ -38,6 +40,7 @@ class Value:
     _scope: Scope | None = field(repr=False)
     origin: Origin | None = field(default=None, repr=False)
     exact: Value | None = field(default=None, repr=False)
+    widened: Value | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

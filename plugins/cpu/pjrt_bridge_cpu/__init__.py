@@ -81,11 +81,15 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     """Products and reductions as they are fast here."""
     if not _is_own(plugin):
         return None
+    from pjrt_bridge_cpu.thin_products import can_multiply_thin
+
     if "torch" not in sys.modules:
         # Programs of other frameworks do not wait for its import.
         from pjrt_bridge_cpu.kernels import XlaKernels
 
-        return XlaKernels()
+        own = XlaKernels()
+        own.can_multiply_thin = can_multiply_thin(client)
+        return own
     from pjrt_bridge_cpu.aten.kernels import kernels
     from pjrt_bridge_cpu.aten.uses import use_of
     from pjrt_bridge_cpu.memory import keep_freed
@@ -94,6 +98,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     keep_freed()
     found = kernels(use_of(client))
     found.can_check = can_check(client)
+    found.can_multiply_thin = can_multiply_thin(client)
     return found
 
 

@@ -7,9 +7,18 @@ from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.overwriting import Overwrites
 from pjrt_bridge_cpu.positions import CheckedPositions
 from pjrt_bridge_cpu.reductions import BlockedReductions
+from pjrt_bridge_cpu.thin_products import ThinProducts
 
 
 class XlaKernels(
-    DepthwiseSums, BlockedReductions, MaterializedValues, Overwrites, CheckedPositions
+    DepthwiseSums,
+    BlockedReductions,
+    MaterializedValues,
+    Overwrites,
+    CheckedPositions,
+    ThinProducts,
 ):
-    """Sums in the place of depthwise convolutions, reductions by columns, values in memory."""
+    """Sums in the place of depthwise convolutions, reductions by columns, values in memory.
+
+    And custom calls, where the client's plugin makes them, of kernels in C.
+    """

@@ -8,6 +8,9 @@ CHECK_POSITIONS: int
 HANDLER: int
 """Address of the XLA_FFI_Handler."""
 
+MULTIPLY_THIN: int
+"""Address of the XLA_FFI_Handler that multiplies few rows by weights (`native/thin.h`)."""
+
 REVISION: str
 """Hash of the sources; see `pjrt_bridge.native_modules`."""
 

@@ -1,4 +1,4 @@
-"""What is measured: uses of PyTorch's kernels at a few sizes of each kind, as models have them."""
+"""What is measured: uses of kernels at a few sizes of each kind, as models have them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from typing import Any
 
 import torch
 
+from pjrt_bridge_cpu import thin_products
 from pjrt_bridge_cpu.aten.checks import FLOATS, Transpose, TriedUse
+
+_THIN = ((1, 128, 128), (1, 512, 512), (1, 1024, 2048))
+"""The same of products of few rows: of one, for which XLA's code is fastest."""
 
 _LENGTHS = (64, 256, 512)
 """Of attention."""
@@ -48,6 +52,9 @@ def measured() -> Iterator[tuple[str, TriedUse]]:
 
 
 def _products(dtype: torch.dtype) -> Iterator[tuple[str, TriedUse]]:
+    for rows, inner, columns in _THIN:
+        sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
+        yield thin_products.KIND, TriedUse("aten.mm.default", sides, _with_transposed)
     for rows, inner, columns in _MATRICES:
         sides = _drawn((rows, inner), dtype), _drawn((columns, inner), dtype)
         product = TriedUse("aten.mm.default", sides, _with_transposed)

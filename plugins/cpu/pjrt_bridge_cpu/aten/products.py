@@ -15,11 +15,12 @@ from collections.abc import Mapping
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
-from pjrt_bridge.torch_interop.lowering.api import Context, Kernels, Scalar
+from pjrt_bridge.torch_interop.lowering.api import Context, Scalar
 from pjrt_bridge_cpu.aten.calls import Cut, KernelCall, Load, Out
 from pjrt_bridge_cpu.aten.operators import BMM, LINEAR, MM, ONEDNN_CONVOLUTION
 from pjrt_bridge_cpu.aten.processor import blas_lacks_its_instructions
 from pjrt_bridge_cpu.aten.rules import BFLOAT16, FLOAT32, KernelRule, UsableKernels, grain, only
+from pjrt_bridge_cpu.thin_products import ThinProducts
 
 LEAST = 1 << 18
 """Multiplications from which on a product is worth a call."""
@@ -37,7 +38,7 @@ LARGE = 1 << 28
 """Multiplications from which on packing a side twice is faster than waiting for a late thread."""
 
 NARROWEST = 16
-"""A product with a shorter side is bound by memory; XLA is as fast there."""
+"""A product with a shorter side is bound by memory; `ThinProducts` has those of few rows."""
 
 
 _BY_BLAS, _BY_ONEDNN, _OF_BATCHES = "product", "product by oneDNN", "product of batches"
@@ -45,7 +46,7 @@ _BY_BLAS, _BY_ONEDNN, _OF_BATCHES = "product", "product by oneDNN", "product of 
 _CHANNELS_LAST = (0, 2, 3, 1)
 
 
-class AtenProducts(Kernels):
+class AtenProducts(ThinProducts):
     """Products by PyTorch.
 
     Attributes:
@@ -56,7 +57,8 @@ class AtenProducts(Kernels):
 
     def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
         """See `Kernels.product`."""
-        if x.dtype == y.dtype == dtype:
+        thin = self.is_thin(x, y, accumulator, dtype)
+        if x.dtype == y.dtype == dtype and not thin:
             if _may_be_onednn(x, y) and self._is_for_onednn(x, y):
                 found = self.use(b, _by_onednn(b, x, y), dtype)
                 if found is not None:
@@ -68,6 +70,10 @@ class AtenProducts(Kernels):
                 if found is not None:
                     return b.reshape(found[0], (*x.shape[:-1], y.shape[-1]))
         return super().product(b, x, y, accumulator=accumulator, dtype=dtype)
+
+    def pays(self, load: Load, dtype: DType) -> bool:
+        """See `ThinProducts`."""
+        return self.use.pays(load, dtype)
 
     def _is_for_onednn(self, x: Value, y: Value) -> bool:
         """Whether oneDNN is faster than the BLAS: measured, or else by the processor's maker."""

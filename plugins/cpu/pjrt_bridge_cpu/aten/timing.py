@@ -26,6 +26,7 @@ from pjrt_bridge_cpu.aten.calls import Load
 from pjrt_bridge_cpu.aten.checks import TriedUse
 from pjrt_bridge_cpu.aten.rules import UsableKernels
 from pjrt_bridge_cpu.aten.trial import array, lowered
+from pjrt_bridge_cpu.thin_products import can_multiply_thin
 
 SECONDS = 60.0
 """Of processor time, after which nothing more is measured."""
@@ -75,6 +76,7 @@ class Timing:
         self, client: Client, usable: Collection[str], clock: Clock = time.process_time
     ) -> None:
         self._client = client
+        self._own = can_multiply_thin(client)
         self._usable = usable
         self._clock = clock
 
@@ -95,7 +97,7 @@ class Timing:
         """Name, size and ratio of a use; None where it is no call, or cannot run."""
         results = use.expected()
         only = _OneKind(kind, self._usable)
-        called = lowered(use, results, only)
+        called = lowered(use, results, only, self._own)
         if only.met is None:
             return None
         try:

@@ -61,7 +61,10 @@ class UseTrial:
 
 
 def lowered(
-    check: TriedUse, results: Sequence[torch.Tensor | None], use: UsableKernels | None
+    check: TriedUse,
+    results: Sequence[torch.Tensor | None],
+    use: UsableKernels | None,
+    own: bool = False,
 ) -> Program:
     """A check as a program.
 
@@ -69,11 +72,14 @@ def lowered(
         check: what it computes.
         results: what PyTorch gives.
         use: writes calls; None: the program is XLA's own.
+        own: the client's plugin makes the calls of the package's own kernels, too.
     """
     types = [_type(tensor) for tensor in check.tensors]
     outputs = [None if tensor is None else _type(tensor) for tensor in results]
     builder = Builder(types, name="probe")
-    context = Context(builder, outputs).with_kernels(kernels(use))
+    used = kernels(use)
+    used.can_multiply_thin = own
+    context = Context(builder, outputs).with_kernels(used)
     table = {} if use is None else lowerings(use)
     lowering = table.get(check.operator) or find_lowering(check.operator)
     assert lowering is not None

@@ -7,10 +7,12 @@
  * called.
  *
  *     call.c       what a program says, compared with the operator and the buffers
+ *     divide.c     threads for large work
  *     frame.c      what every custom call does with its caller
- *     parts.c      threads for a large call
+ *     parts.c      a large call on several threads
  *     positions.c  another custom call, which needs no operator: a check of positions
  *     run.c        a part of a call: tensors of buffers, and the operator
+ *     thin.c       another one: products of few rows (thin_loops.h)
  *     torch.c      libtorch's functions
  */
 
@@ -20,6 +22,7 @@
 
 #include "call.h"
 #include "positions.h"
+#include "thin.h"
 #include "torch.h"
 
 #include <dlfcn.h>
@@ -178,6 +181,7 @@ PyInit__aten(void)
         return NULL;
     if (add_address(module, "HANDLER", (void *)handle) ||
         add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
+        add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
         PyModule_AddStringConstant(module, "REVISION", REVISION)) {
         Py_DECREF(module);
         return NULL;

@@ -120,7 +120,9 @@ enum { MAJOR = 0, OLDEST_MINOR = 1, NEWEST_MINOR = 3 };
 #define REACHES(size, type, field) \
     ((size) >= offsetof(type, field) + sizeof(((type *)NULL)->field))
 
-enum { METADATA = 1, ARRAY = 1, BUFFER = 1, STRING = 4, S32 = 4, S64 = 5 };
+enum { METADATA = 1, ARRAY = 1, BUFFER = 1, STRING = 4 };
+/* Element types. */
+enum { S8 = 2, S32 = 4, S64 = 5, F32 = 11, BF16 = 16 };
 enum { INVALID_ARGUMENT = 3, OUT_OF_RANGE = 11, INTERNAL = 13 };
 
 #endif

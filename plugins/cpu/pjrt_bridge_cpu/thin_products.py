@@ -1,0 +1,152 @@
+"""Products of few rows, of weights in bfloat16, int8 and float32, by a call (`native/thin.c`).
+
+XLA's CPU compiler converts narrow weights of such a product to float32 in memory before it
+multiplies, and puts transposed ones into another order. That takes up to 50 times as long as to
+read them once, which is all that a product of few rows needs. Models that make one token after the
+other consist of these.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
+from pjrt_bridge.extensions import FFI
+from pjrt_bridge.runtime import Client
+from pjrt_bridge.runtime.compile.compile_cache import keep_calls_of
+from pjrt_bridge.stablehlo import Builder, TensorType, Value
+from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge_cpu.aten.calls import Load
+from pjrt_bridge_cpu.aten.library import native_module
+
+TARGET = "pjrt_bridge.thin.1"
+"""Name of the custom call. Its number changes with what it is given."""
+
+MOST_ROWS = 15
+"""Rows up to which a product is one. The call takes one more."""
+
+LEAST = 1 << 14
+"""Weights from which on it is worth a call."""
+
+PORTABLE, AVX2, AVX512, AVX512_BF16 = range(4)
+"""The widest vectors that a call may use."""
+
+_FLOAT32, _BFLOAT16, _INT8 = map(dtypes.of, ("float32", "bfloat16", "int8"))
+_NARROW = (_BFLOAT16, _INT8)
+
+
+class ThinProducts(Kernels):
+    """Products that read weights in their own element type.
+
+    Attributes:
+        can_multiply_thin: the client's plugin makes the custom call.
+    """
+
+    can_multiply_thin = False
+
+    def product(self, b: Builder, x: Value, y: Value, *, accumulator: DType, dtype: DType) -> Value:
+        """See `Kernels.product`."""
+        if self.is_thin(x, y, accumulator, dtype):
+            return _multiplied(b, x, y, dtype)
+        return super().product(b, x, y, accumulator=accumulator, dtype=dtype)
+
+    def is_thin(self, x: Value, y: Value, accumulator: DType, dtype: DType) -> bool:
+        """Whether a product is one of these, and faster as a call."""
+        weights, transposed = _weights(y)
+        return (
+            self.can_multiply_thin
+            and x.dtype in (_FLOAT32, _BFLOAT16)
+            # The compiler goes through weights of float32 in their own order where it can.
+            and (weights.dtype in _NARROW or (weights.dtype == _FLOAT32 and transposed))
+            and accumulator == _FLOAT32
+            and dtype in (_FLOAT32, _BFLOAT16)
+            and x.shape[-2] <= MOST_ROWS
+            and y.size >= LEAST
+            and x.size > 0
+            and self.pays(Load(KIND, y.size), weights.dtype)
+        )
+
+    def pays(self, load: Load, dtype: DType) -> bool:
+        """Whether a call is as fast as XLA's own code, as far as that is known.
+
+        Args:
+            load: by which its gain is measured.
+            dtype: of the weights.
+        """
+        return True
+
+
+KIND = "thin product"
+"""Of loads; their size is the number of weights."""
+
+
+def can_multiply_thin(client: Client) -> bool:
+    """Register the custom call with a client's plugin; whether it makes the call."""
+    native = native_module()
+    if native is None:
+        return False
+    try:
+        client.extension(FFI).register(TARGET, native.MULTIPLY_THIN)
+    except (ExtensionUnavailable, PjrtBridgeError):
+        return False
+    keep_calls_of(TARGET)
+    return True
+
+
+def multiply(
+    b: Builder,
+    x: Value,
+    weights: Value,
+    dtype: DType,
+    *,
+    transposed: bool,
+    vectors: int = AVX512_BF16,
+) -> Value:
+    """The custom call.
+
+    Args:
+        b: the builder to emit into.
+        x: (batches, rows, inner), float32 or bfloat16, of up to 16 rows.
+        weights: (batches, inner, columns), float32, bfloat16 or int8.
+        dtype: of the result, float32 or bfloat16.
+        transposed: the weights are (batches, columns, inner).
+        vectors: the widest that it may use.
+
+    Returns:
+        (batches, rows, columns), summed in float32 and rounded once.
+    """
+    columns = weights.shape[1 if transposed else 2]
+    config: dict[str, Any] = {"how": np.array([transposed, vectors], np.int64)}
+    result = TensorType((*x.shape[:2], columns), dtype)
+    (product,) = b.custom_call(TARGET, [x, weights], [result], backend_config=config)
+    return product
+
+
+def _multiplied(b: Builder, x: Value, y: Value, dtype: DType) -> Value:
+    weights, transposed = _weights(y)
+    left, right = (_in_one_batch(b, side) for side in (x, weights))
+    product = multiply(b, left, right, dtype, transposed=transposed)
+    return b.reshape(product, (*x.shape[:-1], y.shape[-1]))
+
+
+def _weights(y: Value) -> tuple[Value, bool]:
+    """What the right side was converted and transposed from, and whether it was transposed."""
+    transposed = False
+    while True:
+        swap = (*range(y.rank - 2), y.rank - 1, y.rank - 2)
+        if y.widened is not None and y.widened.dtype in _NARROW:
+            y = y.widened
+        elif y.origin is not None and y.origin.permutation == swap:
+            y, transposed = y.origin.value, not transposed
+        else:
+            return y, transposed
+
+
+def _in_one_batch(b: Builder, side: Value) -> Value:
+    shape = (math.prod(side.shape[:-2]), *side.shape[-2:])
+    return side if side.shape == shape else b.reshape(side, shape)
