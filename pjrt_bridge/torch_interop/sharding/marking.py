@@ -48,11 +48,16 @@ def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec | Sharding) -> to
     Raises:
         ProgramError: an unknown axis, one that is used twice, more entries than dimensions, a
             sharding over another mesh, or a dimension that does not divide.
-        DeviceError: a view of a part of a storage, a tensor of another device, or a parameter of
-            the host that autograd holds.
+        DeviceError: a view of a part of a storage, a tensor of another device or layout, or a
+            parameter of the host that autograd holds.
     """
     if not isinstance(tensor, torch.Tensor):
         raise DeviceError(f"mark_sharding: found {tensor!r}, expected a tensor")
+    if tensor.layout is not torch.strided:
+        raise DeviceError(
+            f"mark_sharding: found a tensor of shape {tuple(tensor.shape)} with the layout "
+            f"{tensor.layout}, expected a dense one (torch.strided)"
+        )
     sharding = spec if isinstance(spec, Sharding) else Sharding.of(mesh.grid, spec, tensor.dim())
     if sharding.mesh != mesh.grid:
         raise ProgramError(f"mark_sharding: found a sharding over {sharding.mesh}, expected {mesh}")

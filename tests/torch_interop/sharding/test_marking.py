@@ -227,6 +227,11 @@ def test_a_view_of_a_part_cannot_be_marked(mesh: Mesh) -> None:
         mark_sharding(x[2:4], mesh, ("dp",))
 
 
+def test_a_sparse_tensor_cannot_be_marked(mesh: Mesh) -> None:
+    with pytest.raises(errors.DeviceError, match=r"shape \(4,\) with the layout torch.sparse_coo"):
+        mark_sharding(torch.ones(4).to_sparse(), mesh, ("dp",))
+
+
 def test_what_is_not_divided_has_no_shards(mesh: Mesh) -> None:
     with pytest.raises(errors.DeviceError, match="expected one that is divided"):
         shards(torch.zeros(2).to("pjrt"))
