@@ -11,7 +11,7 @@ import torch
 _aten = torch.ops.aten
 
 _Dtype = torch.dtype | None
-_Device = torch.device | str | None
+_Placed = torch.device | str | None
 
 # -- numbers in order ------------------------------------------------------------------------------
 
@@ -22,7 +22,7 @@ def linspace(
     steps: int,
     *,
     dtype: _Dtype = None,
-    device: _Device = None,
+    device: _Placed = None,
 ) -> torch.Tensor:
     """`torch.linspace`, counted from both ends as ATen does (`RangeFactoriesKernel.cpp`)."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -45,7 +45,7 @@ def logspace(
     base: float = 10.0,
     *,
     dtype: _Dtype = None,
-    device: _Device = None,
+    device: _Placed = None,
 ) -> torch.Tensor:
     """`torch.logspace`."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -56,7 +56,7 @@ def logspace(
 
 
 def fftfreq(
-    n: int, d: float = 1.0, *, dtype: _Dtype = None, device: _Device = None
+    n: int, d: float = 1.0, *, dtype: _Dtype = None, device: _Placed = None
 ) -> torch.Tensor:
     """`torch.fft.fftfreq`: those behind the middle are negative."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -65,7 +65,7 @@ def fftfreq(
 
 
 def rfftfreq(
-    n: int, d: float = 1.0, *, dtype: _Dtype = None, device: _Device = None
+    n: int, d: float = 1.0, *, dtype: _Dtype = None, device: _Placed = None
 ) -> torch.Tensor:
     """`torch.fft.rfftfreq`."""
     dtype = torch.get_default_dtype() if dtype is None else dtype
@@ -79,7 +79,7 @@ def _window(
     length: int,
     periodic: bool,
     dtype: _Dtype,
-    device: _Device,
+    device: _Placed,
     whole: float,
     of_parts: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
@@ -98,7 +98,7 @@ def hamming_window(
     beta: float = 0.46,
     *,
     dtype: _Dtype = None,
-    device: _Device = None,
+    device: _Placed = None,
 ) -> torch.Tensor:
     """`torch.hamming_window`."""
 
@@ -109,14 +109,14 @@ def hamming_window(
 
 
 def hann_window(
-    window_length: int, periodic: bool = True, *, dtype: _Dtype = None, device: _Device = None
+    window_length: int, periodic: bool = True, *, dtype: _Dtype = None, device: _Placed = None
 ) -> torch.Tensor:
     """`torch.hann_window`."""
     return hamming_window(window_length, periodic, 0.5, 0.5, dtype=dtype, device=device)
 
 
 def blackman_window(
-    window_length: int, periodic: bool = True, *, dtype: _Dtype = None, device: _Device = None
+    window_length: int, periodic: bool = True, *, dtype: _Dtype = None, device: _Placed = None
 ) -> torch.Tensor:
     """`torch.blackman_window`."""
 
@@ -127,7 +127,7 @@ def blackman_window(
 
 
 def bartlett_window(
-    window_length: int, periodic: bool = True, *, dtype: _Dtype = None, device: _Device = None
+    window_length: int, periodic: bool = True, *, dtype: _Dtype = None, device: _Placed = None
 ) -> torch.Tensor:
     """`torch.bartlett_window`."""
 
@@ -143,7 +143,7 @@ def kaiser_window(
     beta: float = 12.0,
     *,
     dtype: _Dtype = None,
-    device: _Device = None,
+    device: _Placed = None,
 ) -> torch.Tensor:
     """`torch.kaiser_window`."""
 
