@@ -35,6 +35,14 @@ def other_layout(op: OpOverload, /, *args: Any, **kwargs: Any) -> NoReturn:
     )
 
 
+def no_nested_tensor(tensor: torch.Tensor, mask: torch.Tensor) -> bool:
+    """`aten._nested_tensor_from_mask_left_aligned`: whether a nested tensor can be made of a mask.
+
+    `nn.TransformerEncoder` asks before it makes one, and otherwise goes on with the mask.
+    """
+    return False
+
+
 def need_no_overlap(tensor: torch.Tensor) -> None:
     """Refuse to write into a tensor that repeats elements, as PyTorch does.
 

@@ -127,6 +127,7 @@ def _kernels() -> dict[str, Any]:
         "aten._copy_from_and_resize.default": copies.copy_from_and_resize,
         "aten.conj_physical_.default": copies.conjugate,
         "aten._local_scalar_dense.default": copies.number,
+        "aten._nested_tensor_from_mask_left_aligned.default": refusals.no_nested_tensor,
         "aten.equal.default": copies.equal,
         "aten.random_.from": random.random_from,
         "aten.randperm.generator_out": random.random_permutation,

@@ -118,6 +118,18 @@ def test_nested_tensors() -> None:
         nested.to("pjrt")
 
 
+def test_layers_that_would_make_nested_tensors() -> None:
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    x, padding = torch.randn(2, 4, 8), torch.tensor([[False] * 3 + [True], [False] * 4])
+    with torch.no_grad():
+        expected = encoder(x, src_key_padding_mask=padding)
+        # The default.
+        encoder.enable_nested_tensor = encoder.use_nested_tensor = True
+        found = encoder.to("pjrt")(x.to("pjrt"), src_key_padding_mask=padding.to("pjrt"))
+    torch.testing.assert_close(found.cpu(), expected)
+
+
 def test_tensors_of_a_client_that_was_closed() -> None:
     source = """
 import torch
