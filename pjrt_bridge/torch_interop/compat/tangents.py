@@ -23,13 +23,13 @@ _NO_TANGENTS = (
 _kept: list[torch.library.Library] = []
 """A registration ends with its library."""
 
-Rule = Callable[..., Any]
+GradientFunction = Callable[..., Any]
 
 
 def register_gradients(
     op: OpOverload,
-    backward: Rule | None = None,
-    setup: Rule | None = None,
+    backward: GradientFunction | None = None,
+    setup: GradientFunction | None = None,
 ) -> None:
     """Tell torch the gradients of an operator, also those within `torch.func.grad` and its like.
 
@@ -59,7 +59,9 @@ def register_gradients(
     _kept.append(library)
 
 
-def _function_of(op: OpOverload, backward: Rule | None, setup: Rule | None) -> Any:
+def _function_of(
+    op: OpOverload, backward: GradientFunction | None, setup: GradientFunction | None
+) -> Any:
     """The operator as a function of autograd, of the keys and arguments of a kernel.
 
     It is of one level of `torch.func`'s transforms, as kernels of autograd are: the dispatcher has
