@@ -23,11 +23,13 @@ _NO_TANGENTS = (
 _kept: list[torch.library.Library] = []
 """A registration ends with its library."""
 
+GradientFunction = Callable[..., Any]
+
 
 def register_gradients(
     op: OpOverload,
-    backward: Callable[..., Any] | None = None,
-    setup: Callable[..., Any] | None = None,
+    backward: GradientFunction | None = None,
+    setup: GradientFunction | None = None,
 ) -> None:
     """Tell torch the gradients of an operator, also those within `torch.func.grad` and its like.
 
@@ -58,7 +60,7 @@ def register_gradients(
 
 
 def _function_of(
-    op: OpOverload, backward: Callable[..., Any] | None, setup: Callable[..., Any] | None
+    op: OpOverload, backward: GradientFunction | None, setup: GradientFunction | None
 ) -> Any:
     """The operator as a function of autograd, of the keys and arguments of a kernel.
 
