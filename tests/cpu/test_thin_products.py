@@ -214,6 +214,18 @@ def test_where_the_call_was_slower_it_is_not_made(client: Client) -> None:
         assert (TARGET in builder.finish([product]).text) == (columns == 128)
 
 
+@pytest.mark.parametrize(("inner", "turned"), [(32, True), (32, False), (64, True)])
+def test_short_sums_along_weights_are_left(inner: int, turned: bool) -> None:
+    kernels = XlaKernels()
+    kernels.can_multiply_thin = True
+    sizes = (1024, inner) if turned else (inner, 1024)
+    builder = Builder([TensorType((8, inner), BFLOAT16), TensorType(sizes, BFLOAT16)])
+    x, y = builder.parameters
+    y = builder.transpose(y, (1, 0)) if turned else y
+    product = kernels.product(builder, x, y, accumulator=FLOAT32, dtype=BFLOAT16)
+    assert (TARGET in builder.finish([product]).text) == (inner == 64 or not turned)
+
+
 def test_programs_for_other_plugins_have_none() -> None:
     builder = Builder([TensorType((1, 256), BFLOAT16), TensorType((256, 256), BFLOAT16)])
     product = XlaKernels().product(

@@ -33,6 +33,9 @@ MOST_ROWS = 15
 LEAST = 1 << 14
 """Weights from which on it is worth a call."""
 
+SHORTEST = 64
+"""The inner size from which on sums along transposed weights are: to end one takes longer."""
+
 PORTABLE, AVX2, AVX512, AVX512_BF16 = range(4)
 """The widest vectors that a call may use."""
 
@@ -67,6 +70,7 @@ class ThinProducts(Kernels):
             and dtype in (_FLOAT32, _BFLOAT16)
             and x.shape[-2] <= MOST_ROWS
             and y.size >= LEAST
+            and (x.shape[-1] >= SHORTEST or not transposed)
             and x.size > 0
             and self.pays(Load(KIND, y.size), weights.dtype)
         )
