@@ -44,8 +44,8 @@ def _outside(change: Change) -> Iterator[None]:
     """Change what Dynamo's code is given, after AOTAutograd has made views and gradients."""
     entrance = Compiler.entrance
 
-    def changed(self: Compiler, compiled: Any) -> Any:
-        run = entrance(self, compiled)
+    def changed(self: Compiler, compiled: Any, count: int) -> Any:
+        run = entrance(self, compiled, count)
 
         def wrapped(*given: Any) -> list[Any]:
             flat = [item for part in given for item in (part if type(part) is list else [part])]
