@@ -200,8 +200,8 @@ def test_what_no_program_serves_gets_one_that_serves_all_before() -> None:
 
 def test_sizes_that_come_very_often_get_programs_of_their_own() -> None:
     policy = PaddedSizes(WORK["linear"], [0])
-    sizes = [(3,), *((size,) for size in range(257, 257 + 2 * OWN))]
-    assert policy.choose((257,)) is None
+    sizes = [(3,), *((size,) for size in range(410, 410 + 2 * OWN))]
+    assert policy.choose((410,)) is None
     for item in sizes:
         policy.choose(item)
     deserving = [[policy.deserves_own(item) for item in sizes] for _ in range(OFTEN + 1)]
@@ -209,7 +209,7 @@ def test_sizes_that_come_very_often_get_programs_of_their_own() -> None:
     assert sum(deserving[-1]) == OWN
     # The first sizes are compiled as they are, and what wastes nothing needs no other program.
     assert not deserving[-1][1]
-    full = policy.choose((300,)) or ()
+    full = policy.choose((450,)) or ()
     assert policy.choose(full) == full
     assert not any(policy.deserves_own(full) for _ in range(OFTEN + 1))
 
