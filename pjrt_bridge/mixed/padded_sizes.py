@@ -155,7 +155,7 @@ class PaddedSizes:
             wanted = self._missed(rounded, min(able)[0] - own)
             if not wanted.came_often(max(extra, 0)) or wanted.wasted < self.compiles:
                 return min(able)[1], False
-        elif extra >= 0 and not able:
+        elif not able:
             alike = [made for made in self.made if self._differ_in_padding(made, rounded)]
             others = len(set(map(self._without_padding, self.made))) - FREELY
             if not alike and others >= 0 and not self._missed(rounded, 0.0).came_often(others):

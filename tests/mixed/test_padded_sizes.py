@@ -227,7 +227,7 @@ def test_sizes_that_come_very_often_get_programs_of_their_own() -> None:
     assert sum(deserving[-1]) == OWN
     # The first sizes are compiled as they are, and what wastes nothing needs no other program.
     assert not deserving[-1][1]
-    full = policy.choose((300,)) or ()
+    full = policy.choose((450,)) or ()
     assert policy.choose(full) == full
     assert not any(policy.deserves_own(full) for _ in range(OFTEN + 1))
 

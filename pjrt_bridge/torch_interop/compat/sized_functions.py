@@ -83,8 +83,15 @@ def _window(
     whole: float,
     of_parts: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """A window as a function of positions, from 0 to `whole` at its end."""
+    """A window as a function of positions, from 0 to `whole` at its end.
+
+    Raises:
+        RuntimeError: the element type is none of real floating-point numbers; PyTorch runs the
+            call then, and raises where it refuses the type.
+    """
     dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not dtype.is_floating_point:
+        raise RuntimeError(f"expected a floating-point element type for a window, found {dtype}")
     if length == 1:
         return torch.ones(length, dtype=dtype, device=device)
     at = torch.arange(length, device=device).to(dtype)
@@ -160,17 +167,21 @@ def kaiser_window(
 
 
 def one_hot(input: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """`torch.nn.functional.one_hot`."""
+    """`torch.nn.functional.one_hot`, with the checks of PyTorch's decomposition."""
     if input.dtype != torch.int64:
         made: torch.Tensor = _aten.one_hot(input, num_classes)
         return made
+    _aten._assert_async.msg(torch.all(input >= 0), "one_hot: Class values must be non-negative.")
+    _aten._assert_async.msg(
+        torch.all(input < num_classes), "one_hot: Class values must be smaller than num_classes."
+    )
     numbers = torch.arange(num_classes, device=input.device)
     return torch.eq(input.unsqueeze(-1), numbers).to(torch.int64)
 
 
 def histc(input: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
     """`torch.histc`: the last bin holds its upper end."""
-    if input.dtype not in (torch.float32, torch.float64):
+    if input.dtype not in (torch.float32, torch.float64) or bins < 1 or min > max:
         made: torch.Tensor = _aten.histc(input, bins, min, max)
         return made
     flat = input.detach().reshape(-1)

@@ -153,6 +153,34 @@ def test_other_backends_are_left_alone() -> None:
     assert counter.frame_count == 4
 
 
+@pytest.mark.parametrize("label", [-1, 20])
+def test_classes_out_of_range(label: int) -> None:
+    run = compiled(lambda x, y: functional.one_hot(x, y.shape[0]))
+    for length in (5, 6, 7):
+        assert run(torch.tensor([4, 0]), torch.ones(length)).shape == (2, length)
+        with pytest.raises(RuntimeError, match="Class values must be"):
+            run(torch.tensor([4, label]), torch.ones(length))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.bartlett_window(x.shape[0], dtype=torch.int64),
+        lambda x: torch.histc(x, x.shape[0] - 20),
+        lambda x: torch.histc(x, x.shape[0], 2, 1),
+        lambda x: x[None][torch.tensor([0]), x.shape[0]],
+    ],
+)
+def test_what_pytorch_refuses_is_refused(function: Callable[[torch.Tensor], Any]) -> None:
+    run = torch.compile(function, backend="pjrt")
+    for length in (4, 5, 6):
+        x = torch.ones(length)
+        with pytest.raises((RuntimeError, IndexError)):
+            function(x)
+        with pytest.raises((RuntimeError, IndexError)):
+            run(x)
+
+
 def test_sizes_that_pytorch_refuses() -> None:
     run = compiled(lambda x: functional.affine_grid(x, (2, 3, x.shape[0], 5), align_corners=True))
     for length in (2, 3, 4):
