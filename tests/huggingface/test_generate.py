@@ -104,6 +104,24 @@ def test_dynamic_caches(make: Callable[[], Any], search: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("make", [mistral, gemma2])
+def test_prompts_longer_than_the_window_share_programs(make: Callable[[], Any]) -> None:
+    """What a window keeps of a prompt has strides of the prompt's length."""
+    eager, model = make(), make()
+    by_forward(model)
+    counts = []
+    for length in (10, 16, 13, 20):
+        prompt = torch.randint(3, 97, (1, length))
+        given = {"max_new_tokens": 20, "do_sample": False}
+        assert model.generate(prompt, **given).tolist() == eager.generate(prompt, **given).tolist()
+        counts.append(len(compiled_graphs()))
+    assert counts[0] <= 8
+    assert counts[1] - counts[0] <= 2
+    assert counts[-1] - counts[1] <= 1
+    assert not on_host()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["a model", "the prompt"])
 def test_assisted_decoding(how: str) -> None:
     given = {"assistant_model": gpt2()} if how == "a model" else {"prompt_lookup_num_tokens": 2}
