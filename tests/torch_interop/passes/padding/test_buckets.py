@@ -253,8 +253,8 @@ REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
         lambda y: torch.histc(y, 3),
         "aten.histc.default: its bins are between the extremes of the dimension",
     ),
-    "values": (
-        lambda y: torch.linalg.svdvals(y @ y.t()),
+    "vectors": (
+        lambda y: torch.linalg.svd(y, full_matrices=True)[1],
         "aten._linalg_svd.default: it works along the dimension",
     ),
     "count": (
