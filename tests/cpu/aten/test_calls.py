@@ -133,7 +133,7 @@ def test_an_argument_that_the_operator_lacks() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_an_operand_as_it_lies(client: Client, order: tuple[int, int]) -> None:
-    """A transposed operand is a view of what was transposed."""
+    """Arrays of a call are row-major, and transposed in front of it."""
     builder = Builder([TensorType((4, 3), F32)])
     turned = builder.transpose(builder.parameters[0], (1, 0))
     arguments = {"self": turned, "dim": 1, "out": Out()}
@@ -142,22 +142,23 @@ def test_an_operand_as_it_lies(client: Client, order: tuple[int, int]) -> None:
     (value,) = emit(builder, call)
     program = builder.finish([value])
     assert f"@{TARGET}" in program.text
-    layout = "dense<[1, 0]>" if order == (0, 1) else "dense<[0, 1]>"
-    assert f"operand_layouts = [{layout}" in program.text
+    taken = "3x4" if order == (0, 1) else "4x3"
+    assert f": (tensor<{taken}xf32>) -> tensor<3x4xf32>\n    return" in program.text
+    assert "operand_layouts = [dense<[1, 0]>" in program.text
     (found,) = client.compile(program)(np.ascontiguousarray(X.T))
     np.testing.assert_array_equal(found.to_numpy(), X.cumsum(1))
 
 
 def test_a_result_in_another_order() -> None:
-    """The handler writes by the order that the program states."""
+    """The handler gets the row-major array of which the result is a transposition."""
 
     def summed(x: Any) -> KernelCall:
         arguments = {"self": x, "dim": 1, "out": Out()}
         return KernelCall(CUMSUM, arguments, [x.type], result_orders=[(1, 0)])
 
-    result = np.zeros_like(X)
+    result = np.zeros((4, 3), np.float32)
     assert Caller()([X], [result], attributes_of(summed, [X])) is None
-    np.testing.assert_array_equal(result.reshape(4, 3).T, X.cumsum(1))
+    np.testing.assert_array_equal(result.T, X.cumsum(1))
 
 
 def test_a_number_without_dimensions() -> None:

@@ -13,6 +13,7 @@ from tests.tf_interop.programs.case import (
     mixed,
     text_file,
     weights,
+    whole,
     words,
 )
 
@@ -176,6 +177,26 @@ def array_that_grows() -> Instance:
 @mixed("EmptyTensorList While StatelessWhile")
 def gradient_of_an_open_loop() -> Instance:
     """The backward loop needs all values of the forward one, and these have no largest number."""
+    w = weights(4, 4)
+
+    def run(x: tf.Tensor, times: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        with tf.GradientTape() as tape:
+            y = x @ w
+            done = tf.constant(0)
+            while done < times:
+                y, done = tf.tanh(y @ w), done + 1
+            loss = tf.reduce_sum(y)
+        return tape.gradient(loss, w), y @ w
+
+    def inputs(rng: Generator) -> Arguments:
+        return given(floats(rng, 2, 4), tf.constant(int(rng.integers(1, 4))))
+
+    return Instance(run, inputs, [w])
+
+
+@whole("EmptyTensorList While StatelessWhile")
+def gradient_of_a_loop_of_known_length() -> Instance:
+    """The backward loop needs all values of the forward one: as many as the loop is told to make."""
     w = weights(4, 4)
 
     def run(x: tf.Tensor, times: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
