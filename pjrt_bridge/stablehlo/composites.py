@@ -202,5 +202,5 @@ def _within(operation: Any) -> list[Any]:
             found.append(inner)
         return ir.WalkResult.ADVANCE
 
-    operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    modules.walk(operation, visit, outer_first=True)
     return found

@@ -41,10 +41,8 @@ NAMES = tuple(
 
 def guard(module: Any) -> None:
     """State types of comparisons, guard divisions of integers, hide constants from folding."""
-    ir = bindings.load().ir
     divisions, folded = [], []
-
-    def visit(operation: Any) -> Any:
+    for operation in modules.operations(module):
         name = operation.name
         if name == _COMPARE:
             _state_type(operation)
@@ -52,9 +50,6 @@ def guard(module: Any) -> None:
             divisions.append(operation)
         elif name in _FOLDED_WRONGLY and _FOLDED_WRONGLY[name](_element(operation.results[0].type)):
             folded.append(operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
     known: dict[Any, bool] = {}
     for operation in [found for found in folded if _is_known(found.results[0], known)]:
         _hide(operation)

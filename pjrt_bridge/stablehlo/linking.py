@@ -100,7 +100,7 @@ def _calls(function: Any) -> list[Any]:
             found.append(operation)
         return ir.WalkResult.ADVANCE
 
-    function.walk(visit, ir.WalkOrder.PRE_ORDER)
+    modules.walk(function, visit, outer_first=True)
     return found
 
 
@@ -150,7 +150,7 @@ def copy(operation: Any, new: dict[Any, Any], ip: Any) -> Any:
                 inner.operands[index] = new[operand]
         return ir.WalkResult.ADVANCE
 
-    made.walk(visit, ir.WalkOrder.PRE_ORDER)
+    modules.walk(made, visit, outer_first=True)
     new.update(zip(operation.results, made.results, strict=True))
     return made
 

@@ -5,7 +5,7 @@ Modules and what they hold are objects of jaxlib, as `pjrt_bridge.stablehlo.bind
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,6 +204,24 @@ def is_signed_integer(element: str) -> bool:
     return element.startswith("i") and element != "i1"
 
 
+def walk(operation: Any, visit: Callable[[Any], Any], *, outer_first: bool = False) -> None:
+    """Call a function with an operation and with each that it contains.
+
+    Args:
+        operation: of a module.
+        visit: gives a `WalkResult`, and raises nothing.
+        outer_first: an operation before its bodies, not after them.
+    """
+    order = bindings.load().ir.WalkOrder
+    try:
+        operation.walk(visit, order.PRE_ORDER if outer_first else order.POST_ORDER)
+    except RuntimeError as error:
+        # The bindings make this of any exception within a callback, such as that of a signal.
+        if "KeyboardInterrupt" in str(error):
+            raise KeyboardInterrupt from None
+        raise
+
+
 def operations(module: Any) -> list[Any]:
     """Every operation of the module, bodies included; they do not keep the module alive."""
     ir = bindings.load().ir
@@ -213,7 +231,7 @@ def operations(module: Any) -> list[Any]:
         found.append(operation)
         return ir.WalkResult.ADVANCE
 
-    module.operation.walk(visit)
+    walk(module.operation, visit)
     return found
 
 
@@ -236,8 +254,7 @@ def survey(module: Any) -> Survey:
     ir = bindings.load().ir
     calls: set[tuple[str, int, int]] = set()
     constants: set[str] = set()
-
-    def visit(operation: Any) -> Any:
+    for operation in operations(module):
         name = operation.name
         if name == "stablehlo.custom_call":
             kinds = [result.type for result in operation.results]
@@ -246,7 +263,4 @@ def survey(module: Any) -> Survey:
             calls.add((target, len(operation.operands), results))
         elif name == "stablehlo.constant":
             constants.add(str(ir.ShapedType(operation.results[0].type).element_type))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
     return Survey(frozenset(calls), frozenset(constants))

@@ -1,7 +1,6 @@
 """What every test of the backend starts from."""
 
 import os
-import warnings
 from collections.abc import Iterator
 
 # Read when transformers is imported: its models come from configurations, never from a hub.
@@ -10,7 +9,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import pytest
 import torch
 
-from pjrt_bridge.errors import BridgeWarning
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.torch_interop.bind import segments
 from pjrt_bridge.torch_interop.device import chosen, uploads, use
@@ -63,10 +61,6 @@ def pjrt_device() -> Iterator[None]:
     # A test that lets the device be chosen by its first tensor leaves that choice.
     _forget_choice()
     use("cpu", cpu_device_count=2)
-    with warnings.catch_warnings():
-        # Where a test before had a backward pass, there is no thread for those of this device.
-        warnings.simplefilter("ignore", BridgeWarning)
-        chosen.chosen(1)
     yield
     _forget_choice()
 

@@ -74,7 +74,8 @@ def _computed(operation: Any, shape: list[int], known: dict[Any, Order]) -> Orde
         return None
     if name in _PARTS:
         return _order(operation.operands[0], known)
-    alike = (item for item in operation.operands if item.type.shape == shape)
+    # A tuple has no shape.
+    alike = (item for item in operation.operands if getattr(item.type, "shape", None) == shape)
     found = (_order(item, known) for item in alike)
     return next((order for order in found if order != tuple(range(len(shape)))), None)
 

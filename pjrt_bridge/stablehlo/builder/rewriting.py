@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from pjrt_bridge.stablehlo import linking
+from pjrt_bridge.stablehlo import linking, modules
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.values import Origin, Scope, Value
 from pjrt_bridge.stablehlo.types import TensorType
@@ -73,7 +73,7 @@ class RewriteOps(Emitter):
                 return ir.WalkResult.SKIP
             return ir.WalkResult.ADVANCE
 
-        function.walk(visit, ir.WalkOrder.PRE_ORDER)
+        modules.walk(function, visit, outer_first=True)
         return found
 
     def _replace(self, handle: Any, rewrite: Rewrite) -> bool:

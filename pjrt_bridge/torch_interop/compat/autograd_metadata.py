@@ -210,8 +210,8 @@ def passes_through(inputs: int) -> bool:
 def report_strides(count: int, strides: Mapping[int, Sequence[int]]) -> None:
     """Say, while a forward graph is compiled, which results have other strides than promised.
 
-    AOTAutograd gives the backward graph arguments with these strides. Nothing is said where it does
-    not ask.
+    AOTAutograd gives the backward graph arguments with these strides. It does not count tokens,
+    which are the first results. Nothing is said where it does not ask.
 
     Args:
         count: of the results.
@@ -219,7 +219,9 @@ def report_strides(count: int, strides: Mapping[int, Sequence[int]]) -> None:
     """
     context = TracingContext.try_get()
     if context is not None and context.output_strides is not None and strides:
-        given = (strides.get(position) for position in range(count))
+        metadata = _forward_metadata()
+        tokens = 0 if metadata is None else len(metadata.tokens)
+        given = (strides.get(position) for position in range(tokens, count))
         context.output_strides[:] = [None if item is None else tuple(item) for item in given]
 
 

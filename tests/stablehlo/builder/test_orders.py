@@ -14,6 +14,8 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder import orders
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.orders import memory_order
+from pjrt_bridge.stablehlo.builder.rewriting import Operation
+from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 
 FLOAT32 = dtypes.of("float32")
@@ -105,6 +107,26 @@ def test_a_product_does_not_lie_as_its_sides() -> None:
     turned = b.transpose(y, (1, 0))
     product = b.dot_general(x, turned, lhs_contract=(1,), rhs_contract=(0,))
     assert memory_order(product) == memory_order(b.tanh(product)) == (0, 1)
+
+
+def test_an_element_of_a_tuple_is_row_major() -> None:
+    """Programs of TensorFlow have tuples, as results of its decompositions."""
+    text = """
+        func.func @main(%x: tensor<3x3xf32>) -> tensor<3x3xf32> {
+          %pair = stablehlo.custom_call @Qr(%x)
+              : (tensor<3x3xf32>) -> tuple<tensor<3x3xf32>, tensor<3xf32>>
+          %q = stablehlo.get_tuple_element %pair[0]
+              : (tuple<tensor<3x3xf32>, tensor<3xf32>>) -> tensor<3x3xf32>
+          %r = stablehlo.tanh %q : tensor<3x3xf32>
+          return %r : tensor<3x3xf32>
+        }"""
+    found = []
+
+    def look(b: Builder, operation: Operation) -> None:
+        found.append(memory_order(operation.operands[0]))
+
+    Builder.rewritten(Program.from_text(text), [{"stablehlo.tanh": look}])
+    assert found == [(0, 1)]
 
 
 def test_a_value_that_several_paths_reach_has_one_order() -> None:

@@ -196,7 +196,7 @@ def gradient_of_an_open_loop() -> Instance:
 
 @whole("EmptyTensorList While StatelessWhile")
 def gradient_of_a_loop_of_known_length() -> Instance:
-    """The backward loop needs all values of the forward one: as many as the loop is told to make."""
+    """The backward loop needs all values of the forward one, as many as there are turns."""
     w = weights(4, 4)
 
     def run(x: tf.Tensor, times: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
