@@ -92,7 +92,7 @@ def _window(
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not dtype.is_floating_point:
         raise RuntimeError(f"expected a floating-point element type for a window, found {dtype}")
-    if length == 1:
+    if length <= 1:
         return torch.ones(length, dtype=dtype, device=device)
     at = torch.arange(length, device=device).to(dtype)
     return of_parts(at * (whole / (length if periodic else length - 1)))
@@ -181,7 +181,12 @@ def one_hot(input: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
 
 def histc(input: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
     """`torch.histc`: the last bin holds its upper end."""
-    if input.dtype not in (torch.float32, torch.float64) or bins < 1 or min > max:
+    if (
+        input.dtype not in (torch.float32, torch.float64)
+        or input.numel() == 0
+        or bins < 1
+        or min > max
+    ):
         made: torch.Tensor = _aten.histc(input, bins, min, max)
         return made
     flat = input.detach().reshape(-1)
@@ -189,6 +194,8 @@ def histc(input: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) 
     high: Any = max
     if min == max:
         low, high = torch.aminmax(flat)
+        finite = torch.isfinite(low) & torch.isfinite(high)
+        _aten._assert_async.msg(finite, "torch.histc: the range of the input is not finite")
         low, high = torch.where(low == high, low - 1, low), torch.where(low == high, high + 1, high)
     inside = (flat >= low) & (flat <= high)
     place = ((flat - low) * bins / (high - low)).to(torch.int64)

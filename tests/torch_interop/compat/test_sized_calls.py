@@ -186,3 +186,24 @@ def test_sizes_that_pytorch_refuses() -> None:
     for length in (2, 3, 4):
         with pytest.raises((RuntimeError, ValueError)):
             run(torch.ones(length, 5, 3))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_histogram_between_extremes_that_are_not_finite(number: float) -> None:
+    on_device = compiled(lambda x: torch.histc(x, len(x)))
+    for length in (3, 4, 5):
+        x = torch.arange(float(length))
+        assert_same(on_device(x), torch.histc(x, length))
+    with pytest.raises(RuntimeError, match=r"torch\.histc: .* not finite"):
+        on_device(torch.tensor([number, 1.0, 2.0, 3.0, 4.0, 5.0]))
+
+
+def test_nothing_to_count_and_no_window() -> None:
+    def function(x: torch.Tensor, size: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.histc(x, len(size)), torch.hann_window(len(x))
+
+    on_device = compiled(function)
+    for size in (4, 5, 6):
+        assert_same(
+            on_device(torch.zeros(0), torch.ones(size)), (torch.zeros(size), torch.empty(0))
+        )
