@@ -1,7 +1,8 @@
-"""The valid ranges of the positions at which a node of an ATen graph reads or writes.
+"""What eager refuses in the data that a node of an ATen graph takes, and a device does not see.
 
 XLA clamps a position that is out of range, or drops what is written there; eager raises. An integer
-division by zero, for which eager raises, has an undefined result.
+division by zero, for which eager raises, has an undefined result. Where eager finds that extremes
+are not finite, nothing would be counted between them.
 """
 
 from __future__ import annotations
@@ -174,6 +175,28 @@ def probabilities(node: fx.Node) -> fx.Node | None:
         return None
     weights = node.args[1]
     return weights if isinstance(weights, fx.Node) else None
+
+
+def _has_no_range(bins: Any = 100, *, range: Any = None, **_: Any) -> bool:
+    return range is None
+
+
+_HISTOGRAMS: dict[str, Callable[..., bool]] = {
+    "aten.histc.default": lambda bins=100, min=0, max=0: min == max,
+    "aten.histogram.bin_ct": _has_no_range,
+    "aten._histogramdd_bin_edges.default": _has_no_range,
+    "aten._histogramdd_from_bin_cts.default": _has_no_range,
+}
+"""Operators that count numbers, and whether they do so between the extremes of these."""
+
+
+def counted(node: fx.Node) -> fx.Node | None:
+    """The numbers that a node counts between their extremes, which eager wants to be finite."""
+    between_extremes = _HISTOGRAMS.get(str(compat.operator_name(node.target)))
+    if between_extremes is None or not between_extremes(*node.args[1:], **node.kwargs):
+        return None
+    numbers = node.args[0]
+    return numbers if isinstance(numbers, fx.Node) else None
 
 
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.clone.default")

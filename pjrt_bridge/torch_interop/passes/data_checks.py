@@ -2,7 +2,8 @@
 
 With `options={"check_indices": True}` the device computes the smallest and largest number of each
 tensor of positions, and whether a tensor of integer divisors has a zero. The probabilities of
-`multinomial` are always checked. `defer_assertions.py` moves the checks behind the graph, so that
+`multinomial`, and numbers that are counted between their extremes, are always checked.
+`defer_assertions.py` moves the checks behind the graph, so that
 it is not divided; where the graph writes into arguments, those of positions and divisors stay in
 it.
 """
@@ -20,6 +21,7 @@ from pjrt_bridge.torch_interop.nodes import label, source_line
 from pjrt_bridge.torch_interop.passes.data_bounds import (
     Bounds,
     bounds,
+    counted,
     divisor,
     is_checked,
     mark_checked,
@@ -70,12 +72,13 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
 
     Args:
         module: a functional graph with known sizes.
-        indices: also check positions and integer divisors; probabilities always are.
+        indices: also check positions and integer divisors; the others always are.
     """
 
     def needs_check(node: fx.Node) -> bool:
         asked_for = indices and (_unchecked(node) or _divisor(node) is not None)
-        return bool(asked_for) or _probabilities(node) is not None
+        always = _probabilities(node) is not None or _counted(node) is not None
+        return bool(asked_for) or always
 
     if not any(map(needs_check, module.graph.nodes)):
         return None
@@ -88,6 +91,8 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
         with graph.inserting_before(node):
             if (weights := _probabilities(node)) is not None:
                 _add_probability_check(graph, node, weights)
+            if (numbers := _counted(node)) is not None:
+                _add_range_check(graph, node, numbers)
             if indices:
                 for item in _unchecked(node):
                     if item.index not in extremes:
@@ -111,6 +116,10 @@ def _divisor(node: fx.Node) -> fx.Node | None:
 
 def _probabilities(node: fx.Node) -> fx.Node | None:
     return None if node.op != "call_function" or is_checked(node) else probabilities(node)
+
+
+def _counted(node: fx.Node) -> fx.Node | None:
+    return None if node.op != "call_function" or is_checked(node) else counted(node)
 
 
 def _extremes(graph: fx.Graph, index: fx.Node) -> tuple[fx.Node, fx.Node]:
@@ -140,23 +149,35 @@ def _add_divisor_check(graph: fx.Graph, node: fx.Node, by: fx.Node) -> None:
     check.meta = _meta(node, None)
 
 
-def _add_probability_check(graph: fx.Graph, node: fx.Node, weights: fx.Node) -> None:
-    def computed(operator: compat.OpOverload, *args: Any) -> fx.Node:
-        made = graph.call_function(operator, args)
-        given = [compat.promise(item) if isinstance(item, fx.Node) else item for item in args]
-        made.meta = _meta(weights, operator(*given))
-        return made
+def _computed(graph: fx.Graph, operator: compat.OpOverload, *args: Any) -> fx.Node:
+    made = graph.call_function(operator, args)
+    given = [compat.promise(item) if isinstance(item, fx.Node) else item for item in args]
+    made.meta = _meta(args[0], operator(*given))
+    return made
 
+
+def _add_range_check(graph: fx.Graph, node: fx.Node, numbers: fx.Node) -> None:
+    aten = torch.ops.aten
+    # False for NaN.
+    finite = _computed(graph, aten.lt.Scalar, _computed(graph, aten.abs.default, numbers), math.inf)
+    message = f"{_where(node)}: the range of what it counts is not finite"
+    everywhere = _computed(graph, aten.all.default, finite)
+    check = graph.call_function(aten._assert_async.msg, (everywhere, message))
+    check.meta = _meta(node, None)
+
+
+def _add_probability_check(graph: fx.Graph, node: fx.Node, weights: fx.Node) -> None:
     aten = torch.ops.aten
     # Both comparisons are False for NaN.
-    proper = computed(
+    proper = _computed(
+        graph,
         aten.logical_and.default,
-        computed(aten.ge.Scalar, weights, 0),
-        computed(aten.lt.Scalar, weights, math.inf),
+        _computed(graph, aten.ge.Scalar, weights, 0),
+        _computed(graph, aten.lt.Scalar, weights, math.inf),
     )
-    sums = computed(aten.sum.dim_IntList, weights, [-1])
-    possible = computed(aten.gt.Scalar, sums, 0)
-    found = [computed(aten.all.default, item) for item in (proper, possible)]
+    sums = _computed(graph, aten.sum.dim_IntList, weights, [-1])
+    possible = _computed(graph, aten.gt.Scalar, sums, 0)
+    found = [_computed(graph, aten.all.default, item) for item in (proper, possible)]
     operator = torch.ops.pjrt_bridge.check_probabilities.default
     check = graph.call_function(operator, (*found, _where(node)))
     check.meta = _meta(node, None)

@@ -218,6 +218,35 @@ def test_impossible_probabilities_raise_without_being_asked_to(weights: str, dra
     assert placements() == ["device"]
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("-inf")])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.histc(x, 4),
+        lambda x: torch.histogram(x, 4)[0],
+        lambda x: torch.histogramdd(x[:, None], [4])[0],
+    ],
+)
+def test_what_is_counted_between_its_extremes_is_finite(
+    function: Callable[[torch.Tensor], torch.Tensor], number: float
+) -> None:
+    on_device = compiled(function)
+    x = torch.tensor([1.0, 2.0, 4.0])
+    assert_same(on_device(x), function(x))
+    wrong = torch.tensor([1.0, number, 4.0])
+    for run in (function, on_device):
+        with pytest.raises(RuntimeError, match="not finite"):
+            run(wrong)
+
+
+def test_numbers_outside_of_a_given_range_are_not_counted() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.histc(x, 4, 0, 3) + torch.histogram(x, 4, range=(0.0, 3.0))[0]
+
+    x = torch.tensor([1.0, float("nan"), float("inf")])
+    assert_same(compiled(function)(x), function(x))
+
+
 def test_probabilities_are_checked_after_a_call_that_writes_into_an_argument() -> None:
     def function(p: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
         cache.add_(1)
