@@ -28,18 +28,17 @@ _UPDATE = "XlaDynamicUpdateSlice"
 def could_help(reasons: Iterable[FallbackReason]) -> bool:
     """Whether loops or branches are among what stays on the host."""
     return any(
-        reason.operator.removeprefix("Stateless") in _BRANCHES_AND_LOOPS
-        or reason.operator.startswith(_LISTS)
-        for reason in reasons
+        _has_body(reason.operator) or reason.operator.startswith(_LISTS) for reason in reasons
     )
 
 
 def has_loops(captured: CapturedFunction) -> bool:
     """Whether a function has loops or branches."""
-    return any(
-        operation.type.removeprefix("Stateless") in _BRANCHES_AND_LOOPS
-        for operation in captured.operations
-    )
+    return any(_has_body(operation.type) for operation in captured.operations)
+
+
+def _has_body(type: str) -> bool:
+    return type.removeprefix("Stateless") in _BRANCHES_AND_LOOPS
 
 
 def runs_in_tensorflow(captured: CapturedFunction) -> bool:

@@ -5,17 +5,9 @@ import pytest
 
 from pjrt_bridge import Client, dtypes
 from pjrt_bridge.stablehlo import Builder, TensorType
-from tests.stablehlo.builder.test_elementwise import BINARY, UNARY
+from tests.stablehlo.builder.test_elementwise import BINARY, DIRECTIONS, UNARY
 
 EDGES = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -2.5, 0.5, 1e30, -1e-30])
-COMPARISONS = {
-    "EQ": np.equal,
-    "NE": np.not_equal,
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-}
 PAIRS = [grid.ravel() for grid in np.meshgrid(EDGES, EDGES)]
 
 
@@ -55,7 +47,7 @@ def test_divisions_that_trap_do_not_end_the_process(client: Client, name: str, d
     np.testing.assert_array_equal(of_constants[:3], np.broadcast_to(by_zero, 3))
 
 
-@pytest.mark.parametrize("direction", COMPARISONS)
+@pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("element", ["i8", "i16", "i32", "i64"])
 def test_signed_constants_are_compared_as_signed_without_a_stated_type(
     client: Client, element: str, direction: str
@@ -69,7 +61,7 @@ def test_signed_constants_are_compared_as_signed_without_a_stated_type(
           %2 = stablehlo.compare {direction}, %0, %1 : ({tensor}, {tensor}) -> tensor<3xi1>
           return %2 : tensor<3xi1>
         }}""")()
-    np.testing.assert_array_equal(found.to_numpy(), COMPARISONS[direction]([5, -7, 0], 0))
+    np.testing.assert_array_equal(found.to_numpy(), DIRECTIONS[direction]([5, -7, 0], 0))
 
 
 @pytest.mark.parametrize("name", ["maximum", "minimum"])

@@ -76,9 +76,11 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
     """
 
     def needs_check(node: fx.Node) -> bool:
-        asked_for = indices and (_unchecked(node) or _divisor(node) is not None)
-        always = _probabilities(node) is not None or _counted(node) is not None
-        return bool(asked_for) or always
+        if not _is_unchecked(node):
+            return False
+        if probabilities(node) is not None or counted(node) is not None:
+            return True
+        return indices and (any(bounds(node)) or divisor(node) is not None)
 
     if not any(map(needs_check, module.graph.nodes)):
         return None
@@ -88,38 +90,26 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
     for node in list(graph.nodes):
         if node is end:
             break
+        if not _is_unchecked(node):
+            continue
         with graph.inserting_before(node):
-            if (weights := _probabilities(node)) is not None:
+            if (weights := probabilities(node)) is not None:
                 _add_probability_check(graph, node, weights)
-            if (numbers := _counted(node)) is not None:
+            if (numbers := counted(node)) is not None:
                 _add_range_check(graph, node, numbers)
             if indices:
-                for item in _unchecked(node):
+                for item in bounds(node):
                     if item.index not in extremes:
                         extremes[item.index] = _extremes(graph, item.index)
                     _add_check(graph, node, item, extremes[item.index])
-                if (by := _divisor(node)) is not None:
+                if (by := divisor(node)) is not None:
                     _add_divisor_check(graph, node, by)
         mark_checked(node)
     return fx.GraphModule(module, graph)
 
 
-def _unchecked(node: fx.Node) -> list[Bounds]:
-    if node.op != "call_function" or is_checked(node):
-        return []
-    return list(bounds(node))
-
-
-def _divisor(node: fx.Node) -> fx.Node | None:
-    return None if node.op != "call_function" or is_checked(node) else divisor(node)
-
-
-def _probabilities(node: fx.Node) -> fx.Node | None:
-    return None if node.op != "call_function" or is_checked(node) else probabilities(node)
-
-
-def _counted(node: fx.Node) -> fx.Node | None:
-    return None if node.op != "call_function" or is_checked(node) else counted(node)
+def _is_unchecked(node: fx.Node) -> bool:
+    return node.op == "call_function" and not is_checked(node)
 
 
 def _extremes(graph: fx.Graph, index: fx.Node) -> tuple[fx.Node, fx.Node]:

@@ -6,13 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
-from pjrt_bridge.extensions import FFI
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.runtime.compile.compile_cache import keep_calls_of
 from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.stablehlo.kernels import Kernels
-from pjrt_bridge_cpu.aten.library import native_module
+from pjrt_bridge_cpu.aten.library import can_call
 
 TARGET = "pjrt_bridge.positions.1"
 """Name of the custom call. Its number changes with what it is given."""
@@ -43,12 +40,4 @@ class CheckedPositions(Kernels):
 
 def can_check(client: Client) -> bool:
     """Register the custom call with a client's plugin; whether it makes the call."""
-    native = native_module()
-    if native is None:
-        return False
-    try:
-        client.extension(FFI).register(TARGET, native.CHECK_POSITIONS)
-    except (ExtensionUnavailable, PjrtBridgeError):
-        return False
-    keep_calls_of(TARGET)
-    return True
+    return can_call(client, TARGET, "CHECK_POSITIONS")

@@ -15,14 +15,11 @@ import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
-from pjrt_bridge.errors import ExtensionUnavailable, PjrtBridgeError
-from pjrt_bridge.extensions import FFI
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.runtime.compile.compile_cache import keep_calls_of
 from pjrt_bridge.stablehlo import Builder, TensorType, Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.calls import Load
-from pjrt_bridge_cpu.aten.library import native_module
+from pjrt_bridge_cpu.aten.library import can_call
 
 TARGET = "pjrt_bridge.thin.1"
 """Name of the custom call. Its number changes with what it is given."""
@@ -91,15 +88,7 @@ KIND = "thin product"
 
 def can_multiply_thin(client: Client) -> bool:
     """Register the custom call with a client's plugin; whether it makes the call."""
-    native = native_module()
-    if native is None:
-        return False
-    try:
-        client.extension(FFI).register(TARGET, native.MULTIPLY_THIN)
-    except (ExtensionUnavailable, PjrtBridgeError):
-        return False
-    keep_calls_of(TARGET)
-    return True
+    return can_call(client, TARGET, "MULTIPLY_THIN")
 
 
 def multiply(

@@ -31,13 +31,31 @@ def library() -> Path | None:
 def connect(client: Client) -> str:
     """Register the custom call with a client's plugin; why that cannot be, or nothing."""
     handler = _handler()
-    if isinstance(handler, str):
-        return handler
+    return handler if isinstance(handler, str) else _register(client, TARGET, handler)
+
+
+def can_call(client: Client, target: str, handler: str) -> bool:
+    """Register another custom call with a client's plugin; whether the plugin makes it.
+
+    Args:
+        client: of the plugin.
+        target: name of the custom call.
+        handler: name of its address in the compiled module; it needs no PyTorch.
+    """
     try:
-        client.extension(FFI).register(TARGET, handler)
-        keep_calls_of(TARGET)
+        native = _loaded()
+    except ImportError:
+        return False
+    return not _register(client, target, getattr(native, handler))
+
+
+def _register(client: Client, target: str, handler: int) -> str:
+    """Why the custom call cannot be registered, or nothing."""
+    try:
+        client.extension(FFI).register(target, handler)
     except (ExtensionUnavailable, PjrtBridgeError) as error:
         return str(error)
+    keep_calls_of(target)
     return ""
 
 
@@ -47,14 +65,6 @@ def is_at_hand() -> bool:
     It is not loaded to find out: a process of TensorFlow alone has no use for it.
     """
     return "torch" in sys.modules and isinstance(_handler(), int)
-
-
-def native_module() -> Any:
-    """The compiled module; None where there is none."""
-    try:
-        return _loaded()
-    except ImportError:
-        return None
 
 
 def _loaded() -> Any:
