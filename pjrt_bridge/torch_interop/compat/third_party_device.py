@@ -224,7 +224,7 @@ def trace_call(
     Raises:
         Exception: what an operator raises for tensors of these shapes and types.
     """
-    with _seen_by_python(), torch.no_grad(), _unlogged():
+    with seen_by_python(), torch.no_grad(), _unlogged():
         return trace_beside_others(functionalize(call), promises, table)
 
 
@@ -239,10 +239,11 @@ def _unlogged() -> Iterator[None]:
         logger.disabled = before
 
 
-def _seen_by_python() -> AbstractContextManager[Any]:
-    """Tensors without memory are not computed with, also where torch makes one of Python's data.
+def seen_by_python() -> AbstractContextManager[Any]:
+    """Tensors without memory are not computed with, also where torch hides them from Python.
 
-    Torch excludes these keys while it does so, and calls the device's copy.
+    Torch excludes these keys while it makes tensors of Python's data, and while it runs a kernel
+    for what a tensor without memory promises; both call operators of the device.
     """
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for key in _OF_PYTHON:

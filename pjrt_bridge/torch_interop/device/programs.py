@@ -8,8 +8,8 @@ that change become arguments when a program was made for one of their values bef
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -137,7 +137,7 @@ class CallProgram:
 
     def _compiled(self, record: GraphRecord, *, divides: bool) -> PlainGraph:
         compile = self.compiler.compile_rewritten
-        with _compiling:
+        with _compiling_alone():
             return compile(self.module, record, self.index, divides=divides)
 
     @cached_property
@@ -237,7 +237,7 @@ class Family:
 
     def _make(self, call: Call, key: tuple[str, ...]) -> CallProgram | Resizes | None:
         constants = 1 if any(type(item) is float for item in call.numbers) else _INTEGERS
-        with _compiling:
+        with _compiling_alone():
             if len(self._exact) >= constants and self._lifted is None and not self._cannot_lift:
                 with suppress(NotTraceable, Resizes):
                     lifted = traced(call, lifted=True)
@@ -262,6 +262,16 @@ class Family:
 
 _families: Recent[Family] = Recent(shortcuts.forget)
 _compiling = threading.RLock()
+
+
+@contextmanager
+def _compiling_alone() -> Iterator[None]:
+    """One thread compiles at a time, and nothing that surrounds the call takes part.
+
+    Operators are called where torch traces, and where it runs kernels for what it traces.
+    """
+    with _compiling, compat.untraced(), third_party_device.seen_by_python():
+        yield
 
 
 def find_family(call: Call) -> Family | None:

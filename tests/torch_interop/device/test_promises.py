@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from pjrt_bridge.torch_interop.device import programs
+
 pytestmark = pytest.mark.usefixtures("fresh")
 
 Function = Callable[..., Any]
@@ -76,12 +78,17 @@ def test_memory_formats(function: Function, given: tuple[torch.Tensor, ...]) -> 
         (functional.multi_margin_loss, (torch.randn(3, 4).requires_grad_(), LABELS)),
         (functional.multilabel_margin_loss, (torch.randn(3).requires_grad_(), LABELS)),
         (lambda x: torch.histogram(x, 4), (torch.randn(9),)),
+        (lambda x: torch.histogram(x, 4, weight=x * x), (torch.randn(9),)),
         (torch.geqrf, (torch.randn(4, 4),)),
     ],
-    ids=["multi_margin_loss", "multilabel_margin_loss", "histogram", "geqrf"],
+    ids=["multi_margin_loss", "multilabel_margin_loss", "histogram", "weighted", "geqrf"],
 )
 def test_what_torch_promises_by_running_it(
     function: Function, given: tuple[torch.Tensor, ...]
 ) -> None:
-    """There are operators of which it knows nothing but their kernels for the host."""
+    """There are operators of which it knows nothing but their kernels for the host.
+
+    Their programs are then made while torch traces: none is there from before.
+    """
+    programs.forget()
     assert_as_on_host(function, *given)
