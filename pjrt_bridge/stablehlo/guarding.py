@@ -15,18 +15,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo import bindings, guarded_signs, modules
+from pjrt_bridge.stablehlo.rewriting import (
+    Emitting,
+    bits_of,
+    constant_of,
+    element_of,
+    is_integer,
+)
 
-_COMPARE, _DIVIDE, _REMAINDER, _SELECT = (
-    f"stablehlo.{name}" for name in ("compare", "divide", "remainder", "select")
+_COMPARE, _DIVIDE, _POWER, _REMAINDER, _SELECT = (
+    f"stablehlo.{name}" for name in ("compare", "divide", "power", "remainder", "select")
 )
 _FOLDED_WRONGLY: Mapping[str, Callable[[str], bool]] = {
     "stablehlo.add": lambda element: element == "i1",
-    "stablehlo.clamp": lambda element: not _is_integer(element),
+    "stablehlo.clamp": lambda element: not is_integer(element),
     "stablehlo.count_leading_zeros": modules.is_signed_integer,
-    "stablehlo.maximum": lambda element: not _is_integer(element),
-    "stablehlo.minimum": lambda element: not _is_integer(element),
-    "stablehlo.power": modules.is_signed_integer,
+    "stablehlo.maximum": lambda element: not is_integer(element),
+    "stablehlo.minimum": lambda element: not is_integer(element),
+    _POWER: modules.is_signed_integer,
 }
 """Operations whose folded results are wrong, and for which element types."""
 _NEVER_FOLDED = frozenset(
@@ -34,27 +41,33 @@ _NEVER_FOLDED = frozenset(
 )
 NAMES = tuple(
     name.removeprefix("stablehlo.").encode()
-    for name in (_COMPARE, _DIVIDE, _REMAINDER, *_FOLDED_WRONGLY, "chlo")
+    for name in (_DIVIDE, _REMAINDER, *_FOLDED_WRONGLY, *guarded_signs.NAMES, "chlo")
 )
 """What bytecode contains if there may be something to guard; CHLO is made of other operations."""
 
 
 def guard(module: Any) -> None:
-    """State types of comparisons, guard divisions of integers, hide constants from folding."""
-    divisions, folded = [], []
+    """Write operations in forms that are compiled rightly; their results are the same."""
+    divisions, folded, signs = [], [], []
     for operation in modules.operations(module):
         name = operation.name
         if name == _COMPARE:
             _state_type(operation)
         elif name in (_DIVIDE, _REMAINDER):
             divisions.append(operation)
-        elif name in _FOLDED_WRONGLY and _FOLDED_WRONGLY[name](_element(operation.results[0].type)):
+        elif name in _FOLDED_WRONGLY and _FOLDED_WRONGLY[name](
+            element_of(operation.results[0].type)
+        ):
             folded.append(operation)
+        if guarded_signs.may_tell(operation):
+            signs.append(operation)
     known: dict[Any, bool] = {}
     for operation in [found for found in folded if _is_known(found.results[0], known)]:
         _hide(operation)
     for operation in divisions:
         guarded_division(operation)
+    for operation in signs:
+        guarded_signs.hide(operation)
 
 
 def _is_known(value: Any, known: dict[Any, bool]) -> bool:
@@ -117,7 +130,7 @@ def _state_type(comparison: Any) -> None:
     """Give a comparison the type that StableHLO infers where it has none (spec, "compare")."""
     if "compare_type" in comparison.attributes:
         return
-    element = _element(comparison.operands[0].type)
+    element = element_of(comparison.operands[0].type)
     kind = "FLOAT"
     if modules.is_signed_integer(element):
         kind = "SIGNED"
@@ -139,15 +152,15 @@ def guarded_division(division: Any) -> Any:
     result = division.results[0]
     left, right = division.operands
     ir = bindings.load().ir
-    if not _is_integer(_element(result.type)) or not ir.ShapedType(result.type).has_static_shape:
+    if not is_integer(element_of(result.type)) or not ir.ShapedType(result.type).has_static_shape:
         return result
     if _is_plain_divisor(right) or _is_guarded(right):
         return result
-    emit = _Emitting(division)
+    emit = Emitting(division)
     minus_one = emit.full(-1)
     by_zero = traps = emit.equal(right, emit.full(0))
-    if modules.is_signed_integer(_element(result.type)):
-        lowest = emit.full(-1 << (_bits(_element(result.type)) - 1))
+    if modules.is_signed_integer(element_of(result.type)):
+        lowest = emit.full(-1 << (bits_of(element_of(result.type)) - 1))
         overflows = emit.make(
             "stablehlo.and", emit.equal(left, lowest), emit.equal(right, minus_one)
         )
@@ -161,85 +174,9 @@ def guarded_division(division: Any) -> Any:
     return guarded
 
 
-class _Emitting:
-    """Makes operations on integers of one type in front of a division."""
-
-    def __init__(self, division: Any) -> None:
-        self._ir = bindings.load().ir
-        self._location = division.location
-        self._point = self._ir.InsertionPoint(division)
-        self._type = division.results[0].type
-        self._context = division.context
-
-    def make(self, name: str, *operands: Any) -> Any:
-        """The result of an operation that has the type of its last operand."""
-        return self._make(name, operands[-1].type, operands, {})
-
-    def full(self, number: int) -> Any:
-        """A number in each place; of unsigned integers -1 is the largest."""
-        element = _element(self._type)
-        if element.startswith("ui"):
-            number %= 1 << _bits(element)
-        text = f"dense<{number}> : {self._type}"
-        value = self._ir.Attribute.parse(text, self._context)
-        return self._make("stablehlo.constant", self._type, (), {"value": value})
-
-    def equal(self, left: Any, right: Any) -> Any:
-        """Whether integers are equal."""
-        dialect = bindings.load().stablehlo
-        kind = "SIGNED" if modules.is_signed_integer(_element(self._type)) else "UNSIGNED"
-        attributes = {
-            "comparison_direction": dialect.ComparisonDirectionAttr.get("EQ", self._context),
-            "compare_type": dialect.ComparisonTypeAttr.get(kind, self._context),
-        }
-        shape = self._ir.ShapedType(self._type).shape
-        with self._location:
-            truth = self._ir.RankedTensorType.get(
-                shape, self._ir.IntegerType.get_signless(1, self._context)
-            )
-        return self._make(_COMPARE, truth, (left, right), attributes)
-
-    def _make(
-        self, name: str, type: Any, operands: Sequence[Any], attributes: dict[str, Any]
-    ) -> Any:
-        made = self._ir.Operation.create(
-            name, [type], list(operands), attributes, loc=self._location, ip=self._point
-        )
-        return made.results[0]
-
-
-def _element(type: Any) -> str:
-    return str(bindings.load().ir.ShapedType(type).element_type)
-
-
-def _is_integer(element: str) -> bool:
-    return element.startswith(("i", "ui")) and element != "i1"
-
-
-def _bits(element: str) -> int:
-    return int(element.lstrip("ui"))
-
-
-def _maker(value: Any) -> Any:
-    """The operation that a value comes from, through changes of its shape; None: an argument."""
-    owner = value.owner
-    while getattr(owner, "name", "") in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
-        owner = owner.operands[0].owner
-    return owner
-
-
-def _constant(value: Any) -> int | None:
-    """The one number that a value has in each place; None where it is not known to have one."""
-    owner = _maker(value)
-    if getattr(owner, "name", "") != "stablehlo.constant":
-        return None
-    elements = owner.attributes["value"]
-    return int(elements.get_splat_value().value) if elements.is_splat else None
-
-
 def _is_plain_divisor(value: Any) -> bool:
     """Whether a value is one number that is neither 0 nor -1."""
-    return _constant(value) not in (None, 0, -1)
+    return constant_of(value) not in (None, 0, -1)
 
 
 def _is_guarded(divisor: Any) -> bool:
@@ -256,6 +193,6 @@ def _is_guarded(divisor: Any) -> bool:
             tests += maker.operands
         elif name == _COMPARE and "EQ" in str(maker.attributes["comparison_direction"]):
             compared, number = maker.operands
-            if compared == divided and _constant(number) == 0 and _constant(instead) == 1:
+            if compared == divided and constant_of(number) == 0 and constant_of(instead) == 1:
                 return True
     return False

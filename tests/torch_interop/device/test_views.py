@@ -184,6 +184,8 @@ def test_other_types_over_the_same_memory() -> None:
     assert torch.equal(here.cpu(), there)
     here.view(torch.int32).bitwise_and_(0x7FFFFFFF)
     assert torch.equal(here.cpu(), there.abs())
+    joined = [torch.cat([x.view(torch.int32), x]) for x in (here, there.abs())]
+    assert_alike(*joined)
     z = torch.randn(3, dtype=torch.complex64)
     assert_alike(torch.view_as_real(z.to("pjrt")), torch.view_as_real(z))
     assert torch.equal(z.to("pjrt").conj().cpu(), z.conj().resolve_conj())
