@@ -204,7 +204,9 @@ class Kernels:
         """
         return None
 
-    def checked_positions(self, b: Builder, x: Value, low: int, high: int, where: str) -> Value:
+    def checked_positions(
+        self, b: Builder, x: Value, low: int | Value, high: int | Value, where: str
+    ) -> Value:
         """Emit positions as they are, in a way that fails where one is out of range.
 
         The program ends with `errors.OutOfRange` then. The portable kernels check nothing.
@@ -212,7 +214,7 @@ class Kernels:
         Args:
             b: the builder to emit into.
             x: the positions, integers.
-            low: the smallest that is in range.
+            low: the smallest that is in range; a value is int64 of rank 0.
             high: the largest.
             where: what the error begins with. It is a part of the program.
         """

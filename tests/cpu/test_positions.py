@@ -212,39 +212,102 @@ def test_positions_are_copied_and_compared(dtype: str, shape: tuple[int, ...]) -
                 np.asarray(executable(given)[0])
 
 
-MALFORMED: dict[str, dict[str, Any]] = {
-    "no attributes": {},
-    "one number": {"range": np.array([1], np.int64), "where": "here"},
-    "other integers": {"range": np.array([0, 1], np.int32), "where": "here"},
-    "no text": {"range": np.array([0, 1], np.int64), "where": 1},
+def _refused(
+    given: TensorType, ends: TensorType | None, result: TensorType, config: dict[str, Any]
+) -> str:
+    """Why a call is refused that the bridge does not write."""
+    client = pjrt_bridge.client("cpu")
+    kernels_of(client)
+    types = [given] if ends is None else [given, ends]
+    builder = Builder(types)
+    call = builder.custom_call(TARGET, builder.parameters, [result], backend_config=config)
+    executable = client.compile(builder.finish(call))
+    with pytest.raises(InvalidArgument) as refused:
+        np.asarray(executable(*(np.zeros(type.shape, type.dtype.numpy) for type in types))[0])
+    return str(refused.value)
+
+
+def _type(dtype: str, *shape: int) -> TensorType:
+    return TensorType(shape, pjrt_bridge.dtypes.of(dtype))
+
+
+ENDS = _type("int64", 2)
+HERE = {"where": "here"}
+
+
+@pytest.mark.parametrize(
+    ("given", "ends", "result", "config", "reason"),
+    [
+        (_type("int64", 3), ENDS, _type("int64", 3), {}, "not those that the bridge writes"),
+        (_type("int64", 3), ENDS, _type("int64", 3), {"where": 1}, "not those that the bridge"),
+        (_type("int64", 3), None, _type("int64", 3), HERE, "two operands and one result"),
+        (_type("int64", 3), _type("int64", 1), _type("int64", 3), HERE, "is not two int64"),
+        (_type("int64", 3), _type("int32", 2), _type("int64", 3), HERE, "is not two int64"),
+        (_type("float32", 2), ENDS, _type("float32", 2), HERE, "int32 or int64 of one size"),
+        (_type("int64", 3), ENDS, _type("int64", 2), HERE, "int32 or int64 of one size"),
+    ],
+)
+def test_a_call_that_the_bridge_does_not_write_is_refused(
+    given: TensorType,
+    ends: TensorType | None,
+    result: TensorType,
+    config: dict[str, Any],
+    reason: str,
+) -> None:
+    assert reason in _refused(given, ends, result, config)
+
+
+OF_CHANGING_SIZES: dict[str, Callable[[torch.Tensor], Any]] = {
+    **READING,
+    "bags": lambda i: functional.embedding_bag(i[None], X),
+    "gather": lambda i: X[:, 0].gather(0, i),
+    "of the call": lambda i: torch.ones_like(i).gather(0, i),
+    "put": lambda i: X.index_put((i,), X[0]),
+    "scatter": lambda i: X[:, 0].scatter(0, i, 5.0),
+    "shifted": lambda i: X[i * 2 - 3],
+    "written": lambda i: torch.zeros(4).index_put_((i,), torch.tensor(1.0)),
 }
 
 
-@pytest.mark.parametrize("name", MALFORMED)
-def test_a_call_that_the_bridge_does_not_write_is_refused(name: str) -> None:
-    client = pjrt_bridge.client("cpu")
-    kernels_of(client)
-    positions = TensorType((2,), pjrt_bridge.dtypes.of("int64"))
-    builder = Builder([positions])
-    call = builder.custom_call(
-        TARGET, builder.parameters, [positions], backend_config=MALFORMED[name]
-    )
-    executable = client.compile(builder.finish(call))
-    with pytest.raises(InvalidArgument, match="not those that the bridge writes"):
-        np.asarray(executable(np.zeros(2, np.int64))[0])
+@pytest.mark.parametrize("name", OF_CHANGING_SIZES)
+def test_calls_of_other_sizes_raise_what_eager_raises(name: str) -> None:
+    function = OF_CHANGING_SIZES[name]
+    compiled = torch.compile(function, backend="pjrt", dynamic=True)
+    for size in (4, 7, 5, 12):
+        inside = torch.arange(size) % 2 + 1
+        assert_same(compiled(inside), function(inside))
+        for place in (0, size - 1):
+            wrong = inside.clone()
+            wrong[place] = 4 if name != "of the call" else size
+            _raises_like_eager(function, compiled, wrong)
+        assert_same(compiled(inside), function(inside))
 
 
-def test_a_call_of_other_arrays_is_refused() -> None:
-    client = pjrt_bridge.client("cpu")
-    kernels_of(client)
-    config = {"range": np.array([0, 1], np.int64), "where": "here"}
-    numbers, positions = (
-        TensorType(shape, pjrt_bridge.dtypes.of(dtype))
-        for shape, dtype in (((2,), "float32"), ((3,), "int64"))
-    )
-    for given, result in ((numbers, numbers), (positions, TensorType((2,), positions.dtype))):
-        builder = Builder([given])
-        call = builder.custom_call(TARGET, builder.parameters, [result], backend_config=config)
-        executable = client.compile(builder.finish(call))
-        with pytest.raises(InvalidArgument, match="int32 or int64 of one size"):
-            np.asarray(executable(np.zeros(given.shape, given.dtype.numpy))[0])
+@pytest.mark.parametrize("dynamic", [None, False, True])
+def test_rows_are_counted_beyond_the_end_of_a_table(dynamic: bool | None) -> None:
+    """A sequence may be longer than its table of positions."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(torch.arange(x.shape[0]), X)
+
+    compiled = torch.compile(function, backend="pjrt", dynamic=dynamic)
+    for size in (3, 4, 5, 4, 20):
+        x = torch.zeros(size)
+        if size <= 4:
+            assert_same(compiled(x), function(x))
+        else:
+            _raises_like_eager(function, compiled, x)
+
+
+def test_classes_out_of_range_in_batches_of_other_sizes() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(x, y)
+
+    compiled = torch.compile(function, backend="pjrt", dynamic=True)
+    for size in (4, 7, 5, 12):
+        x, y = torch.randn(size, 3), torch.arange(size) % 3
+        y[1] = -100
+        assert_same(compiled(x, y), function(x, y))
+        y[-1] = 3
+        with pytest.raises(RuntimeError, match="index 3 is out of bounds for dimension 1"):
+            compiled(x, y)

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from pjrt_bridge.errors import OutOfRange
 from pjrt_bridge.mixed.execution import (
     CallRecord,
     DeferredValue,
@@ -31,7 +32,12 @@ from pjrt_bridge.torch_interop.bind.changing_strides import ChangingStrides
 from pjrt_bridge.torch_interop.bind.entrance import Entrance
 from pjrt_bridge.torch_interop.bind.segments import HostSegment
 from pjrt_bridge.torch_interop.bind.sizes import changes, sizes_of, stand_in, stands_for_itself
-from pjrt_bridge.torch_interop.passes.padding import CannotPad, GraphPadding, Padded
+from pjrt_bridge.torch_interop.passes.padding import (
+    CannotPad,
+    GraphPadding,
+    OutOfCall,
+    Padded,
+)
 from pjrt_bridge.torch_interop.passes.pipeline import Rewritten
 from pjrt_bridge.torch_interop.placement.split import Split
 
@@ -271,12 +277,15 @@ class SymbolicGraph:
             with suppress(CannotPad):
                 graph = self._find(padded.arguments, padded)
             if graph is not None and graph is not self._uncompiled:
-                padded.original.clear()
                 call = begin(graph.record, outer)
                 call.crossed(call.at, padded.copied, shared=False)
-                outputs = padded.restore(graph.run(padded.arguments, call), call)
-                end(graph.record, call)
-                return outputs
+                if not padded.may_raise:
+                    padded.original.clear()
+                # An operator of the graph before says what eager says of a wrong position.
+                with suppress(OutOfCall, OutOfRange):
+                    outputs = padded.restore(graph.run(padded.arguments, call), call)
+                    end(graph.record, call)
+                    return outputs
             arguments[:] = padded.original
         return run(self._find(arguments), arguments, outer)
 

@@ -22,7 +22,6 @@ from pjrt_bridge.torch_interop.compiling.target import Target
 from pjrt_bridge.torch_interop.device.border import Residency
 from pjrt_bridge.torch_interop.device.padded import ResidentMemory
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
-from pjrt_bridge.torch_interop.passes.data_bounds import mark_checked
 from pjrt_bridge.torch_interop.passes.padding import GraphPadding, Padded
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST
@@ -53,10 +52,16 @@ class SymbolicCompiler:
         """Compile a graph for the sizes that come; `record` tells what it is."""
         padding = None
         residency = Residency.of(graph.graph)
-        # Padding moves positions into range.
         if self._options.buckets and self._options.check_indices is not True:
-            memory = HOST if residency is None else ResidentMemory(residency.index)
-            padding = GraphPadding(graph, self._options.buckets, self._extents, memory)
+            padding = GraphPadding(
+                graph,
+                self._options.buckets,
+                self._extents,
+                HOST if residency is None else ResidentMemory(residency.index),
+                # A backward graph computes with the positions of its forward graph.
+                checks_positions=record.kind != "backward"
+                and self._options.check_indices is not False,
+            )
             if record.kind == "forward":
                 self._extents = padding.extents
         uncompiled = None
@@ -109,9 +114,6 @@ class SymbolicCompiler:
             specialized = substitute_sizes(graph, arguments)
             if padding is not None and padded is not None:
                 padding.check(specialized, padded)
-                # What is behind the end may be out of range.
-                for node in specialized.graph.nodes:
-                    mark_checked(node)
         except compat.DATA_DEPENDENT as error:
             reason = FallbackReason("", f"a size in it depends on data: {error}", "data")
             fallbacks.tell(self._target, record, f"the {record.kind} graph", [reason])

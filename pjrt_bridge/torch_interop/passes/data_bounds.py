@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.passes.position_ranges import is_within
 
 CHECK_INDICES = f"{compat.OWN_NAMESPACE}.check_indices.default"
 CHECK_DIVISORS = f"{compat.OWN_NAMESPACE}.check_divisors.default"
@@ -41,13 +42,13 @@ class Bounds:
 
     Attributes:
         index: the node that gives the tensor.
-        low: the smallest position.
+        low: the smallest position; a symbolic number where a size is one.
         high: the largest.
     """
 
     index: fx.Node
-    low: int
-    high: int
+    low: Any
+    high: Any
 
 
 _Rule = Callable[..., Iterator[tuple[Any, Any, Any]]]
@@ -128,8 +129,13 @@ _RULES: dict[str, _Rule] = {
 }
 
 
-def bounds(node: fx.Node) -> Iterator[Bounds]:
-    """The bounds of each tensor of positions with known sizes that a node takes."""
+def bounds(node: fx.Node, *, symbolic: bool = False) -> Iterator[Bounds]:
+    """The bounds of each tensor of positions that a node takes and that may be out of range.
+
+    Args:
+        node: of a graph.
+        symbolic: also of tensors of sizes that are not known, and bounds that depend on sizes.
+    """
     rule = _RULES.get(str(compat.operator_name(node.target)))
     if rule is None:
         return
@@ -138,9 +144,9 @@ def bounds(node: fx.Node) -> Iterator[Bounds]:
         if (
             isinstance(promise, torch.Tensor)
             and promise.dtype in (torch.int64, torch.int32)
-            and not compat.is_symbolic(promise)
-            and not compat.is_symbolic(high)
-            and promise.numel()
+            and (symbolic or not (compat.is_symbolic(promise) or compat.is_symbolic(high)))
+            and not _is_empty(promise.shape)
+            and not is_within(index, low, high)
         ):
             yield Bounds(index, low, high)
 

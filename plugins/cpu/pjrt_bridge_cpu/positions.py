@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from pjrt_bridge.runtime import Client
@@ -11,7 +9,7 @@ from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import can_call
 
-TARGET = "pjrt_bridge.positions.1"
+TARGET = "pjrt_bridge.positions.2"
 """Name of the custom call. Its number changes with what it is given."""
 
 _CHECKED = ("int32", "int64")
@@ -26,14 +24,25 @@ class CheckedPositions(Kernels):
 
     can_check = False
 
-    def checked_positions(self, b: Builder, x: Value, low: int, high: int, where: str) -> Value:
+    def checked_positions(
+        self, b: Builder, x: Value, low: int | Value, high: int | Value, where: str
+    ) -> Value:
         """See `Kernels`."""
         if not self.can_check or x.dtype.name not in _CHECKED or not x.size:
             return super().checked_positions(b, x, low, high, where)
-        config: dict[str, Any] = {"range": np.array([low, high], np.int64), "where": where}
+        ends = [
+            b.reshape(end, (1,))
+            if isinstance(end, Value)
+            else b.constant(np.array([end], np.int64))
+            for end in (low, high)
+        ]
         # A compiler may find that no result depends on a position, such as one of a single row.
         (checked,) = b.custom_call(
-            TARGET, [x], [x.type], backend_config=config, has_side_effect=True
+            TARGET,
+            [x, b.concatenate(ends, 0)],
+            [x.type],
+            backend_config={"where": where},
+            has_side_effect=True,
         )
         return checked
 

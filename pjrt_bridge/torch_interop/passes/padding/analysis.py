@@ -19,6 +19,8 @@ def find(
     module: fx.GraphModule,
     hints: Mapping[str, PaddedDims] | None = None,
     memory: PaddingMemory = HOST,
+    *,
+    checks_positions: bool = False,
 ) -> Paddable:
     """The padded form of a functional graph.
 
@@ -27,6 +29,7 @@ def find(
         hints: the padded dimensions of arguments, by name, where they are known: a tensor that the
             forward graph saves may be merged of several.
         memory: where the arguments are.
+        checks_positions: see `Walk`.
     """
     places = _places(module.graph)
     # Sizes of ragged dimensions are names, with which nothing can be calculated.
@@ -34,7 +37,7 @@ def find(
     refused: dict[Symbol, str] = dict.fromkeys(places, "") if ragged else {}
     known = dict(hints or {})
     while True:
-        walk = Walk(module, places, refused, known, memory)
+        walk = Walk(module, places, refused, known, memory, checks_positions=checks_positions)
         before = len(refused)
         made = walk.run()
         if walk.better:

@@ -38,6 +38,7 @@ class GraphPadding:
         buckets: sizes to pad to, increasing; or `"auto"`: sizes that come decide.
         hints: see `find`.
         memory: where its arguments are.
+        checks_positions: see `Walk`.
 
     Attributes:
         module: the padded graph.
@@ -51,8 +52,10 @@ class GraphPadding:
         buckets: Sequence[int] | Literal["auto"],
         hints: Mapping[str, PaddedDims] | None = None,
         memory: PaddingMemory = HOST,
+        *,
+        checks_positions: bool = False,
     ) -> None:
-        self._found = find(module, hints, memory)
+        self._found = find(module, hints, memory, checks_positions=checks_positions)
         self._memory = memory
         self.module = self._found.module
         self.positions = frozenset(self._found.arguments)
@@ -271,6 +274,7 @@ class Padded:
         arguments: for the padded graph.
         copied: bytes that were copied for it.
         original: the arguments of the call.
+        may_raise: see `Paddable`.
     """
 
     def __init__(
@@ -283,6 +287,7 @@ class Padded:
     ) -> None:
         found, memory = padding._found, padding._memory
         self.sizes = sizes
+        self.may_raise = found.may_raise
         self._memory = memory
         self._results = found.results
         self._actual, self._padded = actual, padded

@@ -34,6 +34,7 @@ class Paddable:
         equal: pairs of sizes that have to be equal, in calls that are padded.
         growing: sizes that have to be no smaller in the padded form than in the call.
         positive: sizes that have to be more than 0.
+        may_raise: `OutOfCall`, where PyTorch runs it.
         refusals: for symbols that are sizes and not padded, why.
         extents: the padded dimensions of nodes, by name.
     """
@@ -50,5 +51,6 @@ class Paddable:
     equal: Sequence[tuple[Size, Size]]
     growing: Sequence[Size]
     positive: Sequence[Size]
+    may_raise: bool
     refusals: Mapping[Symbol, str]
     extents: Mapping[str, PaddedDims]

@@ -12,6 +12,8 @@ from torch import fx
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.nodes import is_mutation, source_line
+from pjrt_bridge.torch_interop.passes.data_bounds import mark_checked
+from pjrt_bridge.torch_interop.passes.padding import positions
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import (
     Extent,
@@ -45,6 +47,7 @@ class Walk:
         refused: symbols that are not padded, with the reasons; more are added.
         hints: the padded dimensions of results whose rows are the same, by name.
         memory: where the graph's arguments are.
+        checks_positions: those that padded operators take are checked.
 
     Attributes:
         better: hints that this walk found to be missing.
@@ -57,8 +60,12 @@ class Walk:
         refused: dict[Symbol, str],
         hints: Mapping[str, PaddedDims],
         memory: PaddingMemory = HOST,
+        *,
+        checks_positions: bool = False,
     ) -> None:
         self._module = module
+        self._checks_positions = checks_positions
+        self._may_raise = False
         self._places = places
         self._refused = refused
         self._hints = hints
@@ -122,6 +129,7 @@ class Walk:
             equal=tuple(self._equal),
             growing=tuple(dict.fromkeys(self._growing)),
             positive=tuple(dict.fromkeys(self._positive)),
+            may_raise=self._may_raise,
             refusals={
                 item: why for item, why in self._refused.items() if why and item in self._are_sizes
             },
@@ -286,7 +294,11 @@ class Walk:
                 promise.dtype,
             )
             emission.change(item, made)
+        if self._checks_positions and positions.check(emission, node, applied):
+            self._may_raise = True
         made = emission.copy(node) if use.emit is None else use.emit(emission)
+        if isinstance(made, fx.Node):
+            mark_checked(made)
         if isinstance(made, fx.Node) and isinstance(compat.promise(node), torch.Tensor):
             made.meta[PROMISED] = use.shape(node)
         return made

@@ -31,23 +31,24 @@ static int
 read_check(const Frame *frame, Check *check, char *message)
 {
     const Attributes *attributes = &frame->attributes;
-    for (int64_t i = 0; i < attributes->count; i++) {
-        const Array *array = attributes->values[i];
+    for (int64_t i = 0; i < attributes->count; i++)
         if (attributes->types[i] == STRING && is_text(attributes->names[i], "where"))
             check->where = attributes->values[i];
-        if (attributes->types[i] == ARRAY && is_text(attributes->names[i], "range") &&
-            array->dtype == S64 && array->size == 2)
-            check->range = array->data;
-    }
-    if (!check->where || !check->range)
+    if (!check->where)
         return fail(message, "its attributes are not those that the bridge writes");
-    if (frame->operands.count != 1 || frame->results.count != 1 ||
-        frame->operands.types[0] != BUFFER || frame->results.types[0] != BUFFER)
-        return fail(message, "expected one operand and one result, both arrays");
+    if (frame->operands.count != 2 || frame->results.count != 1 ||
+        frame->operands.types[0] != BUFFER || frame->operands.types[1] != BUFFER ||
+        frame->results.types[0] != BUFFER)
+        return fail(message, "expected two operands and one result, all arrays");
+    const Buffer *range = frame->operands.buffers[1];
     check->given = frame->operands.buffers[0];
     check->result = frame->results.buffers[0];
-    if (!REACHES(check->given->size, Buffer, dims) || !REACHES(check->result->size, Buffer, dims))
-        return fail(message, "its operand or result ends early");
+    if (!REACHES(check->given->size, Buffer, dims) || !REACHES(range->size, Buffer, dims) ||
+        !REACHES(check->result->size, Buffer, dims))
+        return fail(message, "an operand or its result ends early");
+    if (range->dtype != S64 || count_of(range) != 2)
+        return fail(message, "the range is not two int64");
+    check->range = (const int64_t *)range->data;
     check->count = count_of(check->given);
     if ((check->given->dtype != S64 && check->given->dtype != S32) ||
         check->result->dtype != check->given->dtype || count_of(check->result) != check->count)
