@@ -5,7 +5,8 @@ integers by zero, at which the processor traps and the process ends; it drops Na
 minima, takes the sum of two true bools for false, and gives wrong powers and leading zeros of
 negative integers. What an optimization barrier hides is folded later, by XLA. A comparison of
 constants without a type, which StableHLO lets a program leave out, is unsigned for XLA's CPU plugin
-of API 0.81.
+of API 0.81. XLA takes `x * x` and `abs(x)` for numbers that are not negative, and folds comparisons,
+signs and magnitudes of them; those of integers wrap.
 
 The interpreter divides arguments by zero, too. So every plugin is given the forms made here.
 """
@@ -17,8 +18,8 @@ from typing import Any
 
 from pjrt_bridge.stablehlo import bindings, modules
 
-_COMPARE, _DIVIDE, _REMAINDER, _SELECT = (
-    f"stablehlo.{name}" for name in ("compare", "divide", "remainder", "select")
+_ABS, _COMPARE, _DIVIDE, _MULTIPLY, _REMAINDER, _SELECT = (
+    f"stablehlo.{name}" for name in ("abs", "compare", "divide", "multiply", "remainder", "select")
 )
 _FOLDED_WRONGLY: Mapping[str, Callable[[str], bool]] = {
     "stablehlo.add": lambda element: element == "i1",
@@ -34,20 +35,22 @@ _NEVER_FOLDED = frozenset(
 )
 NAMES = tuple(
     name.removeprefix("stablehlo.").encode()
-    for name in (_COMPARE, _DIVIDE, _REMAINDER, *_FOLDED_WRONGLY, "chlo")
+    for name in (_ABS, _COMPARE, _DIVIDE, _MULTIPLY, _REMAINDER, *_FOLDED_WRONGLY, "chlo")
 )
 """What bytecode contains if there may be something to guard; CHLO is made of other operations."""
 
 
 def guard(module: Any) -> None:
-    """State types of comparisons, guard divisions of integers, hide constants from folding."""
-    divisions, folded = [], []
+    """State types of comparisons, guard integers that trap or wrap, hide constants from folding."""
+    divisions, folded, wrapping = [], [], []
     for operation in modules.operations(module):
         name = operation.name
         if name == _COMPARE:
             _state_type(operation)
         elif name in (_DIVIDE, _REMAINDER):
             divisions.append(operation)
+        elif name in (_ABS, _MULTIPLY):
+            wrapping.append(operation)
         elif name in _FOLDED_WRONGLY and _FOLDED_WRONGLY[name](_element(operation.results[0].type)):
             folded.append(operation)
     known: dict[Any, bool] = {}
@@ -55,6 +58,8 @@ def guard(module: Any) -> None:
         _hide(operation)
     for operation in divisions:
         guarded_division(operation)
+    for operation in wrapping:
+        _guard_sign(operation)
 
 
 def _is_known(value: Any, known: dict[Any, bool]) -> bool:
@@ -161,15 +166,39 @@ def guarded_division(division: Any) -> Any:
     return guarded
 
 
-class _Emitting:
-    """Makes operations on integers of one type in front of a division."""
+def _guard_sign(operation: Any) -> None:
+    """Write a product or a magnitude of signed integers so that its sign is not guessed."""
+    result = operation.results[0]
+    element = _element(result.type)
+    if not _is_integer(element) or not modules.is_signed_integer(element):
+        return
+    if not bindings.load().ir.ShapedType(result.type).has_static_shape:
+        return
+    emit = _Emitting(operation)
+    if operation.name == _ABS:
+        (x,) = operation.operands
+        negative = emit.compared("LT", x, emit.full(0))
+        instead = emit.make(_SELECT, negative, emit.make("stablehlo.negate", x), x)
+    else:
+        if any(_constant(factor) is not None for factor in operation.operands):
+            # Only a product of equal factors is taken for a square.
+            return
+        instead = emit.as_signed(
+            emit.make(_MULTIPLY, *(emit.as_unsigned(factor) for factor in operation.operands))
+        )
+    result.replace_all_uses_with(instead)
+    operation.erase()
 
-    def __init__(self, division: Any) -> None:
+
+class _Emitting:
+    """Makes operations on integers of one type in front of an operation."""
+
+    def __init__(self, operation: Any) -> None:
         self._ir = bindings.load().ir
-        self._location = division.location
-        self._point = self._ir.InsertionPoint(division)
-        self._type = division.results[0].type
-        self._context = division.context
+        self._location = operation.location
+        self._point = self._ir.InsertionPoint(operation)
+        self._type = operation.results[0].type
+        self._context = operation.context
 
     def make(self, name: str, *operands: Any) -> Any:
         """The result of an operation that has the type of its last operand."""
@@ -186,10 +215,25 @@ class _Emitting:
 
     def equal(self, left: Any, right: Any) -> Any:
         """Whether integers are equal."""
+        return self.compared("EQ", left, right)
+
+    def as_unsigned(self, value: Any) -> Any:
+        """The bits of integers as unsigned integers."""
+        with self._location:
+            element = self._ir.IntegerType.get_unsigned(_bits(_element(self._type)), self._context)
+            kind = self._ir.RankedTensorType.get(self._ir.ShapedType(self._type).shape, element)
+        return self._make("stablehlo.bitcast_convert", kind, (value,), {})
+
+    def as_signed(self, value: Any) -> Any:
+        """The bits of unsigned integers as integers of the type."""
+        return self._make("stablehlo.bitcast_convert", self._type, (value,), {})
+
+    def compared(self, direction: str, left: Any, right: Any) -> Any:
+        """How integers compare."""
         dialect = bindings.load().stablehlo
         kind = "SIGNED" if modules.is_signed_integer(_element(self._type)) else "UNSIGNED"
         attributes = {
-            "comparison_direction": dialect.ComparisonDirectionAttr.get("EQ", self._context),
+            "comparison_direction": dialect.ComparisonDirectionAttr.get(direction, self._context),
             "compare_type": dialect.ComparisonTypeAttr.get(kind, self._context),
         }
         shape = self._ir.ShapedType(self._type).shape
