@@ -5,8 +5,8 @@ integers by zero, at which the processor traps and the process ends; it drops Na
 minima, takes the sum of two true bools for false, and gives wrong powers and leading zeros of
 negative integers. What an optimization barrier hides is folded later, by XLA. A comparison of
 constants without a type, which StableHLO lets a program leave out, is unsigned for XLA's CPU plugin
-of API 0.81. XLA takes `x * x` and `abs(x)` for numbers that are not negative, and folds comparisons,
-signs and magnitudes of them; those of integers wrap.
+of API 0.81. XLA takes `x * x` and `abs(x)` for numbers that are not negative, and folds
+comparisons, signs and magnitudes of them; those of integers wrap.
 
 The interpreter divides arguments by zero, too. So every plugin is given the forms made here.
 """

@@ -98,7 +98,7 @@ class Call:
             return self._key_of_number(value)
         if isinstance(value, torch.Tensor):
             return self._key_of_tensor(value)
-        if kind is list or kind is tuple:
+        if isinstance(value, (list, tuple)):
             return tuple(map(self._key, value))
         if kind is torch.device:
             if value.type == NAME:
