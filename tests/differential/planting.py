@@ -8,7 +8,11 @@ from dataclasses import dataclass, replace
 
 from tests.differential.faults import MODES
 from tests.differential.generating import generate
-from tests.differential.runner import RanProgram, Runner, Settings, Worker
+from tests.differential.messages import Found
+from tests.differential.runner import CRASH, HANG, RanProgram, Runner, Settings, Worker
+
+_LOUD = ("exception", "other exception", "the fuzzer itself", CRASH, HANG)
+"""Kinds of failures that anybody sees. The planted faults change results without a word."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +34,18 @@ class Hit:
     def __str__(self) -> str:
         if self.ran is None:
             return f"{self.name:<24} NOT FOUND in {self.programs} programs, {self.seconds:.0f} s"
-        (failure, *_) = self.ran.answer.failures
+        (failure, *_) = silent(self.ran)
         head = (
             f"{self.name:<24} program {self.ran.index} of {self.programs}, {self.seconds:.0f} s, "
             f"{failure.mode_name}: {failure.text[:100]}"
         )
-        return "\n".join([head, *self.ran.tests[:1]])
+        shown = zip(self.ran.answer.failures, self.ran.tests, strict=True)
+        return "\n".join([head, *(test for found, test in shown if found is failure)])
+
+
+def silent(ran: RanProgram) -> list[Found]:
+    """The failures of a program other than exceptions and processes that ended."""
+    return [failure for failure in ran.answer.failures if failure.kind not in _LOUD]
 
 
 def find(
@@ -46,7 +56,10 @@ def find(
     ignored: Sequence[str] = (),
     shrinking: float = 0.0,
 ) -> Hit:
-    """Run programs under a planted fault until one fails that does not fail without it.
+    """Run programs under a planted fault until one gives other results than without it.
+
+    A program that raises under the fault does not show it: the fault is to be seen where it is
+    silent.
 
     Args:
         name: of the fault.
@@ -71,7 +84,7 @@ def find(
             return min(time.monotonic() - started, worker.computed - before)
 
         while True:
-            if ran.answer.failures and not other.one(worker, index).answer.failures:
+            if silent(ran) and not other.one(worker, index).answer.failures:
                 found = ran
                 break
             if taken() > seconds:
@@ -83,7 +96,8 @@ def find(
             count += 1
         total = taken()
         if found is not None and shrinking:
-            found = Runner(replace(plain, planted=name, shrinking=shrinking)).one(worker, index)
+            shrunk = Runner(replace(plain, planted=name, shrinking=shrinking)).one(worker, index)
+            found = shrunk if silent(shrunk) else found
     finally:
         worker.stop()
     return Hit(name, count, total, found)

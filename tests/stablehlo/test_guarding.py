@@ -121,6 +121,25 @@ def test_what_is_safe_stays_as_it_is(body: Callable[..., Value]) -> None:
     assert guarded(made) == made.text
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (lambda b, x: b.abs(b.multiply(x, x)), [112, 0, 1]),
+        (lambda b, x: b.sign(b.multiply(x, x)), [-1, 0, 1]),
+        (lambda b, x: b.abs(b.multiply(b.negate(x), b.negate(x))), [112, 0, 1]),
+        (lambda b, x: b.compare(b.abs(x), b.full((3,), 0, "int8"), "GE"), [True, False, True]),
+    ],
+)
+def test_integers_that_wrap_may_be_negative(
+    client: Client, body: Callable[..., Value], expected: list[int]
+) -> None:
+    made = program(body, tensor(3, dtype="int8"))
+    given = np.array([12, -128, 1], np.int8)
+    (found,) = client.compile(made)(given)
+    assert found.to_numpy().tolist() == expected
+    assert np.asarray(evaluate(made, given)[0]).tolist() == expected
+
+
 def test_a_divisor_that_is_one_for_another_reason_is_guarded(client: Client) -> None:
     (found,) = client.compile("""
         func.func @main() -> tensor<2xi32> {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -71,25 +71,68 @@ def stand_in(value: Any) -> Any:
     """
     if isinstance(value, (tuple, list)):
         return tuple(map(stand_in, value))
-    if is_ragged(value):
-        raise ValueError(f"{value} stands for the sizes of a ragged dimension")
     if isinstance(value, torch.SymInt):
-        expression, environment = value.node.expr, value.node.shape_env
-        sizes = {}
-        for symbol in expression.free_symbols:
-            bounds = environment.var_to_range[symbol]
-            sizes[symbol] = int(max(bounds.lower, min(bounds.upper, _USUAL_SIZE)))
-        return int(expression.subs(sizes))
+        return _size_of(value, {})
     if isinstance(value, (torch.SymFloat, torch.SymBool)):
         raise ValueError(f"{value} is no size")
     if isinstance(value, torch.Tensor) and is_symbolic(value):
-        shape, strides = stand_in(value.shape), stand_in(value.stride())
-        try:
-            with real_tensors(), FakeTensorMode():
-                return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
-        except RuntimeError as error:
-            raise ValueError(f"no tensor has the shape {shape} and strides {strides}") from error
+        return _stand_in(value, {})
     return value
+
+
+def stand_in_with_elements(value: torch.Tensor) -> torch.Tensor:
+    """A `stand_in` of a tensor by itself, not empty if that is possible.
+
+    Where all symbols stand for one number, a difference of two is 0, and a tensor without elements
+    does not say in which order its dimensions lie.
+
+    Raises:
+        ValueError: as `stand_in` does.
+    """
+    known = (*value.shape, *value.stride())
+    symbols = sorted({item for size in known for item in _symbols(size)}, key=str)
+    falling = {symbol: _USUAL_SIZE // (at + 1) for at, symbol in enumerate(symbols)}
+    rising = dict(zip(symbols, reversed(falling.values()), strict=True))
+    for usual in ({}, falling, rising):
+        with suppress(ValueError):
+            found = _stand_in(value, usual)
+            if found.numel():
+                return found
+    return _stand_in(value, {})
+
+
+def _stand_in(value: torch.Tensor, usual: Mapping[Any, int]) -> torch.Tensor:
+    shape, strides = (
+        [_size_of(size, usual) for size in sizes] for sizes in (value.shape, value.stride())
+    )
+    try:
+        with real_tensors(), FakeTensorMode():
+            return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
+    except RuntimeError as error:
+        raise ValueError(f"no tensor has the shape {shape} and strides {strides}") from error
+
+
+def _symbols(size: Any) -> Any:
+    return size.node.expr.free_symbols if isinstance(size, torch.SymInt) else ()
+
+
+def _size_of(size: Any, usual: Mapping[Any, int]) -> int:
+    """A size as a call could bring it.
+
+    Args:
+        size: perhaps symbolic.
+        usual: what symbols stand for; others for `_USUAL_SIZE`.
+    """
+    if is_ragged(size):
+        raise ValueError(f"{size} stands for the sizes of a ragged dimension")
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    values = {}
+    for symbol in _symbols(size):
+        bounds = size.node.shape_env.var_to_range[symbol]
+        wanted = usual.get(symbol, _USUAL_SIZE)
+        values[symbol] = int(max(bounds.lower, min(bounds.upper, wanted)))
+    return int(size.node.expr.subs(values))
 
 
 def expression(value: Any) -> Any:

@@ -337,6 +337,8 @@ def test_one_storage_as_two_types_in_one_call() -> None:
     bits = x.view(torch.int16)
     assert (bits + x).tolist() == (bits.cpu() + x.cpu()).tolist()
     assert torch.where(bits > 0, x, bits).tolist() == [0, 1, 2, 3]
+    joined = torch.cat([bits, x.to(torch.int16), x])
+    assert joined.tolist() == torch.cat([bits.cpu(), x.cpu().to(torch.int16), x.cpu()]).tolist()
 
 
 def _in_parts(x: torch.Tensor) -> None:

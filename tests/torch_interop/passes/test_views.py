@@ -87,6 +87,10 @@ VIEWS: dict[str, tuple[Callable[..., Any], list[Callable[[], Arguments]]]] = {
         lambda x, n: x[n:].view(torch.int32),
         [lambda n=n: (numbers(9), n) for n in (6, 7, 2, 9, 0)],
     ),
+    "elements of another type of what was written": (
+        lambda x, n: (x.sub_(n)[n:].view(torch.int32), x[1:].view(torch.int32).chunk(2)),
+        [lambda n=n: (numbers(9), n) for n in (6, 7, 2, 0)],
+    ),
     "chunk": (lambda x: x.chunk(2), [lambda n=n: (numbers(n),) for n in (8, 10, 6, 7, 2)]),
     "half of the columns": (
         lambda x: x[:, : x.shape[1] // 2],

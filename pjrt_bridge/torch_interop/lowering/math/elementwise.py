@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar
+from pjrt_bridge.torch_interop.lowering.math.complex_numbers import magnitude, true_quotient
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 Unary = Callable[[Builder, Value], Value]
@@ -61,7 +62,7 @@ def absolute(c: Context, x: Value) -> Value:
     if x.dtype.is_bool or x.dtype.is_unsigned_integer:
         return x
     (x,) = c.precise(x)
-    return c.result(c.b.abs(x))
+    return c.result(magnitude(c.b, x))
 
 
 @lowering("aten.neg.default")
@@ -75,9 +76,9 @@ def negate(c: Context, x: Value) -> Value:
 def sign(c: Context, x: Value) -> Value:
     """-1, 0 or 1; 0 for NaN, unlike StableHLO's sign. For complex `x / abs(x)`, 0 for 0."""
     if x.dtype.is_complex:
-        size = c.b.abs(x)
+        size = magnitude(c.b, x)
         empty = c.b.compare(size, c.full(size.shape, 0, size.dtype), "EQ")
-        unit = c.b.divide(x, c.b.complex_(size, c.full(size.shape, 0, size.dtype)))
+        unit = true_quotient(c.b, x, c.b.complex_(size, c.full(size.shape, 0, size.dtype)))
         return c.b.select(empty, c.full(x.shape, 0, x.dtype), unit)
     if x.dtype.is_bool:
         return x
@@ -97,6 +98,8 @@ def add(c: Context, x: Operand, other: Operand, alpha: Scalar = 1) -> Value:
 def subtract(c: Context, x: Operand, other: Operand, alpha: Scalar = 1) -> Value:
     """`x - alpha * other`."""
     left, right = c.arithmetic(x, other)
+    if right.dtype.is_complex:
+        return c.result(c.b.add(left, term(c, right, -alpha)))
     return c.result(c.b.subtract(left, term(c, right, alpha)))
 
 
@@ -107,19 +110,21 @@ def reverse_subtract(c: Context, x: Operand, other: Operand, alpha: Scalar = 1) 
 
 
 def term(c: Context, x: Value, alpha: Scalar) -> Value:
-    """`alpha * x` as a term of ATen's sums, which multiply complex numbers by 1, too.
+    """`alpha * x` as a term of ATen's sums, which multiply complex numbers by 1 and -1, too.
 
     A complex number times 1 is `re - 0 * im` and `im + 0 * re`: both parts become NaN where one is
     NaN, or the other one is infinite. They are written so, since XLA leaves out a factor of 1.
     """
-    if alpha != 1:
-        return c.b.multiply(x, c.full(x.shape, alpha, x.dtype))
-    if not x.dtype.is_complex:
-        return x
+    if not x.dtype.is_complex or alpha not in (1, -1):
+        return x if alpha == 1 else c.b.multiply(x, c.full(x.shape, alpha, x.dtype))
     b = c.b
     real, imag = b.real(x), b.imag(x)
     zero = b.full(x.shape, 0, real.dtype)
-    return b.complex_(b.subtract(real, b.multiply(imag, zero)), b.add(imag, b.multiply(real, zero)))
+    signed_real, signed_imag = (real, imag) if alpha == 1 else (b.negate(real), b.negate(imag))
+    return b.complex_(
+        b.subtract(signed_real, b.multiply(imag, zero)),
+        b.add(signed_imag, b.multiply(real, zero)),
+    )
 
 
 @lowering("aten.mul.Tensor", "aten.mul.Scalar")
@@ -144,7 +149,7 @@ def divide(c: Context, x: Operand, other: Operand, *, rounding_mode: str | None 
     """
     left, right = c.arithmetic(x, other)
     if rounding_mode is None:
-        return c.result(c.b.divide(left, right))
+        return c.result(true_quotient(c.b, left, right))
     left, right = c.result(left), c.result(right)
     if rounding_mode == "floor":
         return divide_down(c.b, left, right)
@@ -315,7 +320,7 @@ def addcmul(c: Context, x: Value, first: Value, second: Value, *, value: Scalar 
 def addcdiv(c: Context, x: Value, first: Value, second: Value, *, value: Scalar = 1) -> Value:
     """`x + value * first / second`."""
     base, left, right = c.arithmetic(x, first, second)
-    return c.result(c.b.add(base, c.b.divide(term(c, left, value), right)))
+    return c.result(c.b.add(base, true_quotient(c.b, term(c, left, value), right)))
 
 
 @lowering("aten.lerp.Scalar", "aten.lerp.Tensor")

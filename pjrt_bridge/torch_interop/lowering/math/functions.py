@@ -11,7 +11,9 @@ import math
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import Context
-from pjrt_bridge.torch_interop.lowering.math.approximation import like
+from pjrt_bridge.torch_interop.lowering.math import complex_functions
+from pjrt_bridge.torch_interop.lowering.math.complex_functions import exp, log, scaled
+from pjrt_bridge.torch_interop.lowering.math.complex_numbers import true_quotient
 from pjrt_bridge.torch_interop.lowering.math.elementwise import Unary, copy_sign
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
@@ -22,16 +24,8 @@ def _function(name: str, emit: Unary) -> None:
         return c.result(emit(c.b, c.widen(x, c.output.dtype)))
 
 
-def _scaled(emit: Unary, factor: float) -> Unary:
-    def scaled(b: Builder, x: Value) -> Value:
-        made = emit(b, x)
-        if not x.dtype.is_complex:
-            return b.multiply(made, b.full(x.shape, factor, x.dtype))
-        # A product of complex numbers has NaN where a part is infinite.
-        parts = (b.real(made), b.imag(made))
-        return b.complex_(*(b.multiply(part, like(b, part, factor)) for part in parts))
-
-    return scaled
+def _log_of_base(base: int) -> Unary:
+    return lambda b, x: scaled(b, log(b, x), 1 / math.log(base))
 
 
 def _on_cut(emit: Unary, real: int, imag: int) -> Unary:
@@ -57,7 +51,15 @@ def _on_cut(emit: Unary, real: int, imag: int) -> Unary:
 
 def reciprocal(b: Builder, x: Value) -> Value:
     """`1 / x`."""
-    return b.divide(b.full(x.shape, 1, x.dtype), x)
+    return true_quotient(b, b.full(x.shape, 1, x.dtype), x)
+
+
+sqrt = _on_cut(complex_functions.sqrt, 0, 1)
+
+
+def rsqrt(b: Builder, x: Value) -> Value:
+    """`1 / sqrt(x)`."""
+    return reciprocal(b, sqrt(b, x)) if x.dtype.is_complex else b.rsqrt(x)
 
 
 def _digamma(b: Builder, x: Value) -> Value:
@@ -66,7 +68,15 @@ def _digamma(b: Builder, x: Value) -> Value:
 
 
 def _exp2(b: Builder, x: Value) -> Value:
+    if x.dtype.is_complex:
+        return exp(b, scaled(b, x, math.log(2)))
     return b.power(b.full(x.shape, 2, x.dtype), x)
+
+
+def _sigmoid(b: Builder, x: Value) -> Value:
+    if not x.dtype.is_complex:
+        return b.logistic(x)
+    return reciprocal(b, b.add(b.full(x.shape, 1, x.dtype), exp(b, b.negate(x))))
 
 
 _UNARY: dict[str, Unary] = {
@@ -74,29 +84,29 @@ _UNARY: dict[str, Unary] = {
     "acosh": _on_cut(Builder.acosh, 0, 1),
     "asin": _on_cut(Builder.asin, 1, 1),
     "asinh": _on_cut(Builder.asinh, 1, 1),
-    "atan": _on_cut(Builder.atan, 1, 1),
-    "atanh": _on_cut(Builder.atanh, 1, 1),
-    "cos": Builder.cos,
-    "cosh": Builder.cosh,
+    "atan": _on_cut(complex_functions.atan, 1, 1),
+    "atanh": _on_cut(complex_functions.atanh, 1, 1),
+    "cos": complex_functions.cos,
+    "cosh": complex_functions.cosh,
     "digamma": _digamma,
     "erf": Builder.erf,
     "erfc": Builder.erfc,
     "erfinv": Builder.erf_inv,
-    "exp": Builder.exp,
+    "exp": exp,
     "exp2": _exp2,
     "expm1": Builder.expm1,
-    "log": Builder.log,
-    "log10": _scaled(Builder.log, 1 / math.log(10)),
+    "log": log,
+    "log10": _log_of_base(10),
     "log1p": Builder.log1p,
-    "log2": _scaled(Builder.log, 1 / math.log(2)),
+    "log2": _log_of_base(2),
     "reciprocal": reciprocal,
-    "rsqrt": Builder.rsqrt,
-    "sigmoid": Builder.logistic,
-    "sin": Builder.sin,
-    "sinh": Builder.sinh,
-    "sqrt": _on_cut(Builder.sqrt, 0, 1),
-    "tan": Builder.tan,
-    "tanh": Builder.tanh,
+    "rsqrt": rsqrt,
+    "sigmoid": _sigmoid,
+    "sin": complex_functions.sin,
+    "sinh": complex_functions.sinh,
+    "sqrt": sqrt,
+    "tan": complex_functions.tan,
+    "tanh": complex_functions.tanh,
 }
 for _name, _emit in _UNARY.items():
     _function(_name, _emit)

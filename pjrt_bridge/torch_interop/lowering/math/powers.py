@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.torch_interop.lowering.context import Context, Operand, Scalar
-from pjrt_bridge.torch_interop.lowering.math.functions import reciprocal
+from pjrt_bridge.torch_interop.lowering.math.complex_functions import exp, log
+from pjrt_bridge.torch_interop.lowering.math.functions import reciprocal, rsqrt, sqrt
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 
@@ -22,10 +23,10 @@ def power_scalar(c: Context, x: Value, exponent: Scalar) -> Value:
     (base,) = c.arithmetic(x)
     if exponent == 0:
         return c.full(base.shape, 1, c.output.dtype)
-    rooted = base.dtype.is_float and c.output.dtype.name != "float16"
+    rooted = not base.dtype.is_integer and c.output.dtype.name != "float16"
     if rooted and exponent in (0.5, -0.5):
-        return c.result(b.sqrt(base) if exponent == 0.5 else b.rsqrt(base))
-    few = exponent in (1, 2, 3) or (exponent in (-1, -2) and base.dtype.is_float)
+        return c.result(sqrt(b, base) if exponent == 0.5 else rsqrt(b, base))
+    few = exponent in (1, 2, 3) or (exponent in (-1, -2) and not base.dtype.is_integer)
     if few or (base.dtype.is_integer and exponent.real > 0):
         product = _product(b, base, abs(int(exponent.real)))
         return c.result(product if exponent.real > 0 else reciprocal(b, product))
@@ -54,10 +55,8 @@ def _product(b: Builder, factor: Value, count: int) -> Value:
 
 def _power(b: Builder, base: Value, exponent: Value) -> Value:
     if base.dtype.is_complex:
-        zero = b.full(base.shape, 0, base.dtype)
-        grows = b.compare(b.real(exponent), b.real(zero), "GT")
-        vanishes = b.and_(b.compare(base, zero, "EQ"), grows)
-        return b.select(vanishes, zero, b.power(base, exponent))
+        # As C's `cpow`, which ATen calls.
+        return exp(b, b.multiply(exponent, log(b, base)))
     if not base.dtype.is_integer:
         return b.power(base, exponent)
     if base.dtype.is_unsigned_integer:

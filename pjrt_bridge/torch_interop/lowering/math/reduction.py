@@ -24,6 +24,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
     normalize_dims,
 )
 from pjrt_bridge.torch_interop.lowering.indexing.reading import gather_along
+from pjrt_bridge.torch_interop.lowering.math.complex_numbers import magnitude, true_quotient
 from pjrt_bridge.torch_interop.lowering.math.ordering import ranks
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
@@ -68,7 +69,7 @@ def mean_over(c: Context, x: Value, dims: Sequence[int]) -> Value:
     """The mean over `dims`, which are dropped, in the type of `x`."""
     total = c.reduce("sum", x, dims)
     count = math.prod(x.shape[d] for d in dims)
-    return c.b.divide(total, c.full(total.shape, count, total.dtype))
+    return true_quotient(c.b, total, c.full(total.shape, count, total.dtype))
 
 
 @lowering("aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
@@ -257,7 +258,7 @@ def vector_norm(
     """The p-norm of the magnitudes; order 0 counts elements that are not 0, +-inf are extremes."""
     b = c.b
     size = c.cast(x, c.output.dtype) if not x.dtype.is_complex else x
-    size = c.widen(size if size.dtype.is_bool else b.abs(size))
+    size = c.widen(size if size.dtype.is_bool else magnitude(b, size))
     dims = normalize_dims(dim, x.rank)
     order = float(ord.real)
     if math.isinf(order):

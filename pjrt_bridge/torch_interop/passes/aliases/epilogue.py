@@ -133,19 +133,26 @@ class Epilogue:
         return self._results[copy]
 
     def view(self, chain: Chain, source: fx.Node) -> fx.Node:
-        """The views of a chain, of a source that takes the place of its root."""
+        """The views of a chain, of a source that takes the place of its root.
+
+        What `view(dtype)` makes forgets what it is a view of, and views of it have it for their
+        base. AOTAutograd would repeat those on the source, whose elements are of another type, if
+        it knew that they are views; so it views the source by their place.
+        """
         made = {chain.root: source}
+        reinterpreted = False
 
         def used_by(node: fx.Node) -> fx.Node:
             return made[node] if node in made else self._number(node)
 
         for node in chain.views:
             key = (node, source)
+            reinterpreted |= compat.operator_name(node.target) == "aten.view.dtype"
             if key not in self._views:
-                if _hands_on_reinterpreted(node):
-                    self._views[key] = used_by(node.all_input_nodes[0])
-                else:
-                    self._views[key] = self._body.node_copy(node, used_by)
+                view = self._body.node_copy(node, used_by)
+                if reinterpreted and isinstance(compat.promise(node), torch.Tensor):
+                    view = self._body.call_function(_detached, (view,))
+                self._views[key] = view
             made[node] = self._views[key]
         return made[chain.last]
 
@@ -209,17 +216,6 @@ class Epilogue:
             positions=tuple(self._positions[copy] for copy in self._arguments),
             detached=detached,
         )
-
-
-def _hands_on_reinterpreted(node: fx.Node) -> bool:
-    """Whether a node hands on a tensor that `view(dtype)` made, as it is.
-
-    Such a tensor forgets what it is a view of; a view of it has it for its base, and AOTAutograd
-    would repeat that view on the argument, whose elements are of another type.
-    """
-    return compat.operator_name(node.target) in ("aten.alias.default", "aten.detach.default") and (
-        compat.operator_name(node.all_input_nodes[0].target) == "aten.view.dtype"
-    )
 
 
 def _is_calculated_of_arguments(node: fx.Node) -> bool:

@@ -46,7 +46,7 @@ class SymbolicLayout:
         if promise.layout is not torch.strided:
             return None
         try:
-            spec = result_spec(compat.stand_in(promise))
+            spec = result_spec(compat.stand_in_with_elements(promise))
         except (UnsupportedDtype, ValueError):
             return None
         slowest = tuple(range(len(spec.strides)))

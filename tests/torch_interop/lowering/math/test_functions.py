@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tests.torch_interop.lowering.harness import check
+from tests.torch_interop.lowering.harness import BOTH, check, lower
 
 INF, NAN = math.inf, math.nan
 SPECIAL = torch.tensor([-INF, -2.5, -1.0, -0.5, -0.0, 0.0, 0.25, 0.5, 1.5, 2.5, INF, NAN])
@@ -45,3 +45,25 @@ def test_signs_of_zeros_choose_the_side_of_a_branch_cut(name):
 @pytest.mark.parametrize("name", ["log", "log2", "log10"])
 def test_logarithm_of_a_complex_zero(name):
     check(f"aten.{name}.default", torch.tensor([0j, complex(-1, -0.0), complex(INF, 1)]))
+
+
+PARTS = (0.0, -0.0, 1.0, -2.0, INF, -INF, NAN)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["atan", "cos", "cosh", "exp", "exp2", "log", "log10", "log2", "rsqrt", "sigmoid", "sin",
+     "sinh", "sqrt", "tan", "tanh"],
+)  # fmt: skip
+def test_functions_of_complex_numbers_that_are_not_finite(name):
+    values = torch.tensor([complex(x, y) for x in PARTS for y in PARTS], dtype=torch.complex128)
+    expected = torch.view_as_real(getattr(torch, name)(values))
+    for engine in BOTH:
+        (found,) = lower(f"aten.{name}.default", values, engine=engine)
+        torch.testing.assert_close(torch.view_as_real(found), expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("part", [0.0, 1.0, INF])
+def test_a_complex_power_of_zero(part):
+    base = torch.zeros(3, dtype=torch.complex128)
+    check("aten.pow.Tensor_Tensor", base, torch.tensor([part, complex(0, part), -part]) + 0j)

@@ -277,3 +277,15 @@ def test_numbers_that_sizes_give_keep_their_types() -> None:
         found, expected = (f(torch.ones(size, 2))[1:] for f in (run, function))
         assert found == expected
         assert [*map(type, found)] == [*map(type, expected)]
+
+
+def test_strides_of_results_whose_sizes_are_differences_of_sizes_that_change() -> None:
+    def function(x: torch.Tensor, count: int) -> torch.Tensor:
+        return x[count:] * 2
+
+    run = torch.compile(function, backend="pjrt", dynamic=True)
+    for size, count in ((4, 2), (4, 1), (6, 2), (6, 0)):
+        x = torch.randn(size, size).t()
+        found, expected = run(x, count), function(x, count)
+        assert_same(found, expected)
+        assert found.stride() == expected.stride()
