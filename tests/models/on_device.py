@@ -31,17 +31,20 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 }
 """What is made of a model on the device."""
 
+STEPS = 3
+"""Of training: in the third, what the second step made of weights and optimizer is read."""
+
 
 def run(model: str, way: str) -> list[str]:
     """What differs from the host, or what is raised."""
     mode = MODES["training-f64" if model in ROUGH else "training"]
-    expected = list(calls(model, mode, lambda function: function))
+    expected = list(calls(model, mode, lambda function: function, STEPS))
     torch.compiler.reset()
     programs.forget()
     eager = "fused" if way == "fused" else "async"
     with mock.patch.dict(os.environ, {chosen.EAGER_VARIABLE: eager}):
         try:
-            found = list(calls(model, replace(mode, device="pjrt"), WAYS[way]))
+            found = list(calls(model, replace(mode, device="pjrt"), WAYS[way], STEPS))
         except Exception as error:
             return [f"{name_of(error)}: {line_of(error)}"]
     return [

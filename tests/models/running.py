@@ -187,7 +187,7 @@ def _differences(found: list[Ran], expected: list[Ran], tolerance: float) -> lis
     ]
 
 
-def calls(name: str, mode: Mode, wrap: Wrapper) -> Iterator[Ran]:
+def calls(name: str, mode: Mode, wrap: Wrapper, number: int = CALLS) -> Iterator[Ran]:
     """What each call gave: outputs, gradients of all parameters, and buffers afterwards."""
     torch.manual_seed(0)
     model, inputs = zoo.build(name)
@@ -202,7 +202,7 @@ def calls(name: str, mode: Mode, wrap: Wrapper) -> Iterator[Ran]:
     inputs = pytree.tree_map_only(torch.Tensor, lambda x: x.to(mode.device), inputs)
     function = wrap(model.train(mode.training))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(CALLS):
+    for _ in range(number):
         optimizer.zero_grad()
         with torch.set_grad_enabled(mode.training), mode.context():
             results = plain(function(**inputs))
