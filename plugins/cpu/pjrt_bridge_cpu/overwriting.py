@@ -39,11 +39,11 @@ class Overwrites(Kernels):
         """See `Kernels.overwrite`."""
         if self.can_write and is_in_memory(x) and windows.is_worth_it(x) and part.size < x.size:
             return self._written_part(b, x, part, starts)
-        low = [at for at in starts if isinstance(at, int)]
-        is_computed = len(low) < x.rank
-        if is_computed or is_argument(x) or not may_be_computed_with(part, x):
+        fixed = [at for at in starts if isinstance(at, int)]
+        if len(fixed) < x.rank or is_argument(x) or not may_be_computed_with(part, x):
             return super().overwrite(b, x, part, starts)
-        for dim, (at, size) in enumerate(zip(starts, x.shape, strict=True)):
+        low = list(fixed)
+        for dim, (at, size) in enumerate(zip(fixed, x.shape, strict=True)):
             end = at + part.shape[dim]
             high = [first + count for first, count in zip(low, part.shape, strict=True)]
             around = [
