@@ -186,8 +186,6 @@ WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
     "put apart": put_apart,
     "put from the end": put_from_the_end,
     "one number": put_one,
-    "a slice": lambda x, v: x[:, :, 7:9].copy_(v[:, :, :2]),
-    "a place": lambda x, v: x[1, 2].copy_(v[1, 2]),
 }
 
 
@@ -225,6 +223,27 @@ def test_which_writes_of_torch_are_calls(
     assert torch.equal(found, expected)
     torch.testing.assert_close(sums, expected.float().sum(-1), rtol=1e-4, atol=1e-4)
     assert calls
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("length", [64, 512])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_which_parts_are_calls(
+    dtype: torch.dtype, length: int, calls: list[tuple[int, ...]]
+) -> None:
+    """Of half precision, and of large arrays."""
+
+    def body(x: Tensor, v: Tensor) -> Tensor:
+        x[:, :, 7:9] = v
+        x[1, 2] = v[1, 2, :1]
+        return x + 1
+
+    x, v = torch.zeros(2, 4, length, 128, dtype=dtype), torch.rand(2, 4, 2, 128).to(dtype)
+    expected, found = x.clone(), x.clone()
+    result = torch.compile(body, backend="pjrt")(found, v)
+    assert torch.equal(result, body(expected, v))
+    assert torch.equal(found, expected)
+    assert bool(calls) == (dtype == torch.bfloat16 or length == 512)
 
 
 @pytest.mark.usefixtures("fresh")

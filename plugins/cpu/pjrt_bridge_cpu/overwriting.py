@@ -25,6 +25,10 @@ from pjrt_bridge_cpu import windows
 
 _INT64, _UINT64 = map(dtypes.of, ("int64", "uint64"))
 
+_LEAST = 1 << 20
+"""Bytes of an array from which on one part is worth a call, where the compiler converts nothing: a
+loop over steps that writes the result of each takes longer with calls."""
+
 
 class Overwrites(Kernels):
     """Writes by a call into what is in memory, or a concatenation with what is around a part.
@@ -37,7 +41,9 @@ class Overwrites(Kernels):
 
     def overwrite(self, b: Builder, x: Value, part: Value, starts: Sequence[int | Value]) -> Value:
         """See `Kernels.overwrite`."""
-        if self.can_write and is_in_memory(x) and windows.is_worth_it(x) and part.size < x.size:
+        is_half = x.dtype.is_float and x.dtype.bits == 16
+        least = windows.LEAST if is_half else _LEAST
+        if self.can_write and is_in_memory(x) and windows.is_worth_it(x, least):
             return self._written_part(b, x, part, starts)
         fixed = [at for at in starts if isinstance(at, int)]
         if len(fixed) < x.rank or is_argument(x) or not may_be_computed_with(part, x):
@@ -81,6 +87,8 @@ class Overwrites(Kernels):
         self, b: Builder, x: Value, part: Value, starts: Sequence[int | Value]
     ) -> Value:
         dims = [dim for dim in range(x.rank) if part.shape[dim] < x.shape[dim]]
+        if not dims:
+            return part
         places = []
         for dim in dims:
             at = starts[dim]

@@ -29,9 +29,9 @@ def can_write(client: Client) -> bool:
     return can_call(client, TARGET, "WRITE_WINDOWS")
 
 
-def is_worth_it(x: Value) -> bool:
-    """Whether an array is written to by a call."""
-    return x.dtype.bits >= 8 and x.rank > 0 and x.size * x.dtype.bits >= 8 * LEAST
+def is_worth_it(x: Value, least: int = LEAST) -> bool:
+    """Whether an array of at least so many bytes is written to by a call."""
+    return x.dtype.bits >= 8 and x.rank > 0 and x.size * x.dtype.bits >= 8 * least
 
 
 def write(
