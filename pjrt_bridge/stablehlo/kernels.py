@@ -251,16 +251,53 @@ class Kernels:
         }
         return reductions[reduction](x, dims)
 
-    def overwrite(self, b: Builder, x: Value, part: Value, starts: Sequence[int]) -> Value:
+    def overwrite(self, b: Builder, x: Value, part: Value, starts: Sequence[int | Value]) -> Value:
         """Emit `x` with `part` in place of as many elements, from a position on.
 
         Args:
             b: the builder to emit into.
             x: any tensor.
             part: of the same element type and rank, of sizes that fit.
-            starts: the position of its first element, per dimension.
+            starts: the position of its first element, per dimension; those that are computed are
+                integers of one type, and moved to where the part fits.
         """
-        return b.dynamic_update_slice(x, part, [b.full((), at, "int64") for at in starts])
+        places = [at if isinstance(at, Value) else b.full((), at, "int64") for at in starts]
+        return b.dynamic_update_slice(x, part, places)
+
+    def write_slices(
+        self,
+        b: Builder,
+        x: Value,
+        dims: Sequence[int],
+        positions: Value,
+        slices: Value,
+        counting: int,
+    ) -> Value:
+        """Emit `x` with slices at positions that are computed.
+
+        One at a position out of range is left out. Where several are written to one position,
+        which of them is there is unspecified.
+
+        Args:
+            b: the builder to emit into.
+            x: any tensor.
+            dims: those that positions name, ascending.
+            positions: (count, len(dims)), integers.
+            slices: of the element type of `x`. Their dimensions are those of `x` without `dims`,
+                with one of `count` among them.
+            counting: which one that is.
+        """
+        (written,) = b.scatter(
+            [x],
+            positions,
+            [slices],
+            lambda _, new: new[0],
+            index_vector_dim=1,
+            update_window_dims=[dim for dim in range(slices.rank) if dim != counting],
+            inserted_window_dims=list(dims),
+            scatter_dims_to_operand_dims=list(dims),
+        )
+        return written
 
 
 def compose(

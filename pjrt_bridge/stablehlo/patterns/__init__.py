@@ -51,6 +51,7 @@ def rounds(kernels: Kernels) -> Sequence[Round]:
         {
             "stablehlo.convolution": partial(operations.convolution, kernels),
             "stablehlo.dot_general": partial(operations.product, kernels),
+            "stablehlo.dynamic_update_slice": partial(operations.overwriting, kernels),
             "stablehlo.reduce": partial(operations.reduction, kernels),
         },
     )

@@ -87,6 +87,12 @@ def _product(kernels: Kernels, b: Builder, x: _Side, y: _Side, result: TensorTyp
     return _reshaped(b, found, result.shape)
 
 
+def overwriting(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value]:
+    """`dynamic_update_slice`."""
+    x, part, *starts = operation.operands
+    return [kernels.overwrite(b, x, part, starts)]
+
+
 def convolution(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`convolution` whose window is not reversed."""
     x, weight = operation.operands

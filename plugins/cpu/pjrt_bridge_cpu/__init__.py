@@ -82,6 +82,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     if not _is_own(plugin):
         return None
     from pjrt_bridge_cpu.thin_products import can_multiply_thin
+    from pjrt_bridge_cpu.windows import can_write
 
     if "torch" not in sys.modules:
         # Programs of other frameworks do not wait for its import.
@@ -89,6 +90,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
 
         own = XlaKernels()
         own.can_multiply_thin = can_multiply_thin(client)
+        own.can_write = can_write(client)
         return own
     from pjrt_bridge_cpu.aten.kernels import kernels
     from pjrt_bridge_cpu.aten.uses import use_of
@@ -99,6 +101,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     found = kernels(use_of(client))
     found.can_check = can_check(client)
     found.can_multiply_thin = can_multiply_thin(client)
+    found.can_write = can_write(client)
     return found
 
 

@@ -79,18 +79,32 @@ def index_put(
     places = Places(c, x, indices)
     if math.prod(places.shape) == 0:
         return x
-    kind = compute_type(x.dtype) if accumulate else x.dtype
+    if not accumulate:
+        return c.result(_write_places(c, x, places, values))
+    kind = compute_type(x.dtype)
     updated = _scatter(
         c,
         c.cast(x, kind),
         places.positions,
         c.operand(values, kind, places.shape),
-        c.b.add if accumulate else _replace,
+        c.b.add,
         update_window_dims=places.window_dims,
         inserted_window_dims=places.dims,
         scatter_dims_to_operand_dims=places.dims,
     )
     return c.result(updated)
+
+
+def _write_places(c: Context, x: Value, places: Places, values: Value) -> Value:
+    named = places.positions.shape[-1]
+    count = places.positions.size // named
+    first = next((d for d, at in enumerate(places.window_dims) if d != at), len(places.window_dims))
+    rest = [places.shape[dim] for dim in places.window_dims]
+    slices = c.reshape(
+        c.operand(values, x.dtype, places.shape), (*rest[:first], count, *rest[first:])
+    )
+    positions = c.reshape(places.positions, (count, named))
+    return c.kernels.write_slices(c.b, x, places.dims, positions, slices, first)
 
 
 def _put_where(
@@ -226,32 +240,36 @@ def index_add(
     """Slices of `alpha * source` added at the positions along `dim`."""
     base = c.widen(x)
     update = term(c, c.cast(source, base.dtype), alpha)
-    return c.result(_write_slices(c, base, dim, index, update, c.b.add))
+    line, at, positions, slices = _of_slices(c, base, dim, index, update)
+    written = _scatter(
+        c,
+        line,
+        positions,
+        slices,
+        c.b.add,
+        update_window_dims=[d for d in range(line.rank) if d != at],
+        inserted_window_dims=[at],
+        scatter_dims_to_operand_dims=[at],
+    )
+    return c.result(c.reshape(written, x.shape))
 
 
 @lowering("aten.index_copy.default")
 def index_copy(c: Context, x: Value, dim: int, index: Value, source: Value) -> Value:
     """Slices of `source` written at the positions along `dim`."""
-    return c.result(_write_slices(c, x, dim, index, source, _replace))
+    line, at, positions, slices = _of_slices(c, x, dim, index, source)
+    written = c.kernels.write_slices(c.b, line, [at], positions, slices, at)
+    return c.result(c.reshape(written, x.shape))
 
 
-def _write_slices(
-    c: Context, x: Value, dim: int, index: Value, update: Value, combine: Combine
-) -> Value:
+def _of_slices(
+    c: Context, x: Value, dim: int, index: Value, update: Value
+) -> tuple[Value, int, Value, Value]:
+    """A tensor that has dimensions, which of them is written along, positions and slices."""
     line = x if x.rank else c.reshape(x, (1,))
     at = normalize_dim(dim, line.rank)
-    positions = c.reshape(index, (index.size, 1))
-    written = _scatter(
-        c,
-        line,
-        positions,
-        c.reshape(update, (*line.shape[:at], index.size, *line.shape[at + 1 :])),
-        combine,
-        update_window_dims=[d for d in range(line.rank) if d != at],
-        inserted_window_dims=[at],
-        scatter_dims_to_operand_dims=[at],
-    )
-    return c.reshape(written, x.shape)
+    slices = c.reshape(update, (*line.shape[:at], index.size, *line.shape[at + 1 :]))
+    return line, at, c.reshape(index, (index.size, 1)), slices
 
 
 @lowering("aten.embedding_dense_backward.default")

@@ -11,6 +11,9 @@ HANDLER: int
 MULTIPLY_THIN: int
 """Address of the XLA_FFI_Handler that multiplies few rows by weights (`native/thin.h`)."""
 
+WRITE_WINDOWS: int
+"""Address of the XLA_FFI_Handler that writes windows of elements (`native/windows.h`)."""
+
 REVISION: str
 """Hash of the sources; see `pjrt_bridge.native_modules`."""
 

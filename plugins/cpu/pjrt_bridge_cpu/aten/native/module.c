@@ -14,6 +14,7 @@
  *     run.c        a part of a call: tensors of buffers, and the operator
  *     thin.c       another one: products of few rows (thin_loops.h)
  *     torch.c      libtorch's functions
+ *     windows.c    another one: windows of elements, written into an array
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -24,6 +25,7 @@
 #include "positions.h"
 #include "thin.h"
 #include "torch.h"
+#include "windows.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -182,6 +184,7 @@ PyInit__aten(void)
     if (add_address(module, "HANDLER", (void *)handle) ||
         add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
+        add_address(module, "WRITE_WINDOWS", (void *)write_windows) ||
         PyModule_AddStringConstant(module, "REVISION", REVISION)) {
         Py_DECREF(module);
         return NULL;

@@ -122,7 +122,7 @@ enum { MAJOR = 0, OLDEST_MINOR = 1, NEWEST_MINOR = 3 };
 
 enum { METADATA = 1, ARRAY = 1, BUFFER = 1, STRING = 4 };
 /* Element types. */
-enum { S8 = 2, S32 = 4, S64 = 5, F32 = 11, BF16 = 16 };
+enum { PRED = 1, S8, S16, S32, S64, U8, U16, U32, U64, F16, F32, F64, C64 = 15, BF16, C128 = 18 };
 enum { INVALID_ARGUMENT = 3, OUT_OF_RANGE = 11, INTERNAL = 13 };
 
 #endif
