@@ -1,4 +1,4 @@
-"""What became of every graph: kept while compiling, added to while running, asked by reports."""
+"""Graph records and the ledger: how each graph was compiled, placed and run, for reports."""
 
 from __future__ import annotations
 

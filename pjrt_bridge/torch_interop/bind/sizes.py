@@ -1,4 +1,4 @@
-"""The sizes and numbers that a call of a symbolic graph brings: what tells its variants apart."""
+"""The sizes and numbers of a call of a symbolic graph, by which its variant is found."""
 
 from __future__ import annotations
 

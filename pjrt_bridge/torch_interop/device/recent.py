@@ -1,4 +1,4 @@
-"""Programs that were used not long ago, by what they depend on: changing sizes bring ever more."""
+"""A bounded cache of programs: the one that was not used for longest goes first."""
 
 from __future__ import annotations
 

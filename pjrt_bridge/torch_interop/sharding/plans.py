@@ -1,4 +1,4 @@
-"""What a plan says of a model: by torch's parallel styles, which axis divides which parameter.
+"""Parallel plans: by torch's parallel styles, which mesh axis divides which parameter.
 
 Nothing is put anywhere here: meshes may be of devices that are not there.
 """

@@ -1,4 +1,4 @@
-"""What the parallel styles of `torch.distributed.tensor.parallel` say of a module.
+"""The parallel styles of `torch.distributed.tensor.parallel`, read as shardings and constraints.
 
 A style is read, never applied: parameters get shardings, and inputs and outputs constraints, over
 one axis of a mesh. All values have their whole shape, so how a style assumes that inputs come

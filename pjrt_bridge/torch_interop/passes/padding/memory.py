@@ -1,4 +1,4 @@
-"""Where the arguments of a graph get their padding, and its results lose it."""
+"""The memory in which arguments get their padding and results lose it; that of the host."""
 
 from __future__ import annotations
 

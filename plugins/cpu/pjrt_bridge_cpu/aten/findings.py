@@ -1,7 +1,7 @@
-"""What is known here of the uses of PyTorch's kernels, and which are therefore used.
+"""Findings: which uses of PyTorch's kernels are right on this machine, and what calls gain.
 
-It is asked for in this order: what this process knows, what is kept beside the compile cache, what
-the package ships (`outcomes`, `gains`), and what `probe` tries and `timing` measures in other
+They are looked for in this order: what this process knows, what is kept beside the compile cache,
+what the package ships (`outcomes`, `gains`), and what `probe` tries and `timing` measures in other
 processes. Those take from seconds to minutes. They work in the background, once for a machine,
 while programs are compiled without calls of the kernels, and then by the rules' least sizes alone.
 `on_change` tells of each answer, and such programs are compiled again and replaced. With
