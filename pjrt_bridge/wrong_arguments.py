@@ -165,6 +165,8 @@ class _Classes(dict[str, type]):
 
 
 def _worded(kind: Any, annotation: Any) -> str:
+    if typing.get_origin(kind) is Callable:
+        return "a function"
     if kind is int:
         return "an int of at most 64 bits"
     if isinstance(kind, type) and not typing.get_args(kind):
