@@ -198,7 +198,7 @@ class PluginLoadError(PjrtBridgeError, OSError):
 
 
 class PluginIncompatible(PjrtBridgeError):
-    """What a plugin gives cannot be used.
+    """The plugin's API table, or what it returned, cannot be used.
 
     Its API table: major version, size, a missing or garbage function. Or an output of a function
     that succeeded: NULL, or a number that contradicts the program.

@@ -34,7 +34,7 @@ def wrong(what: str, value: Any, expected: str) -> str:
 
 
 def require(value: Any, kind: type | tuple[type, ...], what: str) -> None:
-    """See that an argument is of a kind, before anything is done with it.
+    """Check that an argument is of a kind, before anything is done with it.
 
     Args:
         value: what was given.
@@ -51,7 +51,7 @@ def require(value: Any, kind: type | tuple[type, ...], what: str) -> None:
 
 
 def require_name(name: Any, known: Collection[str], what: str) -> None:
-    """See that a name is one of those there are.
+    """Check that a name is one of those there are.
 
     Raises:
         ArgumentError: it is no text, or another one.

@@ -1,4 +1,4 @@
-"""What compilers tell of programs, cost and memory: data for JSON, and what is printed."""
+"""Accounts of compiled programs: cost and memory, as data for JSON and as tables."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Accountant:
 
 
 def _account(compiled: Compiled, seconds: float) -> ProgramAccount:
-    """What the compiler tells; None for what it does not."""
+    """The account of one program; None for what the compiler does not tell."""
     cost: dict[str, NamedValue] | None = None
     memory: MemoryStats | None = None
     fingerprint: str | None = None
@@ -89,7 +89,7 @@ def _account(compiled: Compiled, seconds: float) -> ProgramAccount:
 
 
 def target_rows(account: ProgramAccount, seconds: float) -> dict[str, object]:
-    """What was compiled for, and how long it took."""
+    """Rows that name the target, and how long compiling took."""
     where = account["topology"] or "this machine"
     return {
         "compiled": f"for {where}, plugin {account['plugin']}, in {seconds:.1f} s",

@@ -87,7 +87,7 @@ def explain(
 
 
 def _check_count(target: str, function: Callable[..., Any], inputs: Sequence[str]) -> None:
-    """See that a function takes so many arguments.
+    """Check that a function takes so many arguments.
 
     Raises:
         OptionError: it does not.

@@ -38,7 +38,7 @@ class Check:
 
 
 def hold(checks: Iterable[Check], value_of: Callable[[Slot], Any]) -> None:
-    """See that checks hold; waits for what they look at.
+    """Check that checks hold; waits for what they look at.
 
     Raises:
         CheckFailed: one does not.

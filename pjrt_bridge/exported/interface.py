@@ -57,7 +57,7 @@ class Argument:
 @checked_methods
 @dataclass(frozen=True)
 class Interface:
-    """How a model is called.
+    """The inputs and outputs of a model, as its callers see them.
 
     Attributes:
         arguments: in the order in which they are given by position.

@@ -130,7 +130,7 @@ def _exchanged(operations: Iterable[Any], sizes: _DeviceSizes) -> dict[str, list
 
 
 class _DeviceSizes:
-    """How large values are on one device.
+    """The sizes that values have on one device.
 
     Args:
         module: of one device, or with collective operations by Shardy.

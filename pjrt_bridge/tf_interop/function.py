@@ -113,7 +113,7 @@ class Function:
         return held[name]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function gives.
+        """Call the function; its results.
 
         Raises:
             FallbackForbidden: it cannot run on the device as a whole and the host is forbidden.

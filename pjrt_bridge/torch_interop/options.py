@@ -152,7 +152,7 @@ class BackendOptions:
             raise OptionError(f"option client: found {found!r}, and {self.mesh} of another client")
 
     def orders(self) -> Orders:
-        """What `layouts` says."""
+        """The orders that the option `layouts` asks for."""
         return Orders.parse(self.layouts)
 
     def compile_options(self, device: Device | None = None) -> CompileOptions:

@@ -92,7 +92,7 @@ class Cache:
             self._path(key).unlink()
 
     def entries(self) -> list[Entry]:
-        """What is there, most recently used first."""
+        """The entries, most recently used first."""
         return sorted(self._entries(), key=lambda entry: -entry.used)
 
     def clear(self) -> int:

@@ -88,7 +88,7 @@ class Outputs:
 
 
 class Results:
-    """What an executable gives, as buffers.
+    """The results of an executable, as buffers.
 
     Args:
         client: of the executable.

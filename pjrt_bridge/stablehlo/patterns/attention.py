@@ -45,7 +45,7 @@ class _Scores:
 
 
 def _scores(value: Any, depth: int = 20) -> _Scores | None:
-    """What the scores of a softmax are made of."""
+    """How the scores of a softmax are computed; None where they are none of attention."""
     value = laid_out(value, converted=are_floats)
     found = product_of(value)
     made = maker(value)

@@ -28,7 +28,7 @@ from pjrt_bridge.torch_interop.comparing.ways import Way
 
 
 class Worker:
-    """What was made ready, between one request and the next."""
+    """The state of a worker between one request and the next."""
 
     def __init__(self) -> None:
         self._results: list[Any] = []

@@ -1,4 +1,4 @@
-"""What AOTAutograd states of the graph that it compiles now: its arguments and its results."""
+"""AOTAutograd's metadata of the graph that it compiles now: its arguments and results."""
 
 from __future__ import annotations
 

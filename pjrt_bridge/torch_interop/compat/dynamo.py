@@ -1,4 +1,4 @@
-"""What Dynamo knows of the code that it compiles."""
+"""Dynamo's data on the code that it compiles, and changes of how it traces."""
 
 from __future__ import annotations
 

@@ -148,5 +148,5 @@ class Target:
         return self.client.plugin.name
 
     def placement(self) -> Placement:
-        """What decides for the nodes of one graph where they run."""
+        """The placement that decides where the nodes of one graph run."""
         return Placement(self.lookup, self.options.wants_on_host, self.slower)

@@ -45,7 +45,7 @@ class OtherType(Exception):
 
 
 class Call:
-    """What an operator is called with.
+    """One call of an operator: its arguments, and the arrays behind them.
 
     Args:
         op: the operator.

@@ -49,5 +49,5 @@ class Recent(Generic[_Kept]):
         return iter({**self._old, **self._new}.values())
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of entries."""
         return len(self._new) + len(self._old.keys() - self._new)

@@ -214,7 +214,7 @@ def is_divided(value: Any) -> bool:
 
 
 def contents_of(tensor: torch.Tensor) -> Contents:
-    """What the storage of a resident tensor holds.
+    """The contents of a resident tensor's storage.
 
     Raises:
         DeviceError: a storage that the bridge did not make.

@@ -38,7 +38,7 @@ _GIVING_POSITIONS = frozenset(
 
 
 class PositionChecks:
-    """Those of one graph.
+    """The checks of positions of one graph.
 
     Args:
         builder: of the program.

@@ -75,7 +75,7 @@ class _Inexpressible(Exception):
 
 @dataclass(frozen=True)
 class _Marked:
-    """What becomes one operation.
+    """The nodes between two marks, which become one operation.
 
     Attributes:
         operands: the tensors that it is given, as they were passed.

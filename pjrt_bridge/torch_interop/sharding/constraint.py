@@ -32,7 +32,7 @@ _OPERATOR = "pjrt_bridge_sharding::constraint"
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a constraint asks for.
+    """A constraint: the sharding that it asks for, and what it leaves open.
 
     Attributes:
         sharding: the axes that it names.

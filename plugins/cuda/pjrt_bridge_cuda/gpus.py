@@ -121,7 +121,7 @@ class Gpu:
     links_gb: int
 
     def figures(self) -> DeviceFigures:
-        """What bounds programs on it."""
+        """The peak figures that bound programs on it."""
         giga = 10**9
         return DeviceFigures(
             self.tera * 10**12,

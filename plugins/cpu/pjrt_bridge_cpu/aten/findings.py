@@ -270,7 +270,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _at_hand(library: Path) -> Findings | None:
-    """What is kept or shipped."""
+    """The findings that are kept or shipped."""
     known = _kept(library)
     return outcomes.shipped(library) if known is None else known
 
