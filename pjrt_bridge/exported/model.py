@@ -284,7 +284,7 @@ class ExportedModel:
 
 
 def check_room(folder: Path) -> None:
-    """Check that a model can be saved there: in a new or empty folder, or in place of another model.
+    """Check that a model can be saved there: in a new or empty folder, or in place of another one.
 
     Raises:
         DataError: something else is there.
