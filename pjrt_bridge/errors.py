@@ -300,7 +300,7 @@ class SavedModelError(PjrtBridgeError, ValueError):
 
 
 class CheckFailed(PjrtBridgeError, RuntimeError):
-    """What an exported model asserts of its values does not hold in a call."""
+    """An assertion of an exported model does not hold in a call."""
 
 
 class UntriedVersion(PjrtBridgeError, RuntimeError):

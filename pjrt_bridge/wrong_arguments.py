@@ -21,7 +21,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def described(value: Any) -> str:
-    """What was given, in a few words: `None`, `7`, or its class where its text says little."""
+    """An argument in a few words: `None`, `7`, or its class where its text says little."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return reprlib.repr(value)
     kind = type(value).__name__

@@ -1,4 +1,4 @@
-"""What functions of a Python implementation hand out: objects behind pointers, memory, errors."""
+"""Objects behind pointers, memory and errors of plugins that are written in Python."""
 
 from __future__ import annotations
 

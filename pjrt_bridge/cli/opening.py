@@ -1,4 +1,4 @@
-"""What a command is pointed at: a saved model, a bundle of another exporter, or a program."""
+"""Opening the file or folder of a command: a saved model, a bundle, or a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `pjrt-bridge run` runs: exported models, and signatures of TensorFlow's SavedModels."""
+"""Models that `pjrt-bridge run` runs: exported ones, and signatures of SavedModels."""
 
 from __future__ import annotations
 

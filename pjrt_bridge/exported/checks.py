@@ -1,4 +1,4 @@
-"""What a model asserts of values that it computes: looked at after each call, by NumPy alone.
+"""Assertions of a model on values that it computes, evaluated after each call with NumPy.
 
 A program cannot raise. What an assertion looks at, often one number, is a result of the program
 beside those of the model, and an exported model raises over it as the framework's function would.

@@ -1,4 +1,4 @@
-"""What callers of an exported model see, and what its programs take; as data for JSON too."""
+"""The interface of an exported model: its arguments, inputs and outputs; as data for JSON too."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class ExportedModel:
         return replace(self, tensors=tensors)
 
     def report(self) -> Report:
-        """What of the model runs on a device and what on the host, and why; also as text."""
+        """A report of what runs on a device and what on the host, and why; also as text."""
         return report(self.name, self.specializations)
 
     # -- compiling ahead -------------------------------------------------------------------------

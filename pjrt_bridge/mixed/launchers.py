@@ -1,4 +1,4 @@
-"""How a device segment takes its arguments and starts: in C where that is offered, else in Python.
+"""Launchers start the program of a device segment: in C where that is offered, else in Python.
 
 Both give the same: tensors, and results of other segments, go in; results come out that the next
 segment takes as they are, and that become tensors when the framework asks.

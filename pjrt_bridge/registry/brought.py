@@ -1,4 +1,4 @@
-"""What installed packages bring besides plugins: platforms, lowerings, kernels, accessors, ...
+"""Contributions of installed packages besides plugins: platforms, lowerings, kernels, ...
 
 A package whose hook raises is left out with a warning, and costs the others nothing.
 """
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 @checked
 def lowerings(client: Client) -> dict[str, Lowering]:
-    """What installed packages bring for programs of a client's plugin, by operator name.
+    """The lowerings of installed packages for programs of a client's plugin, by operator name.
 
     Where two packages lower the same operator, the entry point whose name sorts first wins, with
     a `BridgeWarning`. A package whose hook raises is left out, with a `BridgeWarning` too.
@@ -50,7 +50,7 @@ def lowerings(client: Client) -> dict[str, Lowering]:
 
 @checked
 def kernels(client: Client) -> object | None:
-    """What an installed package brings for a client's programs to be computed with; see the hook.
+    """The kernels of an installed package for a client's programs; see the hook.
 
     Where two packages bring some, the entry point whose name sorts first wins, with a
     `BridgeWarning`. A package whose hook raises is left out, with one too.

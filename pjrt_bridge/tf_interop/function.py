@@ -151,7 +151,7 @@ class Function:
         return _key(args, kwargs) in self._known
 
     def compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CompiledFunction:
-        """What a call with these arguments runs, compiled at the first of its kind."""
+        """The compiled function of a call with these arguments; the first one compiles it."""
         return self._compiled_for(_key(args, kwargs), args, kwargs)
 
     def _compiled_for(

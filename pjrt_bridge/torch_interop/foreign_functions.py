@@ -71,7 +71,7 @@ class ArrayFunction(Protocol):
 
 @dataclass(frozen=True)
 class Derivative:
-    """How the gradients of those arguments that were asked for are computed.
+    """The functions that compute the gradients of those arguments that were asked for.
 
     Attributes:
         backward: of `saved`, then of the gradients of the results `reads`.
@@ -202,7 +202,7 @@ def find(name: str) -> ForeignFunction:
 
 
 def label_of(name: object) -> str:
-    """What users read for a function: the text that it was registered with."""
+    """The label of a function for messages: the text that it was registered with."""
     return str(name).rpartition("#")[0]
 
 

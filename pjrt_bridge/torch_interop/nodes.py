@@ -1,4 +1,4 @@
-"""What a node of an ATen graph is: whether it has effects, is cheap, depends on data."""
+"""Properties of a node of an ATen graph: whether it has effects, is cheap, depends on data."""
 
 from __future__ import annotations
 

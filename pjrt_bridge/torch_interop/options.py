@@ -1,4 +1,4 @@
-"""What a user may say in `torch.compile(..., backend="pjrt", options={...})`."""
+"""The options of `torch.compile(..., backend="pjrt", options={...})`."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Cache:
         self._unseen = limit
 
     def get(self, key: str) -> bytes | None:
-        """What was stored under a key; None where there is nothing, or it was damaged."""
+        """The bytes stored under a key; None where there are none, or they were damaged."""
         path, start = self._path(key), _start(key)
         found = storage.read(path, self.limit + len(start) + _HASH, start=start)
         if found is None:

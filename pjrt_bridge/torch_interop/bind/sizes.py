@@ -24,7 +24,7 @@ def sizes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def changes(old: Hashable, new: Hashable) -> str:
-    """What differs between two calls, in words; what padding puts behind the arguments is left."""
+    """The differences between two calls, in words, without what padding appends to arguments."""
     assert isinstance(old, tuple)
     assert isinstance(new, tuple)
     found = [

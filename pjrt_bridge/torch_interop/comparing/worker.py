@@ -43,7 +43,7 @@ class Worker:
         }
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What a request leads to; an exception becomes an answer, too."""
+        """Answer a request; an exception becomes an answer, too."""
         try:
             return self._actions[request.pop("do")](**request)
         except Exception as error:

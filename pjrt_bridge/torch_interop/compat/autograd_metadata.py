@@ -85,7 +85,7 @@ class Returned:
 
 
 def returned(kind: str) -> Returned:
-    """What is promised of the results of the graph that AOTAutograd compiles now.
+    """The promises on the results of the graph that AOTAutograd compiles now.
 
     Args:
         kind: `"inference"`, `"forward"` or `"backward"`.

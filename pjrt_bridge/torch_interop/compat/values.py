@@ -38,7 +38,7 @@ DATA_DEPENDENT = (
 
 
 def promise(node: fx.Node) -> Any:
-    """What torch promises of a node's result: fake tensors with shape, dtype, strides; numbers."""
+    """The promise of a node's result: fake tensors with shape, dtype and strides, or numbers."""
     if node.op == "get_attr":
         return graph_attribute(node.graph.owning_module, str(node.target))
     return node.meta.get("val")

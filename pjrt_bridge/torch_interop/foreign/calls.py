@@ -106,7 +106,7 @@ _STATIC: Structure = ("static",)
 
 
 class _ForeignOperator:
-    """What calls of a function need beside tensors; Dynamo treats what it gives as constants.
+    """A foreign function as its calls need it; Dynamo treats what its methods give as constants.
 
     Attributes:
         of_tensors: for calls with so many tensors, and nothing else, the name of the function and

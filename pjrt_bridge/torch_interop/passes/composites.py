@@ -1,4 +1,4 @@
-"""What lies between marks of a composite becomes one operation, or the marks are removed.
+"""Nodes between the marks of a composite become one operation, or the marks are removed.
 
 Before:
 

@@ -133,7 +133,7 @@ def _array(tensor: torch.Tensor) -> tuple[ValueSpec, Buffer | ShardedBuffer]:
 
 
 def sharding_of(tensor: torch.Tensor) -> Sharding | None:
-    """How a tensor is divided; None where it is on one device.
+    """The sharding of a tensor; None where it is on one device.
 
     Raises:
         DeviceError: a tensor that is not on device `pjrt`.

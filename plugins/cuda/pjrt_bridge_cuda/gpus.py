@@ -60,7 +60,7 @@ def check_description(text: str) -> None:
 
 @dataclass(frozen=True)
 class Capability:
-    """What all GPUs of one compute capability have, each number for one multiprocessor.
+    """The figures of all GPUs of one compute capability, each for one multiprocessor.
 
     Attributes:
         major: of the compute capability.

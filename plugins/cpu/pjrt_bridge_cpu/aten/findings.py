@@ -64,7 +64,7 @@ def is_usable(library: Path, use: str) -> bool:
 
 
 def findings(library: Path) -> Findings:
-    """What is known for a build of the plugin; nothing while it is being tried."""
+    """The findings for a build of the plugin; none while it is being tried."""
     with _lock:
         if library in _known:
             return _known[library]
@@ -82,7 +82,7 @@ def findings(library: Path) -> Findings:
 
 
 def measured(library: Path) -> Ratios:
-    """What calls gain with a build of the plugin, as far as is known by now."""
+    """The gains of calls with a build of the plugin, as far as they were measured."""
     if is_always():
         return {}
     with _lock:
