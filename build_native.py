@@ -1,4 +1,4 @@
-"""How the compiled module is built: with a hash of its sources, by which a stale one is known.
+"""Building the compiled module, with a hash of its sources, by which a stale one is known.
 
 `pjrt_bridge.native_modules` compares the hash when it loads the module. The distributions
 pjrt_bridge and pjrt_bridge_cpu are built apart, so each has this file; a test compares the two.

@@ -18,7 +18,7 @@ _MARKS = {
 
 
 def check(path: Path) -> None:
-    """See that a picture could be written here, before the minutes that go into it.
+    """Check that a picture could be written here, before the minutes that go into it.
 
     Raises:
         ImportError: matplotlib is not installed.

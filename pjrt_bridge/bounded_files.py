@@ -11,7 +11,7 @@ CONFIGURATION = 1 << 20
 
 
 def read(path: Path, limit: int) -> bytes:
-    """What a file or pipe holds.
+    """The contents of a file or pipe.
 
     Args:
         path: the file's.

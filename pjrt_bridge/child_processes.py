@@ -21,7 +21,7 @@ from typing import Any
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """What runs a module in a new process, to be used with `environment`."""
+    """The command that runs a module in a new process, to be used with `environment`."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 

@@ -198,7 +198,7 @@ class PluginLoadError(PjrtBridgeError, OSError):
 
 
 class PluginIncompatible(PjrtBridgeError):
-    """What a plugin gives cannot be used.
+    """The plugin's API table, or what it returned, cannot be used.
 
     Its API table: major version, size, a missing or garbage function. Or an output of a function
     that succeeded: NULL, or a number that contradicts the program.
@@ -300,7 +300,7 @@ class SavedModelError(PjrtBridgeError, ValueError):
 
 
 class CheckFailed(PjrtBridgeError, RuntimeError):
-    """What an exported model asserts of its values does not hold in a call."""
+    """An assertion of an exported model does not hold in a call."""
 
 
 class UntriedVersion(PjrtBridgeError, RuntimeError):

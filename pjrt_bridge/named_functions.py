@@ -41,7 +41,7 @@ def load(target: str) -> Callable[..., Any]:
 
 
 def _callables(module: Any) -> str:
-    """What else could have been meant, as the end of a sentence."""
+    """The names that could have been meant, as the end of a sentence."""
     own = getattr(module, "__name__", None)
     names = [
         name

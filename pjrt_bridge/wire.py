@@ -23,7 +23,7 @@ def base128(value: int) -> bytes:
 
 
 def key(number: int, wire_type: int) -> bytes:
-    """What stands before a field."""
+    """The key that precedes a field: its number and wire type."""
     return base128(number << 3 | wire_type)
 
 

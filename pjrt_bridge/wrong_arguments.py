@@ -21,7 +21,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def described(value: Any) -> str:
-    """What was given, in a few words: `None`, `7`, or its class where its text says little."""
+    """An argument in a few words: `None`, `7`, or its class where its text says little."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return reprlib.repr(value)
     kind = type(value).__name__
@@ -34,7 +34,7 @@ def wrong(what: str, value: Any, expected: str) -> str:
 
 
 def require(value: Any, kind: type | tuple[type, ...], what: str) -> None:
-    """See that an argument is of a kind, before anything is done with it.
+    """Check that an argument is of a kind, before anything is done with it.
 
     Args:
         value: what was given.
@@ -51,7 +51,7 @@ def require(value: Any, kind: type | tuple[type, ...], what: str) -> None:
 
 
 def require_name(name: Any, known: Collection[str], what: str) -> None:
-    """See that a name is one of those there are.
+    """Check that a name is one of those there are.
 
     Raises:
         ArgumentError: it is no text, or another one.
@@ -165,6 +165,8 @@ class _Classes(dict[str, type]):
 
 
 def _worded(kind: Any, annotation: Any) -> str:
+    if typing.get_origin(kind) is Callable:
+        return "a function"
     if kind is int:
         return "an int of at most 64 bits"
     if isinstance(kind, type) and not typing.get_args(kind):

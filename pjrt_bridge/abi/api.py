@@ -111,7 +111,7 @@ class PluginFunction(NamedTuple):
 
 
 class Owner(Protocol):
-    """What owns an object that a plugin is about to make.
+    """The owner of an object that a plugin is about to make.
 
     Attributes:
         made: where the plugin writes the pointer.

@@ -1,4 +1,4 @@
-"""What functions of a Python implementation hand out: objects behind pointers, memory, errors."""
+"""Objects behind pointers, memory and errors of plugins that are written in Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 class Status(Exception):
-    """What an implemented function raises to return a PJRT_Error.
+    """An error that an implemented function raises to return a PJRT_Error.
 
     Attributes:
         code: of the error.
@@ -58,7 +58,7 @@ class Objects:
         return found
 
     def remove(self, pointer: int | None, kind: type[_T]) -> _T:
-        """The same, and the pointer is valid no more."""
+        """The object of a pointer, which is not valid any more."""
         with self._lock:
             found = self.get(pointer, kind)
             del self._held[pointer or 0]
@@ -129,7 +129,7 @@ class Keep:
 
 
 class _Error:
-    """What a PJRT_Error of ours stands for."""
+    """The code and message behind a PJRT_Error of ours."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code

@@ -1,4 +1,4 @@
-"""What the process' memory map says about an address, before anything is read or jumped to.
+"""Checks of addresses by the process's memory map, before anything is read or jumped to.
 
 Only Linux tells (`/proc/self/maps`); elsewhere no address is checked.
 """

@@ -1,4 +1,4 @@
-"""What PJRT plugins in Python share: functions of the table as functions of Python objects.
+"""The base of PJRT plugins in Python: functions of the table as functions of Python objects.
 
 `examples/vendor_plugin` has a plugin that is written with it.
 """

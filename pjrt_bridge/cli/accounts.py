@@ -1,9 +1,9 @@
-"""What compilers tell of programs, cost and memory: data for JSON, and what is printed."""
+"""Accounts of compiled programs: cost and memory, as data for JSON and as tables."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from pjrt_bridge.cli.console import columns
 from pjrt_bridge.errors import PjrtError
-from pjrt_bridge.report.wording import byte_size
+from pjrt_bridge.report.wording import byte_size, magnitude
 
 if TYPE_CHECKING:
     from pjrt_bridge.abi.values import NamedValue
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from pjrt_bridge.stablehlo import Program
 
 ProgramAccount = dict[str, Any]
+
+# Whole-program figures; the others are for single operands.
+_COSTS: Mapping[str, Callable[[float], str]] = {
+    "flops": magnitude,
+    "transcendentals": magnitude,
+    "bytes accessed": lambda number: byte_size(int(number)),
+}
 
 UNTOLD = "the plugin does not tell"
 
@@ -56,7 +63,7 @@ class Accountant:
 
 
 def _account(compiled: Compiled, seconds: float) -> ProgramAccount:
-    """What the compiler tells; None for what it does not."""
+    """The account of one program; None for what the compiler does not tell."""
     cost: dict[str, NamedValue] | None = None
     memory: MemoryStats | None = None
     fingerprint: str | None = None
@@ -82,7 +89,7 @@ def _account(compiled: Compiled, seconds: float) -> ProgramAccount:
 
 
 def target_rows(account: ProgramAccount, seconds: float) -> dict[str, object]:
-    """What was compiled for, and how long it took."""
+    """Rows that name the target, and how long compiling took."""
     where = account["topology"] or "this machine"
     return {
         "compiled": f"for {where}, plugin {account['plugin']}, in {seconds:.1f} s",
@@ -94,10 +101,9 @@ def rows(account: ProgramAccount) -> dict[str, object]:
     """All that is worth a line of one program."""
     found = target_rows(account, account["seconds"])
     cost = account["cost"] or {}
-    # Whole-program figures; the others are for single operands.
-    for name in ("flops", "transcendentals", "bytes accessed"):
+    for name, shown in _COSTS.items():
         if isinstance(cost.get(name), float):
-            found[name] = _count(cost[name])
+            found[name] = shown(cost[name])
     if isinstance(cost.get("optimal_seconds"), float) and cost["optimal_seconds"] > 0:
         found["at best"] = f"{cost['optimal_seconds'] * 1e3:,.3f} ms"
     if not cost:
@@ -119,19 +125,14 @@ def table(accounts: Sequence[ProgramAccount]) -> Table:
     found = columns("program", "compiled in", "flops", "bytes accessed", "needed", "fits")
     for account in accounts:
         cost, memory = account["cost"] or {}, account["memory"]
-        figures = (cost.get(name) for name in ("flops", "bytes accessed"))
         found.add_row(
             account["name"],
             f"{account['seconds']:.1f} s",
-            *(_count(number) if isinstance(number, float) else "?" for number in figures),
+            *(
+                _COSTS[name](cost[name]) if isinstance(cost.get(name), float) else "?"
+                for name in ("flops", "bytes accessed")
+            ),
             "?" if memory is None else byte_size(memory["needed"]),
             {True: "yes", False: "NO", None: "?"}[account["fits"]],
         )
     return found
-
-
-def _count(number: float) -> str:
-    for power, unit in ((1e12, "tera"), (1e9, "giga"), (1e6, "mega")):
-        if number >= power:
-            return f"{number / power:,.2f} {unit}"
-    return f"{number:,.0f}"

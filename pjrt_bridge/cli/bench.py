@@ -10,7 +10,7 @@ from rich.console import Console
 
 from pjrt_bridge.cli.console import out
 from pjrt_bridge.cli.frameworks import need_torch
-from pjrt_bridge.cli.plugins import PluginName
+from pjrt_bridge.cli.plugins import AsJson, PluginName
 from pjrt_bridge.cli.turns import EAGER, OURS, compare
 from pjrt_bridge.errors import OptionError
 
@@ -56,7 +56,7 @@ def bench(
     budget: Annotated[
         float, typer.Option("--budget", min=0.0, help="Seconds for all rounds, about.")
     ] = 30.0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare a function run eagerly, compiled by Inductor, and compiled for a plugin.
 
@@ -80,7 +80,7 @@ def bench(
     with contextlib.ExitStack() as stack:
         status = stack.enter_context(progress.status(f"measuring {target}"))
         found = compare(target, ways, case, rounds=rounds, budget=budget, note=status.update)
-    if json:
+    if as_json:
         print(found.to_json())
     else:
         out().print(found)

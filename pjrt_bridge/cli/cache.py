@@ -10,6 +10,7 @@ import typer
 
 from pjrt_bridge import storage
 from pjrt_bridge.cli.console import columns, facts, out, print_json
+from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import BridgeWarning
 from pjrt_bridge.report.wording import byte_size, plural
 from pjrt_bridge.runtime.compile import compile_cache
@@ -17,7 +18,7 @@ from pjrt_bridge.runtime.compile import compile_cache
 
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete all of them.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the compiled programs and other files in the cache folder, or delete them.
 

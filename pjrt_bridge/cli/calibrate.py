@@ -14,6 +14,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from pjrt_bridge import registry
 from pjrt_bridge.cli.console import columns, out, print_json
 from pjrt_bridge.cli.frameworks import need_torch
+from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.report.wording import duration
 
 
@@ -28,7 +29,7 @@ def calibrate(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do not save the result.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure which operators PyTorch computes faster than a plugin, and from which size on.
 

@@ -1,4 +1,4 @@
-"""What the commands share: where they print, and how they read `--option name=value`."""
+"""Shared parts of the commands: printing, and reading `--option name=value`."""
 
 from __future__ import annotations
 

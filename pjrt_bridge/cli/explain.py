@@ -14,7 +14,7 @@ from rich.console import Console
 from pjrt_bridge import named_functions
 from pjrt_bridge.cli.console import out
 from pjrt_bridge.cli.frameworks import need_tensorflow, need_torch
-from pjrt_bridge.cli.plugins import PluginName
+from pjrt_bridge.cli.plugins import AsJson, PluginName
 from pjrt_bridge.errors import HostFallbackWarning, OptionError
 from pjrt_bridge.report.data import FrameworkName
 from pjrt_bridge.report.report import Report
@@ -50,7 +50,7 @@ def explain(
     html: Annotated[
         Path | None, typer.Option("--html", help="Write the report as a page.", metavar="FILE")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     framework: Annotated[
         FrameworkName | None, typer.Option("--framework", help="The function's framework.")
     ] = None,
@@ -78,7 +78,7 @@ def explain(
         # The report says all that the warnings say.
         warnings.simplefilter("ignore", HostFallbackWarning)
         report = ask(function, input or (), options)
-    if json:
+    if as_json:
         print(report.to_json())
     else:
         out().print(report)
@@ -87,7 +87,7 @@ def explain(
 
 
 def _check_count(target: str, function: Callable[..., Any], inputs: Sequence[str]) -> None:
-    """See that a function takes so many arguments.
+    """Check that a function takes so many arguments.
 
     Raises:
         OptionError: it does not.

@@ -1,4 +1,4 @@
-"""What a command is pointed at: a saved model, a bundle of another exporter, or a program."""
+"""Opening the file or folder of a command: a saved model, a bundle, or a program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SAVED_MODEL = "a SavedModel of TensorFlow"
 
 @dataclass(frozen=True)
 class Choice:
-    """What a user chooses of a file that holds several programs.
+    """The user's choice of a program, from a file that holds several.
 
     Attributes:
         function: of a bundle, or the signature of a SavedModel.
@@ -83,7 +83,7 @@ def open_model(path: Path, choice: Choice) -> ExportedModel:
 
 
 def kind_of(folder: Path) -> str:
-    """What a folder holds: MODEL, BUNDLE or SAVED_MODEL.
+    """The kind of a folder: MODEL, BUNDLE or SAVED_MODEL.
 
     Raises:
         SavedModelError: something else.

@@ -33,7 +33,7 @@ PluginName = Annotated[
     str | None,
     typer.Option("--plugin", "-p", help="A plugin's name, a library, or name:library."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClientOptions = Annotated[
     list[str] | None,
     typer.Option(
@@ -64,7 +64,8 @@ def plugins(as_json: AsJson = False) -> None:
         console.print(facts(_info_rows(info)))
     console.print(Text.assemble(("dispatch: ", "bold"), native.description()))
     if problem is not None:
-        fail(problem)
+        # What there is stands above.
+        fail(problem.partition("\n")[0].rstrip(":"))
 
 
 def _default() -> tuple[PluginInfo | None, str | None]:

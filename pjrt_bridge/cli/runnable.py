@@ -1,4 +1,4 @@
-"""What `pjrt-bridge run` runs: exported models, and signatures of TensorFlow's SavedModels."""
+"""Models that `pjrt-bridge run` runs: exported ones, and signatures of SavedModels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RunnableModel(Protocol):
     one_of: str
 
     def example(self, name: str, index: int) -> str:
-        """What a user could give for an input."""
+        """An example of what a user could give for an input."""
 
     def read(self, name: str, text: str) -> Any:
         """The input that a user gives.

@@ -21,7 +21,7 @@ from pjrt_bridge.stablehlo.types import Signature
 
 
 class ProgramCompiler(Protocol):
-    """What compiles programs: a Client for its own devices, a Topology for others.
+    """A compiler of programs: a Client for its own devices, a Topology for others.
 
     Attributes:
         plugin: of the compiler.

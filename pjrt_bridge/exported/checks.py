@@ -1,4 +1,4 @@
-"""What a model asserts of values that it computes: looked at after each call, by NumPy alone.
+"""Assertions of a model on values that it computes, evaluated after each call with NumPy.
 
 A program cannot raise. What an assertion looks at, often one number, is a result of the program
 beside those of the model, and an exported model raises over it as the framework's function would.
@@ -38,7 +38,7 @@ class Check:
 
 
 def hold(checks: Iterable[Check], value_of: Callable[[Slot], Any]) -> None:
-    """See that checks hold; waits for what they look at.
+    """Check that checks hold; waits for what they look at.
 
     Raises:
         CheckFailed: one does not.

@@ -103,9 +103,9 @@ class JsonField:
             raise self.error(f"an integer from {least} to {most}")
         return self.value
 
-    def optional_number(self, least: int = 0) -> int | None:
-        """An integer from `least` up, or null."""
-        return None if self.value is None else self.number(least)
+    def optional_number(self) -> int | None:
+        """An integer from 0 up, or null."""
+        return None if self.value is None else self.number()
 
     def numbers(self) -> tuple[int, ...]:
         """A list of integers from 0 up, such as a shape."""

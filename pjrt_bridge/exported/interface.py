@@ -1,4 +1,4 @@
-"""What callers of an exported model see, and what its programs take; as data for JSON too."""
+"""The interface of an exported model: its arguments, inputs and outputs; as data for JSON too."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Argument:
 @checked_methods
 @dataclass(frozen=True)
 class Interface:
-    """How a model is called.
+    """The inputs and outputs of a model, as its callers see them.
 
     Attributes:
         arguments: in the order in which they are given by position.

@@ -38,7 +38,7 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `manifest.json` says.
+    """The contents of `manifest.json`.
 
     Attributes:
         versions: of what wrote the folder, by name (`pjrt_bridge`, `jaxlib`, `stablehlo`, and the
@@ -108,7 +108,7 @@ class Manifest:
         )
 
     def check(self, path: Path, data: memoryview) -> None:
-        """See that a file holds what it held when it was written.
+        """Check that a file holds what it held when it was written.
 
         Raises:
             SavedModelError: another size or other bytes, or the manifest does not know the file.

@@ -128,7 +128,7 @@ class ExportedModel:
         return replace(self, tensors=tensors)
 
     def report(self) -> Report:
-        """What of the model runs on a device and what on the host, and why; also as text."""
+        """A report of what runs on a device and what on the host, and why; also as text."""
         return report(self.name, self.specializations)
 
     # -- compiling ahead -------------------------------------------------------------------------
@@ -284,7 +284,7 @@ class ExportedModel:
 
 
 def check_room(folder: Path) -> None:
-    """See that a model can be saved there: in a new or empty folder, or in place of another model.
+    """Check that a model can be saved there: in a new or empty folder, or in place of another one.
 
     Raises:
         DataError: something else is there.

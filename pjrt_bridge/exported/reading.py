@@ -49,7 +49,7 @@ def read_tensors(
 
 
 def read_interface(model: JsonField) -> Interface:
-    """How the model is called.
+    """Read the model's interface.
 
     Raises:
         SavedModelError: a field of another form.
@@ -142,7 +142,7 @@ def read_programs(
 
 
 def check_weights(file: Path, weights: Mapping[str, Weight], arrays: Mapping[str, Array]) -> None:
-    """See that each weight has its elements.
+    """Check that each weight has its elements.
 
     Raises:
         SavedModelError: one has not.
@@ -166,7 +166,7 @@ class _SlotReader:
         self._weights = weights
 
     def parameter(self, field: JsonField) -> Slot:
-        """What a parameter is given."""
+        """Read the source of a parameter."""
         return self._read(field, 0, "weight", "input", "key")
 
     def _read(self, field: JsonField, results: int, *kinds: str) -> Slot:
@@ -188,13 +188,13 @@ class _SlotReader:
         return Slot("constant", of.scalar())
 
     def update(self, field: JsonField) -> Slot | None:
-        """What a result is the new value of."""
+        """Read which argument or weight a result is the new value of."""
         if field.value is None:
             return None
         return self._known(field, self._read(field, 0, "weight", "input"))
 
     def value(self, field: JsonField, results: int) -> Slot:
-        """What a leaf of the model's results is."""
+        """Read the source of a leaf of the model's results."""
         slot = self._read(field, results, "result", "input", "weight", "constant")
         return self._known(field, slot)
 
@@ -208,7 +208,7 @@ class _SlotReader:
         )
 
     def check_types(self, one: Specialization, field: JsonField) -> None:
-        """See that a program takes and gives what the manifest says."""
+        """Check that a program takes and gives what the manifest says."""
         counts = (len(one.parameters), len(one.updates))
         needed = (len(one.types), one.results)
         if counts != needed:

@@ -1,4 +1,4 @@
-"""What became of an exported model, in the terms of mixed execution."""
+"""Reports on exported models: their programs as graph records of mixed execution."""
 
 from __future__ import annotations
 

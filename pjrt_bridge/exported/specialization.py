@@ -55,7 +55,7 @@ class Specialization:
 
     @property
     def device_programs(self) -> tuple[Program, ...]:
-        """What a device runs: the program, or its parts that are programs, in running order."""
+        """The programs that a device runs: the whole, or its device parts, in running order."""
         if isinstance(self.program, Program):
             return (self.program,)
         return tuple(part.runs for part in self.program.parts if isinstance(part.runs, Program))

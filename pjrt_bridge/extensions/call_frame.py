@@ -41,7 +41,7 @@ _CODES: tuple[tuple[type[BaseException], ErrorCode], ...] = (
 
 
 class CustomCall(NamedTuple):
-    """What a custom call brings.
+    """The arguments of one custom call.
 
     Attributes:
         operands: read-only views of the plugin's memory, good as long as the call.

@@ -1,4 +1,4 @@
-"""What `jax.export` writes, read without JAX: a flatbuffer around a portable artifact.
+"""Artifacts of `jax.export`, read without JAX: a flatbuffer around a portable artifact.
 
 Of its fields those are read that say how the program is called. Avals became shared between
 arguments in April 2026; both forms are read.

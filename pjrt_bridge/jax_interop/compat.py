@@ -120,7 +120,7 @@ def add_backend(
 
 @dataclass(frozen=True)
 class LoweredFunction:
-    """What `jax.jit(f).lower(...)` is.
+    """A function as `jax.jit(f).lower(...)` gives it.
 
     Attributes:
         function: how it is called; its module is empty, as there is a program.
@@ -142,7 +142,7 @@ def name_and_version() -> str:
 
 @_of_jax
 def exported(value: object) -> Exported:
-    """What is known of an exported function, from the object.
+    """The description of an exported function, read from the object.
 
     Raises:
         ProgramError: no such object, or one that needs JAX at run time.
@@ -172,7 +172,7 @@ def exported(value: object) -> Exported:
 
 @_of_jax
 def lowered(value: object) -> LoweredFunction:
-    """What is known of a lowered function.
+    """The description of a lowered function.
 
     Raises:
         ProgramError: no such object, or one that calls functions of this process.

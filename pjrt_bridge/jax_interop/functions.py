@@ -198,7 +198,7 @@ class JaxFunction(ForeignFunction):
 
 @dataclass(frozen=True)
 class _GradientPlan:
-    """What the gradients of a function need, for arguments of certain types.
+    """The plan of a function's gradients, for arguments of certain types.
 
     Attributes:
         results: types of the function's results.

@@ -36,7 +36,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Bindings:
-    """How the parameters and results of a program map to a segment's values.
+    """The mapping of a program's parameters and results to a segment's values.
 
     Attributes:
         parameters: of the program; positions count the values that the program is given: those of

@@ -20,7 +20,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 
 
 class CallRecord:
-    """What one call of a graph did.
+    """The record of one call of a graph.
 
     Args:
         segments: how many the graph has.

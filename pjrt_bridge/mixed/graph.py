@@ -1,7 +1,7 @@
-"""What a frontend hands over: nodes that compute values, in order, each with a placement.
+"""The graph that a framework's package gives to the execution core: nodes in order, each placed.
 
-Values are numbered. A frontend numbers the graph's inputs and every result of every node; what a
-value is, and how a node computes, stays its own affair.
+Values are numbered: the inputs of the graph, and every result of every node. What a value is, and
+how a node computes, is known to the framework's package alone.
 """
 
 from __future__ import annotations

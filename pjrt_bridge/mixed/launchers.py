@@ -1,4 +1,4 @@
-"""How a device segment takes its arguments and starts: in C where that is offered, else in Python.
+"""Launchers start the program of a device segment: in C where that is offered, else in Python.
 
 Both give the same: tensors, and results of other segments, go in; results come out that the next
 segment takes as they are, and that become tensors when the framework asks.
@@ -100,7 +100,7 @@ class _ProgramInputs:
         self._reads = bindings.reads
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
-        """What the program is given, of the values of a segment."""
+        """The program's inputs, chosen from the values of a segment."""
         return self.with_read(values if self._takes is None else [values[at] for at in self._takes])
 
     def with_read(self, values: Sequence[Any]) -> Sequence[Any]:

@@ -27,7 +27,7 @@ from pjrt_bridge.stablehlo.sharding.sharding import Sharding
 
 @dataclass(frozen=True)
 class Division:
-    """How the values of a segment are divided that are not divided yet.
+    """The division over a mesh of those values of a segment that are not divided yet.
 
     Attributes:
         mesh: that values have to be divided over; None: that of the values, of which one is.

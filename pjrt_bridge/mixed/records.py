@@ -1,4 +1,4 @@
-"""What became of every graph: kept while compiling, added to while running, asked by reports."""
+"""Graph records and the ledger: how each graph was compiled, placed and run, for reports."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class GraphRecord:
 
 
 class Ledger:
-    """What a framework's compiler made since the last reset, and which warnings it gave."""
+    """The graph records of a framework's compiler since the last reset, and its warnings."""
 
     def __init__(self) -> None:
         self._graphs: deque[GraphRecord] = deque(maxlen=1000)

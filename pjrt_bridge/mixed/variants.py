@@ -93,7 +93,7 @@ class VariantCache(Generic[_Compiled]):
         wanted: bool = False,
         later: Callable[[], Callable[[Hashable | None], _Compiled]] | None = None,
     ) -> _Compiled:
-        """What runs a call.
+        """The variant that runs a call.
 
         Args:
             key: tells calls of one variant from those of others.

@@ -25,7 +25,7 @@ HOST = "/host:pjrt_bridge"
 
 @dataclass
 class Profile:
-    """What a `with profile(...)` block recorded; filled when the block ends.
+    """The recording of a `with profile(...)` block; filled when the block ends.
 
     Attributes:
         logdir: where the files are; None where none were asked for.

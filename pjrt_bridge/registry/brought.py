@@ -1,4 +1,4 @@
-"""What installed packages bring besides plugins: platforms, lowerings, kernels, accessors, ...
+"""Contributions of installed packages besides plugins: platforms, lowerings, kernels, ...
 
 A package whose hook raises is left out with a warning, and costs the others nothing.
 """
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 @checked
 def lowerings(client: Client) -> dict[str, Lowering]:
-    """What installed packages bring for programs of a client's plugin, by operator name.
+    """The lowerings of installed packages for programs of a client's plugin, by operator name.
 
     Where two packages lower the same operator, the entry point whose name sorts first wins, with
     a `BridgeWarning`. A package whose hook raises is left out, with a `BridgeWarning` too.
@@ -50,7 +50,7 @@ def lowerings(client: Client) -> dict[str, Lowering]:
 
 @checked
 def kernels(client: Client) -> object | None:
-    """What an installed package brings for a client's programs to be computed with; see the hook.
+    """The kernels of an installed package for a client's programs; see the hook.
 
     Where two packages bring some, the entry point whose name sorts first wins, with a
     `BridgeWarning`. A package whose hook raises is left out, with one too.
@@ -108,7 +108,7 @@ def accessors() -> dict[str, type[Accessor]]:
 
 
 def platform_specs() -> dict[str, PlatformSpec]:
-    """What is known of platforms, by their names; see the hook.
+    """The specifications of platforms, by their names; see the hook.
 
     Where two packages state the same platform, the entry point whose name sorts first wins, with a
     `BridgeWarning`. A package whose hook raises is left out, with one too. For platforms whose
@@ -164,13 +164,13 @@ def topology_spec(
 
 
 def _items(results: Iterable[object]) -> Iterator[object]:
-    """What hooks returned: each gives one or several."""
+    """The values that hooks returned: each gives one or several."""
     for result in results:
         yield from result if isinstance(result, Iterable) else (result,)
 
 
 def _entries(results: Iterable[object], what: str) -> dict[str, Any]:
-    """What hooks returned, each a mapping from operators."""
+    """The entries that hooks returned, each a mapping from operators."""
     found: dict[str, Any] = {}
     for result in results:
         if not isinstance(result, Mapping) or not all(isinstance(name, str) for name in result):

@@ -1,4 +1,4 @@
-"""What a program over a mesh needs of each device, and whether a topology has that.
+"""Budgets: the memory and cost of a program over a mesh on each device, and whether it fits.
 
 A plugin's compiler is asked where there is one for the topology. Elsewhere the program is divided
 by Shardy's own passes, and its cost estimated.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Budget:
-    """What one execution of a program over a mesh needs of each device.
+    """The memory and cost of one execution of a program over a mesh, on each device.
 
     Attributes:
         mesh: the devices.
@@ -112,7 +112,7 @@ def budget(
     figures: DeviceFigures | None = None,
     options: CompileOptions | None = None,
 ) -> Budget:
-    """What a program over a mesh needs of each device of a topology; nothing of it has to be there.
+    """The budget of a program over a mesh of a topology's devices, which need not be present.
 
     Args:
         program: see `pjrt_bridge.stablehlo.shard`.

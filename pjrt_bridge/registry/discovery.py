@@ -80,7 +80,7 @@ _current: Discovery | None = None
 
 
 def discover() -> Discovery:
-    """What is installed and configured at the moment, discovered anew where that has changed.
+    """Discover what is installed and configured, anew where that has changed.
 
     Raises:
         VariableError: an environment variable of the bridge has an impossible value.

@@ -94,7 +94,7 @@ class Hooks:
 
 
 def _never_called(module: Any, known: list[str]) -> list[str]:
-    """What stands in the way of functions that look like hooks."""
+    """Why functions that look like hooks are never called."""
     found = []
     for name in filter(lambda name: name.startswith(f"{hookspecs.GROUP}_"), dir(module)):
         function = getattr(module, name, None)

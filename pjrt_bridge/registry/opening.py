@@ -61,7 +61,7 @@ def _advice(missing: Iterable[str]) -> str:
 
 
 def _bringing(table: Mapping[str, str], missing: Iterable[str]) -> list[str]:
-    """What brings the libraries, each once."""
+    """The packages that bring the libraries, each once."""
     found = (
         package for name in missing for start, package in table.items() if name.startswith(start)
     )

@@ -42,8 +42,8 @@ def select(plugin: PluginLike | None = None) -> PluginInfo:
             priority that has a device.
 
     Raises:
-        PluginNotFound: no such plugin, or it is unavailable; the text lists what was found and
-            why each of it cannot be used.
+        PluginNotFound: no such plugin, and the text lists all that were found; or it is
+            unavailable, and the text says why.
         PluginConflict: several packages claim the name.
         OptionError: a reference that cannot be read.
     """
@@ -107,9 +107,11 @@ def _named(name: str, asked_by: str = "") -> PluginInfo:
             f"plugin {name!r}{asked_by} is claimed by {' and by '.join(conflicting)}; "
             f"uninstall one, or give the library: {BRIDGE_VARIABLE}={name}:/path/to/library.so"
         )
-    state = "is unavailable" if candidates else "was not found"
-    brings = None if candidates else INSTALL_BY_NAME.get(name)
-    raise PluginNotFound(f"plugin {name!r}{asked_by} {state}{_listing(plugins(), brings)}")
+    if candidates:
+        reason = candidates[0].reason
+        raise PluginNotFound(f"plugin {name!r}{asked_by} is unavailable: {reason}")
+    listing = _listing(plugins(), INSTALL_BY_NAME.get(name))
+    raise PluginNotFound(f"plugin {name!r}{asked_by} was not found{listing}")
 
 
 def _listing(found: Sequence[PluginInfo], brings: str | None = None) -> str:
@@ -120,11 +122,15 @@ def _listing(found: Sequence[PluginInfo], brings: str | None = None) -> str:
         brings: how to install the one that is wanted; None: nobody knows.
     """
     lines = [f"\n  {info}" for info in found] or ["\n  nothing was found"]
-    package = f"its package ({brings})" if brings else f"a plugin package ({INSTALL_DEFAULT})"
+    if brings:
+        advice = f"Install its package ({brings})"
+    elif any(info.available for info in found):
+        advice = "Name an available one"
+    else:
+        advice = f"Install a plugin package ({INSTALL_DEFAULT})"
     return (
         f":{''.join(lines)}\n"
-        f"Install {package}, or point "
-        f"{BRIDGE_VARIABLE} at a library that exports GetPjrtApi."
+        f"{advice}, or point {BRIDGE_VARIABLE} at a library that exports GetPjrtApi."
     )
 
 

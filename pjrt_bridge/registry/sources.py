@@ -94,7 +94,7 @@ def _from_reference(kind: SourceKind, text: str, variable: str) -> Iterator[Find
 
 
 def from_hooks(hooks: Hooks) -> Iterator[Finding]:
-    """What the hook `pjrt_bridge_plugins` of every package returns, and the packages that fail."""
+    """The plugins that packages' hooks `pjrt_bridge_plugins` return, and the packages that fail."""
     kind = SourceKind.ENTRY_POINT
     for failed in hooks.failures:
         yield Finding(kind, failed.name, failed.source, None, failed.reason)

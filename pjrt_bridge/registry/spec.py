@@ -121,7 +121,7 @@ class PluginSpec:
 
 @dataclass(frozen=True)
 class DeviceFigures:
-    """What a maker states of one device: upper limits, which programs do not reach.
+    """The peak figures that a maker states of one device, which programs do not reach.
 
     Attributes:
         flops: arithmetic operations a second, of the units for products in half precision.
@@ -147,7 +147,7 @@ class DeviceFigures:
 
 @dataclass(frozen=True)
 class TopologySpec:
-    """What a plugin's topology function takes for devices that people call by a short name.
+    """The arguments of a plugin's topology function for devices with a short name.
 
     Attributes:
         plugin: name of the plugin.

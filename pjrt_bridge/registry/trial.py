@@ -64,7 +64,7 @@ _proven: set[Path] = set()
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial.
+    """The outcome of a trial.
 
     Attributes:
         fate: "good"; "refused", which is an error that the plugin or the bridge raised; "died", the

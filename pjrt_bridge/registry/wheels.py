@@ -29,7 +29,7 @@ _EXTENSION_MODULE = re.compile(r"\.(cpython-|abi3\.)")
 
 @dataclass(frozen=True)
 class WheelLibrary:
-    """What was found for one vendor module.
+    """The library that was found for one vendor module.
 
     Attributes:
         name: short name of the plugin.

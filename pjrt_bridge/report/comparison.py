@@ -70,7 +70,7 @@ class Account:
     advice: tuple[str, ...] = ()
 
     def causes(self) -> Iterator[str]:
-        """What is known to take time, the largest first as far as it was measured."""
+        """Causes that take time, the largest first as far as it was measured."""
         parts = {
             "programs on the device": self.device,
             "parts that PyTorch runs": self.host,

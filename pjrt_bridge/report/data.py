@@ -1,4 +1,4 @@
-"""The data of a report, filled in by a framework's frontend: segments, graphs, the program."""
+"""The data of a report, filled in by a framework's package: segments, graphs, the program."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report(ReportData):
-    """What runs on the device or the host, why, and at what cost; see `ReportData`.
+    """A report of what runs on the device or the host, why, and at what cost; see `ReportData`.
 
     `print` shows a table, a console of rich shows it in colours.
     """
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What the user can improve; empty when all of it runs on the device."""
+        """Advice on what the user can improve; empty when all of it runs on the device."""
         return tuple(advise(self))
 
     def to_json(self) -> str:

@@ -55,7 +55,7 @@ class KeyValueStore(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Processes:
-    """What this process knows of the processes that a client is to span.
+    """The processes that a client is to span, as this process knows them.
 
     Attributes:
         rank: number of this process, from 0.

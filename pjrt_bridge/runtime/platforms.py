@@ -166,7 +166,7 @@ def known() -> Mapping[str, PlatformSpec]:
 
 
 def find(name: str, version: tuple[int, int]) -> PlatformSpec:
-    """What is known of a platform's plugins of a version of the PJRT API, (major, minor).
+    """The specification of a platform's plugins of a version of the PJRT API, (major, minor).
 
     Nothing but its name where no package speaks for it. A plugin may give none, which is no reason
     to refuse it.

@@ -227,7 +227,7 @@ def parse_version(version: str) -> tuple[int, ...]:
 
 
 def check_version(version: str) -> None:
-    """See that artifacts can be written for a StableHLO version.
+    """Check that artifacts can be written for a StableHLO version.
 
     Raises:
         ProgramError: no version, or none that the bindings write.

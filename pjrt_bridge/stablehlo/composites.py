@@ -31,7 +31,7 @@ _LARGEST_VERSION = 2**31 - 1
 
 @dataclass(frozen=True)
 class Composite:
-    """What a composite operation says of itself, for a compiler that knows its name.
+    """The name, attributes and version of a composite, for a compiler that knows them.
 
     Attributes:
         name: with a namespace before a dot: `"my.rope"`.
@@ -66,7 +66,7 @@ class Composite:
 
     @staticmethod
     def of(operation: Any) -> Composite:
-        """What an operation of MLIR says of itself.
+        """The composite that an operation of MLIR describes.
 
         An attribute that is nothing of `AttributeValue` is the text that MLIR writes for it.
         """

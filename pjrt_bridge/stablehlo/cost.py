@@ -138,7 +138,7 @@ def _exchanged(operations: Iterable[tuple[Any, int]], sizes: _DeviceSizes) -> di
 
 
 class _DeviceSizes:
-    """How large values are on one device.
+    """The sizes that values have on one device.
 
     Args:
         module: of one device, or with collective operations by Shardy.

@@ -237,7 +237,7 @@ def operations(module: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a module has of some operations.
+    """The operations of some names in a module.
 
     Attributes:
         calls: target, number of operands and number of results of its custom calls. A result that

@@ -52,7 +52,7 @@ class FlatOperation:
 
     @property
     def type(self) -> str:
-        """What TensorFlow calls it, `MatMul`."""
+        """TensorFlow's name of the operation, such as `MatMul`."""
         return str(self.made.type)
 
 
@@ -118,7 +118,7 @@ def _count(function: Any) -> int | None:
 
 @dataclass
 class _Inlined:
-    """What a caller has to know of a function's operations."""
+    """The operations of a function that was inlined, as its caller needs them."""
 
     outputs: list[int]
     effects: tuple[int, ...]

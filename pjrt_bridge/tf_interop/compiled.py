@@ -33,7 +33,7 @@ _NODE = re.compile(r"\{\{node ([^}]+)\}\}")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user says of a function.
+    """The user's settings for a function.
 
     Attributes:
         client: of the plugin that runs it.
@@ -146,11 +146,11 @@ class CompiledFunction:
                     self._failed[self._captured.operations[index].name] = reason
                 continue
             if self._settings.fallback == "error":
-                self._object("the function", placed.values())
+                self._tell_or_refuse("the function", placed.values())
             runners = self._compile(parts, wanted, last=attempt == _ATTEMPTS - 1)
             if runners is not None:
                 # Only now all of them are known.
-                self._object("the function", placed.values())
+                self._tell_or_refuse("the function", placed.values())
                 break
         else:
             raise AssertionError("the last attempt leaves whole segments to the host")
@@ -248,9 +248,9 @@ class CompiledFunction:
         if self._settings.fallback == "error" and isinstance(error, DEVICE_FAILURES):
             raise error
         segment.failed(f"it {how}: {_short(error)}")
-        self._object("a segment of the function", segment.fallback_reasons[-1:])
+        self._tell_or_refuse("a segment of the function", segment.fallback_reasons[-1:])
 
-    def _object(self, what: str, reasons: Iterable[FallbackReason]) -> None:
+    def _tell_or_refuse(self, what: str, reasons: Iterable[FallbackReason]) -> None:
         """Raise where the host is forbidden, else warn once of each unintended fallback."""
         found = UnintendedFallback.among(reasons)
         if found is None:

@@ -46,7 +46,7 @@ def _table() -> Mapping[str, Sequence[str]]:
 
 @dataclass(frozen=True)
 class ConstantInputs:
-    """What a device segment has to know to be compiled.
+    """The input values that a device segment has to know to be compiled.
 
     Attributes:
         values: inputs whose values are needed.

@@ -51,7 +51,7 @@ class FunctionPath(FastPath):
         self._pack = pack
 
     def call(self, values: Sequence[Any]) -> Any:
-        """What the function gives for these arguments; MISSED where they have to go the usual path.
+        """The function's results for these arguments; MISSED where they have to go the usual path.
 
         The caller has seen that nothing is traced and no tape is open.
         """

@@ -113,7 +113,7 @@ class Function:
         return held[name]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function gives.
+        """Call the function; its results.
 
         Raises:
             FallbackForbidden: it cannot run on the device as a whole and the host is forbidden.
@@ -151,7 +151,7 @@ class Function:
         return _key(args, kwargs) in self._known
 
     def compiled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CompiledFunction:
-        """What a call with these arguments runs, compiled at the first of its kind."""
+        """The compiled function of a call with these arguments; the first one compiles it."""
         return self._compiled_for(_key(args, kwargs), args, kwargs)
 
     def _compiled_for(

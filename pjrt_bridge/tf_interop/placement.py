@@ -62,7 +62,7 @@ _ELSEWHERE = ("Collective", "InfeedEnqueue", "OutfeedDequeue", "XlaHost", "XlaRe
 
 
 class Placement:
-    """What can be compiled of one function.
+    """Decides which operations of one function run on the device.
 
     Args:
         captured: the function.

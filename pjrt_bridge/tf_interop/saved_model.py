@@ -43,7 +43,7 @@ class SavedSignature:
     model: Any
 
     def check(self, name: str, value: tf.Tensor) -> None:
-        """See that an argument fits.
+        """Check that an argument fits.
 
         Raises:
             DataError: it has another type or shape.

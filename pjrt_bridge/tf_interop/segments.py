@@ -70,7 +70,7 @@ class HostSegment:
 def bindings_of(
     executable: Executable, emitted: Emitted, outputs: int, takes: Sequence[int]
 ) -> Bindings:
-    """What a program of a part takes and gives.
+    """The bindings of a part's program: its parameters, results and new values.
 
     Args:
         executable: compiled from `emitted.program`.

@@ -58,7 +58,7 @@ class Compiler:
         self._inputs = 0
 
     def entrance(self, compiled: Callable[..., Any], inputs: int) -> Callable[..., Any]:
-        """What Dynamo's code is to call: what AOTAutograd made, or a fast path before it.
+        """The function that Dynamo's code is to call: AOTAutograd's, or a fast path before it.
 
         Args:
             compiled: what AOTAutograd made.

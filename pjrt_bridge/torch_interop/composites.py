@@ -187,7 +187,7 @@ class _CompositeCall(compat.HigherOrderOperator):
         super().__init__("pjrt_composite")  # type: ignore[no-untyped-call]
 
     def __call__(self, graph: Any, text: str, *arguments: Any) -> tuple[Any, ...]:
-        """What PyTorch computes."""
+        """The results, as PyTorch computes them."""
         return tuple(graph(*arguments))
 
 

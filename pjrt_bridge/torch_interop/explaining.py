@@ -39,7 +39,7 @@ def explain(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Repor
     Raises:
         Exception: whatever compiling or calling the function raises.
     """
-    return explain_with({}, function, *args, **kwargs)
+    return _explained({}, function, args, kwargs)
 
 
 @checked
@@ -51,6 +51,15 @@ def explain_with(
     Raises:
         OptionError: the function is compiled already, so that options come too late.
     """
+    return _explained(options, function, args, kwargs)
+
+
+def _explained(
+    options: Mapping[str, Any],
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Report:
     plain = compat.original(function)
     if plain is not None and options:
         raise OptionError(

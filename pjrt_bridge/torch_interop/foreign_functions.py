@@ -45,7 +45,7 @@ class ArraySpec(NamedTuple):
 
     @staticmethod
     def of(tensor: Any) -> ArraySpec:
-        """That of a tensor of torch.
+        """The spec of a tensor of torch.
 
         Raises:
             UnsupportedDtype: an element type without a PJRT counterpart.
@@ -54,7 +54,7 @@ class ArraySpec(NamedTuple):
 
     @staticmethod
     def of_array(array: Any) -> ArraySpec:
-        """That of an array of NumPy or JAX, or of what describes one.
+        """The spec of an array of NumPy or JAX, or of an object that describes one.
 
         Raises:
             UnsupportedDtype: an element type without a PJRT counterpart.
@@ -71,7 +71,7 @@ class ArrayFunction(Protocol):
 
 @dataclass(frozen=True)
 class Derivative:
-    """How the gradients of those arguments that were asked for are computed.
+    """The functions that compute the gradients of those arguments that were asked for.
 
     Attributes:
         backward: of `saved`, then of the gradients of the results `reads`.
@@ -111,7 +111,7 @@ class ForeignFunction(ABC):
 
     @abstractmethod
     def results(self, arguments: Sequence[ArraySpec], sizes: Sequence[Any]) -> Sequence[ArraySpec]:
-        """What it gives for such arguments.
+        """Shapes and types of the results for such arguments.
 
         Args:
             arguments: what it is given.
@@ -202,7 +202,7 @@ def find(name: str) -> ForeignFunction:
 
 
 def label_of(name: object) -> str:
-    """What users read for a function: the text that it was registered with."""
+    """The label of a function for messages: the text that it was registered with."""
     return str(name).rpartition("#")[0]
 
 

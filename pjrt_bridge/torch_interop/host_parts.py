@@ -151,7 +151,7 @@ def _lift_constants(graph: fx.Graph, module: fx.GraphModule) -> dict[str, Any]:
 
 
 def _argument(value: Any) -> ArgumentSpec:
-    """What a graph takes or gives, as torch.export describes it."""
+    """An argument or result of a graph, as torch.export describes it."""
     if not isinstance(value, fx.Node):
         return ConstantArgument("", value)
     match value.meta.get("val"):

@@ -12,7 +12,7 @@ EAGER = Ledger()
 
 
 def compiled_graphs() -> tuple[GraphReport, ...]:
-    """What became of the graphs that were compiled since the last reset (the last 1000).
+    """Reports on the graphs that were compiled since the last reset (the last 1000).
 
     Oldest first; a graph whose sizes differ from call to call is in it once for each set of sizes.
     """

@@ -1,4 +1,4 @@
-"""What a node of an ATen graph is: whether it has effects, is cheap, depends on data."""
+"""Properties of a node of an ATen graph: whether it has effects, is cheap, depends on data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LIBRARIES = tuple(
 
 
 def label(node: fx.Node) -> str:
-    """What users read for what a node calls.
+    """The name of the operator that a node calls, for messages.
 
     An operator that writes into its arguments, which functionalization wraps, has its own name, and
     so have a foreign function and a composite.

@@ -1,4 +1,4 @@
-"""What a user may say in `torch.compile(..., backend="pjrt", options={...})`."""
+"""The options of `torch.compile(..., backend="pjrt", options={...})`."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class BackendOptions:
             raise OptionError(f"option client: found {found!r}, and {self.mesh} of another client")
 
     def orders(self) -> Orders:
-        """What `layouts` says."""
+        """The orders that the option `layouts` asks for."""
         return Orders.parse(self.layouts)
 
     def compile_options(self, device: Device | None = None) -> CompileOptions:

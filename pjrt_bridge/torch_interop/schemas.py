@@ -1,4 +1,4 @@
-"""What the schema of an operator says: its overload, its arguments, whether it writes to them."""
+"""Schemas of operators: overload, arguments, and whether they are written to."""
 
 from __future__ import annotations
 

@@ -102,7 +102,11 @@ def test_the_variable_with_a_missing_library_does_not_fall_through(
 ) -> None:
     hooked(site, "mine", site.library("other.so"))
     monkeypatch.setenv("PJRT_BRIDGE_PLUGIN", f"mine:{site.folder}/gone.so")
-    with pytest.raises(PluginNotFound, match=r"'mine' \(asked for by .* is unavailable"):
+    expected = (
+        rf"plugin 'mine' \(asked for by PJRT_BRIDGE_PLUGIN\) is unavailable: {site.folder}/gone.so "
+        "does not exist"
+    )
+    with pytest.raises(PluginNotFound, match=f"^{expected}$"):
         select()
 
 
@@ -163,6 +167,10 @@ def test_not_found_lists_everything_and_what_to_do(site: Site) -> None:
     assert "PJRT_BRIDGE_PLUGIN" in text
     with pytest.raises(PluginNotFound, match="no plugin is available:\n  gone: unavailable"):
         select()
+    hooked(site, "here", site.library("here.so"))
+    refresh()
+    with pytest.raises(PluginNotFound, match="Name an available one, or point"):
+        select("chip")
 
 
 def test_an_explicit_path_or_specification(site: Site) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch._dynamo import config as dynamo_config
 
-from pjrt_bridge.errors import HostFallbackWarning, OptionError
+from pjrt_bridge.errors import ArgumentError, HostFallbackWarning, OptionError
 from pjrt_bridge.report.report import Report
 from pjrt_bridge.runtime.compile import compile_cache
 from pjrt_bridge.torch_interop import compiled_graphs, explain, explain_with
@@ -164,6 +164,13 @@ def test_what_is_compiled_is_explained_as_it_is() -> None:
     assert len(compiled_graphs()) == 1
     with pytest.raises(OptionError, match="tanh is compiled already; give min_segment to torch"):
         explain_with({"min_segment": 3}, function, x)
+
+
+def test_what_is_no_function_is_named() -> None:
+    with pytest.raises(ArgumentError, match=r"^explain: function: found 'x', expected a function$"):
+        explain("x")
+    with pytest.raises(ArgumentError, match="explain_with: function: found 7"):
+        explain_with({}, 7)
 
 
 def test_recompilations_and_what_triggered_them() -> None:

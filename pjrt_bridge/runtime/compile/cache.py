@@ -58,7 +58,7 @@ class Cache:
         self._unseen = limit
 
     def get(self, key: str) -> bytes | None:
-        """What was stored under a key; None where there is nothing, or it was damaged."""
+        """The bytes stored under a key; None where there are none, or they were damaged."""
         path, start = self._path(key), _start(key)
         found = storage.read(path, self.limit + len(start) + _HASH, start=start)
         if found is None:
@@ -92,7 +92,7 @@ class Cache:
             self._path(key).unlink()
 
     def entries(self) -> list[Entry]:
-        """What is there, most recently used first."""
+        """The entries, most recently used first."""
         return sorted(self._entries(), key=lambda entry: -entry.used)
 
     def clear(self) -> int:

@@ -84,7 +84,7 @@ def keep_calls_of(target: str) -> None:
 def key_of(
     client: ClientCore, code: bytes, options: bytes, custom_calls: Collection[str] = ()
 ) -> str | None:
-    """What a program's compilation depends on, as a hash.
+    """The cache key of a program: a hash of everything that its compilation depends on.
 
     Args:
         client: compiles it.

@@ -1,4 +1,4 @@
-"""What `Client.compile` and `deserialize` do: a checked program to an executable, or its bytes.
+"""The steps of `Client.compile` and `deserialize`: a program, or its bytes, to an executable.
 
 What the compilation for a topology shares with it is here, too.
 """

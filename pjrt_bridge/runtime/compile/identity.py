@@ -1,4 +1,4 @@
-"""What tells one build of a plugin from another, and one kind of processor from another.
+"""Identities of plugins' builds and of processors, for keys of what is kept.
 
 Things that are kept on disk for the next process depend on both.
 """

@@ -20,7 +20,7 @@ Override = str | bool | int | float
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """How to compile a program.
+    """Options for compiling a program.
 
     Attributes:
         num_replicas: copies of the program that run on different data.

@@ -24,7 +24,7 @@ _HASH = hashlib.sha256().digest_size
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the bridge has to know about a serialized executable.
+    """The header of a serialized executable: what the bridge has to know to load it.
 
     Attributes:
         name: of the program.
@@ -56,7 +56,7 @@ class Header:
             raise TypeError("found no truth value for portable, or no object for signature")
 
     def check(self, library: Path | None) -> None:
-        """See that the program runs here, with this build of the plugin.
+        """Check that the program runs here, with this build of the plugin.
 
         Args:
             library: of the plugin.

@@ -19,7 +19,7 @@ from pjrt_bridge.wrong_arguments import wrong
 
 
 class Arguments:
-    """What an executable demands of its arguments.
+    """Checks of the arguments of an executable.
 
     Args:
         name: of the executable, for messages.

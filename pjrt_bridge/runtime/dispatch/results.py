@@ -26,7 +26,7 @@ _ResultForm = tuple[Layout, tuple[int, ...] | None, bool]
 
 
 class Outputs:
-    """What one execution gives, and memory for the plugin to write it into.
+    """The outputs of one execution, and memory for the plugin to write them into.
 
     Args:
         client: of the executable.
@@ -88,7 +88,7 @@ class Outputs:
 
 
 class Results:
-    """What an executable gives, as buffers.
+    """The results of an executable, as buffers.
 
     Args:
         client: of the executable.

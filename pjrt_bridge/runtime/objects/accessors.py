@@ -26,7 +26,7 @@ AccessorT = TypeVar("AccessorT", bound=AccessorLike)
 
 @checked_methods
 class Extensible:
-    """What lives on a plugin and can be asked for its extensions.
+    """An object of a plugin that can be asked for extensions.
 
     Attributes:
         plugin: the plugin.

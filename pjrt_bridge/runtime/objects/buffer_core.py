@@ -21,7 +21,7 @@ from pjrt_bridge.wrong_arguments import require
 
 
 class BufferState(Enum):
-    """What can be done with a buffer."""
+    """The state of a buffer: which uses of it are still possible."""
 
     LIVE = "live"
     DONATED = "donated"

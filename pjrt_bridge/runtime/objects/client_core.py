@@ -214,7 +214,7 @@ class ClientCore(Extensible, ABC):
         return f"{self.platform_name} {self.platform_version}"
 
     def check_alive(self) -> None:
-        """See that the client can run programs.
+        """Check that the client can run programs.
 
         Raises:
             ClientLost: its devices may wait for each other for good.

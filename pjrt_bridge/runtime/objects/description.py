@@ -1,4 +1,4 @@
-"""What a plugin says about a compiled program: devices, results, cost, memory.
+"""Descriptions of compiled programs by the plugin: devices, results, cost, memory.
 
 The functions take a PJRT_Executable that their caller keeps alive.
 """

@@ -40,7 +40,7 @@ class Memory:
 
 @checked_methods
 class DeviceDescription:
-    """What a plugin knows of a device, whether it is there or not.
+    """A plugin's description of a device, whether it is present or not.
 
     Attributes:
         id: global id, unique among all processes.

@@ -64,7 +64,7 @@ class MeshProgram:
 
     @property
     def executables(self) -> tuple[ShardedExecutable, ...]:
-        """What was compiled, oldest first."""
+        """The compiled programs, oldest first."""
         return tuple(self._variants.values())
 
     def executable(

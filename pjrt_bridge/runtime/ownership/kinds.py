@@ -10,7 +10,7 @@ from pjrt_bridge.wrong_arguments import require
 
 
 def require_kind(handle: Any, kinds: tuple[str, ...], what: str) -> None:
-    """See that a handle owns an object of a kind: plugins end the process on others.
+    """Check that a handle owns an object of a kind: plugins end the process on others.
 
     Args:
         handle: what was given.

@@ -13,7 +13,7 @@ from pjrt_bridge.runtime.ownership.process import process
 
 
 class Pin:
-    """What a view of a buffer's memory holds on to; the buffer is there as long as this object.
+    """The hold of a view on a buffer's memory: it keeps the buffer as long as this object lives.
 
     While it lives the plugin counts an external reference and does not donate the buffer.
 

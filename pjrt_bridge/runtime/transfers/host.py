@@ -110,7 +110,7 @@ class HostArray:
 
 
 class _ArrayInterface:
-    """What NumPy views as an array."""
+    """An object over memory that NumPy views as an array."""
 
     def __init__(self, host: HostArray, *, writable: bool) -> None:
         self.owner = host.owner

@@ -19,7 +19,7 @@ _COMBINED = -(2**63)
 
 
 class LayoutHandling(Enum):
-    """What a plugin does with host elements and the layout that it is asked for."""
+    """A plugin's treatment of host elements and of the layout that it is asked for."""
 
     REORDERS = "it brings the elements into the order of the layout"
     LABELS = "it copies the elements as they are, so they have to come in the layout's order"

@@ -1,4 +1,4 @@
-"""What `Client.put` does: host data or another buffer into a buffer at a place, in a layout."""
+"""The steps of `Client.put`: host data or a buffer into a buffer at a place, in a layout."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _computed(operation: Any, shape: list[int], known: dict[Any, Order]) -> Orde
 
 
 def operation_of(handle: Any) -> Any | None:
-    """What computes a value; None for an argument."""
+    """The operation that computes a value; None for an argument."""
     owner = getattr(handle, "owner", None)
     operation = getattr(owner, "operation", owner)
     return operation if hasattr(operation, "operands") else None

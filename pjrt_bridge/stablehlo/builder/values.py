@@ -99,7 +99,7 @@ def paired(types: Sequence[TensorType], body: PairBody) -> Region:
 
 
 def as_tuple(values: Value | Sequence[Value]) -> tuple[Value, ...]:
-    """What a body returned, as a tuple.
+    """The results of a body, as a tuple.
 
     Raises:
         ProgramError: it is no value and no sequence.

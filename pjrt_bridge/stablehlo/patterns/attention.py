@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernels import Attention, Kernels, convert
@@ -20,6 +19,7 @@ from pjrt_bridge.stablehlo.patterns import softmax
 from pjrt_bridge.stablehlo.patterns.axes import Axes, DimsOfSides, arrange
 from pjrt_bridge.stablehlo.patterns.masks import Mask, combined, hides
 from pjrt_bridge.stablehlo.patterns.reading import (
+    Product,
     are_floats,
     between,
     dtype_of,
@@ -27,6 +27,7 @@ from pjrt_bridge.stablehlo.patterns.reading import (
     maker,
     number,
     operands,
+    product_of,
     shape_of,
 )
 
@@ -35,47 +36,18 @@ _UNDERFLOW = 110.0
 
 
 @dataclass(frozen=True)
-class _Product:
-    """A `dot_general`: the dimensions of its sides."""
-
-    handle: Any
-    batch: tuple[Sequence[int], Sequence[int]]
-    summed: tuple[Sequence[int], Sequence[int]]
-
-    def free(self, side: int) -> list[int]:
-        """The dimensions of a side that are in the result alone."""
-        taken = {*self.batch[side], *self.summed[side]}
-        rank = len(shape_of(self.handle.operands[side]))
-        return [dim for dim in range(rank) if dim not in taken]
-
-
-def _product(value: Any) -> _Product | None:
-    made = maker(value)
-    if made is None or made.name != "stablehlo.dot_general":
-        return None
-    numbers = bindings.load().stablehlo.DotDimensionNumbers(
-        made.attributes["dot_dimension_numbers"]
-    )
-    return _Product(
-        made,
-        (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)),
-        (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)),
-    )
-
-
-@dataclass(frozen=True)
 class _Scores:
     """`scale * query @ key^T + masks`, in the order of the program."""
 
-    product: _Product
+    product: Product
     scale: float
     masks: tuple[Mask, ...]
 
 
 def _scores(value: Any, depth: int = 20) -> _Scores | None:
-    """What the scores of a softmax are made of."""
+    """How the scores of a softmax are computed; None where they are none of attention."""
     value = laid_out(value, converted=are_floats)
-    found = _product(value)
+    found = product_of(value)
     made = maker(value)
     if found is not None:
         return _Scores(found, 1.0, ())
@@ -113,7 +85,7 @@ def _with(scores: _Scores, mask: Mask) -> _Scores | None:
 
 def divided_first(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`softmax(scores) @ value`."""
-    last = _product(operation.handle.results[0])
+    last = product_of(operation.handle.results[0])
     if last is None:
         return None
     for side in (0, 1):
@@ -132,7 +104,7 @@ def divided_first(kernels: Kernels, b: Builder, operation: Operation) -> Sequenc
 def divided_last(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`(exp(scores - max(scores)) @ value) / sum(exp(scores - max(scores)))`."""
     weighted, total = operation.handle.operands
-    last = _product(laid_out(weighted, converted=are_floats))
+    last = product_of(laid_out(weighted, converted=are_floats))
     if last is None:
         return None
     for side in (0, 1):
@@ -164,7 +136,7 @@ class _Match:
     axes: Axes
     scores: _Scores
     powers: softmax.Powers
-    last: _Product
+    last: Product
     side: int
 
     def dims(self, value: Any) -> DimsOfSides:
@@ -181,7 +153,7 @@ class _Match:
         return found[free:] if self.side == 0 else found[:free]
 
 
-def _find(powers: softmax.Powers, last: _Product, side: int, operation: Operation) -> _Match | None:
+def _find(powers: softmax.Powers, last: Product, side: int, operation: Operation) -> _Match | None:
     scores = _scores(powers.x)
     if scores is None or 0 in shape_of(powers.x):
         return None

@@ -19,7 +19,7 @@ from pjrt_bridge.stablehlo.types import TensorType
 
 def product(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """`dot_general`, as a product of matrices in batches."""
-    sides = _sides(operation.handle, operation.operands)
+    sides = _sides(reading.Product.of(operation.handle), operation.operands)
     if sides is None:
         return None
     return [_product(kernels, b, *sides, operation.results[0])]
@@ -35,12 +35,11 @@ def transposed_product(
     """
     if any(use.owner.operation.name == operation.name for use in operation.handle.results[0].uses):
         return None
-    product = getattr(operation.handle.operands[0].owner, "operation", None)
-    if product is None or product.name != "stablehlo.dot_general":
+    source = operation.handle.operands[0]
+    found = reading.product_of(source)
+    if found is None or len(list(source.uses)) != 1:
         return None
-    if len(list(product.results[0].uses)) != 1:
-        return None
-    sides = _sides(product, [operation.value(item) for item in product.operands])
+    sides = _sides(found, [operation.value(item) for item in found.handle.operands])
     if sides is None:
         return None
     left, right = sides
@@ -63,20 +62,16 @@ class _Side(NamedTuple):
     others: Sequence[int]
 
 
-def _sides(handle: Any, operands: Sequence[Value]) -> tuple[_Side, _Side] | None:
+def _sides(product: reading.Product, operands: Sequence[Value]) -> tuple[_Side, _Side] | None:
     """The operands of a `dot_general`; None of one that is no plain product."""
     x, y = operands
-    if x.dtype != y.dtype or "algorithm" in handle.attributes:
+    if x.dtype != y.dtype or "algorithm" in product.handle.attributes:
         return None
-    numbers = bindings.load().stablehlo.DotDimensionNumbers(
-        handle.attributes["dot_dimension_numbers"]
+    left, right = (
+        _Side(value, product.batch[side], product.summed[side], product.free(side))
+        for side, value in enumerate(operands)
     )
-    x_batch, x_sum = numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions
-    y_batch, y_sum = numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions
-    return (
-        _Side(x, x_batch, x_sum, _others(x, x_batch, x_sum)),
-        _Side(y, y_batch, y_sum, _others(y, y_batch, y_sum)),
-    )
+    return left, right
 
 
 def _product(kernels: Kernels, b: Builder, x: _Side, y: _Side, result: TensorType) -> Value:
@@ -171,11 +166,6 @@ def _matrices(
 
 def _reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     return x if x.shape == tuple(shape) else b.reshape(x, tuple(shape))
-
-
-def _others(x: Value, *taken: Sequence[int]) -> tuple[int, ...]:
-    known = {dim for dims in taken for dim in dims}
-    return tuple(dim for dim in range(x.rank) if dim not in known)
 
 
 def _accumulator(dtype: DType) -> DType:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
+from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.kernels import Reduction
 
 _REDUCTIONS: Mapping[str, Reduction] = {
@@ -57,6 +59,46 @@ def shape_of(value: Any) -> tuple[int, ...]:
 def integers(operation: Any, name: str) -> list[int]:
     """An attribute that is an array of integers."""
     return [int(item) for item in operation.attributes[name]]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A `dot_general`.
+
+    Attributes:
+        handle: the operation.
+        batch: of each side the dimensions of batches.
+        summed: of each side the dimensions that are summed over.
+    """
+
+    handle: Any
+    batch: tuple[Sequence[int], Sequence[int]]
+    summed: tuple[Sequence[int], Sequence[int]]
+
+    @staticmethod
+    def of(handle: Any) -> Product:
+        """A `dot_general` with its dimensions."""
+        numbers = bindings.load().stablehlo.DotDimensionNumbers(
+            handle.attributes["dot_dimension_numbers"]
+        )
+        return Product(
+            handle,
+            (list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)),
+            (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)),
+        )
+
+    def free(self, side: int) -> list[int]:
+        """The dimensions of a side that are in the result alone."""
+        taken = {*self.batch[side], *self.summed[side]}
+        rank = len(shape_of(self.handle.operands[side]))
+        return [dim for dim in range(rank) if dim not in taken]
+
+
+def product_of(value: Any) -> Product | None:
+    """The `dot_general` whose result a value is; None where it is something else."""
+    made = maker(value)
+    is_product = made is not None and made.name == "stablehlo.dot_general"
+    return Product.of(made) if is_product else None
 
 
 def laid_out(value: Any, *, converted: Callable[[DType, DType], bool] | None = None) -> Any:

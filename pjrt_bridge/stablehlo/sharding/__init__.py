@@ -1,1 +1,1 @@
-"""How programs are divided over devices: meshes, shardings of arrays, Shardy's propagation."""
+"""Programs over several devices: meshes, shardings of arrays, Shardy's propagation."""

@@ -177,7 +177,7 @@ def _of_result(
 
 
 def _check(name: str, what: str, at: int, sharding: Sharding, value: tuple[Any, Any]) -> None:
-    """See that a parameter or result divides into equal parts."""
+    """Check that a parameter or result divides into equal parts."""
     try:
         sharding.shard_shape(tuple(value[0].shape))
     except ProgramError as error:

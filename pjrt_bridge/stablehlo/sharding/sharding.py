@@ -50,7 +50,7 @@ class Axis:
 @checked_methods
 @dataclass(frozen=True)
 class Sharding:
-    """How an array is divided over a mesh; along the axes that divide nothing it is replicated.
+    """A division of an array over a mesh; along axes that divide nothing it is replicated.
 
     Attributes:
         mesh: the devices.

@@ -20,7 +20,7 @@ class TorchAdapter:
     """See `pjrt_bridge.mixed.adapter.FrameworkAdapter`."""
 
     def exchange(self) -> Framework | None:
-        """How torch's tensors are read and made in C; None for a torch that does not offer it."""
+        """Reading and making torch's tensors in C; None for a torch that does not offer it."""
         found = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
         if found is None:
             return None

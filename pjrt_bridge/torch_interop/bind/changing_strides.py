@@ -38,7 +38,7 @@ class ChangingStrides:
 
     @staticmethod
     def of(graph: fx.Graph) -> ChangingStrides | None:
-        """Those of a functional graph; None where there are none."""
+        """The changing strides of a functional graph; None where there are none."""
         if any("as_strided" in str(node.target) for node in graph.nodes):
             # It reads the memory of a tensor, whatever the tensor's strides are.
             return None

@@ -47,7 +47,7 @@ class CompiledGraph(Protocol):
 
     @property
     def record(self) -> GraphRecord:
-        """What is known of it."""
+        """The graph record."""
 
     def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list of arguments."""

@@ -1,4 +1,4 @@
-"""The sizes and numbers that a call of a symbolic graph brings: what tells its variants apart."""
+"""The sizes and numbers of a call of a symbolic graph, by which its variant is found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sizes_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def changes(old: Hashable, new: Hashable) -> str:
-    """What differs between two calls, in words; what padding puts behind the arguments is left."""
+    """The differences between two calls, in words, without what padding appends to arguments."""
     assert isinstance(old, tuple)
     assert isinstance(new, tuple)
     found = [

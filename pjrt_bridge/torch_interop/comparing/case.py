@@ -1,4 +1,4 @@
-"""What is measured: a user's function and the arguments of a call."""
+"""Cases to measure: a user's function and the arguments of a call."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from pjrt_bridge.torch_interop.comparing.ways import Way
 
 
 class Worker:
-    """What was made ready, between one request and the next."""
+    """The state of a worker between one request and the next."""
 
     def __init__(self) -> None:
         self._results: list[Any] = []
@@ -43,7 +43,7 @@ class Worker:
         }
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What a request leads to; an exception becomes an answer, too."""
+        """Answer a request; an exception becomes an answer, too."""
         try:
             return self._actions[request.pop("do")](**request)
         except Exception as error:

@@ -40,7 +40,6 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     trace_recurrent_layers,
 )
 from pjrt_bridge.torch_interop.compat.eager_operators import eager_decompositions
-from pjrt_bridge.torch_interop.compat.exchanging import exchange, remove_forward_hooks
 from pjrt_bridge.torch_interop.compat.export import (
     CHECKS,
     decomposed,
@@ -65,6 +64,7 @@ from pjrt_bridge.torch_interop.compat.graphs import (
     tree_leaves,
     tree_parts,
 )
+from pjrt_bridge.torch_interop.compat.modules import remove_forward_hooks, swap_parameters
 from pjrt_bridge.torch_interop.compat.offsets import guard_offsets
 from pjrt_bridge.torch_interop.compat.operators import (
     OWN_NAMESPACE,
@@ -135,7 +135,6 @@ __all__ = [
     "drop_traced_tokens",
     "eager_decompositions",
     "evaluate",
-    "exchange",
     "export_divided",
     "export_joint",
     "export_plain",
@@ -198,6 +197,7 @@ __all__ = [
     "storage_identity",
     "substitute",
     "subtracted_symbols",
+    "swap_parameters",
     "symbol_ranges",
     "symbols",
     "symbols_of_sizes",

@@ -1,4 +1,4 @@
-"""What AOTAutograd states of the graph that it compiles now: its arguments and its results."""
+"""AOTAutograd's metadata of the graph that it compiles now: its arguments and results."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Returned:
 
 
 def returned(kind: str) -> Returned:
-    """What is promised of the results of the graph that AOTAutograd compiles now.
+    """The promises on the results of the graph that AOTAutograd compiles now.
 
     Args:
         kind: `"inference"`, `"forward"` or `"backward"`.

@@ -1,4 +1,4 @@
-"""What torch's C++ asks of a device that is registered from Python, beyond what Python may answer.
+"""The guard by which torch's C++ asks about a device, patched where Python cannot answer.
 
 The guard that torch makes for such a device (`torch/csrc/acc/Module.cpp`) says that there is one
 device, so that the engine of autograd makes one thread and refuses backward passes on further

@@ -1,4 +1,4 @@
-"""What Dynamo knows of the code that it compiles."""
+"""Dynamo's data on the code that it compiles, and changes of how it traces."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pjrt_bridge.torch_interop.compat.sized_calls import trace_symbolic_sizes
 
 
 def original(function: Callable[..., Any]) -> Callable[..., Any] | None:
-    """What torch.compile was given to make a function; None where it did not make it."""
+    """The function that torch.compile was given; None where it did not make this one."""
     return getattr(function, "_torchdynamo_orig_callable", None) or getattr(
         function, "_orig_mod", None
     )
@@ -76,7 +76,7 @@ def graph_breaks() -> Mapping[str, int]:
 
 
 def not_traced() -> Mapping[str, int]:
-    """What torch could not trace, and how often, since its last reset.
+    """Reasons why torch could not trace, and how often, since its last reset.
 
     Most of it divides a function. For some, such as modules of recurrent networks, torch compiles
     nothing of the function, and counts no graph break.

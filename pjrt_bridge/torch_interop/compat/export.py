@@ -28,7 +28,7 @@ from pjrt_bridge.torch_interop.compat.values import is_symbolic, without_autocas
 def trace(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any
 ) -> torch.export.ExportedProgram:
-    """What torch.export makes of a module."""
+    """Trace a module with torch.export."""
     args, kwargs = _each_once(args, kwargs)
     with without_own_warnings(), _plain_checks():
         program: torch.export.ExportedProgram = torch.export.export(

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 
 def bound_arguments(node: fx.Node) -> dict[str, Any]:
-    """What an operator is called with, by name, defaults included; nothing if it is none."""
+    """The arguments of an operator's call by name, with defaults; none if it is no operator."""
     if not isinstance(node.target, OpOverload):
         return {}
     arguments = node.target._schema.arguments
@@ -92,7 +92,7 @@ def flat_call(count: int) -> Any:
 
 
 def tree_leaves(tree: Any) -> list[Any]:
-    """What is in nested lists, tuples, dicts and other containers that torch knows."""
+    """The leaves of nested lists, tuples, dicts and other containers that torch knows."""
     return pytree.tree_leaves(tree)
 
 

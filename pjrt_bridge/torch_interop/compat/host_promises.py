@@ -1,4 +1,4 @@
-"""What torch promises of results on a device of others, where it depends on the device.
+"""Promises of results on a third-party device, made as for the host.
 
 Some of torch's rules ask which device a tensor is on, and know a few by name: convolutions keep
 `channels_last` on the host and lose it on a device that is not known. Here they promise what they

@@ -21,7 +21,7 @@ def operator_name(target: object) -> str | None:
 
 
 def name_of(target: object) -> str:
-    """What lowerings are found by, for anything that a graph calls."""
+    """The name by which lowerings are found, for anything that a graph calls."""
     if isinstance(target, HigherOrderOperator):
         return f"higher_order.{target}"
     name = operator_name(target)
@@ -29,7 +29,7 @@ def name_of(target: object) -> str:
 
 
 def label(target: object) -> str:
-    """What users read for anything that a graph calls: their own operator's name."""
+    """The name in messages for anything that a graph calls: the user's own operator's."""
     namespace, dot, name = name_of(target).partition(".")
     # Operators of this package that stand for one of ATen have its name.
     stands = namespace == OWN_NAMESPACE and is_operator(f"aten.{name}")

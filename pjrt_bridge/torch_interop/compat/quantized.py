@@ -1,4 +1,4 @@
-"""What torch's quantizers put into graphs, as operators of ATen.
+"""Decompositions of the operators that torch's quantizers put into graphs.
 
 `quantized_decomposed` is the namespace of PyTorch 2 Export quantization. Its operators have
 kernels in Python, which are traced where they read no numbers out of tensors; those that do are

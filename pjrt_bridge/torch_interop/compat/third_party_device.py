@@ -45,7 +45,7 @@ FALL_THROUGH: Any = torch.library.fallthrough_kernel
 
 
 class OperatorKernels:
-    """What operators do on the device; as long as this object lives."""
+    """Kernels of operators on the device, registered as long as this object lives."""
 
     def __init__(self) -> None:
         self._aten: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]

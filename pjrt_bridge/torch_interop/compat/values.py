@@ -38,7 +38,7 @@ DATA_DEPENDENT = (
 
 
 def promise(node: fx.Node) -> Any:
-    """What torch promises of a node's result: fake tensors with shape, dtype, strides; numbers."""
+    """The promise of a node's result: fake tensors with shape, dtype and strides, or numbers."""
     if node.op == "get_attr":
         return graph_attribute(node.graph.owning_module, str(node.target))
     return node.meta.get("val")
@@ -222,7 +222,7 @@ def storage_identity(promise: torch.Tensor) -> int | None:
 
 
 def promise_of_call(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What torch promises of a call, from tensors without memory."""
+    """The promise of a call's results, computed on tensors without memory."""
     with FakeTensorMode() as mode, without_autocast():
         faked = pytree.tree_map_only(torch.Tensor, mode.from_tensor, (tuple(args), dict(kwargs)))
         return op(*faked[0], **faked[1])

@@ -45,7 +45,7 @@ _counts: weakref.WeakKeyDictionary[Client, Counter[str]] = weakref.WeakKeyDictio
 
 @dataclass(frozen=True)
 class Agreement:
-    """What the processes agreed on for one graph.
+    """The agreement of the processes on one graph.
 
     Attributes:
         devices: global ids of the devices of the replicas, one of each process.

@@ -1,4 +1,4 @@
-"""How the values of graphs are divided over a mesh, where they are not divided yet."""
+"""The division over a mesh of those values of graphs that are not divided yet."""
 
 from __future__ import annotations
 

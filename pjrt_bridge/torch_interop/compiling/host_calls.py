@@ -1,4 +1,4 @@
-"""Calls of symbolic graphs that PyTorch runs, as their sizes are not compiled: told, counted."""
+"""Warnings and records of calls that PyTorch runs because their sizes are not compiled."""
 
 from __future__ import annotations
 

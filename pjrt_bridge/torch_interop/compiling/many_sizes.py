@@ -1,4 +1,4 @@
-"""Graphs that are compiled for each of many sizes: told to the user."""
+"""A warning for graphs that are compiled again and again for new sizes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def note_renewal(segment: SegmentRecord) -> None:
 
 
 def name_of_segment(record: GraphRecord) -> str:
-    """What a message calls a segment of a graph."""
+    """The name of a segment of a graph in messages."""
     whole = len(record.segments) == 1
     return f"the {record.kind} graph" if whole else f"a segment of the {record.kind} graph"
 

@@ -61,7 +61,7 @@ def _value(node: fx.Node) -> Any:
 
 
 def _written(node: fx.Node) -> list[fx.Node]:
-    """What a node writes into."""
+    """The tensors that a node writes into."""
     if node.op not in ("call_function", "call_method"):
         return []
     written = [node.kwargs.get("out")]

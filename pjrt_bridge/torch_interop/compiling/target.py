@@ -1,4 +1,4 @@
-"""What graphs are compiled for: a client, its lowerings, and the user's options."""
+"""Targets of compiling graphs: a client, its lowerings, and the user's options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pjrt_bridge.torch_interop.sharding.constraint import lowering_over_mesh
 
 @dataclass(frozen=True)
 class Target:
-    """What graphs are compiled for.
+    """The target that graphs are compiled for.
 
     Attributes:
         client: of the plugin.
@@ -148,5 +148,5 @@ class Target:
         return self.client.plugin.name
 
     def placement(self) -> Placement:
-        """What decides for the nodes of one graph where they run."""
+        """The placement that decides where the nodes of one graph run."""
         return Placement(self.lookup, self.options.wants_on_host, self.slower)

@@ -1,4 +1,4 @@
-"""What torch calls when it is imported: it learns the device's name, and nothing else is loaded.
+"""Torch calls this when it is imported, to learn the device's name; nothing else is loaded.
 
 The rest is loaded with the first tensor of the device. A process has one such device: where another
 package brings one, it is left to that package, unless the user calls `device.use`.

@@ -51,7 +51,7 @@ RESIDENT = ResidentAdapter()
 
 @dataclass(frozen=True)
 class Residency:
-    """Which values of a graph are on the device.
+    """The arguments and results of a graph that are on the device.
 
     Attributes:
         index: of the device.

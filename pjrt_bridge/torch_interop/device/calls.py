@@ -45,7 +45,7 @@ class OtherType(Exception):
 
 
 class Call:
-    """What an operator is called with.
+    """One call of an operator: its arguments, and the arrays behind them.
 
     Args:
         op: the operator.
@@ -201,7 +201,7 @@ _OF_EXPONENTS = ("pow", "float_power", "__ipow__")
 
 @dataclass(frozen=True)
 class OperatorSchema:
-    """What an operator's schema says of its results and of what it writes.
+    """An operator's schema: its results, and the arguments that it writes.
 
     Attributes:
         returns: for each result the name and position of the argument that it is; None for a new

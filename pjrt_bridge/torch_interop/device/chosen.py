@@ -124,7 +124,7 @@ _MODES: dict[str, Mode] = {"async": "async", "fused": "fused", "sync": "sync"}
 
 
 def eager_mode() -> Mode:
-    """How operators run, from `PJRT_BRIDGE_EAGER`.
+    """The mode in which operators run, from `PJRT_BRIDGE_EAGER`.
 
     Raises:
         VariableError: another value.

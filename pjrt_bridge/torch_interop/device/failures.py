@@ -1,4 +1,4 @@
-"""What a plugin's error says beside its own text: the operator, what it was given, and the line."""
+"""Errors of plugins with their context: the operator, its arguments and the user's line."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def run_on_host(
     index: int,
     reason: str | None,
 ) -> Any:
-    """What an operator gives, computed by PyTorch on copies in host memory.
+    """Run an operator in PyTorch on copies in host memory; its results on the device.
 
     Args:
         op: the operator.

@@ -35,7 +35,7 @@ def register() -> None:
 
 
 def _keep(places: list[tuple[nn.Module, str, nn.Parameter]]) -> None:
-    """Put one parameter where one was, the same object where torch can exchange what it holds."""
+    """Put one parameter where one was, the same object where torch can swap what it holds."""
     kept: dict[int, nn.Parameter] = {}
     for module, key, before in places:
         after = module._parameters[key]
@@ -54,7 +54,7 @@ def _moved(before: nn.Parameter, after: nn.Parameter) -> nn.Parameter:
         kept: nn.Parameter = make(before.requires_grad, device=after.device, dtype=after.dtype)
         return kept
     try:
-        compat.exchange(before, after)
+        compat.swap_parameters(before, after)
     except RuntimeError:
         # Something else refers to it, such as a graph that autograd has not let go of.
         return after

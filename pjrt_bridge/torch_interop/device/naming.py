@@ -108,7 +108,7 @@ def exceptions_of_backward() -> Iterator[list[BaseException]]:
 
 
 class _DeviceHooks(torch._C._acc.PrivateUse1Hooks):
-    """What torch asks of the device."""
+    """Answers to torch's questions about the device."""
 
     def is_available(self) -> bool:
         """Whether the device is in use."""
@@ -124,7 +124,7 @@ class _DeviceHooks(torch._C._acc.PrivateUse1Hooks):
 
 
 class Guard(torch._C._acc.DeviceGuard):
-    """What torch calls where it enters and leaves the device.
+    """The guard that torch calls where it enters and leaves the device.
 
     It leaves it while an exception that a hook of backward raised is pending, and ends the process
     where what it calls returns with one. So the exception is taken, and told here, unless it is

@@ -31,7 +31,7 @@ def called(
     arguments: tuple[Sequence[Any], Mapping[str, Any]],
     written: Sequence[torch.Tensor],
 ) -> Any:
-    """What a call gives that is traced.
+    """The results of a call that is traced.
 
     Args:
         step: what is called.

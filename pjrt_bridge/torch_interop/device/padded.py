@@ -33,7 +33,7 @@ from pjrt_bridge.torch_interop.device.storage import (
 from pjrt_bridge.torch_interop.device.uploads import HostElements, expect_padding
 from pjrt_bridge.torch_interop.passes.lift_scalars import tensor_of
 from pjrt_bridge.torch_interop.passes.padding.layouts import SizeValue, SymbolicLayout
-from pjrt_bridge.torch_interop.passes.padding.memory import HOST
+from pjrt_bridge.torch_interop.passes.padding.memory import PaddingMemory
 
 _KEPT = 1024
 """Programs that are kept, and numbers."""
@@ -117,18 +117,18 @@ class PaddedElements:
         return self._exact
 
 
-class ResidentMemory:
-    """Padding of graphs over resident tensors; see `PaddingMemory`.
+class ResidentMemory(PaddingMemory):
+    """Padding of graphs over resident tensors, beside which tensors of the host may come.
 
     Args:
         index: of the device.
     """
 
-    fill: int | None = None
+    fill = None
 
     def __init__(self, index: int) -> None:
         self._index = index
-        self.device: torch.device | None = torch.device(NAME, index)
+        self.device = torch.device(NAME, index)
 
     def takes(self, arguments: Sequence[Any]) -> bool:
         """Whether arguments can be padded: not where they are divided over a mesh."""
@@ -152,7 +152,7 @@ class ResidentMemory:
     ) -> tuple[torch.Tensor, int]:
         """See `PaddingMemory`."""
         if not is_resident(tensor):
-            return HOST.grow(layout, tensor, actual, padded, written=written)
+            return super().grow(layout, tensor, actual, padded, written=written)
         tensor = tensor.detach().resolve_conj().resolve_neg()
         # Programs take all elements of an argument.
         layout = SymbolicLayout(layout.dims, layout.slowest)
@@ -190,7 +190,7 @@ class ResidentMemory:
     ) -> tuple[torch.Tensor, int]:
         """See `PaddingMemory`."""
         if not is_resident(tensor):
-            return HOST.cut(layout, tensor, actual, padded)
+            return super().cut(layout, tensor, actual, padded)
         shape, own = layout.shape(tensor.shape, actual), tensor.stride()
         strides = own if layout.is_outermost(own) else layout.strides(shape)
         if tensor.shape == shape and own == strides:

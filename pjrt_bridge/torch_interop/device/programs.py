@@ -69,7 +69,7 @@ class NotTraceable(Exception):
 
 @dataclass
 class CallProgram:
-    """What serves the calls of a key.
+    """The program that serves the calls of one key.
 
     Attributes:
         name: of the operator.

@@ -1,4 +1,4 @@
-"""Programs that were used not long ago, by what they depend on: changing sizes bring ever more."""
+"""A bounded cache of programs: the one that was not used for longest goes first."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ class Recent(Generic[_Kept]):
         return iter({**self._old, **self._new}.values())
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of entries."""
         return len(self._new) + len(self._old.keys() - self._new)

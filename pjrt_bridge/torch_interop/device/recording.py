@@ -122,7 +122,7 @@ class _RecordedOperator:
 
 
 class Recorder:
-    """What was recorded for a device, and the programs of what was recorded before.
+    """The recorder of a device: recorded operators, and programs of earlier recordings.
 
     Args:
         index: of the device.

@@ -1,4 +1,4 @@
-"""What torch cannot have on the device: an error that says what to do in its place."""
+"""Errors for what the device does not support, which say what to do instead."""
 
 from __future__ import annotations
 

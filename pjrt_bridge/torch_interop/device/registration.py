@@ -21,9 +21,9 @@ from pjrt_bridge.torch_interop.compat.operators import operator
 from pjrt_bridge.torch_interop.device import (
     autocast,
     backward_threads,
+    collectives,
     convolution,
     copies,
-    exchanges,
     factories,
     freed_storages,
     modules,
@@ -88,9 +88,9 @@ def register() -> None:
         kernels.of("aten.fractional_max_pool3d_backward.default", _gradient_alike, "Meta")
         host_promises.promise_as_host(NAME)
         constraint.of_device(copies.constrained)
-        exchanging = process_groups.exchange_by(exchanges.exchange, third_party_device.KEY)
+        on_host = process_groups.exchange_by(collectives.run_on_host, third_party_device.KEY)
         process_groups.find_unused_on_host(is_resident)
-        _registered.append(exchanging)
+        _registered.append(on_host)
         process_groups.name_backends(NAME)
         register_optimizer_step_post_hook(_after_step)
         autocast.register(kernels)

@@ -1,4 +1,4 @@
-"""What the storage of a resident tensor holds: a buffer, which views share and writes replace.
+"""Storages of resident tensors: each holds a buffer, which views share and writes replace.
 
 An array that is divided over a mesh has a buffer on each device; its tensor is one of device 0.
 """
@@ -214,7 +214,7 @@ def is_divided(value: Any) -> bool:
 
 
 def contents_of(tensor: torch.Tensor) -> Contents:
-    """What the storage of a resident tensor holds.
+    """The contents of a resident tensor's storage.
 
     Raises:
         DeviceError: a storage that the bridge did not make.
@@ -234,7 +234,7 @@ def contents_of(tensor: torch.Tensor) -> Contents:
 
 
 def contents_at(storage: Any) -> Contents | None:
-    """What a storage holds; None for one that the bridge did not make."""
+    """The contents of a storage; None for one that the bridge did not make."""
     # Torch makes further storages over the address of one, for files say.
     address = storage.data_ptr()
     found: Contents | None = (_by_address.get if _in_c is None else _in_c.find)(address)

@@ -51,7 +51,7 @@ class DeviceModule:
         return _Current(_index(device))
 
     def get_device_name(self, device: Where = None) -> str:
-        """What the plugin calls a device."""
+        """The plugin's name for a device."""
         return chosen.chosen(_index(device))[1].kind
 
     def synchronize(self, device: Where = None) -> None:
@@ -118,7 +118,7 @@ class DeviceModule:
         return True
 
     def memory_stats(self, device: Where = None) -> Mapping[str, int]:
-        """What the plugin tells of a device's memory, in bytes.
+        """The plugin's statistics of a device's memory, in bytes.
 
         Raises:
             Unimplemented: it tells nothing.

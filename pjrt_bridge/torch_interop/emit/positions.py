@@ -15,7 +15,7 @@ from pjrt_bridge.torch_interop.passes.data_bounds import Bounds, bounds, is_chec
 
 
 class PositionChecks:
-    """Those of one graph.
+    """The checks of positions of one graph.
 
     Args:
         builder: of the program.

@@ -77,7 +77,7 @@ class Emitted:
 
     @property
     def captured_specs(self) -> tuple[ValueSpec, ...]:
-        """How the captured tensors cross."""
+        """The value specs of the captured tensors."""
         return tuple(
             parameter.spec for parameter in self.bindings.parameters if parameter.position is None
         )
@@ -292,7 +292,7 @@ class _GraphEmission:
         return self._computed[item]
 
     def _spec(self, node: fx.Node, value: Value) -> ValueSpec:
-        """How a node's value lies as a result."""
+        """The value spec of a node's value as a result."""
         promised = self._result_spec(compat.promise(node))
         position = saved_position(node) if self._orders_saved else None
         if position is None:

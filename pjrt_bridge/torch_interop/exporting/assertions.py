@@ -36,7 +36,7 @@ class Assertion:
 
 
 def assertions_of(steps: Iterable[Step]) -> tuple[Assertion, ...]:
-    """What an exported model asserts, of the steps that the passes made of its graph."""
+    """The assertions of an exported model, from the steps that the passes made of its graph."""
     return tuple(
         found for step in steps if isinstance(step, DeferredAssertions) for found in _of_step(step)
     )

@@ -40,7 +40,7 @@ _UPDATES = (
 
 @dataclass(frozen=True)
 class Source:
-    """What a placeholder of a graph is.
+    """The source of a placeholder of a graph: a weight, an input or a number.
 
     Attributes:
         kind: a weight of some kind, an argument of the call, or `"number"` for an argument that
@@ -132,7 +132,7 @@ def capture(
 
 
 def sources_of(program: ExportedProgram, prefix: str = "") -> tuple[Source, ...]:
-    """What the placeholders of an exported program are."""
+    """The sources of the placeholders of an exported program."""
     promises = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"]
     found = []
     for spec, promise in zip(program.graph_signature.input_specs, promises, strict=True):

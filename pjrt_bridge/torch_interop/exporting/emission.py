@@ -42,7 +42,7 @@ class ModelProgram:
 
 
 class ArgumentSlots:
-    """What the arguments of a graph are.
+    """The slots of a graph's arguments: inputs, weights and numbers.
 
     Args:
         captured: what the placeholders stand for.
@@ -77,7 +77,7 @@ class ArgumentSlots:
         }
 
     def slot(self, position: int) -> Slot:
-        """What is passed to the argument at a position."""
+        """The slot of the argument at a position."""
         return self._slots[position]
 
 

@@ -106,7 +106,7 @@ _STATIC: Structure = ("static",)
 
 
 class _ForeignOperator:
-    """What calls of a function need beside tensors; Dynamo treats what it gives as constants.
+    """A foreign function as its calls need it; Dynamo treats what its methods give as constants.
 
     Attributes:
         of_tensors: for calls with so many tensors, and nothing else, the name of the function and
@@ -135,14 +135,22 @@ class _ForeignOperator:
 
     @at_compile_time
     def refuse(self, kind: str) -> None:
-        """An argument is nothing that becomes an array."""
+        """Refuse an argument that is no tensor and no number.
+
+        Raises:
+            OptionError: always; it names the type.
+        """
         raise OptionError(
             f"{self.label}: found an argument of type {kind}, expected tensors and numbers in "
             "tuples, lists and dicts; name others in static_argnames"
         )
 
     def refuse_result(self, kind: str) -> None:
-        """A result is no array."""
+        """Refuse a result that is no array and no number.
+
+        Raises:
+            OptionError: always; it names the type.
+        """
         raise OptionError(
             f"{self.label}: found a result of type {kind}, expected arrays and numbers in tuples, "
             "lists and dicts"
@@ -173,7 +181,7 @@ class _ForeignOperator:
         return self._returned[name]
 
     def note_returned(self, name: str, structure: Structure) -> None:
-        """JAX traced the function.
+        """Keep the nesting of the results of a function that was traced.
 
         Raises:
             OptionError: the nesting is another than before.

@@ -137,7 +137,7 @@ def _schema(write: Write) -> str:
 
 
 def _written(write: Write, b: Builder, arguments: dict[str, Any]) -> tuple[Value, ...]:
-    """What is written for arguments by name."""
+    """The values that a program writes for arguments by name."""
     values = [value for value in arguments.values() if isinstance(value, Value)]
     others = {name: item for name, item in arguments.items() if not isinstance(item, Value)}
     found = write(b, *values, **others)

@@ -107,7 +107,7 @@ def forget() -> None:
 
 
 def _form(value: Any, tensors: list[torch.Tensor]) -> Hashable:
-    """What a program depends on; collects the tensors."""
+    """The part of a program's key that arguments decide; collects the tensors."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return value.dtype, value.shape, value.stride()

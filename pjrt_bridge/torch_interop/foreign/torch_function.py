@@ -45,7 +45,7 @@ _CONTEXT = PassContext("exported", refused=refused)
 
 @dataclass(frozen=True)
 class Gradients:
-    """How gradients of some arguments of a function are computed.
+    """The forward and backward functions for gradients of some arguments.
 
     Attributes:
         forward: gives the results, and behind them what is saved.
@@ -83,7 +83,7 @@ class TorchFunction:
         self._lock = threading.RLock()
 
     def results(self, arguments: Sequence[ArraySpec]) -> tuple[ArraySpec, ...]:
-        """What it gives for such arguments.
+        """Shapes and types of the results for such arguments.
 
         Raises:
             Exception: what the function raises for them.

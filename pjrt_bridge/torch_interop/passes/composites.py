@@ -1,4 +1,4 @@
-"""What lies between marks of a composite becomes one operation, or the marks are removed.
+"""Nodes between the marks of a composite become one operation, or the marks are removed.
 
 Before:
 
@@ -75,7 +75,7 @@ class _Inexpressible(Exception):
 
 @dataclass(frozen=True)
 class _Marked:
-    """What becomes one operation.
+    """The nodes between two marks, which become one operation.
 
     Attributes:
         operands: the tensors that it is given, as they were passed.

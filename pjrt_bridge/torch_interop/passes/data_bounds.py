@@ -1,4 +1,4 @@
-"""What eager refuses in the data that a node of an ATen graph takes, and a device does not see.
+"""Bounds on the data of nodes, for which eager raises and a device does not.
 
 XLA clamps a position that is out of range, or drops what is written there; eager raises. An integer
 division by zero, for which eager raises, has an undefined result. Where eager finds that extremes

@@ -60,7 +60,7 @@ class Orders:
         return Orders(**given)
 
     def parameter(self, promise: torch.Tensor) -> ValueSpec:
-        """How a parameter crosses."""
+        """The value spec of a parameter."""
         spec = argument_spec(promise)
         order = order_of(self.parameters, spec.type.rank)
         return spec if order is None else ValueSpec.ordered(spec.type, order)

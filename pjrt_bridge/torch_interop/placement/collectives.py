@@ -16,7 +16,7 @@ def group_name(node: fx.Node) -> str | None:
 
 
 def communication(node: fx.Node) -> str | None:
-    """What a node exchanges with other processes, for reports; None where it is no collective.
+    """A node's exchange with other processes, for reports; None where it is no collective.
 
     Args:
         node: of an ATen graph. Its last argument is the name of a process group, but for a wait.

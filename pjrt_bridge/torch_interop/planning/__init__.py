@@ -1,4 +1,4 @@
-"""Planning for meshes of devices that are not there: what fits, and what bounds it.
+"""Planning for meshes of devices that are not present: what fits, and what limits its speed.
 
 `trace` takes a model on the device `meta`, `compile_for` compiles it for a topology over a mesh and
 gives a `Budget`: memory, cost and collective operations of each device.

@@ -20,8 +20,12 @@ from pjrt_bridge.torch_interop.exporting.training import capture_step
 from pjrt_bridge.torch_interop.planning.traced import TracedModel
 from pjrt_bridge.torch_interop.planning.weightless import weightless
 from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES
-from pjrt_bridge.torch_interop.sharding.plans import ParallelPlan, parameter_axes, read_plan
-from pjrt_bridge.torch_interop.sharding.styles import constrain_border
+from pjrt_bridge.torch_interop.sharding.plans import (
+    ParallelPlan,
+    constrain_borders,
+    parameter_axes,
+    read_plan,
+)
 from pjrt_bridge.wrong_arguments import checked
 
 Loss = Callable[[Any], torch.Tensor]
@@ -64,8 +68,8 @@ def trace(
     if axis in BATCH_AXES:
         raise OptionError(f"planning: the axis {axis!r} divides batches, expected another")
     copied = weightless(model, optimizer, tuple(args), dict(kwargs or {}))
-    found = read_plan(copied.model, plan)
-    axes = {id(tensor): axes for _, tensor, axes in parameter_axes(found, axis)}
+    planned = read_plan(copied.model, plan)
+    axes = {id(tensor): axes for _, tensor, axes in parameter_axes(planned, axis)}
     named = {
         key: axes[id(tensor)]
         for key, tensor in copied.model.named_parameters(remove_duplicate=False)
@@ -73,9 +77,7 @@ def trace(
     }
     # Sizes come with a mesh; the names of axes alone say what is constrained.
     some = Mesh.of(dict.fromkeys((*BATCH_AXES, axis), 1))
-    for layer, reads in found.items():
-        for _, one in reads:
-            constrain_border(layer, one, some, axis)
+    constrain_borders(planned, some, axis)
     called = type(model).__name__ if name is None else name
     positional = _positional(copied.model)
     with copied.tensors.everywhere():

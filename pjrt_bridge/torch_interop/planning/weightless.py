@@ -1,4 +1,4 @@
-"""Models without the memory of their weights: what they compute, and not with which numbers."""
+"""Copies of models without the memory of their weights, to trace what they compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the random operators with keys behave under `torch.vmap` and autograd.
+"""Rules of the random operators with keys for `torch.vmap` and autograd.
 
 A row of a mapped call gets what a call for that row alone gets: operators take a key for each row,
 whose numbers are counted within the row. Gradients are those of ATen's operators.

@@ -32,7 +32,7 @@ _OPERATOR = "pjrt_bridge_sharding::constraint"
 
 @dataclass(frozen=True)
 class Constraint:
-    """What a constraint asks for.
+    """A constraint: the sharding that it asks for, and what it leaves open.
 
     Attributes:
         sharding: the axes that it names.
@@ -136,6 +136,16 @@ def constrained_mesh(graph: fx.Graph) -> grids.Mesh | None:
         names = ", ".join(f"{mesh} ({node.name})" for mesh, node in found.items())
         raise ProgramError(f"constraints of one graph name several meshes, expected one: {names}")
     return next(iter(found), None)
+
+
+def constrained_axes(graph: fx.Graph) -> set[str]:
+    """The axes that divide a value in the constraints of a graph."""
+    return {
+        name
+        for node in graph.find_nodes(op="call_function", target=_constrain)
+        for axes in _constraint_of(node).sharding.dimensions
+        for name in (axis.name for axis in axes)
+    }
 
 
 def move_constraints(graph: fx.Graph, mesh: grids.Mesh) -> None:

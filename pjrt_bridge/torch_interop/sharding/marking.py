@@ -82,7 +82,7 @@ def mark_sharding(tensor: torch.Tensor, mesh: Mesh, spec: Spec | Sharding) -> to
     if gradient is not None:
         parameter.grad = mark_sharding(gradient, mesh, sharding)
     try:
-        compat.exchange(tensor, parameter)
+        compat.swap_parameters(tensor, parameter)
     except RuntimeError as error:
         raise DeviceError(
             f"mark_sharding: found a parameter of shape {tuple(tensor.shape)} of the host that is "
@@ -133,7 +133,7 @@ def _array(tensor: torch.Tensor) -> tuple[ValueSpec, Buffer | ShardedBuffer]:
 
 
 def sharding_of(tensor: torch.Tensor) -> Sharding | None:
-    """How a tensor is divided; None where it is on one device.
+    """The sharding of a tensor; None where it is on one device.
 
     Raises:
         DeviceError: a tensor that is not on device `pjrt`.

@@ -13,12 +13,13 @@ from pjrt_bridge.torch_interop.sharding.plans import (
     AxisNames,
     ParallelPlan,
     check_divides,
+    constrain_borders,
     divided_further,
     parameter_axes,
     plan_axis,
     read_plan,
 )
-from pjrt_bridge.torch_interop.sharding.styles import constrain_border, free_borders
+from pjrt_bridge.torch_interop.sharding.styles import free_borders
 from pjrt_bridge.wrong_arguments import checked
 
 
@@ -48,10 +49,10 @@ def parallelize(
         ProgramError: a dimension that does not divide, or an unknown axis.
     """
     over = "" if plan is None else plan_axis(tuple(mesh.grid.sizes), axis, mesh)
-    found = read_plan(module, plan)
+    planned = read_plan(module, plan)
     # Nothing is changed before all of it was found to be possible.
     specs: dict[int, AxisNames] = {}
-    for name, parameter, axes in parameter_axes(found, over):
+    for name, parameter, axes in parameter_axes(planned, over):
         check_divides(parameter.shape, mesh.grid, axes, name)
         specs[id(parameter)] = axes
     for parameter in module.parameters():
@@ -59,9 +60,7 @@ def parallelize(
             mark_sharding(parameter, mesh, specs.get(id(parameter), ()))
     _put_buffers(module, mesh)
     free_borders(module, mesh.grid)
-    for layer, reads in found.items():
-        for _, one in reads:
-            constrain_border(layer, one, mesh, over)
+    constrain_borders(planned, mesh, over)
     return module
 
 

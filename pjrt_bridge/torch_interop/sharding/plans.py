@@ -1,4 +1,4 @@
-"""What a plan says of a model: by torch's parallel styles, which axis divides which parameter.
+"""Parallel plans: by torch's parallel styles, which mesh axis divides which parameter.
 
 Nothing is put anywhere here: meshes may be of devices that are not there.
 """
@@ -13,10 +13,10 @@ from torch import nn
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from pjrt_bridge.errors import OptionError, ProgramError
-from pjrt_bridge.stablehlo.sharding.mesh import Mesh
+from pjrt_bridge.stablehlo.sharding import mesh as grids
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
-from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES
-from pjrt_bridge.torch_interop.sharding.styles import Read, read
+from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES, Mesh
+from pjrt_bridge.torch_interop.sharding.styles import StyleEffect, constrain_border, effect_of
 
 ParallelPlan = ParallelStyle | Mapping[str, ParallelStyle]
 """A style for a module itself, or for those below it by their names, as torch's
@@ -26,30 +26,38 @@ AxisNames = list[list[str]]
 """For each dimension the names of the axes that divide it."""
 
 
-def read_plan(
-    module: nn.Module, plan: ParallelPlan | None
-) -> dict[nn.Module, list[tuple[str, Read]]]:
-    """What a plan says of each module that it names, with the module's name.
+Planned = tuple[str, nn.Module, StyleEffect]
+"""A module that a plan names: its name, itself, and what the plan asks of it."""
+
+
+def read_plan(module: nn.Module, plan: ParallelPlan | None) -> list[Planned]:
+    """The modules that a plan names, in its order.
 
     Raises:
         OptionError: a name that no module has, or a style that does not fit a module.
     """
-    found: dict[nn.Module, list[tuple[str, Read]]] = {}
-    for name, layer, style in () if plan is None else _planned(module, plan):
-        found.setdefault(layer, []).append((name, read(style, layer, name)))
-    return found
+    if plan is None:
+        return []
+    return [
+        (name, layer, effect_of(style, layer, name)) for name, layer, style in _styles(module, plan)
+    ]
 
 
 def parameter_axes(
-    found: Mapping[nn.Module, Sequence[tuple[str, Read]]], axis: str
+    planned: Sequence[Planned], axis: str
 ) -> Iterator[tuple[str, torch.Tensor, AxisNames]]:
     """The parameters that a plan names: name, tensor, and how the axis divides it."""
-    for layer, reads in found.items():
-        for name, one in reads:
-            for key, at in one.parameters.items():
-                parameter = layer.get_parameter(key)
-                axes: AxisNames = [[axis] if dim == at else [] for dim in range(parameter.dim())]
-                yield f"{name}.{key}".lstrip("."), parameter, axes
+    for name, layer, effect in planned:
+        for key, at in effect.parameters.items():
+            parameter = layer.get_parameter(key)
+            axes: AxisNames = [[axis] if dim == at else [] for dim in range(parameter.dim())]
+            yield f"{name}.{key}".lstrip("."), parameter, axes
+
+
+def constrain_borders(planned: Sequence[Planned], mesh: Mesh | grids.Mesh, axis: str) -> None:
+    """Have the modules that a plan names constrain their inputs and outputs, in each call."""
+    for _, layer, effect in planned:
+        constrain_border(layer, effect, mesh, axis)
 
 
 def plan_axis(axes: Sequence[str], axis: str | None, mesh: object) -> str:
@@ -92,7 +100,7 @@ def divided_further(
     return found
 
 
-def check_divides(shape: Sequence[int], mesh: Mesh, axes: AxisNames, name: str) -> Sharding:
+def check_divides(shape: Sequence[int], mesh: grids.Mesh, axes: AxisNames, name: str) -> Sharding:
     """The sharding of a parameter.
 
     Raises:
@@ -106,7 +114,7 @@ def check_divides(shape: Sequence[int], mesh: Mesh, axes: AxisNames, name: str) 
     return sharding
 
 
-def _planned(
+def _styles(
     module: nn.Module, plan: ParallelPlan
 ) -> Iterator[tuple[str, nn.Module, ParallelStyle]]:
     """Each module of a plan, with its name and style."""

@@ -1,4 +1,4 @@
-"""What the parallel styles of `torch.distributed.tensor.parallel` say of a module.
+"""The parallel styles of `torch.distributed.tensor.parallel`, read as shardings and constraints.
 
 A style is read, never applied: parameters get shardings, and inputs and outputs constraints, over
 one axis of a mesh. All values have their whole shape, so how a style assumes that inputs come
@@ -36,8 +36,8 @@ OptionalPlacement = Placement | None
 
 
 @dataclass(frozen=True)
-class Read:
-    """What a style says of a module.
+class StyleEffect:
+    """What a style asks of a module: how its parameters and values are divided over the axis.
 
     Attributes:
         parameters: by name the dimension that the axis divides; None: none.
@@ -52,8 +52,8 @@ class Read:
     outputs: Sequence[OptionalPlacement] = ()
 
 
-def read(style: ParallelStyle, module: nn.Module, name: str) -> Read:
-    """Read a style.
+def effect_of(style: ParallelStyle, module: nn.Module, name: str) -> StyleEffect:
+    """What a style asks of a module.
 
     Args:
         style: of torch.
@@ -96,39 +96,39 @@ def _dimensions(
     return found
 
 
-def _columns(style: ColwiseParallel, module: nn.Module, name: str) -> Read:
+def _columns(style: ColwiseParallel, module: nn.Module, name: str) -> StyleEffect:
     parameters = _dimensions(style, module, name, linear=0, embedding=1)
-    return Read(parameters, style.desired_input_layouts, outputs=style.output_layouts)
+    return StyleEffect(parameters, style.desired_input_layouts, outputs=style.output_layouts)
 
 
-def _rows(style: RowwiseParallel, module: nn.Module, name: str) -> Read:
+def _rows(style: RowwiseParallel, module: nn.Module, name: str) -> StyleEffect:
     parameters = _dimensions(style, module, name, linear=1, embedding=0)
     inputs = (Replicate() if isinstance(module, nn.Embedding) else Shard(-1),)
-    return Read(parameters, inputs, outputs=style.output_layouts)
+    return StyleEffect(parameters, inputs, outputs=style.output_layouts)
 
 
-def _sequence(style: SequenceParallel, module: nn.Module, name: str) -> Read:
+def _sequence(style: SequenceParallel, module: nn.Module, name: str) -> StyleEffect:
     parameters = {key: None for key, _ in module.named_parameters()}
-    return Read(parameters, style.sequence_sharding, outputs=style.sequence_sharding)
+    return StyleEffect(parameters, style.sequence_sharding, outputs=style.sequence_sharding)
 
 
-def _input(style: PrepareModuleInput, module: nn.Module, name: str) -> Read:
-    return Read(
+def _input(style: PrepareModuleInput, module: nn.Module, name: str) -> StyleEffect:
+    return StyleEffect(
         inputs=style.desired_input_layouts or (), named=style.desired_input_kwarg_layouts or {}
     )
 
 
-def _output(style: PrepareModuleOutput, module: nn.Module, name: str) -> Read:
-    return Read(outputs=style.desired_output_layouts)
+def _output(style: PrepareModuleOutput, module: nn.Module, name: str) -> StyleEffect:
+    return StyleEffect(outputs=style.desired_output_layouts)
 
 
-def _input_output(style: PrepareModuleInputOutput, module: nn.Module, name: str) -> Read:
+def _input_output(style: PrepareModuleInputOutput, module: nn.Module, name: str) -> StyleEffect:
     taken = _input(style.prepare_module_input, module, name)
     given = _output(style.prepare_module_output, module, name)
-    return Read(inputs=taken.inputs, named=taken.named, outputs=given.outputs)
+    return StyleEffect(inputs=taken.inputs, named=taken.named, outputs=given.outputs)
 
 
-_READERS: dict[type[ParallelStyle], Callable[[Any, nn.Module, str], Read]] = {
+_READERS: dict[type[ParallelStyle], Callable[[Any, nn.Module, str], StyleEffect]] = {
     ColwiseParallel: _columns,
     RowwiseParallel: _rows,
     SequenceParallel: _sequence,
@@ -138,11 +138,13 @@ _READERS: dict[type[ParallelStyle], Callable[[Any, nn.Module, str], Read]] = {
 }
 
 
-def constrain_border(module: nn.Module, found: Read, mesh: Mesh | grids.Mesh, axis: str) -> None:
+def constrain_border(
+    module: nn.Module, effect: StyleEffect, mesh: Mesh | grids.Mesh, axis: str
+) -> None:
     """Have a module constrain its inputs and outputs, in each call."""
-    inputs = tuple(map(_divided, found.inputs))
-    named = {name: _divided(layout) for name, layout in found.named.items()}
-    outputs = tuple(map(_divided, found.outputs))
+    inputs = tuple(map(_divided, effect.inputs))
+    named = {name: _divided(layout) for name, layout in effect.named.items()}
+    outputs = tuple(map(_divided, effect.outputs))
 
     def take(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         taken = (

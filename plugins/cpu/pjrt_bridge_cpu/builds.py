@@ -128,7 +128,7 @@ class Build:
 
     @property
     def standing(self) -> str:
-        """What the rule knows of it, for people."""
+        """The state of the build by the rule, for messages."""
         proven = "passes all suites"
         if self.unproven:
             proven = f"not run in full: {', '.join(self.unproven)}"
@@ -162,7 +162,7 @@ class Build:
         )
 
     def platform(self) -> PlatformSpec:
-        """What holds of it as a platform."""
+        """The specification of its platform."""
         return _spec(self.compiler_flags, self.fatal_constants)
 
 

@@ -60,7 +60,7 @@ def check_description(text: str) -> None:
 
 @dataclass(frozen=True)
 class Capability:
-    """What all GPUs of one compute capability have, each number for one multiprocessor.
+    """The figures of all GPUs of one compute capability, each for one multiprocessor.
 
     Attributes:
         major: of the compute capability.
@@ -121,7 +121,7 @@ class Gpu:
     links_gb: int
 
     def figures(self) -> DeviceFigures:
-        """What bounds programs on it."""
+        """The peak figures that bound programs on it."""
         giga = 10**9
         return DeviceFigures(
             self.tera * 10**12,

@@ -7,7 +7,7 @@ from pjrt_bridge_reference.extensions.statistics import TABLE
 
 
 class Statistics(Accessor):
-    """What the reference plugin keeps for its callers."""
+    """Statistics that the reference plugin keeps for its callers."""
 
     TABLE = TABLE
 

@@ -15,7 +15,7 @@ KIND = "reference"
 
 
 class Description:
-    """What is known of a device without having it.
+    """The description of a device, which need not be present.
 
     Attributes:
         id: global id.

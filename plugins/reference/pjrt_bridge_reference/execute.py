@@ -39,7 +39,7 @@ SLOTS = Slots()
 
 @dataclass
 class DevicePart:
-    """What one device has to do with an execution.
+    """The part of an execution that runs on one device.
 
     Attributes:
         device: the device.

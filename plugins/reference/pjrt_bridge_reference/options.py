@@ -18,7 +18,7 @@ _MOST_DEVICES = 1 << 16
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile a program.
+    """Options for compiling a program.
 
     Attributes:
         replicas: copies of the program.

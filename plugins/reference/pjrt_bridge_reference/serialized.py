@@ -46,7 +46,7 @@ def pack(magic: bytes, *parts: bytes) -> bytes:
 
 
 def unpack(magic: bytes, data: bytes, what: str, *, parts: int) -> list[bytes]:
-    """What `pack` joined.
+    """The parts that `pack` joined.
 
     Raises:
         Status: INVALID_ARGUMENT; other bytes, truncated or altered.

@@ -1,4 +1,4 @@
-"""How the functions of the table are written, and what stands behind the pointers they hand out.
+"""The functions of the table in Python, and the objects behind the pointers that they hand out.
 
 Each module has a `SLOTS` and fills it with functions of the args struct; `table` puts them
 together. An opaque pointer is a number that `OBJECTS` knows, so a pointer that was destroyed, or

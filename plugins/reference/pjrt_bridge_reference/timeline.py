@@ -1,4 +1,4 @@
-"""What the devices do when, recorded while a profile is taken."""
+"""The timeline of the devices' work, recorded while a profile is taken."""
 
 from __future__ import annotations
 

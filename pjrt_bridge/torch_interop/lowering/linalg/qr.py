@@ -112,7 +112,7 @@ def _hypotenuse(c: Context, x: Value, y: Value) -> Value:
 
 def _reflectors(c: Context, panel: Value, start: Value) -> Value:
     """The vectors below the diagonal that begins at row `start`, with their ones and zeros."""
-    column = c.b.add(la.iota(c, panel.shape, 2), c.broadcast(start, panel.shape))
+    column = la.iota(c, panel.shape, 2, start)
     row = la.iota(c, panel.shape, 1)
     below = la.where(c, c.b.compare(row, column, "GT"), panel, 0)
     return la.where(c, c.b.compare(row, column, "NE"), below, 1)

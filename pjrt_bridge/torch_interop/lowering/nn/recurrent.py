@@ -258,7 +258,7 @@ def _scan(
 
 
 def _row(c: Context, x: Value, at: Value) -> Value:
-    """What a step reads, in the type that it computes in."""
+    """The row that a step reads, in the type that it computes in."""
     zero = c.b.full((), 0, INT64)
     _, *sizes = x.shape
     found = c.b.dynamic_slice(x, (at, *[zero] * len(sizes)), (1, *sizes))

@@ -98,7 +98,7 @@ def _cubic_weights(b: Builder, t: Value) -> tuple[list[Value], list[Value]]:
 
 @dataclass(frozen=True)
 class _SampledDimension:
-    """How points read along one dimension.
+    """The positions and weights with which points read along one dimension.
 
     Attributes:
         taps: the elements.

@@ -31,7 +31,7 @@ class CannotPad(Exception):
 
 
 class GraphPadding:
-    """How a symbolic graph's calls are padded.
+    """Pads the calls of a symbolic graph.
 
     Args:
         module: the graph.

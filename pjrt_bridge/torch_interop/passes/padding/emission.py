@@ -81,7 +81,7 @@ class Emission:
         self._copies[node] = made
 
     def __getitem__(self, node: fx.Node) -> Any:
-        """What stands for a node."""
+        """The copy of a node in the padded graph."""
         return self._changed[node] if node in self._changed else self._copies[node]
 
     def mapped(self, arguments: Any) -> Any:

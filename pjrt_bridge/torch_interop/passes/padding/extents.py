@@ -62,7 +62,7 @@ def depends(size: Size, symbols: Container[Symbol]) -> bool:
 
 
 def product(sizes: Iterable[Size]) -> Size:
-    """Of numbers and expressions."""
+    """The product of numbers and expressions."""
     return math.prod(sizes)
 
 

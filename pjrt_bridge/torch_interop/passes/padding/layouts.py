@@ -64,7 +64,7 @@ class SymbolicLayout:
         )
 
     def strides(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Of a tensor of this shape without gaps."""
+        """The strides of a tensor of this shape without gaps."""
         strides, step = [0] * len(shape), 1
         for dim in reversed(self.slowest):
             if dim not in self.repeated:

@@ -58,7 +58,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Applied:
-    """What a rule says of a call.
+    """The result of a rule for a call.
 
     Attributes:
         use: the call, with what is known of its arguments after elements were moved.

@@ -1,4 +1,4 @@
-"""What an operator does with padded dimensions: where results have them, and what has to be filled.
+"""Rules of operators with padded dimensions: which their results have, and what is to be filled.
 
 Elements of results that are not padding must not depend on padding of the arguments. Operators that
 keep rows apart are called as they are. Others get arguments whose padding is filled with what does
@@ -274,7 +274,7 @@ class Use:
 
 @dataclass(frozen=True)
 class PaddingRule:
-    """What an operator does with padded dimensions.
+    """The rule of an operator with padded dimensions.
 
     Attributes:
         dims: the padded dimensions of the results: of all of them, or of each; asks the use for

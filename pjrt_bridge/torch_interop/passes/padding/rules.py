@@ -1,4 +1,4 @@
-"""Which rule an operator has; others are not padded."""
+"""The rule of each operator that can be padded: how padded dimensions go through it."""
 
 from __future__ import annotations
 

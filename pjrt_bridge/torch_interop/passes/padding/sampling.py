@@ -26,7 +26,7 @@ _A = -0.75
 
 
 def sampled(use: Use) -> PaddedDims:
-    """What points read."""
+    """The rule of sampling at points."""
     found = _checked(use)
     if any(dim > 1 for dim in use.dims("input")):
         use.emit = lambda e: _Sampling(e, use).results()
@@ -94,7 +94,7 @@ class _Sampling:
             self._scales.append(scale)
 
     def results(self) -> Any:
-        """What the points read."""
+        """The sampled values."""
         e, image = self._e, self._flat("input", self._elements)
         total = None
         for taps in self._combined():
@@ -107,7 +107,7 @@ class _Sampling:
         return total.call("view.default", [e.size(size) for size in sizes]).node
 
     def gradients(self) -> list[Any]:
-        """Of what is sampled, and of the points."""
+        """The gradients of what is sampled, and of the points."""
         e, wanted = self._e, self._use["output_mask"]
         image, grad = self._flat("input", self._elements), self._flat("grad_output", self._points)
         table = image.like(0.0)

@@ -1,4 +1,4 @@
-"""An estimate of what a call of a graph costs, for its sizes: what padding adds is compared by it.
+"""An estimate of the cost of a call by its sizes, to judge what padding adds.
 
 The unit is about the time to read or write one element. It counts results of operators, arguments
 once, arguments and results that are padded twice more, and multiplications.

@@ -50,7 +50,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Load:
-    """What the time of a call depends on, by which its gain is measured (`gains`).
+    """The load of a call, on which its time depends and by which its gain is measured (`gains`).
 
     Attributes:
         kind: of computation, such as `sort`; sizes of one kind are in one unit.

@@ -44,7 +44,7 @@ class TriedUse:
         return f"{self.operator} of {shapes}"
 
     def expected(self) -> tuple[torch.Tensor | None, ...]:
-        """What PyTorch gives; None for what is not asked for."""
+        """The results that PyTorch gives; None for those not asked for."""
         _, name, overload = self.operator.split(".")
         function = getattr(getattr(torch.ops.aten, name), overload)
         arguments = self.arguments(lambda x, order: x.permute(*order), self.tensors)

@@ -1,7 +1,7 @@
-"""What is known here of the uses of PyTorch's kernels, and which are therefore used.
+"""Findings: which uses of PyTorch's kernels are right on this machine, and what calls gain.
 
-It is asked for in this order: what this process knows, what is kept beside the compile cache, what
-the package ships (`outcomes`, `gains`), and what `probe` tries and `timing` measures in other
+They are looked for in this order: what this process knows, what is kept beside the compile cache,
+what the package ships (`outcomes`, `gains`), and what `probe` tries and `timing` measures in other
 processes. Those take from seconds to minutes. They work in the background, once for a machine,
 while programs are compiled without calls of the kernels, and then by the rules' least sizes alone.
 `on_change` tells of each answer, and such programs are compiled again and replaced. With
@@ -64,7 +64,7 @@ def is_usable(library: Path, use: str) -> bool:
 
 
 def findings(library: Path) -> Findings:
-    """What is known for a build of the plugin; nothing while it is being tried."""
+    """The findings for a build of the plugin; none while it is being tried."""
     with _lock:
         if library in _known:
             return _known[library]
@@ -82,7 +82,7 @@ def findings(library: Path) -> Findings:
 
 
 def measured(library: Path) -> Ratios:
-    """What calls gain with a build of the plugin, as far as is known by now."""
+    """The gains of calls with a build of the plugin, as far as they were measured."""
     if is_always():
         return {}
     with _lock:
@@ -270,7 +270,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _at_hand(library: Path) -> Findings | None:
-    """What is kept or shipped."""
+    """The findings that are kept or shipped."""
     known = _kept(library)
     return outcomes.shipped(library) if known is None else known
 

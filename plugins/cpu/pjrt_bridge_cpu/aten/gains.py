@@ -1,4 +1,4 @@
-"""What calls of PyTorch's kernels gain, as it was measured on a processor.
+"""Gains of calls of PyTorch's kernels, as they were measured on a processor.
 
 A measurement is the time of a call in units of that of XLA's own code for the same, by kind and
 size. `timing` makes them; `gains.json` has those of known processors, as `outcomes` has what is
@@ -90,7 +90,7 @@ def _positive(value: float) -> float:
 
 
 def shipped(library: Path) -> Ratios | None:
-    """What the package ships for a build of the plugin here; None where it ships nothing."""
+    """The gains that the package ships for a build of the plugin here; None if there are none."""
     key = None if os.environ.get("XLA_FLAGS") else key_of(library)
     return None if key is None else entries().get(key)
 

@@ -1,4 +1,4 @@
-"""What is measured: uses of kernels at a few sizes of each kind, as models have them."""
+"""The uses of kernels whose gain is measured: a few sizes of each kind, as models have them."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _ASSIGNED = re.compile(r"^(__version__|git_version)\b[^=\n]*= *['\"]([^'\"]+)['\
 
 
 def shipped(library: Path) -> Findings | None:
-    """What the package ships for a build of the plugin here; None where it ships nothing."""
+    """The findings that the package ships for a build of the plugin here; None if it has none."""
     if os.environ.get("XLA_FLAGS"):
         return None
     key = key_of(library)

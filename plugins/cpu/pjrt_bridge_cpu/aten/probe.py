@@ -29,7 +29,7 @@ Findings = dict[str, str]
 
 @dataclass(frozen=True)
 class Probed:
-    """What a series of processes found.
+    """The findings of a series of processes.
 
     Attributes:
         findings: by use; one that no process got to is absent.

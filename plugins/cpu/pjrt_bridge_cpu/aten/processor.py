@@ -1,4 +1,4 @@
-"""What the processor is: by its maker and its instructions PyTorch's libraries choose kernels."""
+"""Maker and instructions of the processor, by which PyTorch's libraries choose kernels."""
 
 from __future__ import annotations
 

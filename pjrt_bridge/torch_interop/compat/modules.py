@@ -1,4 +1,4 @@
-"""What torch has no public function for: exchanging what parameters hold, removing hooks."""
+"""Parameters and hooks of `nn.Module`: swapping what two parameters hold, removing hooks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 
-def exchange(parameter: nn.Parameter, other: nn.Parameter) -> None:
+def swap_parameters(parameter: nn.Parameter, other: nn.Parameter) -> None:
     """Have a parameter hold what another one holds, and the other way round.
 
     It stays the same object, with the attributes that users gave it. So weak references, of the

@@ -22,8 +22,8 @@ _READING = ("c10d::send", "c10d::barrier", "c10d::monitored_barrier_")
 """Operators that write nothing into their first argument; all others write into it alone."""
 
 
-def exchange(op: compat.OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """What an operator of torch.distributed gives for tensors of the device.
+def run_on_host(op: compat.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Run an operator of torch.distributed on copies in host memory; its results for the device.
 
     Raises:
         Exception: what it raises for tensors of the host.
