@@ -22,12 +22,13 @@ from torch._C._dynamo.eval_frame import (
 )
 from torch._dynamo.decorators import assume_constant_result
 from torch._dynamo.eval_frame import TorchPatcher
-from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.symbolic_convert import tls
 from torch._dynamo.utils import counters, get_compilation_metrics
 from torch._guards import CompileContext
 from torch.autograd import profiler_legacy
 from torch.optim import adagrad, adam, rmsprop, sgd
 
+from pjrt_bridge.torch_interop.compat.convolution_choice import choose_for_all_sizes
 from pjrt_bridge.torch_interop.compat.fused_steps import traced_step
 from pjrt_bridge.torch_interop.compat.recurrent_modules import trace_recurrent_modules
 from pjrt_bridge.torch_interop.compat.sized_calls import trace_symbolic_sizes
@@ -210,7 +211,12 @@ _OTHERS = ("differentiable", "has_complex", "has_sparse_grad")
 @assume_constant_result  # type: ignore[untyped-decorator]
 def _compiles_for_pjrt() -> bool:
     """Whether what Dynamo traces now is for this backend; asked while it traces."""
-    return _is_for_pjrt(InstructionTranslator.current_tx())
+    return _is_traced_for_pjrt()
+
+
+def _is_traced_for_pjrt() -> bool:
+    translator = getattr(tls, "current_tx", None)
+    return translator is not None and _is_for_pjrt(translator)
 
 
 def _is_for_pjrt(translator: Any) -> bool:
@@ -231,6 +237,7 @@ def trace_recurrent_layers(
 
 _choose_steps()
 trace_symbolic_sizes(_is_for_pjrt)
+choose_for_all_sizes(_is_traced_for_pjrt)
 
 
 def _in_one_line(text: str) -> str:
