@@ -92,4 +92,4 @@ def test_a_setting_is_not_cut() -> None:
     ("count", "shown"), [(0.0, "0"), (12, "12"), (87.9e12, "87.9 tera"), (1.25e9, "1.25 giga")]
 )
 def test_numbers_of_operations(count: float, shown: str) -> None:
-    assert wording.operation_count(count) == shown
+    assert wording.magnitude(count) == shown
