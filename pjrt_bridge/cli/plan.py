@@ -15,7 +15,7 @@ from pjrt_bridge.cli.console import columns, note, out, print_json
 from pjrt_bridge.cli.frameworks import need_torch
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import OptionError, PjrtError, ProgramError
-from pjrt_bridge.report.wording import byte_size, duration, large_count, magnitude
+from pjrt_bridge.report.wording import byte_size, duration
 from pjrt_bridge.stablehlo import Mesh
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def plan(
     console = out()
     # Folded cells would be harder to read than lines that the terminal wraps.
     console.width = max(console.width, 120)
-    console.print(Text(f"{traced.name}, {large_count(traced.parameters)} parameters", "bold"))
+    console.print(Text(f"{traced.name}, {traced.parameters / 1e9:.3g} billion parameters", "bold"))
     console.print(_table(meshes, found))
     budgets = [one for one in found if not isinstance(one, str)]
     for source in dict.fromkeys(one.source for one in budgets):
@@ -157,7 +157,7 @@ def _table(meshes: Sequence[Mesh], found: Sequence[Budget | str]) -> Table:
             byte_size(memory.arguments),
             byte_size(memory.outputs - memory.aliased),
             byte_size(memory.temporaries),
-            "?" if budget.flops is None else magnitude(budget.flops),
+            "?" if budget.flops is None else f"{budget.flops / 1e12:.3g} tera",
             "?" if budget.bytes_accessed is None else byte_size(int(budget.bytes_accessed)),
             byte_size(budget.exchanged),
             budget.bound or "?",

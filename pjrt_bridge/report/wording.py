@@ -50,16 +50,6 @@ def byte_size(count: int) -> str:
     return _scaled(count, ("B", "kB", "MB", "GB", "TB", "PB"))
 
 
-def magnitude(number: float) -> str:
-    """A large number to three digits, with the decimal prefix of its unit: `87.9 tera`."""
-    return _scaled(number, ("", "kilo", "mega", "giga", "tera", "peta", "exa")).rstrip()
-
-
-def large_count(count: int) -> str:
-    """A large count to three digits, in words: `6.74 billion`."""
-    return _scaled(count, ("", "thousand", "million", "billion", "trillion")).rstrip()
-
-
 def duration(seconds: float) -> str:
     """A time to three digits, in seconds or a fraction of them."""
     if seconds == 0 or seconds >= 0.9995:
