@@ -15,7 +15,7 @@ from pjrt_bridge.cli.console import columns, note, out, print_json
 from pjrt_bridge.cli.frameworks import need_torch
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import OptionError, PjrtError, ProgramError
-from pjrt_bridge.report.wording import byte_size, duration
+from pjrt_bridge.report.wording import byte_size, duration, operation_count
 from pjrt_bridge.stablehlo import Mesh
 
 if TYPE_CHECKING:
@@ -112,15 +112,19 @@ def plan(
     console = out()
     # Folded cells would be harder to read than lines that the terminal wraps.
     console.width = max(console.width, 120)
-    console.print(Text(f"{traced.name}, {traced.parameters / 1e9:.3g} billion parameters", "bold"))
+    size, unit = (1e9, "billion") if traced.parameters >= 1e9 else (1e6, "million")
+    title = f"{traced.name}, {traced.parameters / size:.3g} {unit} parameters"
+    console.print(Text(title, "bold"))
     console.print(_table(meshes, found))
     budgets = [one for one in found if not isinstance(one, str)]
     for source in dict.fromkeys(one.source for one in budgets):
         console.print(f"  by {source}", markup=False)
     console.print(f"  {_verdict(budgets)}", markup=False)
-    for one, problem in zip(meshes, found, strict=True):
-        if isinstance(problem, str):
-            note(f"{one}: {problem}")
+    for one, account in zip(meshes, found, strict=True):
+        if isinstance(account, str):
+            note(f"{one}: {account}")
+        elif account.idle_axes:
+            note(f"{one}: {_idle(account, axis)}")
 
 
 def _budget(
@@ -142,6 +146,16 @@ def _budget(
         return str(error)
 
 
+def _idle(budget: Budget, axis: str) -> str:
+    """That axes divide nothing, and what would be divided over which."""
+    names = ", ".join(budget.idle_axes)
+    return (
+        f"nothing is divided over {names}: devices along such an axis do the same work. Arguments "
+        "are divided over dp and fsdp, where these divide the first dimension; parameters over "
+        f"fsdp, and over {axis} (--axis) as the plan states"
+    )
+
+
 def _table(meshes: Sequence[Mesh], found: Sequence[Budget | str]) -> Table:
     memory_of = ("needed", "arguments", "results", "temporaries")
     table = columns("mesh", "fits", *memory_of, "flops", "traffic", "exchanged", "bound", "at best")
@@ -157,7 +171,7 @@ def _table(meshes: Sequence[Mesh], found: Sequence[Budget | str]) -> Table:
             byte_size(memory.arguments),
             byte_size(memory.outputs - memory.aliased),
             byte_size(memory.temporaries),
-            "?" if budget.flops is None else f"{budget.flops / 1e12:.3g} tera",
+            "?" if budget.flops is None else operation_count(budget.flops),
             "?" if budget.bytes_accessed is None else byte_size(int(budget.bytes_accessed)),
             byte_size(budget.exchanged),
             budget.bound or "?",
@@ -204,5 +218,6 @@ def _data(mesh: Mesh, budget: Budget | str) -> dict[str, Any]:
         "collectives": [asdict(one) for one in budget.collectives],
         "times": budget.times,
         "bound": budget.bound,
+        "idle_axes": budget.idle_axes,
         "seconds": budget.seconds,
     }

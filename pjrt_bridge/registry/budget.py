@@ -48,6 +48,7 @@ class Budget:
         bytes_accessed: bytes between the device and its memory; likewise.
         collectives: operations by which devices exchange data.
         figures: of the device; None where nobody knows them.
+        idle_axes: of the mesh, that divide nothing: the devices along them do the same work.
         refused: why the compiler refused the program for want of memory; None where it did not.
         seconds: that the account took.
     """
@@ -62,6 +63,7 @@ class Budget:
     bytes_accessed: float | None
     collectives: tuple[Collective, ...]
     figures: DeviceFigures | None
+    idle_axes: tuple[str, ...]
     refused: str | None
     seconds: float
 
@@ -162,6 +164,7 @@ def budget(
             cost.bytes_accessed,
             totals(cost.exchanged),
             figures,
+            program.idle_axes,
             refused,
             time.perf_counter() - started,
         )
@@ -177,6 +180,7 @@ def budget(
         told.get("bytes accessed"),
         compiled.collectives(),
         figures,
+        program.idle_axes,
         None,
         time.perf_counter() - started,
     )

@@ -50,6 +50,11 @@ def byte_size(count: int) -> str:
     return _scaled(count, ("B", "kB", "MB", "GB", "TB", "PB"))
 
 
+def operation_count(count: float) -> str:
+    """A number of arithmetic operations to three digits."""
+    return _scaled(count, ("", "kilo", "mega", "giga", "tera", "peta", "exa")).rstrip()
+
+
 def duration(seconds: float) -> str:
     """A time to three digits, in seconds or a fraction of them."""
     if seconds == 0 or seconds >= 0.9995:

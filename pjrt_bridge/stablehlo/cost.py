@@ -2,8 +2,9 @@
 
 Compilers write to memory what they do not fuse with its reader. Here a value that costs little to
 compute is fused where it has one reader, and constants, broadcasts and reshapes always are; all
-else is written once and read by each reader. Operations run in the order of the program. What
-Shardy divides counts as far as one device has it.
+else is written once and read by each reader, and results are written. Operations run in the order
+of the program. The body of a loop that counts up to a constant counts for each turn, that of any
+other loop once. What Shardy divides counts as far as one device has it.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ _WRITTEN = COLLECTIVES | _names("""
 _IN_PART = _names("dynamic_slice gather slice")
 """Operations that read of their first operand only what they give."""
 
+_COUNTERS = ("tensor<i32>", "tensor<i64>")
+"""Types of the numbers that count the turns of loops."""
 _PER_VALUE = re.compile(r"<(@[^<>]*)>")
 """One sharding in Shardy's list of those of several results."""
 
@@ -63,8 +66,9 @@ class Cost:
         flops: arithmetic operations on elements, of any type.
         bytes_accessed: that are read from memory and written to it.
         temporaries: bytes of memory that are needed between arguments and results.
-        operations: of the program; the body of a loop counts once: how often it runs is not known.
-        exchanged: by the name of each collective operation in HLO the bytes of the results of each.
+        operations: of the program, those of the body of a loop once.
+        exchanged: by the name of each collective operation in HLO the bytes of the results of each,
+            for all turns of the loop that it is in.
     """
 
     flops: float
@@ -91,10 +95,14 @@ def estimate(program: Program) -> Cost:
     else:
         bindings.run_passes(module, "inline")
     sizes = _DeviceSizes(module)
-    operations = [op for op in modules.operations(module) if _is_counted(op)]
+    operations = [
+        (operation, turns)
+        for operation, turns in _with_turns(module.operation, 1)
+        if _is_counted(operation)
+    ]
     found = _BlockCost(modules.find_main(module).operation.regions[0].blocks[0], sizes)
     return Cost(
-        float(sum(_flops(operation, sizes) for operation in operations)),
+        float(sum(_flops(operation, sizes) * turns for operation, turns in operations)),
         float(found.bytes_accessed),
         found.peak,
         len(operations),
@@ -112,7 +120,7 @@ def communicated(code: bytes) -> dict[str, list[int]]:
         ProgramError: no module.
     """
     module = bindings.parse(code, "program")
-    return _exchanged(modules.operations(module), _DeviceSizes(module))
+    return _exchanged(_with_turns(module.operation, 1), _DeviceSizes(module))
 
 
 def _is_counted(operation: Any) -> bool:
@@ -120,11 +128,11 @@ def _is_counted(operation: Any) -> bool:
     return dialect == "stablehlo" or (dialect == "sdy" and name in COLLECTIVES)
 
 
-def _exchanged(operations: Iterable[Any], sizes: _DeviceSizes) -> dict[str, list[int]]:
+def _exchanged(operations: Iterable[tuple[Any, int]], sizes: _DeviceSizes) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for operation in operations:
+    for operation, turns in operations:
         if _name(operation) in COLLECTIVES:
-            size = sum(map(sizes.nbytes, operation.results))
+            size = sum(map(sizes.nbytes, operation.results)) * turns
             found.setdefault(_name(operation).replace("_", "-"), []).append(size)
     return found
 
@@ -207,25 +215,31 @@ class _BlockCost:
             for value in _read_by(operation):
                 self._readers.setdefault(value, []).append(at)
         given = set(operations[-1].operands) if operations else set()
-        self.bytes_accessed = sum(
-            sizes.nbytes(argument) * bool(self._readers.get(argument))
-            for argument in block.arguments
-        )
+        made = {result for operation in operations for result in operation.results}
+        self.bytes_accessed = 0
+        # Arguments, and what a body reads from around it.
+        for value in self._readers.keys() - made:
+            if not _is_constant(value):
+                size = sizes.nbytes(value)
+                taken = (_taken(operations[at], value, sizes) for at in self._readers[value])
+                self.bytes_accessed += min(size, sum(taken))
         self.peak = held = 0
         freed: dict[int, int] = {}
         for at, operation in enumerate(operations[:-1]):
             inner = 0
+            turns = _turns(operation)
             for region in operation.regions if _name(operation) in _STRUCTURED else ():
                 bodies = [_BlockCost(body, sizes) for body in region.blocks]
-                self.bytes_accessed += sum(body.bytes_accessed for body in bodies)
+                self.bytes_accessed += turns * sum(body.bytes_accessed for body in bodies)
                 inner = max([inner, *(body.peak for body in bodies)])
             for result in operation.results:
                 if self._is_fused(operation, result):
+                    self.bytes_accessed += sizes.nbytes(result) * (result in given)
                     continue
-                size = sizes.nbytes(result)
+                size = sizes.nbytes(operation.operands[1] if _is_in_place(operation) else result)
                 readers = [operations[reader] for reader in self._readers.get(result, ())]
                 self.bytes_accessed += size
-                self.bytes_accessed += sum(_taken(one, result, size, sizes) for one in readers)
+                self.bytes_accessed += sum(_taken(one, result, sizes) for one in readers)
                 if result not in given:
                     held += size
                     last = max(at, self._last(result, operations))
@@ -237,7 +251,7 @@ class _BlockCost:
         name = _name(operation)
         if name in _ALWAYS_FUSED:
             return True
-        if name in _WRITTEN or name in _STRUCTURED:
+        if name in _WRITTEN or name in _STRUCTURED or _is_in_place(operation):
             return False
         return len(self._readers.get(result, ())) <= 1
 
@@ -253,22 +267,81 @@ class _BlockCost:
         return found
 
 
-def _taken(reader: Any, value: Any, size: int, sizes: _DeviceSizes) -> int:
+def _with_turns(operation: Any, turns: int) -> Iterator[tuple[Any, int]]:
+    """An operation and all in it, and how often each runs in one execution."""
+    yield operation, turns
+    inner = turns * _turns(operation)
+    for region in operation.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                yield from _with_turns(view.operation, inner)
+
+
+def _turns(operation: Any) -> int:
+    """How often the body of a loop runs that counts up to a constant; 1 for anything else."""
+    if _name(operation) != "while":
+        return 1
+    (condition,), (body,) = (region.blocks for region in operation.regions)
+    (test,) = condition.operations[len(condition.operations) - 1].operands
+    if _maker(test) != "compare" or "LT" not in str(test.owner.attributes["comparison_direction"]):
+        return 1
+    counter, limit = test.owner.operands
+    if counter not in list(condition.arguments):
+        return 1
+    at = counter.arg_number
+    following = body.operations[len(body.operations) - 1].operands[at]
+    if _maker(following) != "add" or body.arguments[at] not in list(following.owner.operands):
+        return 1
+    (step,) = (one for one in following.owner.operands if one != body.arguments[at])
+    if str(counter.type) not in _COUNTERS:
+        return 1
+    numbers = (operation.operands[at], limit, step)
+    first, last, each = map(modules.constant_number, numbers)
+    if first is None or last is None or not each or each < 0:
+        return 1
+    return max(0, -(-(last - first) // each))
+
+
+def _maker(value: Any) -> str:
+    """The name of the operation that makes a value; empty for an argument."""
+    return _name(value.owner) if hasattr(value.owner, "operands") else ""
+
+
+def _is_constant(value: Any) -> bool:
+    return _maker(value) == "constant"
+
+
+def _is_in_place(operation: Any) -> bool:
+    """Whether an operation writes a part of its first operand, which a compiler lets it take."""
+    return _name(operation) == "dynamic_update_slice"
+
+
+def _taken(reader: Any, value: Any, sizes: _DeviceSizes) -> int:
     """Bytes that an operation reads of a value."""
-    if _name(reader) == "return":
+    name, size = _name(reader), sizes.nbytes(value)
+    if name == "return":
         return 0
-    if _name(reader) in _IN_PART and reader.operands[0] == value:
+    if name in _STRUCTURED:
+        # A body counts what it reads itself.
+        return size if value in list(reader.operands) else 0
+    if _is_in_place(reader) and reader.operands[0] == value:
+        return 0
+    if name in _IN_PART and reader.operands[0] == value:
         return min(size, sum(map(sizes.nbytes, reader.results)))
     return size
 
 
-def _read_by(operation: Any) -> Iterator[Any]:
+def _read_by(operation: Any) -> set[Any]:
     """The operands of an operation, and what its regions read from around it."""
-    yield from operation.operands
+    found = set(operation.operands)
     for region in operation.regions:
         for block in region.blocks:
-            for inner in block.operations:
-                yield from _read_by(inner.operation)
+            inner, made = set[Any](), set(block.arguments)
+            for view in block.operations:
+                inner |= _read_by(view.operation)
+                made.update(view.operation.results)
+            found |= inner - made
+    return found
 
 
 def _name(operation: Any) -> str:

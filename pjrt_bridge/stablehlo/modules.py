@@ -166,7 +166,7 @@ _SCALARS = ("tensor<i32>", "tensor<i64>")
 def constant_number(value: Any) -> int | None:
     """The number that a value is, where it is a constant scalar integer or truth value."""
     owner = value.owner
-    if getattr(owner, "name", "") != "stablehlo.constant":
+    if getattr(owner, "name", "") not in ("stablehlo.constant", "sdy.constant"):
         return None
     elements = owner.attributes["value"]
     if not elements.is_splat or elements.type.shape:

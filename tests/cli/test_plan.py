@@ -43,6 +43,17 @@ def test_what_fits_and_what_bounds_it(command: Command) -> None:
     assert "Mesh(tp=3): parameter 'up.weight'" in outcome.err
 
 
+def test_axes_that_divide_nothing_are_named(command: Command) -> None:
+    write("model.py", MODEL)
+    arguments = ("model.py:make", *INPUT, "-m", "tp=2,xx=4", "-m", "tp=8")
+    outcome = command("plan", *arguments)
+    assert outcome.status == 0, outcome.err
+    assert "Mesh(tp=2, xx=4): nothing is divided over xx" in " ".join(outcome.err.split())
+    assert "Mesh(tp=8)" not in outcome.err
+    rows = json.loads(command("plan", *arguments, "--json").out)["meshes"]
+    assert [row["idle_axes"] for row in rows] == [["xx"], []]
+
+
 def test_a_training_step_by_the_compiler_of_a_plugin(command: Command) -> None:
     write("model.py", MODEL)
     arguments = (*INPUT, "--input", "labels=f32[64,16384]", "--optimizer", "adamw", "--json")

@@ -70,3 +70,10 @@ def test_a_setting_is_not_cut() -> None:
         short = wording.clip(line, length)
         assert len(short) <= length
         assert "`" not in short or "`torch._dynamo.config.capture_scalar_outputs = True`" in short
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0.0, "0"), (12, "12"), (87.9e12, "87.9 tera"), (1.25e9, "1.25 giga")]
+)
+def test_numbers_of_operations(count: float, shown: str) -> None:
+    assert wording.operation_count(count) == shown

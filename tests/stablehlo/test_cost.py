@@ -30,8 +30,8 @@ def test_products_and_what_is_fused() -> None:
     assert found.flops == 2 * product * 16 + 2 * product
     # The sum is fused with its only reader; the product is written and read.
     assert found.temporaries == product * F32
-    # tanh is fused with what returns it, so it is not written before.
-    assert found.bytes_accessed == F32 * (8 * 16 + 16 * 32 + 2 * product)
+    # tanh is fused with the sum, and written as the result.
+    assert found.bytes_accessed == F32 * (8 * 16 + 16 * 32 + 3 * product)
 
 
 def test_convolutions() -> None:
@@ -66,7 +66,59 @@ def test_memory_is_free_after_the_last_reader() -> None:
     assert all_kept.temporaries == 9 * one
 
 
-def test_bodies_of_loops_count_once() -> None:
+LOOP = """
+    %zero = stablehlo.constant dense<0> : tensor<i64>
+    %one = stablehlo.constant dense<1> : tensor<i64>
+    %two = stablehlo.constant dense<2> : tensor<i64>
+    %steps = stablehlo.constant dense<{steps}> : tensor<i64>
+    %made = stablehlo.constant dense<0.0> : tensor<{steps}x16xf32>
+    %0:3 = stablehlo.while(%i = {first}, %h = %h0, %m = %made)
+        : tensor<i64>, tensor<16xf32>, tensor<{steps}x16xf32>
+    cond {{
+      %t = stablehlo.compare LT, %i, %steps : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      stablehlo.return %t : tensor<i1>
+    }} do {{
+      %r = stablehlo.dynamic_slice %x, %i, %zero, sizes = [1, 16]
+          : (tensor<{steps}x16xf32>, tensor<i64>, tensor<i64>) -> tensor<1x16xf32>
+      %v = stablehlo.reshape %r : (tensor<1x16xf32>) -> tensor<16xf32>
+      %p = stablehlo.dot_general %h, %w, contracting_dims = [0] x [0]
+          : (tensor<16xf32>, tensor<16x16xf32>) -> tensor<16xf32>
+      %a = stablehlo.add %v, %p : tensor<16xf32>
+      %b = stablehlo.reshape %a : (tensor<16xf32>) -> tensor<1x16xf32>
+      %n = stablehlo.dynamic_update_slice %m, %b, %i, %zero
+          : (tensor<{steps}x16xf32>, tensor<1x16xf32>, tensor<i64>, tensor<i64>)
+          -> tensor<{steps}x16xf32>
+      %j = stablehlo.add {step}, %i : tensor<i64>
+      stablehlo.return %j, %a, %n : tensor<i64>, tensor<16xf32>, tensor<{steps}x16xf32>
+    }}
+    return %0#2 : tensor<{steps}x16xf32>
+"""
+
+
+def loop(steps: int, step: str = "%one", first: str = "%zero") -> Cost:
+    return cost(
+        LOOP.format(steps=steps, step=step, first=first),
+        f"%x: tensor<{steps}x16xf32>, %w: tensor<16x16xf32>, %h0: tensor<16xf32>, "
+        "%count: tensor<i64>",
+        f"tensor<{steps}x16xf32>",
+    )
+
+
+def test_loops_over_a_known_number_of_turns_count_each_turn() -> None:
+    one, many = loop(1), loop(100)
+    turn = 2 * 16 * 16 + 16 + 1 + 1  # the product, the sum, the counter and its comparison
+    assert (one.flops, many.flops) == (turn, 100 * turn)
+    assert loop(100, step="%two").flops == 50 * turn
+    assert loop(100, first="%steps").flops == 0
+    # Neither where the loop begins nor how far it counts is known.
+    assert loop(100, first="%count").flops == loop(100, step="%count").flops == turn
+    # A turn reads the weights and one row, and writes one row: not the whole arrays.
+    rows = 100 * 16 * F32
+    weights = 100 * 16 * 16 * F32
+    assert weights + 2 * rows < many.bytes_accessed < weights + 10 * rows
+
+
+def test_bodies_of_other_loops_count_once() -> None:
     found = cost(
         """
         %0 = stablehlo.while(%i = %x) : tensor<16x16xf32>

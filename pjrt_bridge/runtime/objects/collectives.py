@@ -45,7 +45,7 @@ class Collective:
     Attributes:
         operation: its name in HLO: `all-reduce`, `all-gather`, ...
         count: how often it stands in the program; in a loop once.
-        nbytes: of all its results on one device.
+        nbytes: of all its results on one device; in a loop of HLO those of one turn.
     """
 
     operation: str

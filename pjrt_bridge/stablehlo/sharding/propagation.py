@@ -7,7 +7,7 @@ a plugin sees the program, and callers know what to pass and what they will get.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings, composites, modules
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import SYMBOL, Mesh, axes_in
-from pjrt_bridge.stablehlo.sharding.sharding import Sharding, is_open, symbol_in
+from pjrt_bridge.stablehlo.sharding.sharding import Sharding, axes_of, is_open, symbol_in
 from pjrt_bridge.wrong_arguments import checked
 
 _KEY = "sdy.sharding"
@@ -38,6 +38,15 @@ class ShardedProgram:
     mesh: Mesh
     parameters: tuple[Sharding, ...]
     results: tuple[Sharding, ...]
+
+    @property
+    def idle_axes(self) -> tuple[str, ...]:
+        """Axes that divide nothing: the devices along them do the same work."""
+        module = bindings.parse(self.program.bytecode(), f"program {self.program.name!r}")
+        stated = {str(one) for one in _constraints(module)}
+        stated.update(one.text() for one in (*self.parameters, *self.results))
+        named = {name for text in stated for name in axes_of(text)}
+        return tuple(name for name, size in self.mesh.axes if size > 1 and name not in named)
 
 
 @checked
@@ -97,6 +106,13 @@ def closed(program: Program) -> Program:
         return program
     _close(module, program)
     return Program.from_module(module)
+
+
+def _constraints(module: Any) -> Iterator[Any]:
+    """The shardings that constraints within a module state."""
+    for operation in modules.operations(module):
+        if operation.name == "sdy.sharding_constraint":
+            yield operation.attributes["sharding"]
 
 
 def _close(module: Any, program: Program) -> tuple[tuple[Sharding, ...], tuple[Sharding, ...]]:

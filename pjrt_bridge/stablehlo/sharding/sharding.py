@@ -251,6 +251,11 @@ def symbol_in(text: str) -> str:
     return _parts(text)[0] or SYMBOL
 
 
+def axes_of(text: str) -> list[str]:
+    """The names of the axes that divide a dimension."""
+    return [match[1] for match in _AXIS.finditer(_parts(text)[2])]
+
+
 def is_open(text: str) -> bool:
     """Whether propagation may divide a dimension further."""
     return "?" in _parts(text)[2]

@@ -6,12 +6,13 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
 
 def ranks(name: str) -> tuple[int, ...] | None:
@@ -88,6 +89,35 @@ def name_backends(device: str) -> None:
             kind = c10d.Backend.backend_type_map.get(backend.name())
             if kind is not None:
                 group._register_backend(torch.device(device), kind, backend)
+
+
+def find_unused_on_host(is_ours: Callable[[torch.Tensor], bool]) -> None:
+    """Have DistributedDataParallel exchange on the host which parameters of a device were used.
+
+    Its reducer (torch 2.13, `all_reduce_local_used_map`) keeps that on the device of its first
+    parameter, and copies it there through pinned memory, which the device would have to provide. So
+    a parameter of the host comes first, which no model uses: its gradient is None for ever.
+
+    Args:
+        is_ours: whether a parameter is on the device.
+    """
+    if not dist.is_available():
+        return
+    kind: Any = DistributedDataParallel
+    before = kind._ddp_init_helper
+
+    @wraps(before)
+    def prepare(
+        self: Any, parameters: Any, sparse: Any, names: Any, static_graph: bool, *others: Any
+    ) -> Any:
+        tracks = self.find_unused_parameters or static_graph
+        if tracks and parameters and is_ours(parameters[0]):
+            parameters = [torch.nn.Parameter(torch.zeros(1, device="cpu")), *parameters]
+            sparse = [False, *sparse]
+            names = {0: "", **{position + 1: name for position, name in names.items()}}
+        return before(self, parameters, sparse, names, static_graph, *others)
+
+    kind._ddp_init_helper = prepare
 
 
 def work_of(action: Callable[[], None]) -> Any:

@@ -36,6 +36,7 @@ from pjrt_bridge.torch_interop.device import (
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.operators import call
 from pjrt_bridge.torch_interop.device.recording import compute_all
+from pjrt_bridge.torch_interop.device.storage import is_resident
 from pjrt_bridge.torch_interop.device.torch_module import MODULE
 from pjrt_bridge.torch_interop.recurrent import layers as recurrent
 from pjrt_bridge.torch_interop.sharding import constraint
@@ -88,6 +89,7 @@ def register() -> None:
         host_promises.promise_as_host(NAME)
         constraint.of_device(copies.constrained)
         on_host = process_groups.exchange_by(collectives.run_on_host, third_party_device.KEY)
+        process_groups.find_unused_on_host(is_resident)
         _registered.append(on_host)
         process_groups.name_backends(NAME)
         register_optimizer_step_post_hook(_after_step)

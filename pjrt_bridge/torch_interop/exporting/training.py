@@ -30,6 +30,7 @@ from pjrt_bridge.torch_interop.exporting.capture import (
 from pjrt_bridge.torch_interop.exporting.operator_composites import with_marks
 from pjrt_bridge.torch_interop.exporting.optimizers import Update, capture_update
 from pjrt_bridge.torch_interop.exporting.repeated_writes import without_repeated_writes
+from pjrt_bridge.torch_interop.recurrent import layers
 
 _PREFIX = "model."
 
@@ -188,6 +189,10 @@ def _joint(program: ExportedProgram, sources: list[Source]) -> _Joint:
         detached.meta = dict(leaves[at].meta)
         kept.append(detached)
     forward.output(tuple(kept))
+    # AOTAutograd would make nodes of every step of a recurrent layer.
+    rules = layers.decompositions()
+    for node in forward.nodes:
+        node.target = rules.get(node.target, node.target)
     whole = fx.GraphModule(program.graph_module, forward)
     try:
         joint, signature = compat.export_joint(whole, values, 0)

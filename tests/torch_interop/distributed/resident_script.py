@@ -126,6 +126,44 @@ def data_parallel_compiled(rank: int, world: int, device: str) -> list[Tensor]:
     return _data_parallel(rank, device, compiled=device == "pjrt")
 
 
+class Branches(nn.Module):
+    """Each call uses one of two layers, and none the third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: Tensor, which: int) -> Tensor:
+        return self.layers[which](x)
+
+
+def unused_parameters(rank: int, world: int, device: str) -> list[Tensor]:
+    """Layers that all processes use, that one uses, and that none does."""
+    found = []
+    for options, calls in (
+        ({"find_unused_parameters": True}, [rank, 0, 1 - rank]),
+        ({"find_unused_parameters": True, "gradient_as_bucket_view": True}, [0, rank]),
+        ({"static_graph": True}, [1, 1, 1]),
+    ):
+        torch.manual_seed(0)
+        net = DistributedDataParallel(Branches().to(device), **options)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for which in calls:
+            optimizer.zero_grad()
+            if "static_graph" not in options:  # for which torch's reducer asserts that it syncs first
+                with net.no_sync():
+                    net(torch.ones(2, 4).to(device) * rank, which).sum().backward()
+            loss = net(torch.ones(2, 4).to(device) * (rank + 1), which).square().mean()
+            loss.backward()
+            optimizer.step()
+            gradients = [each.grad for each in net.parameters()]
+            assert [each is None for each in gradients][4:] == [True, True]
+            found += [loss.detach(), *(each.clone() for each in gradients if each is not None)]
+        found += [tensor.detach().clone() for tensor in net.state_dict().values()]
+        assert len(list(net.parameters())) == 6
+    return found
+
+
 def _fully_sharded(rank: int, world: int, device: str, *, compiled: bool) -> list[Tensor]:
     """One part is gathered anew in backward, the other stays as it is."""
     torch.manual_seed(0)
@@ -180,6 +218,7 @@ SCENARIOS: tuple[Callable[[int, int, str], list[Tensor]], ...] = (
     distributed_tensors,
     data_parallel,
     data_parallel_compiled,
+    unused_parameters,
     fully_sharded,
     fully_sharded_compiled,
 )

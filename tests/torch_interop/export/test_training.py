@@ -73,6 +73,28 @@ def test_loss_gradients_and_state(client: Client, net: Net, tmp_path: Path) -> N
         assert close(loaded.weights()["norm.running_mean"], net.norm.running_mean)
 
 
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.LSTM(8, 4, num_layers=2, bidirectional=True),
+        lambda: nn.GRU(8, 8, batch_first=True, bias=False),
+        lambda: nn.LSTM(8, 8, proj_size=4),  # of this kind PyTorch's nodes for each step
+    ],
+    ids=["lstm", "gru", "projected"],
+)
+def test_recurrent_layers(client: Client, layer: Callable[[], nn.RNNBase]) -> None:
+    torch.manual_seed(0)
+    net = layer()
+    x = torch.randn(3, 5, 8)
+    model = export(net, (x,), training=True, loss=lambda found: found[0].square().mean())
+    net(x)[0].square().mean().backward()
+    with model.load_on(client) as loaded:
+        found = loaded(x)["gradients"]
+    assert set(found) == {name for name, _ in net.named_parameters()}
+    assert all(close(found[name], weight.grad) for name, weight in net.named_parameters())
+
+
 OPTIMIZERS: dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda weights: torch.optim.SGD(weights, lr=0.1),
     "momentum": lambda weights: torch.optim.SGD(weights, 0.1, momentum=0.9, weight_decay=0.01),

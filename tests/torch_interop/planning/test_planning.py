@@ -238,6 +238,55 @@ def test_the_model_and_its_optimizer_are_not_changed() -> None:
     assert not any(module._forward_hooks for module in model.modules())
 
 
+def test_axes_that_divide_nothing() -> None:
+    traced = trace(meta(), [tokens()], plan=PLAN)
+    for mesh, idle in (
+        ({"dp": 2, "tp": 2}, ()),
+        ({"tp": 2, "xx": 2, "one": 1}, ("xx",)),
+        ({"dp": 16, "fsdp": 2}, ("dp",)),  # 8 rows do not divide into 16 parts
+    ):
+        found = compile_for(traced, mesh=mesh)
+        assert found.idle_axes == idle
+    assert compile_for(trace(meta(), [tokens()]), mesh={"tp": 2}).idle_axes == ("tp",)
+    there = {"topology": "reference:2", "plugin": "reference"}
+    assert compile_for(traced, mesh={"xx": 2}, **there).idle_axes == ("xx",)
+
+    class Constrained(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return shard_constraint(x * 2, Mesh.of({"sp": 1}), (None, "sp")).sum()
+
+    x = torch.empty(3, 16, device="meta")
+    assert compile_for(Constrained(), [x], mesh={"sp": 2}).idle_axes == ()
+
+
+def test_recurrent_layers_are_loops_whose_turns_count() -> None:
+    """The nodes of a graph do not grow with the number of steps, its arithmetic does."""
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(WIDTH, WIDTH, num_layers=2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)[0]
+
+    found = []
+    for steps in (8, 80):
+        with torch.device("meta"):
+            model, x = Recurrent(), torch.empty(BATCH, steps, WIDTH)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        traced = trace(model, [x], training=True, loss=loss, optimizer=optimizer)
+        found.append((len(traced.captured.module.graph.nodes), compile_for(traced, mesh={"dp": 1})))
+    (few, short), (many, long) = found
+    assert many == few
+    # Two layers multiply input and state, forward and twice in backward; x needs no gradient.
+    products = (3 * 2 * 2 - 1) * 2 * 4 * WIDTH * WIDTH * BATCH
+    assert short.flops is not None
+    assert long.flops is not None
+    assert 80 * products < long.flops < 1.2 * 80 * products
+    assert 9 < long.flops / short.flops < 10.1
+
+
 def test_tied_weights_count_once() -> None:
     with torch.device("meta"):
         tied = nn.Sequential(nn.Linear(64, 64, bias=False), nn.Linear(64, 64, bias=False))
