@@ -150,7 +150,8 @@ def unused_parameters(rank: int, world: int, device: str) -> list[Tensor]:
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for which in calls:
             optimizer.zero_grad()
-            if "static_graph" not in options:  # for which torch's reducer asserts that it syncs first
+            # Of a static graph torch's reducer asserts that it syncs first.
+            if "static_graph" not in options:
                 with net.no_sync():
                     net(torch.ones(2, 4).to(device) * rank, which).sum().backward()
             loss = net(torch.ones(2, 4).to(device) * (rank + 1), which).square().mean()
