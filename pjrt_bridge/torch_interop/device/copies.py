@@ -40,6 +40,8 @@ def copy_from(
         with compat.untraced():
             target.copy_(transfer.to_host(source))
         return target
+    if is_resident(source) and _are_over_different_meshes(source, target):
+        source = transfer.to_host(source)
     if not is_resident(source):
         with compat.untraced():
             source = source.to(target.dtype)
@@ -62,6 +64,15 @@ def copy_from(
     row_major = ValueSpec.row_major(transfer.type_of(source))
     border.replace_elements(target, transfer.buffer_as(source, row_major), row_major)
     return target
+
+
+def _are_over_different_meshes(source: torch.Tensor, target: torch.Tensor) -> bool:
+    given, held = contents_of(source).held, contents_of(target).held
+    return (
+        isinstance(given, ShardedBuffer)
+        and isinstance(held, ShardedBuffer)
+        and given.sharding.mesh != held.sharding.mesh
+    )
 
 
 def _filled_over_mesh(source: torch.Tensor, target: torch.Tensor) -> bool:

@@ -150,7 +150,7 @@ def unused_parameters(rank: int, world: int, device: str) -> list[Tensor]:
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         for which in calls:
             optimizer.zero_grad()
-            # Of a static graph torch's reducer asserts that it syncs first.
+            # Torch's reducer asserts that a static graph begins with a call that exchanges.
             if "static_graph" not in options:
                 with net.no_sync():
                     net(torch.ones(2, 4).to(device) * rank, which).sum().backward()

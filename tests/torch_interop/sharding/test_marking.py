@@ -8,11 +8,20 @@ import io
 import pytest
 import torch
 from torch import nn
+from torch.distributed.tensor.parallel import ColwiseParallel
 
 from pjrt_bridge import errors
 from pjrt_bridge.torch_interop import device
 from pjrt_bridge.torch_interop.device import chosen
-from pjrt_bridge.torch_interop.sharding import Mesh, full, mark_sharding, sharding_of, shards
+from pjrt_bridge.torch_interop.sharding import (
+    Mesh,
+    full,
+    fully_shard,
+    mark_sharding,
+    parallelize,
+    sharding_of,
+    shards,
+)
 
 
 def spec_of(tensor: torch.Tensor) -> str:
@@ -143,6 +152,37 @@ def device_bytes() -> int:
     from pjrt_bridge.torch_interop.device.transfer import COUNTS
 
     return COUNTS.to_device + COUNTS.to_host
+
+
+def test_copies_between_meshes(mesh: Mesh) -> None:
+    """A copy is the only operator over several meshes: states of models are loaded by copies."""
+    other = Mesh(rows=2, client=mesh.client)
+    host = torch.arange(32.0).reshape(8, 4)
+
+    def pair() -> tuple[torch.Tensor, torch.Tensor]:
+        target = mark_sharding(torch.zeros(8, 4), other, ("rows",))
+        return target, mark_sharding(host, mesh, ("dp", "tp"))
+
+    for view in (lambda x: x, lambda x: x.t(), lambda x: x[2:5, 1:]):
+        target, source = pair()
+        view(target).copy_(view(source))
+        expected = torch.zeros(8, 4)
+        view(expected).copy_(view(host))
+        assert torch.equal(full(target), expected)
+        assert str(sharding_of(target)) == "[rows, -] over Mesh(rows=2)"
+    target, source = pair()
+    target.copy_(source.double().add(1))
+    assert torch.equal(full(target), host + 1)
+    target, source = pair()
+    torch._foreach_copy_([target], [source])
+    assert torch.equal(full(target), host)
+
+    layers = [nn.Linear(8, 8), nn.Linear(8, 8)]
+    fully_shard(layers[0], Mesh(fsdp=4, client=mesh.client))
+    parallelize(layers[1], other, ColwiseParallel())
+    layers[1].load_state_dict(layers[0].state_dict())
+    assert torch.equal(full(layers[1].weight), full(layers[0].weight))
+    assert str(sharding_of(layers[1].weight)) == "[rows, -] over Mesh(rows=2)"
 
 
 def test_states_are_saved_and_loaded(mesh: Mesh) -> None:
