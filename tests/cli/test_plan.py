@@ -76,12 +76,13 @@ def test_bad_input(command: Command) -> None:
     write("model.py", MODEL + "\ndef number():\n    return 3\n")
     for arguments, said in (
         (("model.py:make", *INPUT, "-m", "tp=3"), "do not divide into 3"),
-        (("model.py:make", *INPUT, "-m", "tq=2"), "'tq' divides nothing, expected one of dp"),
         (("model.py:make", *INPUT, "-m", "tp"), "expected axes such as dp=2,tp=4"),
         (("model.py:make", *INPUT, "-m", "tp=0"), "an integer from 1 up"),
         (("model.py:number", *INPUT, "-m", "tp=2"), "expected a module"),
         (("model.py:gone", *INPUT, "-m", "tp=2"), "has no 'gone'"),
         (("model.py:make", *INPUT, "-m", "tp=2", "--optimizer", "gone"), "one of ASGD, Adadelta"),
+        (("model.py:make", "-m", "tp=2"), "--input: missing a required argument: 'x'; found []"),
+        (("model.py:make", "-i", "q=f32[4]", "-m", "tp=2"), "arguments of Network.forward"),
         (("model.py:make", "-i", "gone[4]", "-m", "tp=2"), "gone[4]"),
         (("model.py:make", *INPUT, "-m", "tp=2", "-t", "gone:4"), "knows the topology 'gone:4'"),
     ):

@@ -27,22 +27,6 @@ def test_bytes(count: int, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "shown"),
-    [(6.0, "6"), (999.6, "1 kilo"), (1.0737e9, "1.07 giga"), (87.9e12, "87.9 tera")],
-)
-def test_magnitudes(number: float, shown: str) -> None:
-    assert wording.magnitude(number) == shown
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"),
-    [(0, "0"), (64, "64"), (33_600_000, "33.6 million"), (10**15, "1000 trillion")],
-)
-def test_large_counts(count: int, shown: str) -> None:
-    assert wording.large_count(count) == shown
-
-
-@pytest.mark.parametrize(
     ("seconds", "shown"),
     [
         (0.0, "0 s"),

@@ -69,7 +69,7 @@ class NotTraceable(Exception):
 
 @dataclass
 class CallProgram:
-    """The program that serves the calls of one key.
+    """What serves the calls of a key.
 
     Attributes:
         name: of the operator.

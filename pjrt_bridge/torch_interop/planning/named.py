@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +30,8 @@ def traced_model(
         training: trace loss and gradients, if not a whole step.
 
     Raises:
-        OptionError: what was named makes no model, or there is no such optimizer.
+        OptionError: what was named makes no model, or there is no such optimizer; inputs that are
+            not the model's arguments.
         DataError: an input that is none.
     """
     with torch.device("meta"):
@@ -50,6 +52,14 @@ def traced_model(
             kwargs[name] = example_promise(rest)
         else:
             args.append(example_promise(text))
+    signature = inspect.signature(made.forward)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise OptionError(
+            f"--input: {error}; found {list(inputs)}, expected arguments of "
+            f"{type(made).__name__}.forward{signature}"
+        ) from None
     chosen = None if optimizer is None else _optimizer(optimizer)(made.parameters())
     return trace(
         made,

@@ -16,11 +16,7 @@ from pjrt_bridge.torch_interop.exporting.emission import emitted_row_major
 from pjrt_bridge.torch_interop.exporting.lowering import CONTEXT, lift_random_keys, not_lowerable
 from pjrt_bridge.torch_interop.passes.pipeline import rewrite
 from pjrt_bridge.torch_interop.placement.predicate import Placement
-from pjrt_bridge.torch_interop.sharding.constraint import (
-    constrained_axes,
-    lowering_over_mesh,
-    move_constraints,
-)
+from pjrt_bridge.torch_interop.sharding.constraint import lowering_over_mesh, move_constraints
 from pjrt_bridge.torch_interop.sharding.mesh import BATCH_AXES
 from pjrt_bridge.torch_interop.sharding.plans import AxisNames, check_divides, divided_further
 
@@ -60,11 +56,9 @@ class TracedModel:
         the call over `dp` and `fsdp`. The rest is found by Shardy's propagation.
 
         Raises:
-            ProgramError: a dimension of a parameter that does not divide, or an axis that would
-                divide nothing.
+            ProgramError: a dimension of a parameter that does not divide.
             NotExportable: operators that do not lower; the text lists all of them.
         """
-        self._check_axes(mesh)
         known = {
             source.name: self._parameter(source, mesh)
             for source in self.captured.sources
@@ -93,17 +87,6 @@ class TracedModel:
             if isinstance(output, Computed):
                 results[output.result] = known[name]
         return shard(emitted.program, mesh, parameters, results)
-
-    def _check_axes(self, mesh: Mesh) -> None:
-        planned = {name for dims in self.axes.values() for names in dims for name in names}
-        further = planned | constrained_axes(self.captured.module.graph)
-        known = dict.fromkeys([*BATCH_AXES, *sorted(further)])
-        for name, size in mesh.axes:
-            if size > 1 and name not in known:
-                raise ProgramError(
-                    f"{self.name} over {mesh}: the axis {name!r} divides nothing, expected one of "
-                    f"{', '.join(known)}; plans and constraints bring further ones"
-                )
 
     def _parameter(self, source: Source, mesh: Mesh) -> Sharding:
         shape = tuple(source.value.shape)

@@ -138,16 +138,6 @@ def constrained_mesh(graph: fx.Graph) -> grids.Mesh | None:
     return next(iter(found), None)
 
 
-def constrained_axes(graph: fx.Graph) -> set[str]:
-    """The axes that divide a value in the constraints of a graph."""
-    return {
-        name
-        for node in graph.find_nodes(op="call_function", target=_constrain)
-        for axes in _constraint_of(node).sharding.dimensions
-        for name in (axis.name for axis in axes)
-    }
-
-
 def move_constraints(graph: fx.Graph, mesh: grids.Mesh) -> None:
     """Make the constraints of a graph ones over another mesh, in place.
 

@@ -327,8 +327,6 @@ def test_bad_input_is_named() -> None:
     traced = trace(meta(), [tokens()], plan=PLAN)
     with pytest.raises(ProgramError, match=r"parameter 'layers.0.up.weight': .* 3 equal parts"):
         compile_for(traced, mesh={"tp": 3})
-    with pytest.raises(ProgramError, match=r"'tq' divides nothing, expected one of dp, fsdp, tp;"):
-        compile_for(traced, mesh={"dp": 2, "tq": 2})
     with pytest.raises(OptionError, match="no module matches 'gone'"):
         trace(meta(), [tokens()], plan={"gone": ColwiseParallel()})
     with pytest.raises(OptionError, match="divides batches"):

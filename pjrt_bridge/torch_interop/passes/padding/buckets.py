@@ -20,7 +20,7 @@ from pjrt_bridge.torch_interop.passes.padding.analysis import find
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol, SymbolValues
 from pjrt_bridge.torch_interop.passes.padding.layouts import SymbolicLayout
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
-from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED
+from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED, Paddable
 from pjrt_bridge.torch_interop.passes.padding.work import compiling, estimate
 
 AUTOMATIC: Literal["auto"] = "auto"
@@ -206,7 +206,7 @@ class _SizeExpressions:
         bad: padded sizes that turned out not to fit.
     """
 
-    def __init__(self, found: Any, symbols: Sequence[Symbol]) -> None:
+    def __init__(self, found: Paddable, symbols: Sequence[Symbol]) -> None:
         self.found = found
         layouts = [item for item in found.results.values() if isinstance(item, SymbolicLayout)]
         sizes: dict[Size, None] = {}
