@@ -278,13 +278,15 @@ def _each(sizes: Any, dims: int) -> tuple[Any, ...]:
 
 def _windows(x: torch.Tensor, dim: int, size: int, step: int) -> torch.Tensor:
     """The elements of windows along a dimension, in a dimension behind it."""
-    torch._check(size > 0, lambda: "kernel size should be greater than zero")
-    torch._check(step > 0, lambda: "stride should be greater than zero")
-    torch._check(size <= x.shape[dim], lambda: "the window is larger than the input")
+    if size <= 0 or step <= 0:
+        raise RuntimeError("kernel size and stride should be greater than zero")
+    if size > x.shape[dim]:
+        raise RuntimeError("the kernel is larger than the input")
     count = (x.shape[dim] - size) // step + 1
     index = torch.arange(count, device=x.device)[:, None] * step
     index = index + torch.arange(size, device=x.device)
-    return x.index_select(dim, index.flatten()).unflatten(dim, (count, size))
+    shape = (*x.shape[:dim], count, size, *x.shape[dim + 1 :])
+    return x.index_select(dim, index.flatten()).reshape(shape)
 
 
 def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
