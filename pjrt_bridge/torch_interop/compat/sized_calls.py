@@ -26,6 +26,17 @@ from pjrt_bridge.torch_interop.compat import sized_functions as sized
 _aten = torch.ops.aten
 
 
+_POOLS: tuple[tuple[str, Callable[..., torch.Tensor], tuple[Callable[..., Any], ...]], ...] = (
+    ("max", torch.amax, (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)),
+    (
+        "avg",
+        torch.mean,
+        (_aten.avg_pool1d.default, _aten.avg_pool2d.default, _aten.avg_pool3d.default),
+    ),
+)
+"""Kinds of pooling: of all of one dimension, and with windows of fixed sizes, by dimensions."""
+
+
 def _functions() -> dict[Any, Callable[..., Any]]:
     """By torch's function, the one that is traced instead."""
     return {
@@ -44,12 +55,16 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.tril_indices: tril_indices,
         torch.triu_indices: triu_indices,
         functional.affine_grid: sized.affine_grid,
-        functional.max_pool1d: sized.pool(1, functional.adaptive_max_pool1d, torch.max_pool1d),
-        functional.max_pool2d: sized.pool(2, functional.adaptive_max_pool2d, torch.max_pool2d),
-        functional.max_pool3d: sized.pool(3, functional.adaptive_max_pool3d, torch.max_pool3d),
-        functional.avg_pool1d: sized.pool(1, functional.adaptive_avg_pool1d, _aten.avg_pool1d),
-        functional.avg_pool2d: sized.pool(2, functional.adaptive_avg_pool2d, _aten.avg_pool2d),
-        functional.avg_pool3d: sized.pool(3, functional.adaptive_avg_pool3d, _aten.avg_pool3d),
+        **{
+            getattr(functional, f"{kind}_pool{dims}d"): sized.pool(
+                dims,
+                getattr(functional, f"adaptive_{kind}_pool{dims}d"),
+                along,
+                otherwise[dims - 1],
+            )
+            for kind, along, otherwise in _POOLS
+            for dims in (1, 2, 3)
+        },
         functional.adaptive_avg_pool1d: sized.adaptive_avg_pool1d,
     }
 

@@ -205,6 +205,28 @@ def counted(node: fx.Node) -> fx.Node | None:
     return numbers if isinstance(numbers, fx.Node) else None
 
 
+def hits(node: fx.Node) -> tuple[fx.Node, int] | None:
+    """A mask that a node writes with, and how many values it has for the mask's hits.
+
+    None where it has one value for all, or writes otherwise.
+    """
+    name = str(compat.operator_name(node.target))
+    if name not in ("aten.index_put.default", "aten._unsafe_index_put.default"):
+        return None
+    source, indices, values = (
+        compat.bound_arguments(node)[k] for k in ("self", "indices", "values")
+    )
+    chosen = [(at, item) for at, item in enumerate(indices) if item is not None]
+    if len(chosen) != 1 or compat.promise(chosen[0][1]).dtype is not torch.bool:
+        return None
+    ((start, mask),) = chosen
+    rest = compat.promise(source).dim() - start - compat.promise(mask).dim()
+    shape = compat.promise(values).shape
+    if len(shape) <= rest or compat.is_symbolic(count := shape[-rest - 1]) or count == 1:
+        return None
+    return mask, count
+
+
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.clone.default")
 
 

@@ -2,7 +2,8 @@
 
 With `options={"check_indices": True}` the device computes the smallest and largest number of each
 tensor of positions, and whether a tensor of integer divisors has a zero. The probabilities of
-`multinomial`, and numbers that are counted between their extremes, are always checked.
+`multinomial`, numbers that are counted between their extremes, and how many values are written
+with a mask, are always checked.
 `defer_assertions.py` moves the checks behind the graph, so that
 it is not divided; where the graph writes into arguments, those of positions and divisors stay in
 it.
@@ -23,6 +24,7 @@ from pjrt_bridge.torch_interop.passes.data_bounds import (
     bounds,
     counted,
     divisor,
+    hits,
     is_checked,
     mark_checked,
     out_of_range,
@@ -78,7 +80,7 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
     def needs_check(node: fx.Node) -> bool:
         if not _is_unchecked(node):
             return False
-        if probabilities(node) is not None or counted(node) is not None:
+        if any(find(node) is not None for find in (probabilities, counted, hits)):
             return True
         return indices and (any(bounds(node)) or divisor(node) is not None)
 
@@ -97,6 +99,8 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
                 _add_probability_check(graph, node, weights)
             if (numbers := counted(node)) is not None:
                 _add_range_check(graph, node, numbers)
+            if (written := hits(node)) is not None:
+                _add_hits_check(graph, node, *written)
             if indices:
                 for item in bounds(node):
                     if item.index not in extremes:
@@ -153,6 +157,17 @@ def _add_range_check(graph: fx.Graph, node: fx.Node, numbers: fx.Node) -> None:
     message = f"{_where(node)}: the range of what it counts is not finite"
     everywhere = _computed(graph, aten.all.default, finite)
     check = graph.call_function(aten._assert_async.msg, (everywhere, message))
+    check.meta = _meta(node, None)
+
+
+def _add_hits_check(graph: fx.Graph, node: fx.Node, mask: fx.Node, values: int) -> None:
+    aten = torch.ops.aten
+    same = _computed(graph, aten.eq.Scalar, _computed(graph, aten.sum.default, mask), values)
+    message = (
+        f"{_where(node)}: shape mismatch: there are {values} values to be written, "
+        "and the mask selects another number of elements"
+    )
+    check = graph.call_function(aten._assert_async.msg, (same, message))
     check.meta = _meta(node, None)
 
 

@@ -88,9 +88,17 @@ def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
         args, kwargs = arguments
         arguments = (args, {**kwargs, "generator": _Generator()})
     error = _refusal(target, arguments, outputs)
-    if error is not None and str(target) in _VALUES_MATTER and "not implemented for" not in error:
+    values_matter = str(target) in _VALUES_MATTER or _writes_with_mask(target, arguments)
+    if error is not None and values_matter and "not implemented for" not in error:
         return None
     return error
+
+
+def _writes_with_mask(target: compat.OpOverload, arguments: Any) -> bool:
+    """Whether it depends on values of a mask how many values there have to be."""
+    if str(target) not in ("aten.index_put.default", "aten._unsafe_index_put.default"):
+        return False
+    return any(item.dtype.is_bool for item in types_in(arguments[0][1]))
 
 
 class _Generator:

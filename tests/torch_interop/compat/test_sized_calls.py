@@ -100,6 +100,23 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
     "max_pool2d": (IMAGES, lambda x: functional.max_pool2d(functional.relu(x), x.shape[2:])),
     "avg_pool2d": (IMAGES, lambda x: functional.avg_pool2d(x, x.shape[-2:])),
     "avg_pool3d": (VOLUMES, lambda x: functional.avg_pool3d(x, x.shape[-3:])),
+    "max_pool1d of halves": (
+        SIGNALS,
+        lambda x: functional.max_pool1d(functional.relu(x), x.shape[2] // 2),
+    ),
+    "max_pool2d of thirds": (
+        IMAGES,
+        lambda x: functional.max_pool2d(functional.relu(x), (x.shape[2] // 3, 2), stride=1),
+    ),
+    "avg_pool1d of halves": (SIGNALS, lambda x: functional.avg_pool1d(x, x.shape[2] // 2)),
+    "avg_pool2d of thirds": (
+        IMAGES,
+        lambda x: functional.avg_pool2d(x, (x.shape[2] // 3, 2), (x.shape[2] // 3 + 1, 3)),
+    ),
+    "avg_pool3d of halves": (
+        VOLUMES,
+        lambda x: functional.avg_pool3d(x, (x.shape[2] // 2, 2, 1), stride=1),
+    ),
     "affine_grid": (IMAGES, _warped),
     "affine_grid in three dimensions": (
         IMAGES,
@@ -133,8 +150,10 @@ def test_few_graphs_serve_all_sizes(name: str) -> None:
     "function",
     [
         lambda x: torch.linspace(0, 30, x.shape[0], dtype=torch.int64),
-        lambda x: functional.max_pool1d(x[None], x.shape[0] // 2),
+        lambda x: functional.max_pool1d(x[None], x.shape[0] // 2, padding=1),
         lambda x: functional.avg_pool1d(x[None], x.shape[0], 1, 1),
+        lambda x: functional.avg_pool2d(x.expand(2, 4, -1).mT, (x.shape[0] // 2, 1)),
+        lambda x: functional.avg_pool3d(x.expand(2, 4, 4, -1), x.shape[0] // 2, 1, 1, True, False),
         lambda x: functional.max_pool1d(x[None], x.shape[0], return_indices=True),
     ],
 )
@@ -168,6 +187,8 @@ def test_classes_out_of_range(label: int) -> None:
         lambda x: torch.bartlett_window(x.shape[0], dtype=torch.int64),
         lambda x: torch.histc(x, x.shape[0] - 20),
         lambda x: torch.histc(x, x.shape[0], 2, 1),
+        lambda x: functional.avg_pool1d(x[None], x.shape[0] * 2),
+        lambda x: functional.max_pool1d(x[None], x.shape[0] // 10),
         lambda x: x[None][torch.tensor([0]), x.shape[0]],
     ],
 )

@@ -364,3 +364,32 @@ def test_the_first_row_that_a_table_does_not_have(name: str) -> None:
             look_up(torch.tensor([[0, outside]]), X)
         with pytest.raises(eager.type):
             call(torch.tensor([[0, outside]]))
+
+
+def test_as_many_values_are_written_as_a_mask_selects() -> None:
+    def function(x: torch.Tensor, mask: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        made = x * 2
+        made[mask] = values
+        return made
+
+    run = compiled(function)
+    x, mask = torch.randn(4, 3), torch.tensor([True, False, True, False])
+    for values in (torch.randn(2, 3), torch.randn(1, 3), torch.randn(3), torch.tensor(1.0)):
+        torch.testing.assert_close(run(x, mask, values), function(x, mask, values))
+    with pytest.raises(RuntimeError, match="shape mismatch"):
+        function(x, mask, torch.randn(3, 3))
+    with pytest.raises(RuntimeError, match=r"index_put.*shape mismatch: there are 3 values"):
+        run(x, mask, torch.randn(3, 3))
+
+
+def test_elements_that_a_mask_selects_are_written_with_it() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        made = x * 2
+        made[x[:, 0] > 0] = x[x[:, 0] > 0].sin()
+        return made
+
+    run = torch.compile(function, backend="pjrt", options={"fallback": "host"})
+    for length in (4, 6, 3, 7, 1, 4):
+        for low in (-1, 1, -9):
+            x = torch.linspace(low, 2, length * 3).view(-1, 3)
+            torch.testing.assert_close(run(x), function(x))

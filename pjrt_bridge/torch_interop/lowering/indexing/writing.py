@@ -2,8 +2,8 @@
 
 ATen semantics kept: accumulation adds every update, in float32 for half precision, rounded once;
 without accumulation the last of several updates to one place is unspecified, as in eager. A
-position out of range, an error in eager, is ignored (StableHLO spec, "scatter"). A mask with a
-value that does not depend on the number of hits is a selection.
+position out of range, an error in eager, is ignored (StableHLO spec, "scatter"). With a mask it is
+a selection among what is there and what is written.
 """
 
 from __future__ import annotations
@@ -114,13 +114,37 @@ def _put_where(
     start, mask = chosen[0]
     if len(chosen) > 1:
         raise NotLowerable("index_put with a mask beside other indices")
-    rest = x.shape[start + mask.rank :]
-    leading = max(values.rank - len(rest), 0)
-    if any(n != 1 for n in values.shape[:leading]):
-        raise NotLowerable("index_put with a mask and one value per hit")
-    update = c.operand(c.reshape(values, values.shape[leading:]), x.dtype, x.shape)
+    leading = max(values.rank - (x.rank - start - mask.rank), 0)
+    values = c.cast(values, x.dtype)
+    if leading and values.shape[leading - 1] != 1:
+        values = _at_hits(c, x.shape, start, mask, values)
+    elif leading:
+        covered = (*values.shape[: leading - 1], *[1] * mask.rank, *values.shape[leading:])
+        values = c.reshape(values, covered)
+    update = c.broadcast(values, x.shape)
     hit = c.b.broadcast_in_dim(mask, x.shape, tuple(range(start, start + mask.rank)))
     return c.b.select(hit, c.b.add(x, update) if accumulate else update, x)
+
+
+def _at_hits(c: Context, shape: Sequence[int], start: int, mask: Value, values: Value) -> Value:
+    """Values of which the mask's k-th hit, row-major, gets the k-th, broadcast to a shape.
+
+    Args:
+        c: the lowering's context.
+        shape: to broadcast to; what is not at a hit is any of the values.
+        start: the first of the dimensions that the mask covers.
+        mask: of the hits, whose number `passes/data_checks.py` checks.
+        values: with the hits in one dimension instead of these.
+    """
+    rest = tuple(shape[start + mask.rank :])
+    axis = values.rank - len(rest) - 1
+    if values.size == 0 or mask.size == 0:
+        return c.full(tuple(shape), 0, values.dtype)
+    hit = c.reshape(c.cast(mask, INT64), (mask.size,))
+    rank = c.b.subtract(scan(c, hit, 0, 0, c.b.add), c.full(hit.shape, 1, INT64))
+    spread = take(c, values, rank, axis)
+    spread = c.broadcast(spread, (*shape[:start], mask.size, *rest))
+    return c.reshape(spread, tuple(shape))
 
 
 @lowering("aten.scatter.src", "aten.scatter.value")

@@ -138,10 +138,31 @@ def test_index_reduce(reduce, include_self):
     check(name, WIDE, -1, H, torch.randn(3, 3), reduce, include_self=include_self)
 
 
-def test_one_value_per_hit_of_a_mask_is_refused():
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_values_written_with_a_mask(accumulate):
+    name, x = "aten.index_put.default", torch.randn(3, 4, 5)
+    rows, places = torch.tensor([True, False, True]), torch.randn(3, 4) > 0
+    columns = torch.tensor([False, True, True, False])
+    hits = int(places.sum())
+    for indices, shape in (
+        ([rows], (2, 4, 5)),
+        ([rows], (2, 1, 5)),
+        ([rows], (1, 4, 5)),
+        ([rows], (4, 1)),
+        ([rows & False], (0, 4, 5)),
+        ([places], (hits, 5)),
+        ([places], (hits, 1)),
+        ([x > 0], (int((x > 0).sum()),)),
+        ([None, columns], (3, 2, 5)),
+        ([None, columns], (2, 5)),
+        ([None, columns], (3, 1, 5)),
+        ([None, places[:, :1].expand(3, 5).new_ones(4, 5)], (3, 20)),
+    ):
+        check(name, x, indices, torch.randn(shape), accumulate)
+
+
+def test_a_mask_beside_other_indices_is_refused():
     mask = torch.tensor([True, False, True])
-    with pytest.raises(NotLowerable, match="one value per hit"):
-        lower("aten.index_put.default", BASE, [mask], torch.randn(2, 3))
     with pytest.raises(NotLowerable, match="beside other indices"):
         lower("aten.index_put.default", BASE, [mask, torch.tensor([0, 1])], torch.tensor(1.0))
 
