@@ -38,7 +38,7 @@ def remove_proven_assertions(module: fx.GraphModule) -> None:
 
 def _holds(condition: Any) -> bool:
     # `all` comes decomposed: nowhere not.
-    compared = condition
+    compared: Any = condition
     for name in ("aten.logical_not.default", "aten.any.dims", "aten.logical_not.default"):
         if not _is_call(compared, name):
             return False
@@ -59,7 +59,8 @@ def _places(positions: Any) -> int | None:
     if _is_call(positions, *_EXTREMES):
         return _size(*positions.args)
     if isinstance(positions, fx.Node) and positions.target is operator.getitem:
-        source, at = positions.args
+        source: Any = positions.args[0]
+        at = positions.args[1]
         if at == 1 and _is_call(source, *_WITH_POSITIONS):
             first = 2 if _is_call(source, "aten.topk.default") else 1
             return _size(source.args[0], *(source.args[first : first + 1] or (-1,)))
