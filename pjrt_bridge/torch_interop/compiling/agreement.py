@@ -26,7 +26,7 @@ from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.runtime import Client, CompileOptions, Device
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.compat import process_groups
-from pjrt_bridge.torch_interop.emit.node_lowering import Lookup, has_contiguous_input
+from pjrt_bridge.torch_interop.emit.node_lowering import Lookup, order_of_input
 from pjrt_bridge.torch_interop.lowering.collectives import GroupsByName, collective_lowering
 from pjrt_bridge.torch_interop.lowering.registry import Lowering
 from pjrt_bridge.torch_interop.placement.collectives import group_name
@@ -36,8 +36,8 @@ PATIENCE = 300.0
 
 _NUMBERS = (bool, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
 
-_ADDRESSING = ("aten.as_strided", "aten._linalg_det")
-"""Operators that are lowered where their argument lies row-major (`Context.contiguous_input`)."""
+_ADDRESSING = "aten.as_strided"
+"""Operators that are lowered where their argument is a whole storage (`Context.input_order`)."""
 
 _lock = threading.Lock()
 _counts: weakref.WeakKeyDictionary[Client, Counter[str]] = weakref.WeakKeyDictionary()
@@ -178,9 +178,10 @@ def _description(graph: fx.Graph, groups: Sequence[str]) -> str:
             name = group_name(node)
             args = repr(args).replace(repr(name), f"group {groups.index(name or '')}")
         target = node.target if node.op == "call_function" else ""
-        addressed = str(target).startswith(_ADDRESSING) and has_contiguous_input(node)
+        addresses = str(target).startswith(_ADDRESSING)
+        order = order_of_input(node).name if addresses else ""
         promised = _promised(compat.promise(node), groups)
-        lines.append(f"{node.op} {target} {args} {promised} {addressed}")
+        lines.append(f"{node.op} {target} {args} {promised} {order}")
     return "\n".join(lines)
 
 

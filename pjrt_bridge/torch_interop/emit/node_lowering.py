@@ -18,7 +18,7 @@ from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.context import Context, MemoryOrder
 from pjrt_bridge.torch_interop.lowering.registry import Lowering, NoLowering, NotLowerable
 from pjrt_bridge.torch_interop.nodes import label
 
@@ -33,7 +33,7 @@ def lower(
     args: Sequence[Any],
     kwargs: dict[str, Any],
     outputs: Sequence[TensorType | None],
-    contiguous_input: bool,
+    input_order: MemoryOrder,
 ) -> Value | tuple[Value | None, ...]:
     """Emit one node; its value, or its values where the operator returns several.
 
@@ -50,7 +50,7 @@ def lower(
     context = Context(
         builder,
         outputs,
-        contiguous_input=contiguous_input,
+        input_order=input_order,
         inline=partial(inline, builder, lookup),
         same_operator_count=partial(_same_operator_count, node),
     )
@@ -160,8 +160,7 @@ def _within(builder: Builder, lookup: Lookup, node: fx.Node, values: dict[fx.Nod
     args, kwargs = compat.substitute((node.args, node.kwargs), values)
     try:
         outputs = tensor_types(compat.promise(node))
-        contiguous = has_contiguous_input(node)
-        return lower(builder, lookup, node, args, kwargs, outputs, contiguous)
+        return lower(builder, lookup, node, args, kwargs, outputs, order_of_input(node))
     except (NotLowerable, UnsupportedDtype) as error:
         raise NotLowerable(f"{label(node)} within it: {error}") from error
 
@@ -210,17 +209,19 @@ def tensor_type(promise: Any) -> TensorType | None:
     return TensorType(tuple(promise.shape), dtypes.from_torch(promise.dtype))
 
 
-def has_contiguous_input(node: fx.Node) -> bool:
-    """Whether the first tensor that the node reads is all of its memory, row-major."""
-    return all(map(lies_row_major, map(compat.promise, node.all_input_nodes[:1])))
+def order_of_input(node: fx.Node) -> MemoryOrder:
+    """How the first tensor that the node reads lies in memory."""
+    first = node.all_input_nodes[:1]
+    return memory_order(compat.promise(first[0])) if first else MemoryOrder.WHOLE
 
 
-def lies_row_major(promise: Any) -> bool:
-    """Whether a tensor lies row-major from the start of its memory; anything else than one does."""
+def memory_order(promise: Any) -> MemoryOrder:
+    """How a tensor lies in memory; anything else than a tensor counts as row-major."""
     if not isinstance(promise, torch.Tensor):
-        return True
-    offset = promise.storage_offset()
-    if compat.is_symbolic(offset) or offset != 0:
-        return False
+        return MemoryOrder.WHOLE
     known: torch.Tensor = compat.stand_in(promise)
-    return known.is_contiguous()
+    if not known.is_contiguous():
+        return MemoryOrder.OTHER
+    offset = promise.storage_offset()
+    moved = compat.is_symbolic(offset) or offset != 0
+    return MemoryOrder.PART if moved else MemoryOrder.WHOLE

@@ -23,8 +23,8 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.materialization import is_large_elementwise, should_materialize
 from pjrt_bridge.torch_interop.emit.node_lowering import (
     Lookup,
-    has_contiguous_input,
     lower,
+    order_of_input,
     tensor_types,
 )
 from pjrt_bridge.torch_interop.emit.positions import PositionChecks
@@ -239,7 +239,7 @@ class _GraphEmission:
             args,
             kwargs,
             tensor_types(compat.promise(node)),
-            has_contiguous_input(node),
+            order_of_input(node),
         )
         self._values[node] = self._materialized(node, value)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -29,6 +30,15 @@ Operand = Value | Scalar
 
 OptionalValues = tuple[Value | None, ...]
 """Results of an operator; None for those that nobody reads."""
+
+
+class MemoryOrder(Enum):
+    """How a tensor lies in torch's memory."""
+
+    WHOLE = "row-major, from the start of its storage on"
+    PART = "row-major, from a later element on, or from one that is not known"
+    OTHER = "not row-major"
+
 
 BOOL = dtypes.of("bool")
 INT32 = dtypes.of("int32")
@@ -161,9 +171,8 @@ class Context:
     Attributes:
         b: the builder that the lowering emits into.
         outputs: shape and element type that torch promises for each output, None for a None.
-        contiguous_input: the first tensor argument lies row-major in torch's memory, from the
-            start of its storage on. Values have no strides and no storage, so operators that
-            address memory (`as_strided`) need this promise.
+        input_order: how the first tensor argument lies in torch's memory. Values have no strides
+            and no storage; some operators (`as_strided`, determinants) depend on them.
         inline: emits a graph that is an argument of a higher-order operator, on values and numbers
             for its arguments; gives its outputs.
         kernels: compute products, convolutions and reductions.
@@ -175,13 +184,13 @@ class Context:
         b: Builder,
         outputs: Sequence[TensorType | None],
         *,
-        contiguous_input: bool = False,
+        input_order: MemoryOrder = MemoryOrder.OTHER,
         inline: Callable[[Any, Sequence[Any]], tuple[Any, ...]] | None = None,
         same_operator_count: Callable[[], int] = lambda: 1,
     ) -> None:
         self.b = b
         self.outputs = tuple(outputs)
-        self.contiguous_input = contiguous_input
+        self.input_order = input_order
         self.inline = _no_graphs if inline is None else inline
         self.kernels = Kernels()
         self.same_operator_count = same_operator_count

@@ -31,6 +31,7 @@ from pjrt_bridge.torch_interop.passes.functionalize_rng import (
 from pjrt_bridge.torch_interop.passes.layouts import Orders
 from pjrt_bridge.torch_interop.passes.lift_scalars import lift_scalars
 from pjrt_bridge.torch_interop.passes.merge_equal_calls import merge_equal_calls
+from pjrt_bridge.torch_interop.passes.proven_assertions import remove_proven_assertions
 
 Stage = Literal["joint", "unsized", "sized"]
 """To which graphs a pass is applied:
@@ -163,6 +164,10 @@ def _find_gaps(module: fx.GraphModule, context: PassContext) -> Step | None:
     return find_gaps(module)
 
 
+def _remove_proven_assertions(module: fx.GraphModule, context: PassContext) -> None:
+    remove_proven_assertions(module)
+
+
 def _defer_assertions(module: fx.GraphModule, context: PassContext) -> Step | None:
     return defer_assertions(module, exported=context.kind == "exported")
 
@@ -200,6 +205,7 @@ PASSES = (
     Pass(_decompose_flex_attention, "sized", exports=True),
     Pass(_check_data, "sized", exports=True),
     Pass(_find_gaps, "sized", exports=False),
+    Pass(_remove_proven_assertions, "sized", exports=True),
     Pass(_defer_assertions, "sized", exports=True),
 )
 """In this order."""

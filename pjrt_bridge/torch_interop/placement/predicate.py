@@ -22,11 +22,12 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.emit.node_lowering import (
     Lookup,
-    has_contiguous_input,
     lower,
+    order_of_input,
     tensor_type,
     tensor_types,
 )
+from pjrt_bridge.torch_interop.lowering.context import MemoryOrder
 from pjrt_bridge.torch_interop.lowering.registry import NoLowering, NotLowerable
 from pjrt_bridge.torch_interop.passes.data_bounds import CHECK_INDICES, wrong_constant
 from pjrt_bridge.torch_interop.placement import refusals
@@ -105,13 +106,13 @@ class Placement:
         except (ValueError, *compat.DATA_DEPENDENT):
             # An argument that is a number may be read only by nodes that run on the host.
             return None if node.op == "placeholder" else (_DATA_NUMBER, "data")
-        contiguous = has_contiguous_input(node)
+        order = order_of_input(node)
         arguments = compat.substitute((node.args, node.kwargs), values)
         # Graphs within a node have no other key than the node.
         own = node.name if nodes.nested_graphs(node) else ""
-        key = (node.target, repr(arguments), outputs, contiguous, own)
+        key = (node.target, repr(arguments), outputs, order, own)
         if key not in self._tried:
-            refused = self._try(node, arguments, outputs, contiguous)
+            refused = self._try(node, arguments, outputs, order)
             if refused is not None and exchanged is not None:
                 refused = f"{exchanged}; {refused[0]}", "collective"
             self._tried[key] = refused or self._slow(node, arguments, outputs)
@@ -145,7 +146,7 @@ class Placement:
         node: fx.Node,
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
         outputs: Sequence[TensorType | None],
-        contiguous: bool,
+        order: MemoryOrder,
     ) -> _Refusal | None:
         with self._builder.scratch(refusals.types_in(arguments)) as parameters:
             supply = iter(parameters)
@@ -153,7 +154,7 @@ class Placement:
                 arguments, lambda item: next(supply) if isinstance(item, TensorType) else item
             )
             try:
-                lower(self._builder, self._lookup, node, args, kwargs, outputs, contiguous)
+                lower(self._builder, self._lookup, node, args, kwargs, outputs, order)
             except NotLowerable as refusal:
                 if nodes.depends_on_data(node):
                     return _DATA_RESULT, "data"

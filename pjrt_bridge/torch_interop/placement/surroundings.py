@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.emit.node_lowering import lies_row_major
+from pjrt_bridge.torch_interop.emit.node_lowering import memory_order
+from pjrt_bridge.torch_interop.lowering.context import MemoryOrder
 
 _ADDRESSING = frozenset(
     f"aten.{name}.default" for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
@@ -38,7 +39,7 @@ def needing_surroundings(graph: fx.Graph) -> frozenset[fx.Node]:
     """The nodes that read what lies around an argument, and those that hand it to them."""
     found: set[fx.Node] = set()
     for node, *between, root in _addressing(graph):
-        if not lies_row_major(compat.promise(root)):
+        if memory_order(compat.promise(root)) is not MemoryOrder.WHOLE:
             found.update((node, *between))
     return frozenset(found)
 

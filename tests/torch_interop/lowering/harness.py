@@ -26,7 +26,7 @@ from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.lowering import registry
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.context import Context, MemoryOrder
 from tests import extent
 
 TOLERANCE = {
@@ -129,7 +129,7 @@ def engines_for(name: str, program: Program) -> Sequence[Any]:
 
 
 def emit(
-    name: str, *args: Any, contiguous_input: bool = True, **kwargs: Any
+    name: str, *args: Any, input_order: MemoryOrder = MemoryOrder.WHOLE, **kwargs: Any
 ) -> tuple[Program, list[torch.Tensor], list[bool]]:
     """The program of one operator, its inputs, and which outputs it has.
 
@@ -143,7 +143,7 @@ def emit(
     promised = fake_outputs(overload(name), args, kwargs)
     found = registry.find_lowering(name)
     assert found is not None, f"no lowering for {name}"
-    context = Context(builder, promised, contiguous_input=contiguous_input)
+    context = Context(builder, promised, input_order=input_order)
     results = as_list(found(context, *given, **named))
     assert len(results) == len(promised)
     for value, expected in zip(results, promised, strict=True):
@@ -236,7 +236,7 @@ def _lower_node(builder: Builder, node: torch.fx.Node, given: Any, named: Any) -
     ]
     found = registry.find_lowering(str(node.target))
     assert found is not None, f"no lowering for {node.target}"
-    result = found(Context(builder, promised, contiguous_input=True), *given, **named)
+    result = found(Context(builder, promised, input_order=MemoryOrder.WHOLE), *given, **named)
     for value, expected in zip(as_list(result), promised, strict=True):
         if isinstance(value, Value):
             assert value.type == expected, f"{node.target}: {value.type} is not {expected}"

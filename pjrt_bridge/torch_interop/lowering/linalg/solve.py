@@ -2,9 +2,8 @@
 
 ATen semantics kept: leading dimensions broadcast; a right-hand side may be a vector; a singular
 matrix gives infinities or NaN and its `info`; determinants of nothing are 1. For a determinant ATen
-factors the transpose of a real row-major matrix, which the factors that it returns show and which
-derivatives rely on. How a matrix lies in memory is known only where it is all of it
-(`Context.contiguous_input`), so other determinants are not lowered.
+factors the transpose of a real row-major matrix (`Context.input_order`), which the factors that it
+returns show and which derivatives rely on.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import math
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import INT32, Context, OptionalValues
+from pjrt_bridge.torch_interop.lowering.context import INT32, Context, MemoryOrder, OptionalValues
 from pjrt_bridge.torch_interop.lowering.indexing.reading import broadcast_shapes
 from pjrt_bridge.torch_interop.lowering.linalg import matrices as la
 from pjrt_bridge.torch_interop.lowering.linalg.factor import LU, factor, order_of_pivots
@@ -128,10 +127,8 @@ def _factored(c: Context, a: Value) -> LU:
     matrices = la.batched(c, a)
     if a.dtype.is_complex or a.shape[-1] <= 1 or a.size == 0:
         return factor(c, matrices)
-    if not c.contiguous_input:
-        raise NotLowerable(
-            "whether the matrix or its transpose is factored depends on how it lies in memory"
-        )
+    if c.input_order is MemoryOrder.OTHER:
+        return factor(c, matrices)
     return factor(c, la.transposed(c, matrices))
 
 

@@ -1,6 +1,6 @@
 """Elements of memory by strides and offset: `as_strided` and what writes through such a view.
 
-Both address memory, so they need a tensor that lies row-major there (`Context.contiguous_input`).
+Both address memory, so they need a tensor that lies row-major there (`Context.input_order`).
 Most views are a box in the memory once it is given a shape that follows their strides: a slice, or
 a slice that is replaced. The others are gathered and scattered, element by element.
 """
@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import prod
 
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import INT64, Context
+from pjrt_bridge.torch_interop.lowering.context import INT64, Context, MemoryOrder
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
 
@@ -50,7 +50,7 @@ def as_strided_scatter(
 def _check(
     c: Context, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> None:
-    if not c.contiguous_input:
+    if c.input_order is not MemoryOrder.WHOLE:
         raise NotLowerable(
             "as_strided of a tensor that does not lie row-major from the start of its memory"
         )

@@ -44,6 +44,23 @@ def of_square(name: str, *parts: ResultOfMatrix) -> Callable[[Use], list[PaddedD
     return dims
 
 
+def determinant(*parts: ResultOfMatrix) -> Callable[[Use], list[PaddedDims]]:
+    """Determinants of square matrices, with factors that derivatives read.
+
+    Those of the transpose where the matrices lie row-major, so the padded ones have to lie alike.
+
+    Args:
+        parts: of the results.
+    """
+
+    def dims(use: Use) -> list[PaddedDims]:
+        found = _square(use, "A")
+        use.emit = lambda e: _several(e, use, A=_lying_alike(e, use, "A", _with_ones(e, use, "A")))
+        return [_part(use, "A", found, part) for part in parts]
+
+    return dims
+
+
 def solved(name: str, other: str, *parts: ResultOfMatrix) -> Callable[[Use], list[PaddedDims]]:
     """Equations with square matrices.
 
@@ -262,6 +279,15 @@ def _with_ones(e: Emission, use: Use, name: str, one: Term | None = None) -> fx.
     made = Term(e, e.call("aten.eye.default", e.size(use.shape(name)[-1]), dtype=promise.dtype))
     made = made if one is None else (made * one).to(promise.dtype)
     return e.call("aten.where.self", e.mask(use.dims(name), use.rank(name)), given, made.node)
+
+
+def _lying_alike(e: Emission, use: Use, name: str, made: fx.Node) -> fx.Node:
+    """What is made of matrices: row-major where these are, else by columns."""
+    row_major = compat.stand_in(compat.promise(use[name])).is_contiguous()
+    if not row_major:
+        made = e.call("aten.transpose.int", made, -2, -1)
+    made = e.call("aten.clone.default", made, memory_format=torch.contiguous_format)
+    return made if row_major else e.call("aten.transpose.int", made, -2, -1)
 
 
 def _beyond(e: Emission, use: Use) -> Term:

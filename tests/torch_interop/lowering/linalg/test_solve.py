@@ -1,8 +1,9 @@
 import pytest
 import torch
 
+from pjrt_bridge.torch_interop.lowering.context import MemoryOrder
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
-from tests.torch_interop.lowering.harness import check, lower, run_on_cpu
+from tests.torch_interop.lowering.harness import check, compare, lower, run_on_cpu
 
 torch.manual_seed(0)
 TYPES = [torch.float32, torch.complex128]
@@ -85,12 +86,12 @@ def test_determinants_of_0_and_of_many_rows():
     check("aten._linalg_slogdet.default", torch.randn(130, 130, dtype=torch.float64), **CPU)
 
 
-def test_determinants_need_to_know_how_a_matrix_lies_in_memory():
-    # ATen factors the transpose of one that is row-major, and shows the factors.
-    a = torch.randn(3, 3)
-    for name in ("aten._linalg_det.default", "aten._linalg_slogdet.default"):
-        with pytest.raises(NotLowerable, match="lies in memory"):
-            lower(name, a.mT, contiguous_input=False)
+@pytest.mark.parametrize("order", MemoryOrder)
+def test_factors_of_determinants_depend_on_how_a_matrix_lies_in_memory(order):
+    a = torch.randn(2, 3, 3)
+    x = {MemoryOrder.WHOLE: a, MemoryOrder.PART: a[1], MemoryOrder.OTHER: a.mT}[order]
+    for operator in (torch.ops.aten._linalg_det.default, torch.ops.aten._linalg_slogdet.default):
+        compare(lower(str(operator), x, input_order=order), operator(x))
 
 
 @pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated")

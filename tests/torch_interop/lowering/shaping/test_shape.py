@@ -5,7 +5,7 @@ import torch
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, TensorType, memory_order
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.context import Context, MemoryOrder
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, find_lowering
 from tests.torch_interop.helpers import assert_same, compiled
 from tests.torch_interop.lowering.harness import check, lower
@@ -121,7 +121,7 @@ def test_moves_data(name, args, kwargs):
 
 def test_as_strided_needs_row_major_inputs():
     with pytest.raises(NotLowerable, match="row-major"):
-        lower("aten.as_strided.default", X, [2], [1], contiguous_input=False)
+        lower("aten.as_strided.default", X, [2], [1], input_order=MemoryOrder.PART)
 
 
 @pytest.mark.parametrize("padding", [[1, 2], [-1, 2], [-2, -1], [0, 0], [3, 0]])

@@ -36,6 +36,7 @@ SQUARE: dict[str, Callable[[torch.Tensor], Any]] = {
     "inverse": lambda x: torch.linalg.inv(below(x) @ x.sin().mT + definite(x)),
     "determinant": lambda x: torch.linalg.det(x),
     "logarithm of the determinant": lambda x: (*torch.linalg.slogdet(x), torch.logdet(definite(x))),
+    "determinant of a transpose": lambda x: (torch.linalg.det(x.mT), *torch.linalg.slogdet(x.mT)),
     "solve": lambda x: torch.linalg.solve(below(x), x.mT + 1),
     "solve for columns": lambda x: torch.linalg.solve(below(x), x[..., :2].exp()),
     "solve from the right": lambda x: torch.linalg.solve(definite(x), x, left=False),
