@@ -24,6 +24,28 @@ for _ in range(6):
 print(min(found[2:]))
 """
 
+IN_A_THREAD = """
+import resource, sys, threading
+from pjrt_bridge_cpu.memory import keep_freed
+
+keep_freed()
+
+def run():
+    # What is left of the thread's first part has no room for the block of a round.
+    kept = [b'.' * (24 << 20) for _ in range(2)]
+    found = []
+    for _ in range(6):
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        block = b'.' * (24 << 20)
+        del block
+        found.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+    print(min(found[2:]))
+
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+"""
+
 PAGES = 3 * (6 << 20) // 4096
 """That a round writes to."""
 
@@ -32,10 +54,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def faults(how: str, **environment: str) -> int:
+def faults(how: str, script: str = SCRIPT, **environment: str) -> int:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, how],
+        [sys.executable, "-c", script, how],
         env={**kept, **environment},
         capture_output=True,
         text=True,
@@ -47,6 +69,13 @@ def faults(how: str, **environment: str) -> int:
 def test_pages_of_the_call_before_are_taken_again() -> None:
     assert faults("leave") > PAGES // 3
     assert faults("keep") < PAGES // 20
+
+
+def test_a_thread_keeps_what_its_first_part_has_no_room_for() -> None:
+    pages = (24 << 20) // 4096
+    own = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
+    assert faults("leave", IN_A_THREAD, **own) > pages // 3
+    assert faults("keep", IN_A_THREAD) < pages // 20
 
 
 def test_thresholds_of_the_user_hold() -> None:
