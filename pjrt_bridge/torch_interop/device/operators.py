@@ -84,8 +84,8 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     try:
         outputs = program.run(asked.given, asked.numbers)
     except PjrtError as error:
-        failures.tell(error, str(op), map(transfer.type_of, asked.given), asked.index)
-        raise
+        types = map(transfer.type_of, asked.given)
+        raise failures.told(error, str(op), types, asked.index) from error.__cause__
     form = form_of(op)
     if not form.returns:
         return None

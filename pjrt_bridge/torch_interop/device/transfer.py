@@ -10,6 +10,7 @@ import torch
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import ResourceExhausted
 from pjrt_bridge.runtime import Buffer, CompileOptions, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer, MeshProgram
@@ -20,6 +21,7 @@ from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.device import failures
 from pjrt_bridge.torch_interop.device.chosen import chosen, client, of_client
 from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.refusals import need_strides
@@ -72,7 +74,10 @@ def put_array(array: torch.Tensor, index: int) -> Buffer:
     type = type_of(array)
     COUNTS.to_device += type.nbytes
     host = HostArray(array.data_ptr(), type.dtype, type.shape, None, array)
-    return putting.put_host(owner, host, device)
+    try:
+        return putting.put_host(owner, host, device)
+    except ResourceExhausted as error:
+        raise failures.told(error, "copy to the device", [type], index) from error.__cause__
 
 
 def to_device(tensor: torch.Tensor, index: int) -> torch.Tensor:
