@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop.compat import (
     without_autocast,
 )
 from pjrt_bridge.torch_interop.device import border, failures, shortcuts, transfer
+from pjrt_bridge.torch_interop.device.call_programs import CallProgram
 from pjrt_bridge.torch_interop.device.calls import (
     Call,
     OtherType,
@@ -78,7 +79,7 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return call(op, *args, **kwargs)
     if program is None:
         return run_on_host(op, args, kwargs, asked.index, family.reason)
-    if program.has_run and program.shortcut is not None and not _is_read_by_bits(asked):
+    if program.has_run and _has_shortcut(asked, program):
         shortcuts.tell_numbers(asked_op, form_of(op).numbers)
         call.learn((asked_op, *given), kwargs, program.shortcut)
     try:
@@ -162,6 +163,12 @@ def _call_on_copies(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, 
         )
     )
     return results if len(results) > 1 else results[0]
+
+
+def _has_shortcut(asked: Call, program: CallProgram) -> bool:
+    # The compiled module hands on the numbers that are arguments, and none in lists.
+    listed = asked.has_lists and program.lifted
+    return program.shortcut is not None and not listed and not _is_read_by_bits(asked)
 
 
 def _is_read_by_bits(asked: Call) -> bool:
