@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from pjrt_bridge.errors import DEVICE_FAILURES, OutOfRange, PjrtBridgeError, PjrtError
+from pjrt_bridge.errors import (
+    DEVICE_FAILURES,
+    OutOfRange,
+    PjrtBridgeError,
+    PjrtError,
+    ResourceExhausted,
+)
 from pjrt_bridge.mixed.adapter import Bindings, Computed, Constant, FrameworkAdapter, SegmentInput
 from pjrt_bridge.mixed.execution import (
     CallRecord,
@@ -171,6 +177,11 @@ class DeviceSegment:
     def _compute_on_host(
         self, values: list[Any], call: CallRecord, error: PjrtBridgeError
     ) -> Sequence[Any]:
+        if isinstance(error, ResourceExhausted) and any(
+            isinstance(value, ResidentValue) for value in values
+        ):
+            # What the host computes would need the same room on the device.
+            raise error
         counted = self._counted(error)
         outputs = self._host(values, call)
         if not counted:

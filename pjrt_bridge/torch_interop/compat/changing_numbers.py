@@ -31,7 +31,7 @@ def number_decompositions(
     """
     found = {operator(f"aten.{name}"): rule for name, rule in _RULES.items()}
     return {
-        op: _or(rule, others.get(op), _OF_INTEGERS if rule is _fill else (SymFloat,))
+        op: _or(rule, others.get(op), _OF_INTEGERS if rule in _TAKING_INTEGERS else (SymFloat,))
         for op, rule in found.items()
         if op is not None
     }
@@ -89,12 +89,32 @@ def _by_tensors(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return rule
 
 
+def _of_half(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """The rule of an operator of a 0-d tensor of half precision and a number.
+
+    With a 0-d tensor of float32 in the place of the number, the result would be of float32.
+    """
+
+    def rule(x: Any, other: Any) -> Any:
+        if not isinstance(x, Tensor) or isinstance(other, Tensor):
+            return NotImplemented
+        if x.dim() or x.dtype not in (torch.float16, torch.bfloat16):
+            return NotImplemented
+        return function(x.reshape(1), other).reshape(())
+
+    return rule
+
+
 def _add(x: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    if alpha == 1 and not isinstance(other, Tensor):
+        return _of_half(torch.add)(x, other)
     scaled = isinstance(alpha, SymFloat) and isinstance(other, Tensor)
     return x + other * alpha if scaled and other.dtype.is_floating_point else NotImplemented
 
 
 def _sub(x: Tensor, other: Any, *, alpha: Any = 1) -> Any:
+    if alpha == 1 and not isinstance(other, Tensor):
+        return _of_half(torch.sub)(x, other)
     scaled = isinstance(alpha, SymFloat) and isinstance(other, Tensor)
     return x - other * alpha if scaled and other.dtype.is_floating_point else NotImplemented
 
@@ -140,8 +160,16 @@ def _power(x: Tensor, exponent: Any) -> Any:
 
 
 def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
+    limits = [item for item in (min, max) if item is not None]
     if not x.dtype.is_floating_point:
-        return NotImplemented
+        if x.dtype is torch.bool or not all(isinstance(item, int | SymInt) for item in limits):
+            return NotImplemented
+        info = torch.iinfo(x.dtype)
+        if not all(info.min <= item <= info.max for item in limits):
+            return NotImplemented
+        return torch.clamp(
+            x, *(None if item is None else tensor_of(item, x.dtype) for item in (min, max))
+        )
     return torch.clamp(x, _limit(min, x.dtype), _limit(max, x.dtype))
 
 
@@ -162,11 +190,18 @@ def _leaky_relu(x: Tensor, negative_slope: Any = 0.01) -> Any:
     return torch.where(x > 0, x, x * negative_slope)
 
 
+def _elu(x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+    wide = x if x.dtype is torch.float64 else x.float()
+    below = torch.expm1(wide * input_scale) * alpha * scale
+    return torch.where(wide <= 0, below, wide * scale).to(x.dtype)
+
+
 def _fill(x: Tensor, value: Any) -> Any:
     return torch.full_like(x, value)
 
 
 _OF_INTEGERS = (SymFloat, SymInt)
+_TAKING_INTEGERS = (_clamp, _clamp_max, _fill)
 
 _RULES: dict[str, Callable[..., Any]] = {
     "add.Scalar": _by_tensors(torch.add),
@@ -177,11 +212,14 @@ _RULES: dict[str, Callable[..., Any]] = {
     "clamp_max.default": _clamp_max,
     "clamp_min.default": _clamp,
     "div.Scalar": _by_tensors(torch.div),
+    "div.Tensor": _of_half(torch.div),
+    "elu.default": _elu,
     "fill.Scalar": _fill,
     "hardtanh.default": _hardtanh,
     "leaky_relu.default": _leaky_relu,
     "lerp.Scalar": _lerp,
     "mul.Scalar": _by_tensors(torch.mul),
+    "mul.Tensor": _of_half(torch.mul),
     "pow.Scalar": _power_of,
     "pow.Tensor_Scalar": _power,
     "sub.Scalar": _by_tensors(torch.sub),

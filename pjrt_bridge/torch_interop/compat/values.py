@@ -54,6 +54,22 @@ def is_symbolic(value: object) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
+def hint(value: Any) -> Any:
+    """The number that a symbol had when it was made; nothing is assumed of it. Else the value."""
+    is_number = isinstance(value, torch.SymFloat | torch.SymInt)
+    return value.node.hint if is_number else value
+
+
+def hint_of_float(value: Any) -> Any:
+    """The same of symbols of floats alone."""
+    return hint(value) if isinstance(value, torch.SymFloat) else value
+
+
+def is_always(condition: Any) -> bool:
+    """Whether a comparison of a graph's numbers is known to hold in every call."""
+    return bool(statically_known_true(condition))
+
+
 def is_ragged(value: object) -> bool:
     """Whether a size is that of a nested tensor's ragged dimension: a name for many sizes."""
     return isinstance(value, torch.SymInt) and value.node.is_nested_int()

@@ -56,6 +56,7 @@ class Call:
         key: equal for calls that one program can serve, but for `numbers`.
         given: contents of storages, each once, and host tensors.
         numbers: of Python, in their order: floats, and integers that stand for tensors or scalars.
+        has_lists: lists of integers are among them.
         index: of the device.
 
     Raises:
@@ -65,7 +66,18 @@ class Call:
             storage cannot hold.
     """
 
-    __slots__ = ("_leaves", "_places", "args", "given", "index", "key", "kwargs", "numbers", "op")
+    __slots__ = (
+        "_leaves",
+        "_places",
+        "args",
+        "given",
+        "has_lists",
+        "index",
+        "key",
+        "kwargs",
+        "numbers",
+        "op",
+    )
 
     def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.op = op
@@ -73,6 +85,7 @@ class Call:
         self.kwargs = kwargs
         self.given: list[Contents | torch.Tensor] = []
         self.numbers: list[float] = []
+        self.has_lists = False
         self.index = -1
         self._places: dict[int, int] = {}
         self._leaves: list[Leaf] = []
@@ -80,9 +93,7 @@ class Call:
         key: tuple[Hashable, ...] = (
             op,
             *(
-                self._key_of_number(value)
-                if type(value) is int and at in places
-                else self._key(value)
+                self._key_of_numbers(value) if at in places else self._key(value)
                 for at, value in enumerate(args)
             ),
         )
@@ -109,6 +120,15 @@ class Call:
             return kind, repr(value)
         # 1 and True are equal.
         return kind, value
+
+    def _key_of_numbers(self, value: Any) -> Hashable:
+        """The key of an argument whose integers are told from each other as floats are."""
+        if type(value) is int:
+            return self._key_of_number(value)
+        if type(value) is list and all(type(item) is int for item in value):
+            self.has_lists = True
+            return tuple(map(self._key_of_number, value))
+        return self._key(value)
 
     def _key_of_number(self, value: float) -> Hashable:
         self.numbers.append(value)
@@ -157,9 +177,15 @@ class Call:
                 return torch.device("cpu") if value.type == NAME else value
             return value
 
+        def of_numbers(value: Any) -> Any:
+            if type(value) is int:
+                return NumberArgument(next(numbers))
+            if type(value) is list and all(type(item) is int for item in value):
+                return [NumberArgument(next(numbers)) for _ in value]
+            return visit(value)
+
         args = [
-            NumberArgument(next(numbers)) if type(item) is int and at in places else visit(item)
-            for at, item in enumerate(self.args)
+            of_numbers(item) if at in places else visit(item) for at, item in enumerate(self.args)
         ]
         return args, {name: visit(item) for name, item in self.kwargs.items()}
 
@@ -194,6 +220,14 @@ _AT_POSITIONS = ("index.", "index_put", "_index_put", "_unsafe_index")
 
 _OF_NUMBERS = ("Tensor", "number")
 """Types of arguments, by their names, that integers are values of, and not sizes or positions."""
+
+_OF_NUMBERS_TOO = {
+    "clamp.default": (1, 2),
+    "clamp_.default": (1, 2),
+    "randint_like.low_dtype": (1, 2),
+    "roll.default": (1,),
+}
+"""For operators the positions of others that no size depends on."""
 
 _OF_EXPONENTS = ("pow", "float_power", "__ipow__")
 """Operators, by the beginnings of their names, that compute whole powers as products."""
@@ -244,7 +278,7 @@ def form_of(op: OpOverload) -> OperatorSchema:
         at
         for at, item in enumerate(schema.arguments)
         if str(item.real_type) in _OF_NUMBERS and not op.__name__.startswith(_OF_EXPONENTS)
-    )
+    ).union(_OF_NUMBERS_TOO.get(op.__name__, ()))
     return OperatorSchema(tuple(returns), written, is_view, numbers)
 
 

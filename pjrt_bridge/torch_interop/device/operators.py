@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop.compat import (
     without_autocast,
 )
 from pjrt_bridge.torch_interop.device import border, failures, shortcuts, transfer
+from pjrt_bridge.torch_interop.device.call_programs import CallProgram
 from pjrt_bridge.torch_interop.device.calls import (
     Call,
     OtherType,
@@ -27,6 +28,7 @@ from pjrt_bridge.torch_interop.device.calls import (
 from pjrt_bridge.torch_interop.device.chosen import client
 from pjrt_bridge.torch_interop.device.factories import resize_as
 from pjrt_bridge.torch_interop.device.host_calls import elements_once, run_on_host, write_repeated
+from pjrt_bridge.torch_interop.device.moving_views import is_part, moves
 from pjrt_bridge.torch_interop.device.other_sizes import Resizes
 from pjrt_bridge.torch_interop.device.overlaps import need_apart
 from pjrt_bridge.torch_interop.device.programs import find_family, new_family
@@ -60,7 +62,7 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     try:
         asked = Call(op, args, kwargs)
     except OtherType:
-        return _call_on_copies(op, args, kwargs)
+        return _call_on_copies(op, args, kwargs, _has_other_type)
     if op.namespace == OWN_NAMESPACE or op.__name__ in _ASSERTIONS:
         # What is checked when a program is over, and raises.
         return run_on_host(op, args, kwargs, asked.index, None)
@@ -69,6 +71,8 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     client()
     family = find_family(asked)
     if family is None:
+        if any(map(is_part, tensors_in((args, *kwargs.values())))) and moves(asked):
+            return _call_on_copies(op, args, kwargs, is_part)
         _need_memory_apart(op, args, kwargs)
         family = new_family(asked)
     program = family.find(asked)
@@ -78,14 +82,14 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return call(op, *args, **kwargs)
     if program is None:
         return run_on_host(op, args, kwargs, asked.index, family.reason)
-    if program.has_run and program.shortcut is not None and not _is_read_by_bits(asked):
+    if program.has_run and _has_shortcut(asked, program):
         shortcuts.tell_numbers(asked_op, form_of(op).numbers)
         call.learn((asked_op, *given), kwargs, program.shortcut)
     try:
         outputs = program.run(asked.given, asked.numbers)
     except PjrtError as error:
-        failures.tell(error, str(op), map(transfer.type_of, asked.given), asked.index)
-        raise
+        types = map(transfer.type_of, asked.given)
+        raise failures.told(error, str(op), types, asked.index) from error.__cause__
     form = form_of(op)
     if not form.returns:
         return None
@@ -130,13 +134,23 @@ def _call_on_values(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, 
     return found
 
 
-def _call_on_copies(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Call an operator on copies of the tensors whose storage holds another type than theirs."""
+def _has_other_type(value: Any) -> bool:
+    """Whether a storage holds elements of another type than a tensor has."""
+    return is_resident(value) and contents_of(value).dtype is not value.dtype
+
+
+def _call_on_copies(
+    op: OpOverload,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    is_chosen: Callable[[Any], bool],
+) -> Any:
+    """Call an operator on copies of some tensors, and write what it wrote into these."""
     _need_memory_apart(op, args, kwargs)
     copies: dict[int, torch.Tensor] = {}
 
     def copied(value: Any) -> Any:
-        if not is_resident(value) or contents_of(value).dtype is value.dtype:
+        if not is_chosen(value):
             return value
         if id(value) not in copies:
             spec = ValueSpec.argument(transfer.type_of(value), value.stride())
@@ -162,6 +176,12 @@ def _call_on_copies(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, 
         )
     )
     return results if len(results) > 1 else results[0]
+
+
+def _has_shortcut(asked: Call, program: CallProgram) -> bool:
+    # The compiled module hands on the numbers that are arguments, and none in lists.
+    listed = asked.has_lists and program.lifted
+    return program.shortcut is not None and not listed and not _is_read_by_bits(asked)
 
 
 def _is_read_by_bits(asked: Call) -> bool:

@@ -318,7 +318,7 @@ class Recorder:
         except Exception as error:
             if isinstance(error, PjrtError):
                 types = (item.type for item in buffers)
-                failures.tell(error, operator.part.name, types, self._index, operator.line)
+                return failures.told(error, operator.part.name, types, self._index, operator.line)
             return error
         return None
 

@@ -11,6 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop.compat import (
+    accelerator_module,
     device_guard,
     host_promises,
     leave_alone,
@@ -37,7 +38,7 @@ from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.operators import call
 from pjrt_bridge.torch_interop.device.recording import compute_all
 from pjrt_bridge.torch_interop.device.storage import is_resident
-from pjrt_bridge.torch_interop.device.torch_module import MODULE
+from pjrt_bridge.torch_interop.device.torch_module import MODULE, of_accelerator
 from pjrt_bridge.torch_interop.recurrent import layers as recurrent
 from pjrt_bridge.torch_interop.sharding import constraint
 
@@ -97,6 +98,7 @@ def register() -> None:
         saving.register()
         freed_storages.register()
         modules.register()
+        accelerator_module.answer_for(NAME, of_accelerator())
         for guard in naming.GUARD:
             device_guard.answer_for(guard, NAME, backward_threads.count, streams.wait_in_cpp)
 

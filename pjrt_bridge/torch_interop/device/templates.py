@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,6 +38,31 @@ def with_tensors(op: OpOverload, args: list[Any]) -> list[Any]:
         else value
         for value, item in zip(args, op._schema.arguments, strict=False)
     ]
+
+
+def taking_symbols(
+    op: OpOverload, args: Sequence[Any], rules: Mapping[Any, Callable[..., Any]]
+) -> Callable[..., Any] | None:
+    """What takes symbolic numbers in the place of an operator; None where that takes them.
+
+    Torch hands on some numbers as tensors, where there is an overload for numbers; and its
+    operators take the values of floats alone, where their decompositions take symbols.
+
+    Args:
+        op: the operator.
+        args: positional arguments.
+        rules: decompositions.
+    """
+    for value, item in zip(args, op._schema.arguments, strict=False):
+        if not isinstance(value, torch.SymInt | torch.SymFloat):
+            continue
+        if str(item.type) == "Tensor" and not third_party_device.takes_numbers(op):
+            packet: Callable[..., Any] = op.overloadpacket
+            return packet
+        if str(item.type) == "float" and op in rules:
+            rule: Callable[..., Any] = rules[op]
+            return rule
+    return None
 
 
 def _filled(value: complex) -> torch.Tensor:

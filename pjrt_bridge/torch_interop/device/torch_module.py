@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from pjrt_bridge.errors import PjrtBridgeError
-from pjrt_bridge.torch_interop.device import chosen, current, streams
+from pjrt_bridge.torch_interop.device import chosen, current, memory, streams
+from pjrt_bridge.torch_interop.device.failures import OutOfDeviceMemory
 from pjrt_bridge.torch_interop.device.naming import NAME, is_available
 
 Where = int | str | torch.device | None
@@ -54,6 +55,13 @@ class DeviceModule:
         """The plugin's name for a device."""
         return chosen.chosen(_index(device))[1].kind
 
+    def get_device_properties(self, device: Where = None) -> memory.DeviceProperties:
+        """What the plugin tells of a device."""
+        client, found = chosen.chosen(_index(device))
+        return memory.properties(
+            found, platform=client.platform_name, version=client.platform_version
+        )
+
     def synchronize(self, device: Where = None) -> None:
         """Wait until everything that was called is over."""
         if device is not None:
@@ -62,6 +70,7 @@ class DeviceModule:
 
     Stream = streams.Stream
     Event = streams.Event
+    OutOfMemoryError = OutOfDeviceMemory
 
     def current_stream(self, device: Where = None) -> streams.Stream:
         """The only stream of a device."""
@@ -146,17 +155,52 @@ class DeviceModule:
         limit = self._told("bytes_limit", device)
         return max(limit - self.memory_allocated(device), 0), limit
 
+    def memory_summary(self, device: Where = None, abbreviated: bool = False) -> str:
+        """A table of what the plugin tells of a device's memory; `abbreviated` has no effect."""
+        index = _existing(device)
+        client, found = chosen.chosen(index)
+        return memory.summary(found, index, client.plugin.name)
+
+    def reset_peak_memory_stats(self, device: Where = None) -> None:
+        """Warn that peaks are not counted anew, and do nothing: PJRT cannot reset them."""
+        client, _ = chosen.chosen(_index(device))
+        memory.warn_of_peaks(client.plugin.name)
+
+    def reset_accumulated_memory_stats(self, device: Where = None) -> None:
+        """Do nothing: no accumulated number of `torch.cuda` is among `memory_stats`."""
+
     def _told(self, name: str, device: Where) -> int:
-        try:
-            return int(self.memory_stats(device).get(name) or 0)
-        except PjrtBridgeError:
-            return 0
+        return memory.told(chosen.chosen(_index(device))[1], name)
 
     def empty_cache(self) -> None:
         """Plugins manage their memory themselves: nothing to do."""
 
 
 MODULE = DeviceModule()
+
+
+def of_accelerator() -> dict[str, Callable[..., Any]]:
+    """The functions of `torch.accelerator` that torch has no answer for on the device."""
+    same = (
+        "empty_cache",
+        "max_memory_allocated",
+        "max_memory_reserved",
+        "memory_allocated",
+        "memory_reserved",
+        "memory_stats",
+        "reset_accumulated_memory_stats",
+        "reset_peak_memory_stats",
+    )
+    return {
+        **{name: getattr(MODULE, name) for name in same},
+        "current_device_idx": MODULE.current_device,
+        "current_device_index": MODULE.current_device,
+        "device_index": MODULE.device,
+        "empty_host_cache": MODULE.empty_cache,
+        "get_memory_info": MODULE.mem_get_info,
+        "set_device_idx": MODULE.set_device,
+        "set_device_index": MODULE.set_device,
+    }
 
 
 class _Current:

@@ -10,6 +10,7 @@ import torch
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
+from pjrt_bridge.errors import ResourceExhausted
 from pjrt_bridge.runtime import Buffer, CompileOptions, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer, MeshProgram
@@ -20,6 +21,7 @@ from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.device import failures
 from pjrt_bridge.torch_interop.device.chosen import chosen, client, of_client
 from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.refusals import need_strides
@@ -30,7 +32,7 @@ from pjrt_bridge.torch_interop.device.storage import (
     geometry_of,
     resident_tensor,
 )
-from pjrt_bridge.torch_interop.lowering.context import Context
+from pjrt_bridge.torch_interop.lowering.context import INT64, Context
 from pjrt_bridge.torch_interop.lowering.shaping import strided
 from pjrt_bridge.torch_interop.tensors import adopt
 
@@ -72,7 +74,10 @@ def put_array(array: torch.Tensor, index: int) -> Buffer:
     type = type_of(array)
     COUNTS.to_device += type.nbytes
     host = HostArray(array.data_ptr(), type.dtype, type.shape, None, array)
-    return putting.put_host(owner, host, device)
+    try:
+        return putting.put_host(owner, host, device)
+    except ResourceExhausted as error:
+        raise failures.told(error, "copy to the device", [type], index) from error.__cause__
 
 
 def to_device(tensor: torch.Tensor, index: int) -> torch.Tensor:
@@ -193,26 +198,57 @@ def retype(contents: Contents, dtype: torch.dtype) -> bool:
     return True
 
 
+_OFFSETS = 4
+"""Offsets of views, of one shape and strides in one array, that programs are made for; further ones
+are arguments of a program."""
+
+_seen: Recent[set[int]] = Recent()
 _programs: Recent[Any] = Recent()
 _compiling = threading.Lock()
 of_client(_programs.clear)
+of_client(_seen.clear)
 
 
 def _run(kind: str, contents: Contents, geometry: Geometry, arrays: list[AnyBuffer]) -> AnyBuffer:
     divided = any(isinstance(array, ShardedBuffer) for array in arrays)
-    program = _program(kind, contents, geometry, divided=divided)
+    moves = not divided and 0 not in geometry.shape and _moves(kind, contents, geometry)
+    program = _program(kind, contents, geometry, divided=divided, moves=moves)
+    if moves:
+        arrays = [*arrays, _offset(geometry.offset, contents.index)]
     results: Sequence[AnyBuffer] = program.run(arrays) if divided else program.execute(arrays)
     return results[0]
 
 
-def _program(kind: str, contents: Contents, geometry: Geometry, *, divided: bool) -> Any:
-    key = (kind, contents.type, geometry, contents.index, divided)
+def _moves(kind: str, contents: Contents, geometry: Geometry) -> bool:
+    """Whether views that differ from this one in their offset alone are read, or written, too."""
+    key = (kind, contents.type, geometry._replace(offset=0), contents.index)
+    offsets = _seen.find(key)
+    if offsets is None:
+        offsets = _seen.add(key, set())
+    if len(offsets) < _OFFSETS:
+        offsets.add(geometry.offset)
+    return geometry.offset not in offsets
+
+
+def _offset(offset: int, index: int) -> Buffer:
+    owner, device = chosen(index)
+    number = torch.tensor(offset, device="cpu")
+    host = HostArray(number.data_ptr(), INT64, (), None, number)
+    return putting.put_host(owner, host, device)
+
+
+def _program(
+    kind: str, contents: Contents, geometry: Geometry, *, divided: bool, moves: bool
+) -> Any:
+    if moves:
+        geometry = geometry._replace(offset=0)
+    key = (kind, contents.type, geometry, contents.index, divided, moves)
     found = _programs.find(key)
     if found is None:
         owner, device = chosen(contents.index)
         options = CompileOptions(device_assignment=[[device.id]])
         with _compiling:
-            program = _emitted(kind, contents.type, geometry)
+            program = _emitted(kind, contents.type, geometry, moves=moves)
             found = (
                 MeshProgram(owner, program) if divided else owner.compile(program, options=options)
             )
@@ -220,28 +256,46 @@ def _program(kind: str, contents: Contents, geometry: Geometry, *, divided: bool
     return found
 
 
-def _emitted(kind: str, base: TensorType, geometry: Geometry) -> Any:
-    """The program that reads a view of an array, or writes into it."""
+def _emitted(kind: str, base: TensorType, geometry: Geometry, *, moves: bool = False) -> Any:
+    """The program that reads a view of an array, or writes into it.
+
+    Args:
+        kind: `"read"` or `"write"`.
+        base: of the array.
+        geometry: of the view.
+        moves: the offset is the last argument.
+    """
     dtype = dtypes.from_torch(geometry.dtype)
-    part = TensorType(geometry.shape, dtype)
-    builder = Builder([base] if kind == "read" else [base, part], name=kind)
+    given = [base] if kind == "read" else [base, TensorType(geometry.shape, dtype)]
+    builder = Builder([*given, TensorType((), INT64)] if moves else given, name=kind)
     c = Context(builder, ())
     memory = builder.parameters[0]
-    where = (geometry.shape, geometry.strides, geometry.offset)
+    form = (geometry.shape, geometry.strides)
+
+    def read(array: Value) -> Value:
+        if moves:
+            return strided.read_at(c, array, *form, builder.parameters[-1])
+        return strided.read(c, array, *form, geometry.offset)
+
+    def write(array: Value, part: Value) -> Value:
+        if moves:
+            return strided.write_at(c, array, part, *form, builder.parameters[-1])
+        return strided.write(c, array, part, *form, geometry.offset)
+
     if dtype == base.dtype:
         # In its own shape, so that a partitioner can divide both alike.
         if kind == "read":
-            return builder.finish([strided.read(c, memory, *where)])
-        return builder.finish([strided.write(c, memory, builder.parameters[1], *where)])
+            return builder.finish([read(memory)])
+        return builder.finish([write(memory, builder.parameters[1])])
     elements = c.reshape(memory, (base.size,))
     # Bytes that are not 0 or 1 would be lost in an array of bools.
     as_bytes = dtype.is_bool and not base.dtype.is_bool
     flat = bitcast(c, elements, _BYTE if as_bytes else dtype)
     if kind == "read":
-        found = strided.read(c, flat, *where)
+        found = read(flat)
         return builder.finish([c.b.convert(found, dtype) if as_bytes else found])
-    given = builder.parameters[1]
-    changed = strided.write(c, flat, c.b.convert(given, _BYTE) if as_bytes else given, *where)
+    part = builder.parameters[1]
+    changed = write(flat, c.b.convert(part, _BYTE) if as_bytes else part)
     whole = bitcast(c, changed, base.dtype)
     if whole.size != base.size:
         behind = c.b.slice(elements, (whole.size,), (base.size,), (1,))

@@ -7,7 +7,7 @@ families when they are imported, which happens at the first look-up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
@@ -23,6 +23,7 @@ Returns the one output, or one entry per output, None where torch's output is No
 """
 
 _LOWERINGS: dict[str, Lowering] = {}
+_AS_VALUES: dict[str, frozenset[str]] = {}
 
 _OWN = f"{__package__}."
 
@@ -45,8 +46,13 @@ class NoLowering(NotLowerable):
     """There is no lowering for the operator."""
 
 
-def lowering(*names: str) -> Callable[[_L], _L]:
+def lowering(*names: str, values: Collection[str] = ()) -> Callable[[_L], _L]:
     """Register the decorated function as the lowering of each named operator overload.
+
+    Args:
+        names: of the overloads.
+        values: arguments, by their names in ATen's schema, whose numbers it also takes as 0-d
+            `Value`s: float64 for floats, int64 for integers. So one program serves all numbers.
 
     Raises:
         ValueError: a name has a lowering already.
@@ -57,6 +63,7 @@ def lowering(*names: str) -> Callable[[_L], _L]:
             if name in _LOWERINGS:
                 raise ValueError(f"operator {name} has two lowerings")
             _LOWERINGS[name] = function
+            _AS_VALUES[name] = frozenset(values)
         return function
 
     return register
@@ -73,6 +80,12 @@ def find_lowering(name: str) -> Lowering | None:
     """The lowering of an operator overload such as `"aten.add.Tensor"`, or None."""
     _import_families()
     return _LOWERINGS.get(name)
+
+
+def taken_as_values(name: str) -> frozenset[str]:
+    """Arguments of an operator overload whose numbers its lowering also takes as values."""
+    _import_families()
+    return _AS_VALUES.get(name, frozenset())
 
 
 def names() -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat, nodes
 from pjrt_bridge.torch_interop.compat import OpOverload
+from pjrt_bridge.torch_interop.lowering import registry
 
 _ARITHMETIC = {
     "aten.add.Scalar": "aten.add.Tensor",
@@ -29,8 +30,12 @@ _ARITHMETIC = {
     "aten.sub.Tensor": "aten.sub.Tensor",
 }
 _WHOLE = {
+    "aten.__lshift__.Scalar": "aten.__lshift__.Tensor",
+    "aten.__rshift__.Scalar": "aten.__rshift__.Tensor",
     "aten.bitwise_and.Scalar": "aten.bitwise_and.Tensor",
     "aten.bitwise_and.Tensor": "aten.bitwise_and.Tensor",
+    "aten.bitwise_left_shift.Tensor_Scalar": "aten.bitwise_left_shift.Tensor",
+    "aten.bitwise_right_shift.Tensor_Scalar": "aten.bitwise_right_shift.Tensor",
     "aten.bitwise_or.Scalar": "aten.bitwise_or.Tensor",
     "aten.bitwise_or.Tensor": "aten.bitwise_or.Tensor",
     "aten.bitwise_xor.Scalar": "aten.bitwise_xor.Tensor",
@@ -45,6 +50,8 @@ _WHOLE = {
     "aten.remainder.Tensor": "aten.remainder.Tensor",
 }
 """Operators that round, or compute with bits."""
+_DIVIDING = tuple(f"aten.{name}." for name in ("div", "floor_divide", "fmod", "remainder"))
+"""Beginnings of the names of those that PyTorch raises for where integers are divided by zero."""
 _COMPARISONS = {
     f"aten.{name}.Scalar": f"aten.{name}.Tensor" for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
@@ -57,7 +64,7 @@ _ROUNDED = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class NumberUse:
-    """How a node that calculates with a number, or fills a tensor with it, reads a 0-d tensor.
+    """How a node that is given a number reads a 0-d tensor.
 
     Attributes:
         dtype: of the 0-d tensor.
@@ -222,6 +229,11 @@ def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
         return None
     if name in _FILLS:
         return NumberUse(promise.dtype, None) if node.args[_FILLS[name]] is number else None
+    if _argument(node, number) in registry.taken_as_values(name):
+        if name.endswith("randint_like.low_dtype") and not _has_room(node):
+            return None
+        is_float = isinstance(compat.promise(number), torch.SymFloat)
+        return NumberUse(torch.float64 if is_float else torch.int64, name)
     overload = _ARITHMETIC.get(name) or _COMPARISONS.get(name) or _WHOLE.get(name)
     if overload is None or len(node.args) != 2 or number not in node.args:
         return None
@@ -234,17 +246,36 @@ def use_of(node: fx.Node, number: fx.Node) -> NumberUse | None:
         dtype = promise.dtype
     if name.startswith("aten.pow") and not dtype.is_floating_point:
         return None
-    if dtype in _ROUNDED and (name.startswith("aten.pow") or name in _WHOLE):
+    if dtype in _ROUNDED and name.startswith("aten.pow"):
         return None
-    if name in _WHOLE and not name.startswith("aten.bitwise") and not dtype.is_floating_point:
-        # PyTorch raises for a zero.
-        return None
-    if dtype in _ROUNDED and name in _ARITHMETIC:
+    if name.startswith(_DIVIDING) and not dtype.is_floating_point:
+        divisor = compat.promise(number)
+        if node.args[0] is number or not compat.is_always(divisor != 0):
+            return None
+    if dtype in _ROUNDED and (name in _ARITHMETIC or name in _WHOLE):
         if not isinstance(other, fx.Node) or not compat.promise(other).dim():
             # With a 0-d tensor of float32, its result would be one.
             return None
         dtype = torch.float32
     return NumberUse(dtype, overload)
+
+
+def _has_room(node: fx.Node) -> bool:
+    """Whether there are random integers between limits in any call; else PyTorch raises."""
+    low, high = (
+        compat.promise(item) if isinstance(item, fx.Node) else item for item in node.args[-2:]
+    )
+    return compat.is_always(high > low)  # type: ignore[operator]
+
+
+def _argument(node: fx.Node, number: fx.Node) -> str | None:
+    """The name of the argument of an operator that a number is, or is in."""
+    if not isinstance(node.target, OpOverload):
+        return None
+    for item, value in zip(node.target._schema.arguments, node.args, strict=False):
+        if number in (value if isinstance(value, (list, tuple)) else (value,)):
+            return str(item.name)
+    return next((name for name, value in node.kwargs.items() if value is number), None)
 
 
 def _calculation(free: Sequence[fx.Node], copies: dict[fx.Node, fx.Node]) -> fx.Graph:
@@ -264,7 +295,7 @@ def _read_tensor(
     tensor.meta["val"] = compat.fake_scalar(graph, use.dtype)
     if use.overload is not None:
         node.target = _overload(use.overload)
-        node.args = tuple(tensor if item is number else item for item in node.args)
+        node.replace_input_with(number, tensor)
         return
     name = compat.operator_name(node.target) or ""
     size = node.args[0] if name == "aten.full.default" else tuple(compat.promise(node).shape)

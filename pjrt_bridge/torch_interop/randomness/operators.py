@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import torch
+from torch.fx.node import map_aggregate
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.device.naming import NAME
@@ -115,16 +118,26 @@ def _define(name: str) -> None:
     schema = str(aten._schema).partition("(")[2]
     schema = re.sub(r"(, \*)?, Generator\? generator=None\)", ")", f"(Tensor key, {schema}")
     schema = schema.replace("Generator? generator=None, ", "")
+    # Numbers that are symbols while a call is traced.
+    schema = schema.replace("float ", "Scalar ")
     own = f"{NAMESPACE}::{name.removesuffix('.default')}"
     torch.library.define(own, schema)
     torch.library.impl(own, "cpu", kernel(name, aten))
-    torch.library.register_fake(own, lambda key, *args, **kwargs: aten(*args, **kwargs))
+    torch.library.register_fake(own, partial(_promised, aten))
     made = compat.operator(f"{NAMESPACE}.{name}")
     assert made is not None
     torch.library.register_vmap(own, over_rows(name, made))
     backward, keep = gradients(name, made)
     compat.register_gradients(made, backward, keep)
     _counterparts[f"aten.{name}"] = made
+
+
+def _promised(aten: compat.OpOverload, key: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """What the operator without the key promises, which depends on no number that is a symbol."""
+    # Of these integers none is a size.
+    hint = compat.hint if aten.__name__.startswith("randint_like") else compat.hint_of_float
+    given, named = map_aggregate((args, kwargs), hint)
+    return aten(*given, **named)
 
 
 def _define_pure(name: str) -> None:

@@ -69,6 +69,118 @@ def test_one_program_serves_numbers_that_change(name: str, dtype: torch.dtype) -
     assert counts[5] == counts[-1]
 
 
+WHOLE: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "clamp": lambda x, n: x.clamp(n, n + 2),
+    "clamp max": lambda x, n: x.clamp_max(n),
+    "floor division": lambda x, n: x // n,
+    "fmod": torch.fmod,
+    "left shift": lambda x, n: x << n,
+    "remainder": lambda x, n: x % -n,
+    "right shift": lambda x, n: x >> n,
+    "roll": lambda x, n: x.roll(n),
+    "roll rows and columns": lambda x, n: x.reshape(2, -1).roll((n, -n), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int64])
+def test_one_program_serves_integers_that_change(name: str, dtype: torch.dtype) -> None:
+    operator = WHOLE[name]
+    x = torch.arange(-7, 9, dtype=dtype)
+    here = x.to("pjrt")
+    programs.forget()
+    EAGER.forget()
+    counts = []
+    for value in range(1, 12):
+        found = operator(here, value).cpu()
+        torch.testing.assert_close(found, operator(x, value), rtol=0, atol=0)
+        counts.append(len(EAGER.graphs))
+    assert counts[7] == counts[-1]
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_dividing_by_zero_raises_whatever_was_compiled() -> None:
+    x = torch.arange(5, device="pjrt")
+    for value in range(1, 9):
+        x // value, x % value
+    for divide in (torch.floor_divide, torch.remainder, torch.fmod):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            divide(x, 0)
+
+
+SCALARS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "dropout backward": lambda x, v: torch.ops.aten.native_dropout_backward(x, x > 0, v),
+    "elu": functional.elu,
+    "floor division": lambda x, v: x // v,
+    "fmod": torch.fmod,
+    "remainder": lambda x, v: x % v,
+    "zero dimensions": lambda x, v: torch.stack([x[5] * v, x[5] + v, x[5] / v, x[0] - v]),
+}
+
+
+@pytest.mark.parametrize("name", SCALARS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_one_program_serves_scalars_that_change(name: str, dtype: torch.dtype) -> None:
+    operator = SCALARS[name]
+    x = torch.tensor([-2.0, -0.5, -0.0, 0.25, 0.75, 3.0, math.nan], dtype=dtype)
+    here = x.to("pjrt")
+    programs.forget()
+    EAGER.forget()
+    counts = []
+    for value in (0.1, 0.7, 0.3, 1.1, 0.6, 2.3):
+        found = operator(here, value).cpu()
+        torch.testing.assert_close(found, operator(x, value), equal_nan=True)
+        counts.append(len(EAGER.graphs))
+    assert counts[2] == counts[-1]
+
+
+DRAWN: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "bernoulli": torch.bernoulli,
+    "bernoulli_": lambda x, v: x.clone().bernoulli_(v),
+    "cauchy_": lambda x, v: x.clone().cauchy_(0.5, v),
+    "dropout": functional.dropout,
+    "exponential_": lambda x, v: x.clone().exponential_(v),
+    "log_normal_": lambda x, v: x.clone().log_normal_(0.5, v),
+    "normal": torch.normal,
+    "normal_": lambda x, v: x.clone().normal_(v, v),
+    "randint": lambda x, v: torch.randint(0, int(v * 100), (40,), device=x.device),
+    "randint of many": lambda x, v: torch.randint(-3, int(v * 1e15), (40,), device=x.device),
+    "uniform_": lambda x, v: x.clone().uniform_(-v, v),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_seeds_decide_what_is_drawn_and_not_the_calls_before(name: str, dtype: torch.dtype) -> None:
+    operator, x = DRAWN[name], torch.linspace(0.1, 0.9, 200, dtype=dtype).to("pjrt")
+
+    def drawn(value: float) -> torch.Tensor:
+        torch.manual_seed(3)
+        return operator(x, value).cpu()
+
+    programs.forget()
+    EAGER.forget()
+    values = [0.1 + 0.07 * step for step in range(12)]
+    after_others = [drawn(value) for value in values]
+    assert len(EAGER.graphs) <= 7
+    for value, expected in zip(values[-2:], after_others[-2:], strict=True):
+        programs.forget()
+        assert torch.equal(drawn(value), expected)
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_numbers_that_torch_refuses_are_refused_whatever_was_compiled() -> None:
+    x = torch.ones(5, device="pjrt")
+    for value in (0.25, 0.5, 0.75):
+        x.normal_(0.0, value).bernoulli_(value).uniform_(0.0, value)
+    with pytest.raises(RuntimeError, match=r"std -1\.5"):
+        x.normal_(0.0, -1.5)
+    with pytest.raises(RuntimeError, match=r"p=1\.5"):
+        x.bernoulli_(1.5)
+    with pytest.raises(RuntimeError, match=r"from=2 > to=1\.5"):
+        x.uniform_(2.0, 1.5)
+
+
 def test_parameters_of_distributions() -> None:
     for chance in (0.5, 0.25, 0.0, 0.75, 1.0):
         drawn = torch.empty(4000, device="pjrt").bernoulli_(chance)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pjrt_bridge.errors import DeviceError, OptionError
+from pjrt_bridge.errors import BridgeWarning, DeviceError, OptionError
 from pjrt_bridge.torch_interop.device import chosen, use
 
 MODULE: Any = torch.pjrt  # type: ignore[attr-defined]
@@ -42,6 +42,33 @@ def test_accelerators() -> None:
     assert torch.accelerator.is_available()
     assert str(torch.accelerator.current_accelerator()) == "pjrt"
     assert torch.accelerator.device_count() == 2
+
+
+def test_functions_of_accelerators() -> None:
+    assert torch.accelerator.memory_allocated() == MODULE.memory_allocated()
+    assert torch.accelerator.max_memory_reserved("pjrt:1") >= 0
+    assert torch.accelerator.get_memory_info(0) == MODULE.mem_get_info(0)
+    torch.accelerator.empty_cache()
+    torch.accelerator.empty_host_cache()
+    torch.accelerator.reset_accumulated_memory_stats()
+    with torch.accelerator.device_index(1):
+        assert torch.accelerator.current_device_index() == 1
+        assert torch.ones(1, device="pjrt").device.index == 1
+    torch.accelerator.set_device_index(1)
+    try:
+        assert MODULE.current_device() == 1
+    finally:
+        torch.accelerator.set_device_index(0)
+
+
+def test_properties_of_devices_and_of_their_memory() -> None:
+    properties = MODULE.get_device_properties(1)
+    assert properties.name == MODULE.get_device_name(1)
+    assert properties.total_memory == MODULE.mem_get_info(1)[1]
+    assert properties.platform == "cpu"
+    assert "'pjrt:1'" in MODULE.memory_summary(1)
+    with pytest.warns(BridgeWarning, match="plugin 'cpu' goes on counting the peaks"):
+        MODULE.reset_peak_memory_stats()
 
 
 def test_the_state_of_random_numbers() -> None:

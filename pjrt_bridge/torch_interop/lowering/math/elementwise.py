@@ -145,16 +145,17 @@ def divide(c: Context, x: Operand, other: Operand, *, rounding_mode: str | None 
     """True division, or the quotient rounded towards zero ("trunc") or down ("floor").
 
     ATen rounds half precision before it rounds to a whole number, so these two work in the
-    output's own type.
+    output's own type; but for a number, by which it divides in float32 (BinaryOpsKernel.cpp).
     """
     left, right = c.arithmetic(x, other)
     if rounding_mode is None:
         return c.result(true_quotient(c.b, left, right))
-    left, right = c.result(left), c.result(right)
+    if isinstance(other, Value) and other.rank:
+        left, right = c.result(left), c.result(right)
     if rounding_mode == "floor":
-        return divide_down(c.b, left, right)
+        return c.result(divide_down(c.b, left, right))
     quotient = c.b.divide(left, right)
-    return truncate(c.b, quotient) if quotient.dtype.is_float else quotient
+    return c.result(truncate(c.b, quotient) if quotient.dtype.is_float else quotient)
 
 
 @lowering("aten.floor_divide.default", "aten.floor_divide.Scalar")

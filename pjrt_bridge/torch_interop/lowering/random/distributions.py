@@ -28,10 +28,9 @@ from pjrt_bridge.torch_interop.lowering.context import (
     Scalar,
     compute_type,
 )
+from pjrt_bridge.torch_interop.lowering.numbers import FLOAT64, Number, minus, over
 from pjrt_bridge.torch_interop.lowering.random.threefry import UINT32, UINT64, words
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
-
-FLOAT64 = dtypes.of("float64")
 
 _BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
 """Bits of a uniform number: as many as a significand holds, so that none is rounded to 1."""
@@ -137,9 +136,13 @@ def _normal32(c: Context, key: Value, shape: Sequence[int]) -> Value:
     return b.select(left, b.negate(found), found)
 
 
-def coins(c: Context, key: Value, shape: Sequence[int], probability: float) -> Value:
+def coins(c: Context, key: Value, shape: Sequence[int], probability: Number) -> Value:
     """Booleans that are True with a probability, which is rounded to 32 bits."""
     b = c.b
+    if isinstance(probability, Value):
+        whole = b.convert(words(b, key, shape)[0], FLOAT64)
+        limit = b.round_even(_times(b, probability, 2.0**32))
+        return b.compare(whole, c.broadcast(limit, whole.shape), "LT")
     threshold = round(probability * 2**32)
     if threshold >= 1 << 32:
         return b.full(tuple(shape), True, dtypes.of("bool"))
@@ -157,12 +160,13 @@ def rand(c: Context, key: Value, *args: object, **kwargs: object) -> Value:
     return c.result(unit(c, key, out.shape, out.dtype))
 
 
-@lowering(f"{_PREFIX}.uniform.default")
-def uniform(c: Context, key: Value, x: Value, low: float = 0.0, high: float = 1.0) -> Value:
+@lowering(f"{_PREFIX}.uniform.default", values=("from", "to"))
+def uniform(c: Context, key: Value, x: Value, low: Number = 0.0, high: Number = 1.0) -> Value:
     """Uniform numbers in [low, high); what would be rounded to `high` is `low`."""
     b, out = c.b, c.output
-    drawn = c.result(_affine(c, unit(c, key, out.shape, out.dtype), high - low, low))
-    first, end = (c.full(out.shape, value, out.dtype) for value in (low, high))
+    width = minus(b, high, low)
+    drawn = c.result(_affine(c, unit(c, key, out.shape, out.dtype), width, low))
+    first, end = (c.operand(value, out.dtype, out.shape) for value in (low, high))
     return b.select(b.compare(drawn, end, "LT"), drawn, first)
 
 
@@ -186,11 +190,27 @@ def randint(c: Context, key: Value, *args: object, **kwargs: object) -> Value:
     return integers(c, key, 0, high)
 
 
-@lowering(f"{_PREFIX}.randint.low", f"{_PREFIX}.randint_like.low_dtype")
-def randint_between(c: Context, key: Value, *args: object, **kwargs: object) -> Value:
-    """Integers from `low` to below `high`: `randint(low, high, size)`."""
-    low, high = (item for item in args if isinstance(item, int))
+@lowering(f"{_PREFIX}.randint.low")
+def randint_between(
+    c: Context, key: Value, low: int, high: int, *args: object, **kwargs: object
+) -> Value:
+    """Integers from `low` to below `high`."""
     return integers(c, key, low, high)
+
+
+@lowering(f"{_PREFIX}.randint_like.low_dtype", values=("low", "high"))
+def randint_like_between(
+    c: Context, key: Value, x: Value, low: int | Value, high: int | Value, **kwargs: object
+) -> Value:
+    """Integers from `low` to below `high` in the shape of `x`."""
+    if not isinstance(low, Value) and not isinstance(high, Value):
+        return integers(c, key, low, high)
+    b, shape = c.b, c.output.shape
+    first, last = (c.operand(item, INT64, ()) for item in (low, high))
+    count = c.broadcast(b.bitcast_convert(b.subtract(last, first), UINT64), shape)
+    few = b.compare(count, b.full(shape, 1 << 32, UINT64), "LE")
+    drawn = b.select(few, _below_few(c, key, count), _below(c, key, count))
+    return c.result(b.add(b.bitcast_convert(drawn, INT64), c.broadcast(first, shape)))
 
 
 def integers(c: Context, key: Value, low: int, high: int) -> Value:
@@ -202,30 +222,40 @@ def integers(c: Context, key: Value, low: int, high: int) -> Value:
     if low >= high:
         raise NotLowerable(f"random integers from {low} to below {high}")
     b, shape, count = c.b, c.output.shape, high - low
-    pairs = [words(b, key, shape, lane) for lane in range(1 if count <= 1 << 32 else 2)]
-    first, second, *more = (b.convert(word, UINT64) for pair in pairs for word in pair)
-    if not more:
-        factor = b.full(shape, count, UINT64)
-        carried = _upper(b, b.multiply(second, factor))
-        drawn = _upper(b, b.add(b.multiply(first, factor), carried))
-    else:
-        lower, upper = _product(b, first, second, count)
-        _, carried = _product(b, more[0], more[1], count)
-        one, zero = (b.full(shape, value, UINT64) for value in (1, 0))
-        overflows = b.compare(b.add(lower, carried), carried, "LT")
-        drawn = b.add(upper, b.select(overflows, one, zero))
+    below = _below_few if count <= 1 << 32 else _below
+    drawn = below(c, key, b.full(shape, count, UINT64))
     return c.result(b.add(b.bitcast_convert(drawn, INT64), c.full(shape, low, INT64)))
+
+
+def _below_few(c: Context, key: Value, count: Value) -> Value:
+    """Integers below `count`, which is at most 2**32."""
+    b = c.b
+    first, second = (b.convert(word, UINT64) for word in words(b, key, count.shape))
+    carried = _upper(b, b.multiply(second, count))
+    return _upper(b, b.add(b.multiply(first, count), carried))
+
+
+def _below(c: Context, key: Value, count: Value) -> Value:
+    """Integers below `count`."""
+    b = c.b
+    pairs = [words(b, key, count.shape, lane) for lane in range(2)]
+    first, second, *more = (b.convert(word, UINT64) for pair in pairs for word in pair)
+    lower, upper = _product(b, first, second, count)
+    _, carried = _product(b, more[0], more[1], count)
+    one, zero = (b.full(count.shape, value, UINT64) for value in (1, 0))
+    overflows = b.compare(b.add(lower, carried), carried, "LT")
+    return b.add(upper, b.select(overflows, one, zero))
 
 
 def _upper(b: Builder, x: Value) -> Value:
     return b.shift_right_logical(x, b.full(x.shape, 32, UINT64))
 
 
-def _product(b: Builder, first: Value, second: Value, count: int) -> tuple[Value, Value]:
+def _product(b: Builder, first: Value, second: Value, count: Value) -> tuple[Value, Value]:
     """Both halves of `(first * 2**32 + second) * count`, a number of 128 bits."""
     full = partial(b.full, first.shape)
-    high, low = (full(part, UINT64) for part in divmod(count, 1 << 32))
     mask = full((1 << 32) - 1, UINT64)
+    high, low = _upper(b, count), b.and_(count, mask)
     lowest = b.multiply(second, low)
     middle = b.add(b.multiply(first, low), _upper(b, lowest))
     other = b.add(b.multiply(second, high), b.and_(middle, mask))
@@ -237,8 +267,8 @@ def _product(b: Builder, first: Value, second: Value, count: int) -> tuple[Value
 # -- coins -----------------------------------------------------------------------------------------
 
 
-@lowering(f"{_PREFIX}.bernoulli.p")
-def bernoulli(c: Context, key: Value, x: Value, p: float) -> Value:
+@lowering(f"{_PREFIX}.bernoulli.p", values=("p",))
+def bernoulli(c: Context, key: Value, x: Value, p: Number) -> Value:
     """1 with probability `p`, else 0."""
     return c.result(coins(c, key, c.output.shape, p))
 
@@ -252,19 +282,24 @@ def bernoulli_each(c: Context, key: Value, x: Value, p: Value) -> Value:
     return c.result(c.b.compare(unit(c, key, shape, wide), chance, "LT"))
 
 
-@lowering(f"{_PREFIX}.native_dropout.default")
+@lowering(f"{_PREFIX}.native_dropout.default", values=("p",))
 def native_dropout(
-    c: Context, key: Value, x: Value, p: float, train: bool | None
+    c: Context, key: Value, x: Value, p: Number, train: bool | None
 ) -> tuple[Value | None, ...]:
     """Elements that are kept, scaled to keep the sum, and which these are."""
     b = c.b
     if train is False:
         return c.promised(x, c.full(x.shape, True, dtypes.of("bool")))
-    kept = coins(c, key, x.shape, 1 - p)
+    chance = minus(b, 1, p)
+    kept = coins(c, key, x.shape, chance)
     wide = c.widen(x)
     # A product, in which NaN stays NaN as in ATen.
     masked = b.multiply(wide, c.cast(kept, wide.dtype))
-    return c.promised(_times(b, masked, 0.0 if p == 1 else 1 / (1 - p)), kept)
+    scale = 0.0 if chance == 0 else over(b, 1, chance)
+    if isinstance(scale, Value):
+        infinite, nothing = (c.full((), value, FLOAT64) for value in (math.inf, 0))
+        scale = b.select(b.compare(scale, infinite, "LT"), scale, nothing)
+    return c.promised(b.multiply(masked, c.operand(scale, wide.dtype, x.shape)), kept)
 
 
 @lowering(f"{_PREFIX}.rrelu_with_noise_functional.default")
@@ -307,8 +342,8 @@ def randn(c: Context, key: Value, *args: object, **kwargs: object) -> Value:
     return c.result(_normal(c, key, 0, 1))
 
 
-@lowering(f"{_PREFIX}.normal_functional.default")
-def normal_like(c: Context, key: Value, x: Value, mean: float = 0, std: float = 1) -> Value:
+@lowering(f"{_PREFIX}.normal_functional.default", values=("mean", "std"))
+def normal_like(c: Context, key: Value, x: Value, mean: Number = 0, std: Number = 1) -> Value:
     """Normal numbers in the shape of `x`."""
     return c.result(_normal(c, key, mean, std))
 
@@ -318,6 +353,7 @@ def normal_like(c: Context, key: Value, x: Value, mean: float = 0, std: float = 
     f"{_PREFIX}.normal.float_Tensor",
     f"{_PREFIX}.normal.Tensor_Tensor",
     f"{_PREFIX}.normal.float_float",
+    values=("mean", "std"),
 )
 def normal(
     c: Context, key: Value, mean: Operand, std: Operand = 1, *size: object, **kwargs: object
@@ -326,8 +362,8 @@ def normal(
     return c.result(_normal(c, key, mean, std))
 
 
-@lowering(f"{_PREFIX}.log_normal.default")
-def log_normal(c: Context, key: Value, x: Value, mean: float = 1, std: float = 2) -> Value:
+@lowering(f"{_PREFIX}.log_normal.default", values=("mean", "std"))
+def log_normal(c: Context, key: Value, x: Value, mean: Number = 1, std: Number = 2) -> Value:
     """Exponentials of normal numbers."""
     return c.result(c.b.exp(_normal(c, key, mean, std)))
 
@@ -335,12 +371,12 @@ def log_normal(c: Context, key: Value, x: Value, mean: float = 1, std: float = 2
 # -- others ----------------------------------------------------------------------------------------
 
 
-@lowering(f"{_PREFIX}.exponential.default")
-def exponential(c: Context, key: Value, x: Value, lambd: float = 1) -> Value:
+@lowering(f"{_PREFIX}.exponential.default", values=("lambd",))
+def exponential(c: Context, key: Value, x: Value, lambd: Number = 1) -> Value:
     """Exponential numbers of a rate, all above 0."""
     b, out = c.b, c.output
     drawn = standard_exponential(c, key, out.shape, compute_type(out.dtype))
-    scaled = _times(b, drawn, 1 / lambd)
+    scaled = b.multiply(drawn, c.operand(over(b, 1, lambd), drawn.dtype, drawn.shape))
     return c.result(b.maximum(scaled, b.full(out.shape, _LEAST[out.dtype.name], scaled.dtype)))
 
 
@@ -353,8 +389,8 @@ def geometric(c: Context, key: Value, x: Value, p: float) -> Value:
     return c.result(b.ceil(_times(b, drawn, -1 / math.log1p(-p))))
 
 
-@lowering(f"{_PREFIX}.cauchy.default")
-def cauchy(c: Context, key: Value, x: Value, median: float = 0, sigma: float = 1) -> Value:
+@lowering(f"{_PREFIX}.cauchy.default", values=("median", "sigma"))
+def cauchy(c: Context, key: Value, x: Value, median: Number = 0, sigma: Number = 1) -> Value:
     """Cauchy numbers."""
     b, out = c.b, c.output
     drawn = positive_unit(c, key, out.shape, compute_type(out.dtype))

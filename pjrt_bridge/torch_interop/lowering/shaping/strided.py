@@ -179,6 +179,34 @@ def write(
     return c.reshape(part, memory.shape)
 
 
+def read_at(
+    c: Context, memory: Value, size: Sequence[int], stride: Sequence[int], offset: Value
+) -> Value:
+    """What `read` gives, at an offset that is a 0-d value."""
+    part = c.b.dynamic_slice(_flat(c, memory), [offset], (_reach(size, stride),))
+    return read(c, part, size, stride, 0)
+
+
+def write_at(
+    c: Context,
+    memory: Value,
+    source: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: Value,
+) -> Value:
+    """What `write` gives, at an offset that is a 0-d value."""
+    flat = _flat(c, memory)
+    part = c.b.dynamic_slice(flat, [offset], (_reach(size, stride),))
+    changed = write(c, part, source, size, stride, 0)
+    return c.reshape(c.b.dynamic_update_slice(flat, changed, [offset]), memory.shape)
+
+
+def _reach(size: Sequence[int], stride: Sequence[int]) -> int:
+    """Elements of memory from the first to the last of a view that has elements."""
+    return 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+
+
 def _addresses(c: Context, size: Sequence[int], stride: Sequence[int], offset: int) -> Value:
     positions = c.full(size, offset, INT64)
     for d, step in enumerate(stride):

@@ -1,0 +1,160 @@
+"""Calls of operators on resident tensors, traced on tensors without memory into functional graphs.
+
+What a call writes into a storage is a new array for that storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from pjrt_bridge.mixed.records import GraphRecord
+from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.compat import third_party_device
+from pjrt_bridge.torch_interop.compat.symbolic_numbers import SymbolicNumbers
+from pjrt_bridge.torch_interop.compiler import Compiler
+from pjrt_bridge.torch_interop.device.call_programs import CallProgram
+from pjrt_bridge.torch_interop.device.calls import (
+    Call,
+    argument,
+    form_of,
+    tensors_in,
+)
+from pjrt_bridge.torch_interop.device.chosen import chosen, eager_mode
+from pjrt_bridge.torch_interop.device.drawing import drawing_step, takes_numbers
+from pjrt_bridge.torch_interop.device.other_sizes import Resizes, called
+from pjrt_bridge.torch_interop.device.storage import (
+    Contents,
+)
+from pjrt_bridge.torch_interop.device.templates import (
+    built,
+    flattened,
+    taking_symbols,
+    with_tensors,
+)
+from pjrt_bridge.torch_interop.ledger import EAGER
+from pjrt_bridge.torch_interop.nodes import is_mutation
+from pjrt_bridge.torch_interop.options import BackendOptions
+from pjrt_bridge.torch_interop.placement.refusals import refused
+
+_DIVIDING = ("div", "floor_divide", "fmod", "remainder", "true_divide")
+"""Operators that divide, by the beginnings of their names."""
+
+
+class NotTraceable(Exception):
+    """A call that has no program, with the reason; None where everybody expects that."""
+
+
+def traced(call: Call, *, lifted: bool) -> CallProgram:
+    """A program for calls like one.
+
+    Args:
+        call: an example.
+        lifted: its numbers become arguments.
+
+    Raises:
+        NotTraceable: it depends on data, or on the numbers that were to become arguments, or torch
+            cannot trace it.
+        Exception: what torch raises for arguments of these shapes and types.
+    """
+    client, _ = chosen(call.index)
+    args, kwargs = call.template()
+    # What tracing leaves behind may refer to these for a while, and must not keep tensors.
+    op, constants = call.op, tuple(call.numbers)
+    drawing = drawing_step(op) if lifted else None
+    step = compat.traceable_step(op) or drawing or op
+    layout: list[Any] = []
+    rules = {
+        **compat.eager_decompositions(),
+        **compat.decompositions(refused=refused),
+        **compat.accelerator_decompositions(traced=False),
+    }
+    with compat.real_tensors(), compat.fakes(symbolic=lifted) as mode:
+        promises: list[Any] = [_promise(item) for item in call.given]
+        symbolic = SymbolicNumbers(mode, call.numbers) if lifted else None
+        if symbolic is not None:
+            promises += symbolic.promises
+            divisors = symbolic.promises if op.__name__.startswith(_DIVIDING) else ()
+            if any(isinstance(item, torch.SymInt) and item == 0 for item in divisors):
+                # Where integers are divided by zero, PyTorch raises.
+                raise NotTraceable("it divides by zero")
+        count = len(call.given)
+        form = form_of(call.op)
+
+        def run(*given: Any) -> list[Any]:
+            numbers: Sequence[Any] = given[count:] if lifted else constants
+            taken = with_tensors(op, built(args, given, numbers))
+            other = None if drawing is not None else taking_symbols(op, taken, rules)
+            named = built(kwargs, given, numbers)
+            written = [
+                item for place in form.written for item in tensors_in(argument(place, taken, named))
+            ]
+            found = called(other or step, op, (taken, named), written)
+            layout[:], outputs = flattened(form, found)
+            return outputs
+
+        try:
+            module = third_party_device.trace_call(
+                run,
+                promises,
+                rules,
+            )
+        except compat.DATA_DEPENDENT as error:
+            raise NotTraceable(None) from error
+        except Resizes:
+            raise
+        except Exception as error:
+            # If it is a mistake of the user, PyTorch's operator raises its own error.
+            raise NotTraceable(f"torch cannot trace it: {error}") from error
+    if symbolic is not None and symbolic.are_constant:
+        raise NotTraceable("what it computes depends on a number")
+    name = call.op.__name__.replace(".", "_")
+    record = GraphRecord("inference", f"eager_{name}", client.plugin.name)
+    eager = eager_mode()
+    compiler = Compiler(
+        client,
+        BackendOptions(placement="device", check_indices=eager == "sync" or "auto"),
+        ledger=EAGER,
+    )
+    placeholders = module.graph.find_nodes(op="placeholder")
+    written = tuple(
+        placeholders.index(node.args[0]) for node in module.graph.nodes if is_mutation(node)
+    )
+    module, steps = compiler.rewrite_call(module, record.kind)
+    if any(
+        isinstance(compat.promise(node), torch.SymInt | torch.SymFloat) and node.users
+        for node in module.graph.find_nodes(op="placeholder")
+    ):
+        raise NotTraceable("what it computes depends on a number")
+    return CallProgram(
+        str(call.op),
+        compiler,
+        module,
+        record,
+        steps,
+        tuple(layout),
+        count,
+        len(constants),
+        lifted,
+        call.index,
+        written,
+        eager,
+        form,
+        None if symbolic is None else _conditions(call, symbolic, draws=drawing is not None),
+    )
+
+
+def _conditions(
+    call: Call, symbolic: SymbolicNumbers, *, draws: bool
+) -> Callable[[Sequence[float]], bool] | None:
+    found = symbolic.conditions()
+    if not draws:
+        return found
+    takes = takes_numbers(call)
+    return lambda numbers: takes(numbers) and (found is None or found(numbers))
+
+
+def _promise(item: Contents | torch.Tensor) -> torch.Tensor:
+    return torch.empty(item.shape, dtype=item.dtype, device="cpu")
