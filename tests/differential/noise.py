@@ -58,6 +58,9 @@ So another way to compute them may be as far off as an argument that is rounded 
 """
 
 
+_BY_RECIPROCAL = ("aten::div", "aten::div_", "aten::mean")
+"""XLA multiplies by the rounded reciprocal of a constant divisor: exact quotients are rounded."""
+
 _UNORDERED = ("aten::topk", "aten::kthvalue", "aten::median", "aten::nanmedian", "aten::mode")
 """Which of several equal values these take, and so which one has the gradient, is not defined."""
 
@@ -127,7 +130,11 @@ class _Noise(TorchDispatchMode):
             return result
         leaves = list(result) if isinstance(result, (tuple, list)) else [result]
         wide = list(before) if isinstance(before, (tuple, list)) else [before] * len(leaves)
-        noisy = [self._noisy(one, other) for one, other in zip(leaves, wide, strict=True)]
+        inexact = name in _BY_RECIPROCAL
+        noisy = [
+            self._noisy(one, other, inexact=inexact)
+            for one, other in zip(leaves, wide, strict=True)
+        ]
         if self._shift % 2 and "convolution" in name:
             noisy = [_unlike(name, args, *pair) for pair in zip(leaves, noisy, strict=True)]
         for old, new in zip(leaves, noisy, strict=True):
@@ -141,7 +148,7 @@ class _Noise(TorchDispatchMode):
         noisy = self._noisy(value, None)
         return value if noisy is None else noisy
 
-    def _noisy(self, value: Any, wide: Any) -> torch.Tensor | None:
+    def _noisy(self, value: Any, wide: Any, *, inexact: bool = False) -> torch.Tensor | None:
         if not isinstance(value, torch.Tensor) or value.dtype not in _WIDE or not value.numel():
             return None
         eps = torch.finfo(value.dtype).eps
@@ -150,7 +157,7 @@ class _Noise(TorchDispatchMode):
             exact = wide.to(_WIDE[value.dtype])
             # What was made of integers alone was not computed in double precision.
             known = wide.dtype is exact.dtype or torch.equal(exact * 4, (exact * 4).round())
-            if known and torch.equal(exact, value.to(exact.dtype)):
+            if known and not inexact and torch.equal(exact, value.to(exact.dtype)):
                 return None
             size = size + 2 * (exact - value).abs().nan_to_num().to(size.dtype)
         noise = torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1

@@ -132,7 +132,10 @@ class SymbolicLayout:
         Autograd has to be off.
         """
         shape, own = self.shape(tensor.shape, actual), tensor.stride()
-        strides = own if self.is_outermost(own) else self.strides(shape)
+        # A padded graph may give another order of dimensions than the graph promises.
+        laid_out = zip(tensor.shape, own, self.strides(tensor.shape), strict=True)
+        kept = self.is_outermost(own) and all(size < 2 or a == b for size, a, b in laid_out)
+        strides = own if kept else self.strides(shape)
         if tensor.shape == shape and own == strides:
             return tensor, 0
         inner = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
@@ -144,22 +147,22 @@ class SymbolicLayout:
             storage, offset = tensor.untyped_storage(), tensor.storage_offset()
             return inner.set_(storage, offset, shape, strides), 0
         if self.is_plain:
-            kept = tensor
+            part = tensor
             for dim in self.dims:
-                kept = kept.narrow(dim, 0, shape[dim])
-            made = kept.clone(memory_format=torch.contiguous_format)
+                part = part.narrow(dim, 0, shape[dim])
+            made = part.clone(memory_format=torch.contiguous_format)
             if made.stride() == strides:
                 return made, made.nbytes
-        kept, sizes = self.parts(tensor, padded)
+        part, sizes = self.parts(tensor, padded)
         for at, size in enumerate(sizes):
             if size is not None:
-                kept = kept.narrow(at, 0, actual(size))
+                part = part.narrow(at, 0, actual(size))
         once = tuple(1 if dim in self.repeated else size for dim, size in enumerate(shape))
         for dim in self.repeated:
-            kept = kept.narrow(_part(self.dims, dim), 0, 1) if shape[dim] else kept
+            part = part.narrow(_part(self.dims, dim), 0, 1) if shape[dim] else part
         made = torch.empty_strided(once, strides, dtype=tensor.dtype, device=tensor.device)
         target, _ = self.parts(made, actual)
-        target.copy_(kept)
+        target.copy_(part)
         return made.set_(made.untyped_storage(), 0, shape, strides), made.nbytes
 
 

@@ -289,3 +289,14 @@ def test_strides_of_results_whose_sizes_are_differences_of_sizes_that_change() -
         found, expected = run(x, count), function(x, count)
         assert_same(found, expected)
         assert found.stride() == expected.stride()
+
+
+def test_strides_of_padded_copies_of_columns() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.t()[:, :3].fill_(0.5).clone(memory_format=torch.preserve_format)
+
+    run = torch.compile(function, backend="pjrt", dynamic=True)
+    for rows in (6, 4, 9):
+        found, expected = run(torch.ones(rows, 4)), function(torch.ones(rows, 4))
+        assert_same(found, expected)
+        assert found.stride() == expected.stride()
