@@ -13,7 +13,7 @@ from rich.table import Table
 
 from pjrt_bridge.cli.console import columns
 from pjrt_bridge.errors import PjrtError
-from pjrt_bridge.report.wording import byte_size, operation_count
+from pjrt_bridge.report.wording import byte_size, magnitude
 
 if TYPE_CHECKING:
     from pjrt_bridge.abi.values import NamedValue
@@ -25,8 +25,8 @@ ProgramAccount = dict[str, Any]
 
 # Whole-program figures; the others are for single operands.
 _COSTS: Mapping[str, Callable[[float], str]] = {
-    "flops": operation_count,
-    "transcendentals": operation_count,
+    "flops": magnitude,
+    "transcendentals": magnitude,
     "bytes accessed": lambda number: byte_size(int(number)),
 }
 
