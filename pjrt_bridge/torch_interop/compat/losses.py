@@ -8,15 +8,26 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C import DispatchKey
-from torch._decomp.decompositions import Reduction, multi_margin_loss, pw_cast_for_opmath
+from torch._decomp.decompositions import (
+    Reduction,
+    huber_loss_backward,
+    mse_loss_backward,
+    multi_margin_loss,
+    pw_cast_for_opmath,
+    smooth_l1_loss_backward,
+)
 from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from pjrt_bridge.torch_interop.compat.operators import operator
 
 
 def loss_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each operator its decomposition."""
-    rules = {
+    rules: dict[str, Callable[..., Any]] = {
+        "aten.huber_loss_backward.default": _also_of_nothing(huber_loss_backward),
+        "aten.mse_loss_backward.default": _also_of_nothing(mse_loss_backward),
+        "aten.smooth_l1_loss_backward.default": _also_of_nothing(smooth_l1_loss_backward),
         "aten.soft_margin_loss_backward.default": _soft_margin_backward,
         _MULTI: _multi_margin,
         "aten.multi_margin_loss_backward.default": _multi_margin_backward,
@@ -31,6 +42,17 @@ def loss_decompositions() -> dict[OpOverload, Callable[..., Any]]:
 
 _MULTI = "aten.multi_margin_loss.default"
 _MULTILABEL = "aten.multilabel_margin_loss_forward.default"
+
+
+def _also_of_nothing(decomposition: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A gradient also of no elements, by whose number torch's decomposition divides."""
+
+    def gradient(grad_output: Tensor, self: Tensor, target: Tensor, *rest: Any) -> Tensor:
+        if statically_known_true(self.numel() == 0):
+            return self - target
+        return decomposition(grad_output, self, target, *rest)
+
+    return gradient
 
 
 @pw_cast_for_opmath

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 from torch.nn.functional import nll_loss, soft_margin_loss
 
 from tests.torch_interop.helpers import compiled
@@ -111,3 +113,19 @@ def test_gradients_beside_targets_are_zero(shape, reduction, weighted):
         torch.testing.assert_close(*found, equal_nan=True)
         numbers = ~found[1].isnan()
         assert torch.equal(found[0].signbit() & numbers, found[1].signbit() & numbers)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "loss", [functional.huber_loss, functional.mse_loss, functional.smooth_l1_loss]
+)
+def test_losses_of_no_elements_have_gradients(
+    loss: Callable[..., torch.Tensor], dynamic: bool
+) -> None:
+    run = torch.compile(lambda x, y: loss(x, y), backend="pjrt", dynamic=dynamic)
+    for rows in (3, 0, 4):
+        x, y = torch.randn(rows, 2, requires_grad=True), torch.randn(rows, 2)
+        (expected,) = torch.autograd.grad(loss(x, y), x)
+        found = run(x, y)
+        assert found.isnan() == (rows == 0)
+        torch.testing.assert_close(torch.autograd.grad(found, x), (expected,))
