@@ -69,8 +69,13 @@ class Composite:
         """The composite that an operation of MLIR describes.
 
         An attribute that is nothing of `AttributeValue` is the text that MLIR writes for it.
+
+        Raises:
+            ArgumentError: it is no operation.
         """
-        found = operation.attributes
+        found = getattr(operation, "attributes", None)
+        if found is None:
+            raise ArgumentError(wrong("composite: operation", operation, "one of MLIR"))
         # Empty attributes and version 0 are left out.
         given, version = found.get("composite_attributes", ()), found.get("version")
         # Other writers' attributes and versions may be others than are written here.

@@ -25,12 +25,19 @@ _ABS, _COMPARE, _MULTIPLY, _POWER = NAMES = tuple(
 """Operations that tell of signs, or ask for them."""
 
 
+_WHOLE = frozenset(("func.func", *(f"stablehlo.{name}" for name in ("case", "if", "while"))))
+"""Operations whose regions compute with tensors; others say how two elements are combined.
+
+A compiler knows a reduction by the one operation in its region, whose operands are never the same.
+"""
+
+
 def may_tell(operation: Any) -> bool:
     """Whether `hide` may replace an operation."""
     name = operation.name
-    if name == _COMPARE:
-        return True
-    return name in NAMES and modules.is_signed_integer(element_of(operation.results[0].type))
+    if name not in NAMES or operation.parent.name not in _WHOLE:
+        return False
+    return name == _COMPARE or modules.is_signed_integer(element_of(operation.results[0].type))
 
 
 def hide(operation: Any) -> None:

@@ -190,8 +190,12 @@ def test_many_calls_leave_nothing(
         one, two = tf.ones(64), tf.ones(64)
         for _ in range(1000):
             add.plan.call((one, two), add.kept.parts)
-        alive, before = settled(), resident()
-        for _ in range(5000):
-            add.plan.call((one, two), add.kept.parts)
-        assert live() == alive
-        assert resident() - before < 4 << 20
+        alive, grown = settled(), []
+        # Other threads of the process may take memory in one of the rounds.
+        for _ in range(3):
+            before = resident()
+            for _ in range(5000):
+                add.plan.call((one, two), add.kept.parts)
+            assert live() == alive
+            grown.append(resident() - before)
+        assert min(grown) < 4 << 20

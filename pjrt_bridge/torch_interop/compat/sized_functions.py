@@ -199,7 +199,7 @@ def histc(input: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) 
         low, high = torch.where(low == high, low - 1, low), torch.where(low == high, high + 1, high)
     inside = (flat >= low) & (flat <= high)
     place = ((flat - low) * bins / (high - low)).to(torch.int64)
-    place = torch.where(inside, torch.clamp(place, max=bins - 1), 0)
+    place = torch.where(inside, torch.clamp(place, 0, bins - 1), 0)
     return flat.new_zeros(bins).index_add(0, place, inside.to(flat.dtype))
 
 

@@ -21,14 +21,14 @@ from pjrt_bridge.torch_interop.lowering.math.approximation import (
 )
 
 Unary = Callable[[Builder, Value], Value]
-Parts = tuple[Value, Value]
+ComplexParts = tuple[Value, Value]
 """The real and the imaginary part."""
 
-_Repair = Callable[[Builder, Parts, Parts], Parts]
+_Repair = Callable[[Builder, ComplexParts, ComplexParts], ComplexParts]
 """Takes the parts of an argument and of XLA's result; gives those of the result."""
 
 
-def parts(b: Builder, x: Value) -> Parts:
+def parts(b: Builder, x: Value) -> ComplexParts:
     """The parts of a complex number."""
     return b.real(x), b.imag(x)
 
@@ -57,7 +57,7 @@ def _repaired(emit: Unary, repair: _Repair) -> Unary:
     return function
 
 
-def _exp(b: Builder, given: Parts, made: Parts) -> Parts:
+def _exp(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     (x, y), (real, imag) = given, made
     size = b.exp(x)
     decided = b.and_(is_infinite(b, x), _is_not_finite(b, y))
@@ -65,12 +65,12 @@ def _exp(b: Builder, given: Parts, made: Parts) -> Parts:
     return b.select(decided, size, real), b.select(vanishes, size, imag)
 
 
-def _log(b: Builder, given: Parts, made: Parts) -> Parts:
+def _log(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     unbounded = b.or_(*(is_infinite(b, part) for part in given))
     return infinite_where(b, unbounded, made[0]), made[1]
 
 
-def _sqrt(b: Builder, given: Parts, made: Parts) -> Parts:
+def _sqrt(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     (x, y), (real, imag) = given, made
     beside = is_infinite(b, y)
     left = b.and_(equals(b, x, -math.inf), is_nan(b, y))
@@ -80,7 +80,7 @@ def _sqrt(b: Builder, given: Parts, made: Parts) -> Parts:
     )
 
 
-def _sine(b: Builder, grown: Value, turned: Value, made: Parts) -> Parts:
+def _sine(b: Builder, grown: Value, turned: Value, made: ComplexParts) -> ComplexParts:
     """Of `sinh(grown) cos(turned)` and `cosh(grown) sin(turned)`."""
     first, second = made
     lost = _is_not_finite(b, turned)
@@ -89,7 +89,7 @@ def _sine(b: Builder, grown: Value, turned: Value, made: Parts) -> Parts:
     return first, b.select(equals(b, turned, 0), turned, second)
 
 
-def _cosine(b: Builder, grown: Value, turned: Value, made: Parts) -> Parts:
+def _cosine(b: Builder, grown: Value, turned: Value, made: ComplexParts) -> ComplexParts:
     """Of `cosh(grown) cos(turned)` and `sinh(grown) sin(turned)`."""
     first, second = made
     unbounded = b.and_(is_infinite(b, grown), _is_not_finite(b, turned))
@@ -99,20 +99,20 @@ def _cosine(b: Builder, grown: Value, turned: Value, made: Parts) -> Parts:
     return first, b.select(b.and_(vanishes, is_nan(b, second)), zero, second)
 
 
-def _sinh(b: Builder, given: Parts, made: Parts) -> Parts:
+def _sinh(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     return _sine(b, *given, made)
 
 
-def _sin(b: Builder, given: Parts, made: Parts) -> Parts:
+def _sin(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     imag, real = _sine(b, given[1], given[0], (made[1], made[0]))
     return real, imag
 
 
-def _cosh(b: Builder, given: Parts, made: Parts) -> Parts:
+def _cosh(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     return _cosine(b, *given, made)
 
 
-def _cos(b: Builder, given: Parts, made: Parts) -> Parts:
+def _cos(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     return _cosine(b, given[1], given[0], made)
 
 
@@ -120,22 +120,22 @@ def _straight(b: Builder, grown: Value, turned: Value, made: Value) -> Value:
     return b.select(b.and_(equals(b, grown, 0), _is_not_finite(b, turned)), grown, made)
 
 
-def _tanh(b: Builder, given: Parts, made: Parts) -> Parts:
+def _tanh(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     return _straight(b, *given, made[0]), made[1]
 
 
-def _tan(b: Builder, given: Parts, made: Parts) -> Parts:
+def _tan(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     return made[0], _straight(b, given[1], given[0], made[1])
 
 
-def _atan(b: Builder, given: Parts, made: Parts) -> Parts:
+def _atan(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     (x, y), (real, imag) = given, made
     unknown = b.or_(is_nan(b, x), b.and_(is_nan(b, y), less(b, b.abs(x), math.inf)))
     flat = b.and_(is_nan(b, x), equals(b, y, 0))
     return nan_where(b, unknown, real), b.select(flat, y, imag)
 
 
-def _atanh(b: Builder, given: Parts, made: Parts) -> Parts:
+def _atanh(b: Builder, given: ComplexParts, made: ComplexParts) -> ComplexParts:
     x, y = given
     unknown = b.or_(is_nan(b, y), b.and_(is_nan(b, x), less(b, b.abs(y), math.inf)))
     return made[0], nan_where(b, unknown, made[1])

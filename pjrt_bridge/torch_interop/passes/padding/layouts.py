@@ -124,6 +124,15 @@ class SymbolicLayout:
         inner.copy_(given)
         return made
 
+    def _is_kept(self, tensor: torch.Tensor) -> bool:
+        """Whether a padded tensor has the promised order of dimensions, or is part of another one.
+
+        A padded graph may give the elements of a new tensor in another order than the graph.
+        """
+        dims = list(zip(tensor.shape, tensor.stride(), self.strides(tensor.shape), strict=True))
+        is_whole = 1 + sum((size - 1) * stride for size, stride, _ in dims) == tensor.numel()
+        return not is_whole or all(size < 2 or own == promised for size, own, promised in dims)
+
     def cut(
         self, tensor: torch.Tensor, actual: SizeValue, padded: SizeValue
     ) -> tuple[torch.Tensor, int]:
@@ -132,10 +141,7 @@ class SymbolicLayout:
         Autograd has to be off.
         """
         shape, own = self.shape(tensor.shape, actual), tensor.stride()
-        # A padded graph may give another order of dimensions than the graph promises.
-        laid_out = zip(tensor.shape, own, self.strides(tensor.shape), strict=True)
-        kept = self.is_outermost(own) and all(size < 2 or a == b for size, a, b in laid_out)
-        strides = own if kept else self.strides(shape)
+        strides = own if self.is_outermost(own) and self._is_kept(tensor) else self.strides(shape)
         if tensor.shape == shape and own == strides:
             return tensor, 0
         inner = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
