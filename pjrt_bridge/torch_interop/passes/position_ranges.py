@@ -23,8 +23,8 @@ _RangeOf = Callable[[Any], Range | None]
 _RangeRule = Callable[..., Range | None]
 
 
-def is_within(index: fx.Node, low: Any, high: Any) -> bool:
-    """Whether all integers of a node are known to lie from one number to another."""
+def is_within(index: Any, low: Any, high: Any) -> bool:
+    """Whether a node's integers are known to lie from one number to another, or to infinity."""
     found = known_range(index)
     if found is None:
         return False

@@ -17,6 +17,7 @@ POSITIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "argmax of all": lambda x: x.argmax(),
     "topk": lambda x: x.topk(2, 1).indices,
     "sort": lambda x: x.sort().indices,
+    "remainder": lambda x: (x * 100).long() % 40,
     "max": lambda x: x.max(1).indices[:, None],
 }
 
