@@ -73,9 +73,9 @@ class Composite:
         Raises:
             ArgumentError: it is no operation.
         """
-        found = getattr(operation, "attributes", None)
-        if found is None:
-            raise ArgumentError(wrong("composite: operation", operation, "one of MLIR"))
+        ir = bindings.load().ir
+        require(operation, (ir.Operation, ir.OpView), "composite: operation")
+        found = operation.attributes
         # Empty attributes and version 0 are left out.
         given, version = found.get("composite_attributes", ()), found.get("version")
         # Other writers' attributes and versions may be others than are written here.

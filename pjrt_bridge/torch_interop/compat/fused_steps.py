@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from pjrt_bridge.torch_interop.compat.changing_numbers import tensor_of
 from pjrt_bridge.torch_interop.compat.operators import operator
 
-_Number = float | Tensor
+_StepNumber = float | Tensor
 _Tensors = Sequence[Tensor]
 
 
@@ -75,7 +75,7 @@ def _adam(
     max_exp_avg_sqs: _Tensors,
     state_steps: _Tensors,
     *,
-    lr: _Number,
+    lr: _StepNumber,
     beta1: float,
     beta2: float,
     weight_decay: float,
@@ -125,7 +125,7 @@ def _sgd(
     *,
     weight_decay: float,
     momentum: float,
-    lr: _Number,
+    lr: _StepNumber,
     dampening: float,
     nesterov: bool,
     maximize: bool,
@@ -161,7 +161,7 @@ def _adagrad(
     state_sums: _Tensors,
     state_steps: _Tensors,
     *,
-    lr: _Number,
+    lr: _StepNumber,
     lr_decay: float,
     weight_decay: float,
     eps: float,

@@ -11,30 +11,30 @@ from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 
 FLOAT64 = dtypes.of("float64")
 
-CallNumber = Value | float
+Number = Value | float
 """A number of a call."""
 
 
-def minus(b: Builder, x: CallNumber, y: CallNumber) -> CallNumber:
+def minus(b: Builder, x: Number, y: Number) -> Number:
     """`x - y`."""
     if isinstance(x, Value) or isinstance(y, Value):
         return b.subtract(_value(b, x), _value(b, y))
     return x - y
 
 
-def times(b: Builder, x: CallNumber, y: CallNumber) -> CallNumber:
+def times(b: Builder, x: Number, y: Number) -> Number:
     """`x * y`."""
     if isinstance(x, Value) or isinstance(y, Value):
         return b.multiply(_value(b, x), _value(b, y))
     return x * y
 
 
-def over(b: Builder, x: CallNumber, y: CallNumber) -> CallNumber:
+def over(b: Builder, x: Number, y: Number) -> Number:
     """`x / y`."""
     if isinstance(x, Value) or isinstance(y, Value):
         return b.divide(_value(b, x), _value(b, y))
     return x / y
 
 
-def _value(b: Builder, x: CallNumber) -> Value:
+def _value(b: Builder, x: Number) -> Value:
     return x if isinstance(x, Value) else b.full((), x, FLOAT64)

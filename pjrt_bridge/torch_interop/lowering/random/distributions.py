@@ -28,7 +28,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
     Scalar,
     compute_type,
 )
-from pjrt_bridge.torch_interop.lowering.numbers import FLOAT64, CallNumber, minus, over
+from pjrt_bridge.torch_interop.lowering.numbers import FLOAT64, Number, minus, over
 from pjrt_bridge.torch_interop.lowering.random.threefry import UINT32, UINT64, words
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
@@ -136,7 +136,7 @@ def _normal32(c: Context, key: Value, shape: Sequence[int]) -> Value:
     return b.select(left, b.negate(found), found)
 
 
-def coins(c: Context, key: Value, shape: Sequence[int], probability: CallNumber) -> Value:
+def coins(c: Context, key: Value, shape: Sequence[int], probability: Number) -> Value:
     """Booleans that are True with a probability, which is rounded to 32 bits."""
     b = c.b
     if isinstance(probability, Value):
@@ -161,9 +161,7 @@ def rand(c: Context, key: Value, *args: object, **kwargs: object) -> Value:
 
 
 @lowering(f"{_PREFIX}.uniform.default", values=("from", "to"))
-def uniform(
-    c: Context, key: Value, x: Value, low: CallNumber = 0.0, high: CallNumber = 1.0
-) -> Value:
+def uniform(c: Context, key: Value, x: Value, low: Number = 0.0, high: Number = 1.0) -> Value:
     """Uniform numbers in [low, high); what would be rounded to `high` is `low`."""
     b, out = c.b, c.output
     width = minus(b, high, low)
@@ -270,7 +268,7 @@ def _product(b: Builder, first: Value, second: Value, count: Value) -> tuple[Val
 
 
 @lowering(f"{_PREFIX}.bernoulli.p", values=("p",))
-def bernoulli(c: Context, key: Value, x: Value, p: CallNumber) -> Value:
+def bernoulli(c: Context, key: Value, x: Value, p: Number) -> Value:
     """1 with probability `p`, else 0."""
     return c.result(coins(c, key, c.output.shape, p))
 
@@ -286,7 +284,7 @@ def bernoulli_each(c: Context, key: Value, x: Value, p: Value) -> Value:
 
 @lowering(f"{_PREFIX}.native_dropout.default", values=("p",))
 def native_dropout(
-    c: Context, key: Value, x: Value, p: CallNumber, train: bool | None
+    c: Context, key: Value, x: Value, p: Number, train: bool | None
 ) -> tuple[Value | None, ...]:
     """Elements that are kept, scaled to keep the sum, and which these are."""
     b = c.b
@@ -345,9 +343,7 @@ def randn(c: Context, key: Value, *args: object, **kwargs: object) -> Value:
 
 
 @lowering(f"{_PREFIX}.normal_functional.default", values=("mean", "std"))
-def normal_like(
-    c: Context, key: Value, x: Value, mean: CallNumber = 0, std: CallNumber = 1
-) -> Value:
+def normal_like(c: Context, key: Value, x: Value, mean: Number = 0, std: Number = 1) -> Value:
     """Normal numbers in the shape of `x`."""
     return c.result(_normal(c, key, mean, std))
 
@@ -367,9 +363,7 @@ def normal(
 
 
 @lowering(f"{_PREFIX}.log_normal.default", values=("mean", "std"))
-def log_normal(
-    c: Context, key: Value, x: Value, mean: CallNumber = 1, std: CallNumber = 2
-) -> Value:
+def log_normal(c: Context, key: Value, x: Value, mean: Number = 1, std: Number = 2) -> Value:
     """Exponentials of normal numbers."""
     return c.result(c.b.exp(_normal(c, key, mean, std)))
 
@@ -378,7 +372,7 @@ def log_normal(
 
 
 @lowering(f"{_PREFIX}.exponential.default", values=("lambd",))
-def exponential(c: Context, key: Value, x: Value, lambd: CallNumber = 1) -> Value:
+def exponential(c: Context, key: Value, x: Value, lambd: Number = 1) -> Value:
     """Exponential numbers of a rate, all above 0."""
     b, out = c.b, c.output
     drawn = standard_exponential(c, key, out.shape, compute_type(out.dtype))
@@ -396,9 +390,7 @@ def geometric(c: Context, key: Value, x: Value, p: float) -> Value:
 
 
 @lowering(f"{_PREFIX}.cauchy.default", values=("median", "sigma"))
-def cauchy(
-    c: Context, key: Value, x: Value, median: CallNumber = 0, sigma: CallNumber = 1
-) -> Value:
+def cauchy(c: Context, key: Value, x: Value, median: Number = 0, sigma: Number = 1) -> Value:
     """Cauchy numbers."""
     b, out = c.b, c.output
     drawn = positive_unit(c, key, out.shape, compute_type(out.dtype))
