@@ -101,7 +101,7 @@ def _pivots(factors: Any, pivots: Any, *_: Any, **__: Any) -> Iterator[Any]:
 
 
 def _is_empty(sizes: Iterable[Any]) -> bool:
-    return any(compat.is_number(size) and size == 0 for size in sizes)
+    return any(not compat.is_symbolic(size) and size == 0 for size in sizes)
 
 
 _RULES: dict[str, _Rule] = {

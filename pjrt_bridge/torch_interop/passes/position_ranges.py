@@ -98,14 +98,14 @@ def _filled(range_of: _RangeOf, _: Any, number: Any, **__: Any) -> Range | None:
 
 def _sum(range_of: _RangeOf, x: Any, y: Any, *, alpha: Any = 1) -> Range | None:
     one, other = range_of(x), range_of(y)
-    if one is None or other is None or alpha != 1:
+    if one is None or other is None or compat.is_symbolic(alpha) or alpha != 1:
         return None
     return one[0] + other[0], one[1] + other[1]
 
 
 def _difference(range_of: _RangeOf, x: Any, y: Any, *, alpha: Any = 1) -> Range | None:
     one, other = range_of(x), range_of(y)
-    if one is None or other is None or alpha != 1:
+    if one is None or other is None or compat.is_symbolic(alpha) or alpha != 1:
         return None
     return one[0] - other[1], one[1] - other[0]
 

@@ -305,6 +305,7 @@ def test_a_size_that_is_not_padded_keeps_no_other_from_it() -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @example(["marked"], [0, 5])
+@example(["nearest"], [0, 2, 0, 1])
 @given(
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=4),
     st.lists(st.integers(0, 10), min_size=2, max_size=4),
