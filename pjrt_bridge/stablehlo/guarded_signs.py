@@ -1,4 +1,4 @@
-"""Forms of operations of whose results no compiler takes the sign for known.
+"""Rewrites that keep a compiler from assuming that a result is not negative.
 
 XLA's simplifier takes squares, even powers and absolute values for numbers that are not negative,
 also where integers overflow: the square of the byte 100 is 16, that of 12 is -112, and the lowest
@@ -22,29 +22,27 @@ from pjrt_bridge.stablehlo.rewriting import (
 _ABS, _COMPARE, _MULTIPLY, _POWER = NAMES = tuple(
     f"stablehlo.{name}" for name in ("abs", "compare", "multiply", "power")
 )
-"""Operations that tell of signs, or ask for them."""
+"""Operations whose results are taken for not negative, and the one that asks for a sign."""
+_ON_TENSORS = frozenset(("func.func", *(f"stablehlo.{name}" for name in ("case", "if", "while"))))
+"""Operations whose regions compute with tensors; regions of others combine two elements.
 
-
-_WHOLE = frozenset(("func.func", *(f"stablehlo.{name}" for name in ("case", "if", "while"))))
-"""Operations whose regions compute with tensors; others say how two elements are combined.
-
-A compiler knows a reduction by the one operation in its region, whose operands are never the same.
+Compilers recognize a reduction by the one operation in its region, so that one stays as it is.
 """
 
 
 def may_tell(operation: Any) -> bool:
     """Whether `hide` may replace an operation."""
     name = operation.name
-    if name not in NAMES or operation.parent.name not in _WHOLE:
+    if name not in NAMES or operation.parent.name not in _ON_TENSORS:
         return False
     return name == _COMPARE or modules.is_signed_integer(element_of(operation.results[0].type))
 
 
 def hide(operation: Any) -> None:
-    """Replace an operation, where it is one of these, by others with the same results.
+    """Replace an operation by others with the same results, where a compiler would assume a sign.
 
     Args:
-        operation: of which `may_tell` is true; a comparison has a type.
+        operation: one for which `may_tell` is true; a comparison has its type stated.
     """
     emit = Emitting(operation)
     found = None

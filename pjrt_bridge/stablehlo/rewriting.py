@@ -1,4 +1,4 @@
-"""What replaces operations of a module: how it is made, and what is asked of operands before."""
+"""Tools for rewriting a module: making operations, and reading types and constants of operands."""
 
 from __future__ import annotations
 

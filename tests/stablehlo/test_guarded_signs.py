@@ -1,4 +1,4 @@
-"""No compiler takes the sign of a result for known: one program answers as two do."""
+"""One program gives the results of two, in which a compiler can assume no sign."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Between which numbers the integers lie that a graph computes: known without its data.
+"""Ranges of the integers that a graph computes, as far as they follow from the graph alone.
 
-What is known to be in range needs no check when a program runs, and a compiler sees through it.
+A position that is known to be in range needs no check when the program runs.
 """
 
 from __future__ import annotations
@@ -96,26 +96,34 @@ def _filled(range_of: _RangeOf, _: Any, number: Any, **__: Any) -> Range | None:
     return range_of(number)
 
 
-def _sum(range_of: _RangeOf, x: Any, y: Any, *, alpha: Any = 1) -> Range | None:
+def _both(range_of: _RangeOf, x: Any, y: Any) -> tuple[Range, Range] | None:
     one, other = range_of(x), range_of(y)
-    if one is None or other is None or compat.is_symbolic(alpha) or alpha != 1:
+    return None if one is None or other is None else (one, other)
+
+
+def _sum(range_of: _RangeOf, x: Any, y: Any, *, alpha: Any = 1) -> Range | None:
+    found = _both(range_of, x, y)
+    if found is None or compat.is_symbolic(alpha) or alpha != 1:
         return None
-    return one[0] + other[0], one[1] + other[1]
+    (low, high), (other_low, other_high) = found
+    return low + other_low, high + other_high
 
 
 def _difference(range_of: _RangeOf, x: Any, y: Any, *, alpha: Any = 1) -> Range | None:
-    one, other = range_of(x), range_of(y)
-    if one is None or other is None or compat.is_symbolic(alpha) or alpha != 1:
+    found = _both(range_of, x, y)
+    if found is None or compat.is_symbolic(alpha) or alpha != 1:
         return None
-    return one[0] - other[1], one[1] - other[0]
+    (low, high), (other_low, other_high) = found
+    return low - other_high, high - other_low
 
 
 def _product(range_of: _RangeOf, x: Any, y: Any) -> Range | None:
     """Of numbers that are not negative."""
-    one, other = range_of(x), range_of(y)
-    if one is None or other is None or not (compat.sign(one[0]) == compat.sign(other[0]) == 1):
+    found = _both(range_of, x, y)
+    if found is None or not all(compat.sign(low) == 1 for low, _ in found):
         return None
-    return one[0] * other[0], one[1] * other[1]
+    (low, high), (other_low, other_high) = found
+    return low * other_low, high * other_high
 
 
 def _rest(_: _RangeOf, __: Any, divisor: Any) -> Range | None:

@@ -28,13 +28,18 @@ def _graphs() -> int:
     return len(EAGER.graphs) + len(transfer._programs)
 
 
-@pytest.mark.parametrize("name", READING)
-def test_operators_read_views_that_move(name: str) -> None:
-    operator, x = READING[name], torch.rand(40, 40)
+def _without_programs(x: torch.Tensor) -> torch.Tensor:
+    """A copy on the device, where no program is left of other tests."""
     here = x.to("pjrt")
     programs.forget()
     EAGER.forget()
-    counts = []
+    return here
+
+
+@pytest.mark.parametrize("name", READING)
+def test_operators_read_views_that_move(name: str) -> None:
+    operator, x = READING[name], torch.rand(40, 40)
+    here, counts = _without_programs(x), []
     for at in range(24):
         expected = operator(x, at)
         found = operator(here, at)
@@ -59,10 +64,7 @@ WRITING: dict[str, Operator] = {
 @pytest.mark.parametrize("name", WRITING)
 def test_operators_write_through_views_that_move(name: str) -> None:
     operator, x = WRITING[name], torch.rand(40, 40)
-    here = x.to("pjrt")
-    programs.forget()
-    EAGER.forget()
-    counts = []
+    here, counts = _without_programs(x), []
     for at in range(24):
         operator(x, at)
         operator(here, at)
