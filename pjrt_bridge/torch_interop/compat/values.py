@@ -76,6 +76,7 @@ def is_ragged(value: object) -> bool:
 
 
 _USUAL_SIZE = 5040  # Divisible by all that is likely: the graph may say that a size is.
+_SMALL_SIZE = 60  # For tensors of so many dimensions that those of usual sizes cannot exist.
 
 
 def stand_in(value: Any) -> Any:
@@ -92,7 +93,9 @@ def stand_in(value: Any) -> Any:
     if isinstance(value, (torch.SymFloat, torch.SymBool)):
         raise ValueError(f"{value} is no size")
     if isinstance(value, torch.Tensor) and is_symbolic(value):
-        return _stand_in(value, {})
+        with suppress(ValueError):
+            return _stand_in(value, {})
+        return _stand_in(value, dict.fromkeys(_all_symbols(value), _SMALL_SIZE))
     return value
 
 
@@ -105,8 +108,7 @@ def stand_in_with_elements(value: torch.Tensor) -> torch.Tensor:
     Raises:
         ValueError: as `stand_in` does.
     """
-    known = (*value.shape, *value.stride())
-    symbols = sorted({item for size in known for item in _symbols(size)}, key=str)
+    symbols = _all_symbols(value)
     falling = {symbol: _USUAL_SIZE // (at + 1) for at, symbol in enumerate(symbols)}
     rising = dict(zip(symbols, reversed(falling.values()), strict=True))
     for usual in ({}, falling, rising):
@@ -114,7 +116,7 @@ def stand_in_with_elements(value: torch.Tensor) -> torch.Tensor:
             found = _stand_in(value, usual)
             if found.numel():
                 return found
-    return _stand_in(value, {})
+    return stand_in(value)  # type: ignore[no-any-return]
 
 
 def _stand_in(value: torch.Tensor, usual: Mapping[Any, int]) -> torch.Tensor:
@@ -124,8 +126,13 @@ def _stand_in(value: torch.Tensor, usual: Mapping[Any, int]) -> torch.Tensor:
     try:
         with real_tensors(), FakeTensorMode():
             return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:  # A TypeError of a stride beyond 64 bits.
         raise ValueError(f"no tensor has the shape {shape} and strides {strides}") from error
+
+
+def _all_symbols(value: torch.Tensor) -> list[Any]:
+    known = (*value.shape, *value.stride())
+    return sorted({item for size in known for item in _symbols(size)}, key=str)
 
 
 def _symbols(size: Any) -> Any:

@@ -24,6 +24,16 @@ def test_sizes_are_returned() -> None:
     assert sum(device_segments()) > 2
 
 
+def test_seven_dimensions_that_change() -> None:
+    def function(x: Tensor, y: Tensor) -> Any:
+        return x.view(y.shape) + y, x.permute(6, 5, 4, 3, 2, 1, 0).softmax(0).sum((1, 2))
+
+    run = mixed(function, dynamic=True)
+    for shape in ((2, 3, 4, 5, 6, 7, 3), (3, 2, 2, 2, 4, 3, 5), (4, 2, 3, 2, 4, 3, 2)):
+        check(function, torch.randn(shape), torch.randn(shape).flatten(0, 1), run=run, calls=1)
+    assert len(device_segments()) >= 1
+
+
 def test_a_marked_dimension() -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
         return ops.twice(x.exp()).sum(0) * x.shape[0] + y
