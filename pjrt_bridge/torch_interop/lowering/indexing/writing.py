@@ -114,6 +114,8 @@ def _put_where(
     start, mask = chosen[0]
     if len(chosen) > 1:
         raise NotLowerable("index_put with a mask beside other indices")
+    if values.dtype != x.dtype and values.size != 1:
+        raise NotLowerable(f"index_put of values of type {values.dtype} into type {x.dtype}")
     leading = max(values.rank - (x.rank - start - mask.rank), 0)
     values = c.cast(values, x.dtype)
     if leading and values.shape[leading - 1] != 1:

@@ -167,6 +167,17 @@ def test_a_mask_beside_other_indices_is_refused():
         lower("aten.index_put.default", BASE, [mask, torch.tensor([0, 1])], torch.tensor(1.0))
 
 
+def test_values_of_another_type_are_written_with_a_mask_as_in_eager() -> None:
+    def write(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return torch.index_put(x, [torch.tensor([True, False, True])], values)
+
+    x, compiled = torch.zeros(3, 2), torch.compile(write, backend="pjrt")
+    number = torch.tensor(1.5, dtype=torch.bfloat16)
+    assert torch.equal(compiled(x, number), write(x, number))
+    with pytest.raises(RuntimeError, match="dtypes match"), pytest.warns(match="type"):
+        compiled(x, torch.ones(2, 2, dtype=torch.bfloat16))
+
+
 @pytest.mark.parametrize("size", [0, 2, 9])
 def test_nonzero_of_a_given_size(size):
     for x in (torch.eye(3), torch.tensor([[0, -1, 2]]), torch.tensor([True]), torch.zeros(0, 3)):
