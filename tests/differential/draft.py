@@ -184,11 +184,14 @@ class Draft:
 
     def tensors(self, fits: Callable[[torch.Tensor], bool] = lambda _: True) -> list[str]:
         """The tensors that fit in all calls."""
-        return [
-            name
-            for name in self.visible
-            if all(isinstance(value, torch.Tensor) and fits(value) for value in self.values(name))
-        ]
+        with torch.no_grad():  # Gradients of floats that are viewed as integers have no type.
+            return [
+                name
+                for name in self.visible
+                if all(
+                    isinstance(value, torch.Tensor) and fits(value) for value in self.values(name)
+                )
+            ]
 
     def tensor(self, fits: Callable[[torch.Tensor], bool] = lambda _: True) -> Name:
         """One of them; later ones more often.

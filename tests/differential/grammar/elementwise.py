@@ -29,6 +29,12 @@ def halved(draft: Draft, *given: Operand) -> bool:
     )
 
 
+_WIDE = (torch.float32, torch.float64)
+
+_THIRDS = "({0} / 3)"
+"""Numbers that half precision rounds: most values are multiples of 1/4, which it holds exactly."""
+
+
 @production("elementwise", "add", 4)
 def _add(draft: Draft) -> Made:
     x = draft.tensor(is_number)
@@ -163,7 +169,10 @@ def _to(draft: Draft) -> Made:
     dtype = draft.rng.choice([*FLOATS, *INTEGERS, *COMPLEX, torch.bool])
     if dtype in (*FLOATS, *COMPLEX):
         x = draft.tensor(lambda value: not value.dtype.is_complex or dtype in COMPLEX)
-        return Made("{0}.to({1})", (x, dtype), rough=dtype in HALF)
+        text = "{0}"
+        if dtype in HALF and draft.value(x.name).dtype in _WIDE and draft.chance(0.5):
+            text = _THIRDS
+        return Made(f"{text}.to({{1}})", (x, dtype), rough=dtype in HALF)
 
     def in_range(value: torch.Tensor) -> bool:
         if value.dtype.is_complex:
@@ -177,11 +186,12 @@ def _to(draft: Draft) -> Made:
     return Made("{0}.to({1})", (draft.exact(in_range), dtype))
 
 
-@production("elementwise", "round_trip")
+@production("elementwise", "round_trip", 2)
 def _round_trip(draft: Draft) -> Made:
-    x = draft.tensor(lambda value: value.dtype in (torch.float32, torch.float64))
+    x = draft.tensor(lambda value: value.dtype in _WIDE)
     dtype = draft.value(x.name).dtype
-    return Made("{0}.to({1}).to({2})", (x, draft.rng.choice(HALF), dtype), rough=True)
+    text = draft.rng.choice([_THIRDS, _THIRDS, "{0}"])
+    return Made(f"{text}.to({{1}}).to({{2}})", (x, draft.rng.choice(HALF), dtype), rough=True)
 
 
 @production("elementwise", "where", 2)
