@@ -232,6 +232,8 @@ class ShardedExecutable:
             ),
         )
         self._given: list[tuple[TensorType, Sharding]] = []
+        # The parts of results without elements, which partitioners divide or not.
+        self._empty: dict[int, TensorType] = {}
         for result, sharding, part in zip(
             self.executable.signature.results,
             program.results,
@@ -239,7 +241,9 @@ class ShardedExecutable:
             strict=True,
         ):
             expected = TensorType(sharding.shard_shape(result.type.shape), result.type.dtype)
-            if part != expected:
+            if part != expected and not (part.size or expected.size):
+                self._empty[len(self._given)] = expected
+            elif part != expected:
                 raise PluginIncompatible(
                     f"executable {self.executable.name!r}: plugin {client.plugin.name!r} gives "
                     f"parts {part} of a result {result.type}, {sharding}; expected {expected}"
@@ -295,7 +299,11 @@ class ShardedExecutable:
         ]
 
     def _results(self, made: Sequence[Sequence[Buffer]]) -> tuple[ShardedBuffer, ...]:
+        columns = list(zip(*made, strict=True))
+        for at, type in self._empty.items():
+            data = np.empty(type.shape, type.dtype.numpy)
+            columns[at] = tuple(part.client.put(data, part.device) for part in columns[at])
         return tuple(
             ShardedBuffer.of_parts(type, sharding, parts)
-            for (type, sharding), parts in zip(self._given, zip(*made, strict=True), strict=True)
+            for (type, sharding), parts in zip(self._given, columns, strict=True)
         )

@@ -50,7 +50,7 @@ def trace(
         model: its tensors may be on the device `meta`; it is not changed.
         args: example arguments, which may be on `meta` as well; shapes and types count.
         kwargs: example arguments by name.
-        plan: torch's parallel styles, see `pjrt_bridge.torch_interop.sharding.parallelize`.
+        plan: see `pjrt_bridge.torch_interop.sharding.parallelize`.
         axis: that the plan divides over.
         training: trace loss and gradients.
         loss: see `pjrt_bridge.torch_interop.export`.
@@ -58,8 +58,8 @@ def trace(
         name: of the programs; by default that of the model's class.
 
     Raises:
-        OptionError: options that contradict each other, a name in the plan that no module has, or a
-            style that does not fit a module.
+        OptionError: options that contradict each other, a name in the plan that no module or
+            parameter has, or a style or placement that does not fit it.
         NotExportable: a training step that cannot be traced.
         Exception: as torch.export raises it, for a model that it cannot trace.
     """

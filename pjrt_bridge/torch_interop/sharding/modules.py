@@ -15,6 +15,7 @@ from pjrt_bridge.torch_interop.sharding.plans import (
     check_divides,
     constrain_borders,
     divided_further,
+    needs_axis,
     parameter_axes,
     plan_axis,
     read_plan,
@@ -27,7 +28,7 @@ from pjrt_bridge.wrong_arguments import checked
 def parallelize(
     module: nn.Module, mesh: Mesh, plan: ParallelPlan | None = None, *, axis: str | None = None
 ) -> nn.Module:
-    """Divide a model over a mesh by a plan of torch's parallel styles.
+    """Divide a model over a mesh by a plan: torch's parallel styles, and shardings of parameters.
 
     Its parameters and buffers are put on the mesh, those that the plan does not name whole, unless
     they are divided already; modules constrain what they take and give. The model goes on to see
@@ -45,11 +46,12 @@ def parallelize(
         The module.
 
     Raises:
-        OptionError: a name that no module has, a style that does not fit a module, or no axis.
+        OptionError: a name that no module or parameter has, a style or placement that does not fit
+            it, or no axis.
         ProgramError: a dimension that does not divide, or an unknown axis.
     """
-    over = "" if plan is None else plan_axis(tuple(mesh.grid.sizes), axis, mesh)
     planned = read_plan(module, plan)
+    over = plan_axis(tuple(mesh.grid.sizes), axis, mesh) if needs_axis(plan) else ""
     # Nothing is changed before all of it was found to be possible.
     specs: dict[int, AxisNames] = {}
     for name, parameter, axes in parameter_axes(planned, over):

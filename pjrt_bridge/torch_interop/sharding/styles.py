@@ -37,16 +37,18 @@ OptionalPlacement = Placement | None
 
 @dataclass(frozen=True)
 class StyleEffect:
-    """What a style asks of a module: how its parameters and values are divided over the axis.
+    """What a plan asks of a module: how its parameters and values are divided over the axis.
 
     Attributes:
         parameters: by name the dimension that the axis divides; None: none.
+        specs: by names of parameters the axes that divide each dimension, whatever the axis is.
         inputs: of the arguments by position.
         named: of the arguments by name.
         outputs: of the results; of a tensor alone one.
     """
 
     parameters: Mapping[str, int | None] = field(default_factory=dict)
+    specs: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     inputs: Sequence[OptionalPlacement] = ()
     named: Mapping[str, OptionalPlacement] = field(default_factory=dict)
     outputs: Sequence[OptionalPlacement] = ()
@@ -87,7 +89,8 @@ def _dimensions(
     if not isinstance(module, nn.Linear):
         raise OptionError(
             f"plan: {type(style).__name__} for {name!r}: found a module {type(module).__name__}, "
-            "expected nn.Linear or nn.Embedding"
+            "expected nn.Linear or nn.Embedding; name the parameters of other modules in the plan, "
+            "with Shard(dimension)"
         )
     found: dict[str, int | None] = {"weight": linear}
     if module.bias is not None:
@@ -98,18 +101,19 @@ def _dimensions(
 
 def _columns(style: ColwiseParallel, module: nn.Module, name: str) -> StyleEffect:
     parameters = _dimensions(style, module, name, linear=0, embedding=1)
-    return StyleEffect(parameters, style.desired_input_layouts, outputs=style.output_layouts)
+    return StyleEffect(parameters, inputs=style.desired_input_layouts, outputs=style.output_layouts)
 
 
 def _rows(style: RowwiseParallel, module: nn.Module, name: str) -> StyleEffect:
     parameters = _dimensions(style, module, name, linear=1, embedding=0)
     inputs = (Replicate() if isinstance(module, nn.Embedding) else Shard(-1),)
-    return StyleEffect(parameters, inputs, outputs=style.output_layouts)
+    return StyleEffect(parameters, inputs=inputs, outputs=style.output_layouts)
 
 
 def _sequence(style: SequenceParallel, module: nn.Module, name: str) -> StyleEffect:
     parameters = {key: None for key, _ in module.named_parameters()}
-    return StyleEffect(parameters, style.sequence_sharding, outputs=style.sequence_sharding)
+    sequence = style.sequence_sharding
+    return StyleEffect(parameters, inputs=sequence, outputs=sequence)
 
 
 def _input(style: PrepareModuleInput, module: nn.Module, name: str) -> StyleEffect:

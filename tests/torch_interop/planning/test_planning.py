@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -104,6 +105,32 @@ def test_a_plan_divides_parameters_and_what_an_optimizer_keeps() -> None:
     }
     # The same graph without the axis that the plan divides over.
     assert shardings(traced, Mesh.of({"dp": 4}))[HIDDEN, WIDTH] == {"[-, -]"}
+
+
+class Experts(nn.Module):
+    """A layer with parameters of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(8, WIDTH, HIDDEN))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.einsum("nd,edf->nef", x, self.weight)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_parameters_of_any_module(training: bool) -> None:
+    with torch.device("meta"):
+        model, x = nn.Sequential(Experts()), torch.empty(BATCH, WIDTH)
+    entries = {Shard(2): "[-, -, tp]", ("ep", None, "tp"): "[ep, -, tp]"}
+    for entry, spec in entries.items():
+        plan = {"0.weight": entry}
+        traced = trace(model, [x], plan=plan, training=training, loss=loss if training else None)
+        found = shardings(traced, Mesh.of({"ep": 2, "tp": 2}))
+        assert found[8, WIDTH, HIDDEN] == {spec}
+        found = shardings(traced, Mesh.of({"dp": 2, "tp": 2}))
+        assert found[8, WIDTH, HIDDEN] == {"[-, -, tp]"}
+        assert not traced.over(Mesh.of({"dp": 2, "tp": 2})).idle_axes
 
 
 def test_new_values_lie_as_what_they_replace() -> None:

@@ -139,3 +139,21 @@ def test_training(sizes: dict[str, int], divide: Callable[..., None]) -> None:
     model = Gpt()
     averages = _train(model, Mesh(**sizes), divide)
     assert averages == [str(sharding_of(one)) for one in model.parameters()]
+
+
+@pytest.mark.parametrize("shape", [(4, 0, 8), (0, 8)])
+def test_arrays_without_elements(mesh: Mesh, shape: tuple[int, ...]) -> None:
+    """The partitioner divides some results without elements, and others not."""
+    compiled = torch.compile(
+        lambda x: (x.flip(-1).sin(), x.sum(), x.sum(-1)), backend="pjrt", fullgraph=True
+    )
+    x = torch.ones(shape)
+    given = mark_sharding(x, mesh, ("dp", *[None] * (len(shape) - 2), "tp")).requires_grad_()
+    outputs = compiled(given)
+    for found, expected in zip(outputs, (x, x.sum(), x.sum(-1)), strict=True):
+        torch.testing.assert_close(full(found), expected)
+    sum(one.sum() for one in outputs).backward()
+    assert given.grad is not None
+    assert sharding_of(given.grad) == sharding_of(given)
+    assert full(given.grad).shape == x.shape
+    torch.testing.assert_close(full(given.grad.flip(0) + given), x)

@@ -143,6 +143,59 @@ def test_inputs_and_outputs_by_position_and_by_name(mesh: Mesh) -> None:
     assert torch.equal(full(found[0]), x * 2)
 
 
+class Experts(nn.Module):
+    """A layer of its own kind: an expert for each row, by what a router says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(8, 4, bias=False)
+        self.up = nn.Parameter(torch.randn(4, 8, 16) / 4)
+        self.lists = nn.ParameterList([torch.randn(4, 16, 8) / 4])
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        share = self.router(x).softmax(-1)
+        hidden = torch.einsum("nd,edf->nef", x, self.up).relu()
+        return torch.einsum("nef,efd,ne->nd", hidden, self.lists[0], share) * self.scale
+
+
+@pytest.mark.parametrize(
+    ("plan", "specs"),
+    [
+        (
+            {"*.up": Shard(0), "*.lists.*": Shard(-2), "*.scale": Replicate()},
+            ["[tp, -, -]", "[-]", "[-, -]", "[-, tp, -]"],
+        ),
+        (
+            {"0.up": ("dp", None, "tp"), "0.lists.0": [["dp", "tp"]]},
+            ["[dp, -, tp]", "[-]", "[-, -]", "[dp+tp, -, -]"],
+        ),
+        (
+            {"0.[ul]*": Shard(2), "0.router": ColwiseParallel(output_layouts=Replicate())},
+            ["[-, -, tp]", "[-]", "[tp, -]", "[-, -, -]"],
+        ),
+    ],
+)
+def test_parameters_of_any_module(mesh: Mesh, plan: Any, specs: list[str]) -> None:
+    model = nn.Sequential(Experts())
+    expected = copy.deepcopy(model)
+    parallelize(model, mesh, plan)
+    assert [spec_of(one) for one in model.parameters()] == specs
+    x = torch.randn(8, 8)
+    compiled(model, mesh)(x.to("pjrt")).square().sum().backward()
+    expected(x).square().sum().backward()
+    for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+        assert one.grad is not None
+        assert sharding_of(one.grad) == sharding_of(one)
+        torch.testing.assert_close(full(one.grad), other.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_specs_alone_need_no_axis() -> None:
+    model = nn.Sequential(Experts())
+    parallelize(model, Mesh(dp=2, ep=2), {"0.up": ("ep",)})
+    assert spec_of(model[0].up) == "[ep, -, -]"
+
+
 def test_a_name_may_stand_for_several_modules(mesh: Mesh) -> None:
     model = Gpt(blocks=2)
     words = {"embedding": RowwiseParallel(output_layouts=Shard(1)), "last": SequenceParallel()}
@@ -244,7 +297,42 @@ def test_a_model_moves_to_another_mesh(mesh: Mesh) -> None:
         (
             {"up": "columns"},
             errors.OptionError,
-            "found 'columns' for 'up', expected one of Colwise",
+            "found 'columns' for 'up', expected a parallel style for modules; Shard, Replicate or",
+        ),
+        (
+            {"up": Partial()},
+            errors.OptionError,
+            "found .* for 'up', expected a parallel style for modules; Shard, Replicate or",
+        ),
+        (
+            {"up": Shard(0)},
+            errors.OptionError,
+            "no parameter matches 'up' of 'up'; found there: nothing",
+        ),
+        (
+            {"up.wait": Shard(0)},
+            errors.OptionError,
+            "no parameter matches 'wait' of 'up.wait'; found there: weight, bias",
+        ),
+        (
+            {"up.bias": Shard(1)},
+            errors.OptionError,
+            r"found S\(1\) for 'up.bias', whose shape is \[16\]",
+        ),
+        (
+            {"up.bias": ("tp", None)},
+            errors.OptionError,
+            r"found 2 entries in \('tp', None\) for 'up.bias', whose shape is \[16\]",
+        ),
+        (
+            {"up.bias": (0,)},
+            errors.OptionError,
+            r"found 0 in \(0,\) for 'up.bias', expected an axis, several or None",
+        ),
+        (
+            {"up.bias": ("ep",)},
+            errors.ProgramError,
+            r"parameter 'up.bias': .*names the axis 'ep'",
         ),
         ("columns", errors.OptionError, "found 'columns', expected a parallel style"),
     ],
