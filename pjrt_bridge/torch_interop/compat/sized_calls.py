@@ -8,6 +8,7 @@ made of functions that take symbols.
 from __future__ import annotations
 
 import inspect
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -66,6 +67,8 @@ def _functions() -> dict[Any, Callable[..., Any]]:
             for dims in (1, 2, 3)
         },
         functional.adaptive_avg_pool1d: sized.adaptive_avg_pool1d,
+        math.log: sized.log,
+        math.exp: sized.exp,
     }
 
 
@@ -164,13 +167,16 @@ def _inlined(tx: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> A
 
 def _fits(function: Any, instead: Callable[..., Any]) -> Callable[[Any, Any], bool]:
     """Whether a call is traced otherwise: where sizes are symbols, and what is traced can do it."""
-    options = frozenset(inspect.signature(instead).parameters)
+    signature = inspect.signature(instead)
     has_symbols = _has_symbolic_shape if function is torch.kron else _has_symbols
     always = function in _NOT_LOWERED
 
     def fits(args: Any, kwargs: Any) -> bool:
-        given = (*args, *kwargs.values())
-        return options.issuperset(kwargs) and (always or any(map(has_symbols, given)))
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return always or any(map(has_symbols, (*args, *kwargs.values())))
 
     return fits
 
