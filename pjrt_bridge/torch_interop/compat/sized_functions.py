@@ -295,6 +295,12 @@ def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
     return torch.nn.functional.adaptive_avg_pool2d(input.unsqueeze(-2), (1, size)).squeeze(-2)
 
 
+def einsum(equation: str, order: Sequence[int], *operands: torch.Tensor) -> torch.Tensor:
+    """`torch.einsum`, with the pairs of tensors that are multiplied one after the other."""
+    made: torch.Tensor = _aten.einsum.default(equation, operands, path=order)
+    return made
+
+
 # -- numbers ---------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,13 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         lambda x: torch.linspace(start=0.5, end=3, steps=len(x), dtype=torch.float64),
     ),
     "logspace": (LENGTHS, lambda x: x * torch.logspace(-1, 1, x.shape[0], 2.0)),
+    "products of several tensors": (
+        SIGNALS,
+        lambda x: (
+            torch.einsum("bcn,bdn,bcm->bdm", x, x.sin(), x)
+            + torch.einsum("...cn,...dn,cd->...n", [x, x.cos(), torch.ones(3, 3)])[:, None]
+        ),
+    ),
     "logarithms and powers": (
         LENGTHS,
         lambda x: x * math.log(x.shape[0] + 1) + math.exp(-x.shape[0] / 4) + math.exp(len(x)),
