@@ -314,7 +314,8 @@ def log(x: float, /) -> float:
 
 def exp(x: float, /) -> float:
     """`math.exp`, by a power."""
-    return math.e ** float(x)
+    made: float = math.e ** float(x)
+    return made
 
 
 # -- indices ---------------------------------------------------------------------------------------
