@@ -8,8 +8,9 @@ made of functions that take symbols.
 from __future__ import annotations
 
 import inspect
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,9 +20,11 @@ from torch._dynamo.variables.lists import BaseListVariable
 from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._refs import tril_indices, triu_indices
+from torch.backends import opt_einsum
 from torch.nn import functional
 
 from pjrt_bridge.torch_interop.compat import sized_functions as sized
+from pjrt_bridge.torch_interop.compat.values import hint
 
 _aten = torch.ops.aten
 
@@ -66,6 +69,8 @@ def _functions() -> dict[Any, Callable[..., Any]]:
             for dims in (1, 2, 3)
         },
         functional.adaptive_avg_pool1d: sized.adaptive_avg_pool1d,
+        math.log: sized.log,
+        math.exp: sized.exp,
     }
 
 
@@ -92,6 +97,52 @@ def trace_symbolic_sizes(is_for_us: Callable[[Any], bool]) -> None:
         _trace_function(function, instead, is_for_us)
     _trace_methods(functions, is_for_us)
     _trace_indices(is_for_us)
+    _trace_products(is_for_us)
+
+
+def _trace_products(is_for_us: Callable[[Any], bool]) -> None:
+    """Have products of several tensors be in an order for the sizes of the call that is traced.
+
+    Torch looks for the best order, for which it takes the values of all sizes.
+    """
+    handlers: Any = TorchInGraphFunctionVariable._get_handlers()
+    before = handlers.get(torch.functional.einsum)
+
+    def handle(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_for_us(tx) and not kwargs:
+            several = args[1].items if isinstance(args[1], BaseListVariable) else args[1:]
+            order = _order(args[0], several)
+            if order is not None:
+                order = VariableTracker.build(tx, order)
+                return _inlined(tx, sized.einsum, (args[0], order, *several), {})
+        return None if before is None else before(self, tx, *args, **kwargs)
+
+    handlers[torch.functional.einsum] = handle
+
+
+def _order(equation: Any, operands: Sequence[Any]) -> tuple[int, ...] | None:
+    """Which tensors `einsum` is to multiply, pair by pair; None where torch may decide it.
+
+    Args:
+        equation: the first argument of the call.
+        operands: the other arguments.
+    """
+    finder = opt_einsum.get_opt_einsum()
+    several = [item.realize() for item in operands]
+    if (
+        finder is None
+        or not opt_einsum.enabled
+        or not equation.is_python_constant()
+        or len(several) < 3
+        or not any(map(_has_symbolic_shape, several))
+    ):
+        return None
+    shapes = [tuple(map(hint, _shape(item))) for item in several]
+    if any(size is None for shape in shapes for size in shape):
+        return None
+    text, how = equation.as_python_constant(), opt_einsum.strategy
+    pairs, _ = finder.contract_path(text, *shapes, shapes=True, optimize=how)
+    return tuple(at for pair in pairs for at in pair)
 
 
 def _trace_function(
@@ -164,13 +215,16 @@ def _inlined(tx: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> A
 
 def _fits(function: Any, instead: Callable[..., Any]) -> Callable[[Any, Any], bool]:
     """Whether a call is traced otherwise: where sizes are symbols, and what is traced can do it."""
-    options = frozenset(inspect.signature(instead).parameters)
+    signature = inspect.signature(instead)
     has_symbols = _has_symbolic_shape if function is torch.kron else _has_symbols
     always = function in _NOT_LOWERED
 
     def fits(args: Any, kwargs: Any) -> bool:
-        given = (*args, *kwargs.values())
-        return options.issuperset(kwargs) and (always or any(map(has_symbols, given)))
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return always or any(map(has_symbols, (*args, *kwargs.values())))
 
     return fits
 
@@ -186,5 +240,9 @@ def _has_symbolic_shape(value: Any) -> bool:
     """Whether an argument is a tensor with symbolic sizes."""
     if not isinstance(value, TensorVariable):
         return False
-    shape = value.as_proxy().node.meta["example_value"].shape
-    return any(isinstance(size, torch.SymInt) for size in shape)
+    return any(isinstance(size, torch.SymInt) for size in _shape(value))
+
+
+def _shape(tensor: Any) -> tuple[int | torch.SymInt, ...]:
+    """The shape of a tensor that is traced."""
+    return tuple(tensor.as_proxy().node.meta["example_value"].shape)

@@ -295,6 +295,29 @@ def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
     return torch.nn.functional.adaptive_avg_pool2d(input.unsqueeze(-2), (1, size)).squeeze(-2)
 
 
+def einsum(equation: str, order: Sequence[int], *operands: torch.Tensor) -> torch.Tensor:
+    """`torch.einsum`, with the pairs of tensors that are multiplied one after the other."""
+    made: torch.Tensor = _aten.einsum.default(equation, operands, path=order)
+    return made
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def log(x: float, /) -> float:
+    """`math.log` of one argument, by a function of which torch has a symbolic form.
+
+    Of two arguments, quotients that are whole numbers would be rounded otherwise.
+    """
+    return math.log2(x) * math.log(2)
+
+
+def exp(x: float, /) -> float:
+    """`math.exp`, by a power."""
+    made: float = math.e ** float(x)
+    return made
+
+
 # -- indices ---------------------------------------------------------------------------------------
 
 

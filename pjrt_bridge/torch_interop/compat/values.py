@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import lru_cache
 from typing import Any
 
-import sympy
 import torch
 from torch import fx
 from torch._ops import OpOverload
@@ -28,6 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._sympy.functions import FloorDiv
 
 from pjrt_bridge.torch_interop.compat.graphs import graph_attribute
+from pjrt_bridge.torch_interop.compat.size_expressions import divided
 
 DATA_DEPENDENT = (
     DataDependentOutputException,
@@ -166,21 +165,7 @@ def expression(value: Any) -> Any:
     if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return value
     found = value.node.expr
-    return _divided(found) if found.has(FloorDiv) else found
-
-
-@lru_cache(4096)
-def _divided(number: Any) -> Any:
-    """An expression with quotients for divisions without a rest."""
-
-    def divide(dividend: Any, divisor: Any) -> Any:
-        whole = quotient(dividend, divisor)
-        if whole is None and isinstance(divisor, FloorDiv) and divisor.args[0] == dividend:
-            # So torch writes the other factor of a size that a view divides.
-            whole = divisor.args[1] if is_number(divisor.args[1]) else None
-        return FloorDiv(dividend, divisor) if whole is None else whole
-
-    return number.replace(FloorDiv, divide)
+    return divided(found) if found.has(FloorDiv) else found
 
 
 def symbols(value: Any) -> frozenset[Any]:
@@ -205,24 +190,6 @@ def evaluate(value: Any, symbols: Mapping[Any, int]) -> Any:
         if isinstance(value, symbolic):
             return kind(found.subs(symbols))
     return found
-
-
-def quotient(number: Any, divisor: Any) -> Any:
-    """The quotient of sizes, numbers or expressions, if it is whole in all calls; or None."""
-    if isinstance(number, int) and isinstance(divisor, int):
-        return number // divisor if divisor and number % divisor == 0 else None
-    found = None if divisor == 0 else number / divisor
-    if not getattr(found, "is_integer", False) and not is_number(found):
-        # A product of a sum, such as 4 * s0 + 4, is divided as a polynomial.
-        found = sympy.cancel(found)
-    return found if getattr(found, "is_integer", False) else None
-
-
-def floor_quotient(number: Any, divisor: Any) -> Any:
-    """The quotient of sizes, numbers or expressions, rounded down as torch writes it."""
-    if isinstance(number, int) and isinstance(divisor, int):
-        return number // divisor
-    return _divided(FloorDiv(sympy.sympify(number), sympy.sympify(divisor)))
 
 
 def least(size: int | torch.SymInt) -> int:
@@ -303,101 +270,8 @@ def symbol_ranges(value: Any) -> dict[Any, Any]:
     return {symbol: known[symbol] for symbol in symbols(value)}
 
 
-def is_number(size: Any) -> bool:
-    """Whether a size depends on no symbol."""
-    return not getattr(size, "free_symbols", ())
-
-
-def subtracted_symbols(size: Any) -> set[Any]:
-    """The symbols that are subtracted in a sum: as one grows, the size may fall."""
-    return {
-        symbol
-        for term in sympy.Add.make_args(sympy.sympify(size))
-        if term.could_extract_minus_sign()
-        for symbol in term.free_symbols
-    }
-
-
-def falling_symbols(size: Any) -> set[Any]:
-    """The symbols as which a size falls, or may, apart from what is rounded down in it."""
-    subtracted = subtracted_symbols(size)
-    if not subtracted:
-        return subtracted
-    smooth = sympy.sympify(size).replace(FloorDiv, lambda number, divisor: number / divisor)
-    return {
-        symbol
-        for symbol in subtracted
-        if not sympy.expand(sympy.diff(smooth, symbol)).is_nonnegative
-    }
-
-
 def sign(number: Any) -> int | None:
     """-1 where a number is negative in all calls of a graph, 1 where in none; None otherwise."""
     if statically_known_true(number >= 0):
         return 1
     return -1 if statically_known_true(number < 0) else None
-
-
-def is_same_size(one: Any, other: Any) -> bool:
-    """Whether two sizes, numbers or expressions, are equal in all calls."""
-    return bool(one == other) or bool(sympy.expand(one - other) == 0)
-
-
-def compiled_numbers(
-    numbers: Sequence[Any], symbols: Sequence[Any]
-) -> Callable[[Sequence[int]], list[Any]]:
-    """A function from values of symbols to those of numbers and expressions of them."""
-    names = {symbol: f"s[{at}]" for at, symbol in enumerate(symbols)}
-    rest: dict[str, Any] = {}
-
-    def other(number: Any) -> Callable[[Sequence[int]], Any]:
-        kind = _kind(number)
-
-        def value(values: Sequence[int]) -> Any:
-            return kind(number.subs(dict(zip(symbols, values, strict=True))))
-
-        return value
-
-    def source(number: Any) -> str:
-        written = _source(number, names)
-        if written is None:
-            rest[f"f{len(rest)}"] = other(number)
-            written = f"f{len(rest) - 1}(s)"
-        return written
-
-    code = f"lambda s: [{', '.join(map(source, numbers))}]"
-    made: Callable[[Sequence[int]], list[Any]] = eval(code, rest)
-    return made
-
-
-def _kind(number: Any) -> type[bool | int | float]:
-    """The type of an expression's values in Python."""
-    if isinstance(number, (sympy.Rel, sympy.logic.boolalg.BooleanFunction)):
-        return bool
-    # Of torch's (2.13) functions of integers, those of bits do not say that they give integers.
-    whole = number.replace(
-        lambda part: type(part).__name__.startswith("BitwiseFn"),
-        lambda _: sympy.Dummy(integer=True),
-    )
-    return int if whole.is_integer else float
-
-
-def _source(number: Any, names: Mapping[Any, str]) -> str | None:
-    """An expression of integers in Python; None where it is made of something else."""
-    if isinstance(number, int) or getattr(number, "is_Integer", False):
-        return str(int(number))
-    if number in names:
-        return names[number]
-    kind = type(number).__name__
-    parts = [_source(item, names) for item in getattr(number, "args", ())]
-    if None in parts or not parts:
-        return None
-    if kind in ("Add", "Mul"):
-        return "(" + {"Add": " + ", "Mul": " * "}[kind].join(map(str, parts)) + ")"
-    if kind in ("FloorDiv", "Mod", "PythonMod"):
-        return f"({parts[0]} {'//' if kind == 'FloorDiv' else '%'} {parts[1]})"
-    if kind in ("Max", "Min"):
-        return f"{kind.lower()}({', '.join(map(str, parts))})"
-    if kind == "Pow" and str(parts[1]).isdigit():
-        return f"({parts[0]} ** {parts[1]})"
-    return None

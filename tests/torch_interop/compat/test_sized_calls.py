@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +48,17 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         lambda x: torch.linspace(start=0.5, end=3, steps=len(x), dtype=torch.float64),
     ),
     "logspace": (LENGTHS, lambda x: x * torch.logspace(-1, 1, x.shape[0], 2.0)),
+    "products of several tensors": (
+        SIGNALS,
+        lambda x: (
+            torch.einsum("bcn,bdn,bcm->bdm", x, x.sin(), x)
+            + torch.einsum("...cn,...dn,cd->...n", [x, x.cos(), torch.ones(3, 3)])[:, None]
+        ),
+    ),
+    "logarithms and powers": (
+        LENGTHS,
+        lambda x: x * math.log(x.shape[0] + 1) + math.exp(-x.shape[0] / 4) + math.exp(len(x)),
+    ),
     "fftfreq": (LENGTHS, lambda x: x * torch.fft.fftfreq(x.shape[0], d=0.5)),
     "rfftfreq": (LENGTHS, lambda x: torch.fft.rfft(x).abs() * torch.fft.rfftfreq(len(x))),
     "hann_window": (

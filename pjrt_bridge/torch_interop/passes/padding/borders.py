@@ -1,14 +1,15 @@
-"""Constant padding of tensors (`constant_pad_nd`) along padded dimensions."""
+"""Borders of tensors along padded dimensions: of a number (`constant_pad_nd`), or repeated rows."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
-from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, extent_of
+from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims, Size, extent_of
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
@@ -54,4 +55,41 @@ def _placed(e: Emission, use: Use, pad: list[Size], moved: dict[int, list[Size]]
         )
         made = e.call("aten.index_select.default", made, dim, e.within(index, shape[dim]))
         made = e.call("aten.where.self", e.along(inside, dim, rank), made, other)
+    return made
+
+
+def repeated_backward(count: int) -> Callable[[Use], PaddedDims]:
+    """Gradients of `replication_pad`, which repeats the outermost rows of the last dimensions."""
+
+    def dims(use: Use) -> PaddedDims:
+        found, gradient, rank = use.dims("self"), use.dims("grad_output"), use.rank("self")
+        inner = {dim for dim in (*found, *gradient) if dim >= rank - count}
+        for dim in found.keys() | gradient.keys():
+            if dim not in inner:
+                if dim not in found or dim not in gradient:
+                    raise MixesRows("it combines the dimension with one of another size")
+                use.unified(found[dim], gradient[dim])
+        for own in (found, gradient):
+            for dim in inner & own.keys():
+                use.needs_prefix(own[dim])
+        for dim in inner:
+            use.needs_elements(use.shape("self")[dim])
+        if inner:
+            use.fill("grad_output", 0, inner)
+            use.emit = lambda e: _added_to_repeated(e, use, count)
+        return found
+
+    return dims
+
+
+def _added_to_repeated(e: Emission, use: Use, count: int) -> Any:
+    """Each row's gradient added to that of the row that it repeats, dimension by dimension."""
+    made, rank, sizes = e[use["grad_output"]], use.rank("self"), use.shape("grad_output")
+    pad, dtype = [use.number(item) for item in use["padding"]], use.result.dtype
+    for dim in range(rank - count, rank):
+        before, rows = pad[2 * (rank - 1 - dim)], use.shape("self")[dim]
+        index = e.within(e.counted(-before, sizes[dim], 1), rows)
+        sizes = [*sizes[:dim], rows, *sizes[dim + 1 :]]
+        none = e.call("aten.full.default", list(map(e.size, sizes)), 0, dtype=dtype)
+        made = e.call("aten.index_add.default", none, dim, index, made)
     return made

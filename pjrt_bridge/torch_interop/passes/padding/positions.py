@@ -60,7 +60,7 @@ def _emit(e: Emission, node: fx.Node, item: Bounds, applied: Applied) -> fx.Node
     made: fx.Node = e[item.index]
     dims = use.rows(item.index).dims
     number, filled = use.fills.get(item.index, (use.rows(item.index).fill, frozenset(dims)))
-    if number != 0 or filled != dims.keys():
+    if dims and (number != 0 or filled != dims.keys()):
         made = e.filled(made, dims, promise.dim(), 0, promise.dtype)
     return e.call(
         "pjrt_bridge.checked_positions.default",

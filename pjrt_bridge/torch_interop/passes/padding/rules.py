@@ -300,6 +300,8 @@ def _table() -> dict[str, PaddingRule]:
     for count in (2, 3):
         put(PaddingRule(sampling.sampled), f"grid_sampler_{count}d")
         put(PaddingRule(sampling.sampled_backward), f"grid_sampler_{count}d_backward")
+    for count in (1, 2, 3):
+        put(PaddingRule(borders.repeated_backward(count)), f"replication_pad{count}d_backward")
 
     put(PaddingRule(lookups.embedded), "embedding")
     put(PaddingRule(lookups.embedded_backward, ("num_weights",)), "embedding_dense_backward")

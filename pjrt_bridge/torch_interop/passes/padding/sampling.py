@@ -44,8 +44,11 @@ def sampled_backward(use: Use) -> list[PaddedDims]:
         use.fill(name, 0)
     if any(dim > 1 for dim in use.dims("input")):
         use.emit = lambda e: _Sampling(e, use).gradients()
-    wanted = use["output_mask"]
-    return [use.dims(name) if wanted[at] else {} for at, name in enumerate(("input", "grid"))]
+    # Torch promises a gradient of the points where none is wanted, too.
+    return [
+        use.dims(name) if isinstance(result, torch.Tensor) else {}
+        for name, result in zip(("input", "grid"), use.results, strict=True)
+    ]
 
 
 def _checked(use: Use) -> PaddedDims:

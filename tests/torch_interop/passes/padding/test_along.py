@@ -166,6 +166,20 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "index of the row before": (lambda x: x[torch.arange(x.shape[0]) - 1], (X,)),
     "index of own rows": (lambda x: x[torch.arange(x.shape[0])], (X,)),
     "index of what is counted": (lambda x, t: t[torch.arange(x.shape[0])], (X, TABLE)),
+    "repeated borders": (
+        with_gradients(
+            lambda x, y: (
+                F.pad(x.t()[None], (2, 1), mode="replicate"),
+                F.pad((x @ y.t())[None], (1, 0, 2, 3), mode="replicate"),
+                F.pad(x.t()[None, None, None], (-1, 2, 1, 1, 0, 2), mode="replicate"),
+            )
+        ),
+        (X, Y),
+    ),
+    "positions that are not padded": (
+        lambda x, i: (x[i % 4 - 1, i % 2], x.index_select(0, i * 1), x.gather(0, i[:, None] * 1)),
+        (X, torch.tensor([3, 0, 4])),
+    ),
     "gather from it": (lambda i, x: x.gather(0, i), (COLUMNS[:, :2], X)),
     "computed indices": (lambda i, t: t[i - 7], (WORDS, TABLE)),
     "division of integers": (lambda i: (12 // (i + 1), 7 % (i + 1)), (COLUMNS,)),

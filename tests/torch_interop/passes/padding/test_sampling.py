@@ -51,6 +51,17 @@ def test_any_number_of_points_and_images(shape: tuple[int, ...]) -> None:
     assert_padding_changes_nothing(with_gradients(function), torch.randn(shape), points)
 
 
+def test_no_gradient_of_points() -> None:
+    def function(image: torch.Tensor, points: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            own = image.detach().requires_grad_()
+            made = F.grid_sample(own, points, align_corners=False)
+            return torch.autograd.grad(made.sin().sum(), own)[0]
+
+    image, points = torch.randn(2, 3, 6, SIZE), torch.rand(2, SIZE, 4, 2) * 2 - 1
+    assert_padding_changes_nothing(function, image, points)
+
+
 def test_images_in_half_precision_are_not_padded() -> None:
     args = torch.randn(2, 3, N, N).half(), POINTS.half()
     graph = symbolic(lambda x, points: F.grid_sample(x, points, align_corners=False), *args)
