@@ -83,7 +83,6 @@ sum_block(const char *restrict x, int type, int64_t begin, int64_t end, bool is_
         if (is_squared)
             for (int64_t line = 0; line < SIDES * size_of(type); line += LINE)
                 __builtin_prefetch(x + (i + length) * size_of(type) + line);
-#pragma omp simd
         for (int64_t side = 0; side < SIDES; side++)
             sums[side] += VALUE(i + side);
     }
@@ -113,7 +112,6 @@ write_row(const Norm *norm, const char *restrict x, int64_t row, int x_type, int
     char *restrict y = norm->y + row * norm->length * size_of(y_type);
     const float *restrict weight = norm->weight, *restrict bias = norm->bias;
     const float mean = norm->mean[row], rstd = norm->rstd[row];
-#pragma omp simd
     for (int64_t i = 0; i < norm->length; i++)
         put(y, y_type, i, (float_at(x, x_type, i) - mean) * rstd * weight[i] + bias[i]);
 }
