@@ -59,6 +59,23 @@ class Attention:
     is_causal: bool
 
 
+@dataclass(frozen=True)
+class Norm:
+    """The numbers of `(x - mean) / sqrt(variance + eps) * weight + bias`.
+
+    Attributes:
+        count: how many of the last dimensions are normalized together.
+        eps: is added to the variance.
+        is_centered: the mean is subtracted, as in layer norm; else it is 0, as in RMS norm.
+        dtype: of the result.
+    """
+
+    count: int
+    eps: float
+    is_centered: bool
+    dtype: DType
+
+
 class Kernels:
     """The portable kernels.
 
@@ -201,6 +218,24 @@ class Kernels:
 
         Returns:
             A value of the type of `x`. A row with NaN, or of -inf alone, is NaN.
+        """
+        return None
+
+    def normalize(
+        self, b: Builder, x: Value, weight: Value | None, bias: Value | None, how: Norm
+    ) -> tuple[Value, Value, Value] | None:
+        """Emit a norm over the last dimensions as one kernel; None where there is none, as here.
+
+        Args:
+            b: the builder to emit into.
+            x: floats; half precision is computed in float32 and rounded once.
+            weight: of the shape of those dimensions, as `bias`; None: ones.
+            bias: None: zeros.
+            how: the numbers; the variance is the biased one.
+
+        Returns:
+            A value of the shape of `x`; mean and reciprocal standard deviation, of the shape of the
+            other dimensions, float32 but for float64.
         """
         return None
 

@@ -81,6 +81,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     """Products and reductions as they are fast here."""
     if not _is_own(plugin):
         return None
+    from pjrt_bridge_cpu.norms import can_normalize
     from pjrt_bridge_cpu.thin_products import can_multiply_thin
     from pjrt_bridge_cpu.windows import can_write
 
@@ -90,6 +91,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
 
         own = XlaKernels()
         own.can_multiply_thin = can_multiply_thin(client)
+        own.can_normalize = can_normalize(client)
         own.can_write = can_write(client)
         return own
     from pjrt_bridge_cpu.aten.kernels import kernels
@@ -101,6 +103,7 @@ def pjrt_bridge_kernels(plugin: Plugin, client: Client) -> Kernels | None:
     found = kernels(use_of(client))
     found.can_check = can_check(client)
     found.can_multiply_thin = can_multiply_thin(client)
+    found.can_normalize = can_normalize(client)
     found.can_write = can_write(client)
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pjrt_bridge_cpu.bfloat16_products import Bfloat16Products
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
 from pjrt_bridge_cpu.materialization import MaterializedValues
+from pjrt_bridge_cpu.norms import NormalizedRows
 from pjrt_bridge_cpu.overwriting import Overwrites
 from pjrt_bridge_cpu.positions import CheckedPositions
 from pjrt_bridge_cpu.reductions import BlockedReductions
@@ -15,6 +16,7 @@ class XlaKernels(
     DepthwiseSums,
     BlockedReductions,
     MaterializedValues,
+    NormalizedRows,
     Overwrites,
     CheckedPositions,
     ThinProducts,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pjrt_bridge.stablehlo.builder.builder import Value
+from pjrt_bridge.stablehlo.kernels import Norm
 from pjrt_bridge.torch_interop.lowering.context import (
     Context,
     OptionalValues,
@@ -34,7 +35,12 @@ def layer_norm(
     eps: float,
 ) -> OptionalValues:
     """Normalized over the last dimensions; also mean and reciprocal standard deviation."""
-    return c.promised(*normalize_last(c, c.widen(x), len(normalized_shape), weight, bias, eps))
+    count = len(normalized_shape)
+    how = Norm(count, eps, is_centered=True, dtype=c.output.dtype)
+    found = c.kernels.normalize(c.b, x, weight, bias, how)
+    if found is None:
+        found = normalize_last(c, c.widen(x), count, weight, bias, eps)
+    return c.promised(*found)
 
 
 def normalize_last(

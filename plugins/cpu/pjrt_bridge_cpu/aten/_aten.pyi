@@ -11,6 +11,9 @@ HANDLER: int
 MULTIPLY_THIN: int
 """Address of the XLA_FFI_Handler that multiplies few rows by weights (`native/thin.h`)."""
 
+NORMALIZE_ROWS: int
+"""Address of the XLA_FFI_Handler that normalizes rows (`native/norm.h`)."""
+
 WRITE_WINDOWS: int
 """Address of the XLA_FFI_Handler that writes windows of elements (`native/windows.h`)."""
 

@@ -1,0 +1,266 @@
+/* See norm.h. */
+
+#include "norm.h"
+
+#include "divide.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char NAME[] = "A norm of rows";
+
+/* Bytes of x that are worth waking a thread. */
+enum { WORTH_A_THREAD = 1 << 19 };
+/* Elements whose sum is added up in float32: the sums of these are added in float64. */
+enum { BLOCK = 4096, SIDES = 64, LINE = 64 };
+
+typedef enum { PORTABLE, AVX2, AVX512 } Vectors;
+
+typedef struct {
+    const char *x;
+    const float *weight, *bias;
+    char *y;
+    float *mean, *rstd;
+    int x_type, y_type;
+    int64_t rows, length;
+    double eps;
+    bool is_centered;
+    Vectors vectors;
+} Norm;
+
+/* -- a row ----------------------------------------------------------------------------------- */
+
+/* Loops are for the compiler to make vectors of, in functions for each kind of vectors. */
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE int64_t
+size_of(int type)
+{
+    return type == F32 ? 4 : 2;
+}
+
+INLINE float
+float_at(const char *data, int type, int64_t index)
+{
+    if (type == F32)
+        return ((const float *)data)[index];
+    const uint32_t bits = (uint32_t)((const uint16_t *)data)[index] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+INLINE void
+put(char *data, int type, int64_t index, float value)
+{
+    if (type == F32) {
+        ((float *)data)[index] = value;
+        return;
+    }
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    /* To the nearest, ties to even; a NaN stays one. */
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
+    ((uint16_t *)data)[index] = (uint16_t)((value != value ? nan : rounded) >> 16);
+}
+
+INLINE float
+value_of(float value, bool is_squared, float center)
+{
+    return is_squared ? (value - center) * (value - center) : value;
+}
+
+/* The sum of elements, or that of the squares of what is beyond a number. */
+INLINE double
+sum_block(const char *restrict x, int type, int64_t begin, int64_t end, bool is_squared,
+          float center, int64_t length)
+{
+    float sums[SIDES] = {0}, total = 0;
+    int64_t i = begin;
+#define VALUE(index) value_of(float_at(x, type, index), is_squared, center)
+    for (; i + SIDES <= end; i += SIDES) {
+        /* The next row, which the loop over this one does not wait for. */
+        if (is_squared)
+            for (int64_t line = 0; line < SIDES * size_of(type); line += LINE)
+                __builtin_prefetch(x + (i + length) * size_of(type) + line);
+        for (int64_t side = 0; side < SIDES; side++)
+            sums[side] += VALUE(i + side);
+    }
+    for (; i < end; i++)
+        total += VALUE(i);
+#undef VALUE
+    for (int64_t side = 0; side < SIDES; side++)
+        total += sums[side];
+    return (double)total;
+}
+
+INLINE double
+mean_of(const Norm *norm, const char *x, int type, bool is_squared, float center)
+{
+    double total = 0;
+    for (int64_t begin = 0; begin < norm->length; begin += BLOCK) {
+        const int64_t left = norm->length - begin;
+        total += sum_block(x, type, begin, left < BLOCK ? norm->length : begin + BLOCK, is_squared,
+                           center, norm->length);
+    }
+    return total / (double)norm->length;
+}
+
+INLINE void
+write_row(const Norm *norm, const char *restrict x, int64_t row, int x_type, int y_type)
+{
+    char *restrict y = norm->y + row * norm->length * size_of(y_type);
+    const float *restrict weight = norm->weight, *restrict bias = norm->bias;
+    const float mean = norm->mean[row], rstd = norm->rstd[row];
+    for (int64_t i = 0; i < norm->length; i++)
+        put(y, y_type, i, (float_at(x, x_type, i) - mean) * rstd * weight[i] + bias[i]);
+}
+
+INLINE void
+run_rows_of(const Norm *norm, int type, int64_t begin, int64_t end)
+{
+    for (int64_t row = begin; row < end; row++) {
+        const char *x = norm->x + row * norm->length * size_of(type);
+        const float mean = norm->is_centered ? (float)mean_of(norm, x, type, false, 0) : 0;
+        norm->mean[row] = mean;
+        norm->rstd[row] = (float)(1 / sqrt(mean_of(norm, x, type, true, mean) + norm->eps));
+        if (norm->y_type == F32)
+            write_row(norm, x, row, type, F32);
+        else
+            write_row(norm, x, row, type, BF16);
+    }
+}
+
+INLINE void
+run_rows(const Norm *norm, int64_t begin, int64_t end)
+{
+    if (norm->x_type == F32)
+        run_rows_of(norm, F32, begin, end);
+    else
+        run_rows_of(norm, BF16, begin, end);
+}
+
+static void
+run_portable(const Norm *norm, int64_t begin, int64_t end)
+{
+    run_rows(norm, begin, end);
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+__attribute__((target("avx2,fma"))) static void
+run_avx2(const Norm *norm, int64_t begin, int64_t end)
+{
+    run_rows(norm, begin, end);
+}
+
+__attribute__((target("avx2,fma,avx512f,avx512bw,avx512vl,prefer-vector-width=512"))) static void
+run_avx512(const Norm *norm, int64_t begin, int64_t end)
+{
+    run_rows(norm, begin, end);
+}
+
+static Vectors
+widest_vectors(void)
+{
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+        return PORTABLE;
+    bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512vl");
+    return avx512 ? AVX512 : AVX2;
+}
+#else
+#define run_avx2 run_portable
+#define run_avx512 run_portable
+
+static Vectors
+widest_vectors(void)
+{
+    return PORTABLE;
+}
+#endif
+
+static void (*const RUN[])(const Norm *, int64_t, int64_t) = {run_portable, run_avx2, run_avx512};
+
+static int
+run_range(const void *data, int64_t begin, int64_t end, char *message)
+{
+    const Norm *norm = data;
+    (void)message;
+    RUN[norm->vectors](norm, begin, end);
+    return 0;
+}
+
+/* -- the call -------------------------------------------------------------------------------- */
+
+/* The data of an attribute that is an array; NULL where there is none such. */
+static const void *
+array_of(const Frame *frame, const char *name, int dtype, size_t size)
+{
+    const Attributes *attributes = &frame->attributes;
+    for (int64_t i = 0; i < attributes->count; i++) {
+        const Array *array = attributes->values[i];
+        if (attributes->types[i] == ARRAY && is_text(attributes->names[i], name) &&
+            array->dtype == dtype && array->size == size)
+            return array->data;
+    }
+    return NULL;
+}
+
+/* What a program says of a norm, which may come from anywhere. */
+static int
+read_norm(const Frame *frame, Norm *norm, char *message)
+{
+    const int64_t *how = array_of(frame, "how", S64, 2);
+    const double *eps = array_of(frame, "eps", F64, 1);
+    if (!how || !eps || how[1] < PORTABLE || how[1] > AVX512)
+        return fail(message, "its attributes are not those that the bridge writes");
+    if (frame->operands.count != 3 || frame->results.count != 3)
+        return fail(message, "expected three operands and three results");
+    const Buffer *all[6];
+    for (int i = 0; i < 6; i++) {
+        const Buffers *side = i < 3 ? &frame->operands : &frame->results;
+        if (side->types[i % 3] != BUFFER)
+            return fail(message, "its operands and its results are not all arrays");
+        all[i] = side->buffers[i % 3];
+        if (!REACHES(all[i]->size, Buffer, dims))
+            return fail(message, "an operand or a result ends early");
+        const bool is_row = i % 3 == 0;
+        if (all[i]->dtype != F32 && !(is_row && all[i]->dtype == BF16))
+            return fail(message, "found element type %d, expected float32%s", all[i]->dtype,
+                        is_row ? " or bfloat16" : "");
+        if (all[i]->rank != 1 + is_row)
+            return fail(message, "found an array of rank %lld, expected %d",
+                        (long long)all[i]->rank, 1 + is_row);
+    }
+    const Buffer *x = all[0], *weight = all[1], *bias = all[2], *y = all[3];
+    const int64_t rows = x->dims[0], length = x->dims[1];
+    if (weight->dims[0] != length || bias->dims[0] != length || y->dims[0] != rows ||
+        y->dims[1] != length || all[4]->dims[0] != rows || all[5]->dims[0] != rows)
+        return fail(message, "its operands and its results do not fit each other");
+    const Vectors widest = widest_vectors();
+    *norm = (Norm){
+        .x = x->data, .weight = (const float *)weight->data, .bias = (const float *)bias->data,
+        .y = y->data, .mean = (float *)all[4]->data, .rstd = (float *)all[5]->data,
+        .x_type = x->dtype, .y_type = y->dtype, .rows = rows, .length = length, .eps = *eps,
+        .is_centered = how[0] != 0,
+        .vectors = how[1] < (int64_t)widest ? (Vectors)how[1] : widest,
+    };
+    return 0;
+}
+
+Error *
+normalize_rows(Frame *frame)
+{
+    Error *answer;
+    if (asks_for_version(frame, NAME, &answer))
+        return answer;
+    char message[MESSAGE] = "";
+    Norm norm;
+    if (check_caller(frame, message) || read_norm(frame, &norm, message))
+        return refuse(frame, INVALID_ARGUMENT, NAME, message);
+    const int64_t bytes = norm.length * size_of(norm.x_type);
+    const Division division = {run_range, &norm, norm.rows, WORTH_A_THREAD / (bytes + 1) + 1, 1};
+    if (norm.rows && divide(frame, &division, message))
+        return refuse(frame, INTERNAL, NAME, message);
+    return NULL;
+}

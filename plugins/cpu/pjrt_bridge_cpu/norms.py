@@ -1,0 +1,110 @@
+"""Layer norm and RMS norm of rows, by a call (`aten/native/norm.c`).
+
+XLA's CPU compiler makes a loop of each sum and one of the result, each of which reads the value
+from memory, and converts bfloat16 in all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+from pjrt_bridge.runtime import Client
+from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
+from pjrt_bridge.stablehlo.kernels import Kernels, Norm, convert
+from pjrt_bridge_cpu.aten.library import can_call
+
+TARGET = "pjrt_bridge.norm.1"
+"""Name of the custom call. Its number changes with what it is given."""
+
+LEAST = 1 << 14
+"""Elements from which on it is worth a call."""
+
+PORTABLE, AVX2, AVX512 = range(3)
+"""The widest vectors that a call may use."""
+
+_FLOAT32, _BFLOAT16 = map(dtypes.of, ("float32", "bfloat16"))
+
+
+class NormalizedRows(Kernels):
+    """Norms that read and write memory once.
+
+    Attributes:
+        can_normalize: the client's plugin makes the custom call.
+    """
+
+    can_normalize = False
+
+    def normalize(
+        self, b: Builder, x: Value, weight: Value | None, bias: Value | None, how: Norm
+    ) -> tuple[Value, Value, Value] | None:
+        """See `Kernels.normalize`."""
+        takes = (
+            self.can_normalize
+            and x.dtype in (_FLOAT32, _BFLOAT16)
+            and how.dtype in (_FLOAT32, _BFLOAT16)
+            and x.size >= LEAST
+            and memory_order(x) == tuple(range(x.rank))
+        )
+        if not takes:
+            return None
+        kept = x.shape[: x.rank - how.count]
+        length = math.prod(x.shape[x.rank - how.count :])
+        rows = b.reshape(x, (math.prod(kept), length))
+        # What is multiplied by 1 and added to -0 stays as it is, in each bit.
+        scale, shift = (
+            b.full((length,), neutral, _FLOAT32)
+            if side is None
+            else convert(b, b.reshape(side, (length,)), _FLOAT32)
+            for side, neutral in ((weight, 1.0), (bias, -0.0))
+        )
+        y, mean, rstd = normalize(
+            b, rows, scale, shift, eps=how.eps, dtype=how.dtype, centered=how.is_centered
+        )
+        return b.reshape(y, x.shape), b.reshape(mean, kept), b.reshape(rstd, kept)
+
+
+def can_normalize(client: Client) -> bool:
+    """Register the custom call with a client's plugin; whether it makes the call."""
+    return can_call(client, TARGET, "NORMALIZE_ROWS")
+
+
+def normalize(
+    b: Builder,
+    x: Value,
+    weight: Value,
+    bias: Value,
+    *,
+    eps: float,
+    dtype: DType,
+    centered: bool,
+    vectors: int = AVX512,
+) -> tuple[Value, Value, Value]:
+    """The custom call.
+
+    Args:
+        b: the builder to emit into.
+        x: (rows, length), float32 or bfloat16.
+        weight: (length,), float32.
+        bias: the same.
+        eps: is added to the variance.
+        dtype: of the result, float32 or bfloat16.
+        centered: the mean is subtracted; else it is 0.
+        vectors: the widest that it may use.
+
+    Returns:
+        (rows, length), computed in float32 and rounded once; mean and reciprocal standard
+        deviation, (rows,), float32.
+    """
+    config: dict[str, Any] = {
+        "how": np.array([centered, vectors], np.int64),
+        "eps": np.array([eps], np.float64),
+    }
+    statistic = TensorType(x.shape[:1], _FLOAT32)
+    results = [TensorType(x.shape, dtype), statistic, statistic]
+    y, mean, rstd = b.custom_call(TARGET, [x, weight, bias], results, backend_config=config)
+    return y, mean, rstd
