@@ -8,9 +8,10 @@
  *
  *     call.c       what a program says, compared with the operator and the buffers
  *     divide.c     threads for large work
+ *     divisors.c   another custom call, which needs no operator: a check of divisors
  *     frame.c      what every custom call does with its caller
  *     parts.c      a large call on several threads
- *     positions.c  another custom call, which needs no operator: a check of positions
+ *     positions.c  another one: a check of positions
  *     run.c        a part of a call: tensors of buffers, and the operator
  *     thin.c       another one: products of few rows (thin_loops.h)
  *     torch.c      libtorch's functions
@@ -22,6 +23,7 @@
 #include <Python.h>
 
 #include "call.h"
+#include "divisors.h"
 #include "positions.h"
 #include "thin.h"
 #include "torch.h"
@@ -182,6 +184,7 @@ PyInit__aten(void)
     if (!module)
         return NULL;
     if (add_address(module, "HANDLER", (void *)handle) ||
+        add_address(module, "CHECK_DIVISORS", (void *)check_divisors) ||
         add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
         add_address(module, "WRITE_WINDOWS", (void *)write_windows) ||
