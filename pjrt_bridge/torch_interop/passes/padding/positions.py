@@ -68,8 +68,8 @@ def check(e: Emission, node: fx.Node, applied: Applied) -> None:
     where = label(node)
     for item in list(bounds(node, symbolic=True)):
         index = _filled(e, item.index, 0, applied)
-        ends = map(_expression, (item.low, item.high))
-        e.change(item.index, e.checked_positions(index, *ends, where))
+        low, high = map(_expression, (item.low, item.high))
+        e.change(item.index, e.checked_positions(index, low, high, where))
     by = uncertain_divisor(node)
     if by is not None:
         e.change(by, e.checked_divisors(_filled(e, by, 1, applied), where))
