@@ -12,6 +12,7 @@ from typing import Any
 
 from pjrt_bridge.stablehlo import modules
 from pjrt_bridge.stablehlo.rewriting import (
+    ON_TENSORS,
     Emitting,
     constant_of,
     element_of,
@@ -23,17 +24,12 @@ _ABS, _COMPARE, _MULTIPLY, _POWER = NAMES = tuple(
     f"stablehlo.{name}" for name in ("abs", "compare", "multiply", "power")
 )
 """Operations whose results are taken for not negative, and the one that asks for a sign."""
-_ON_TENSORS = frozenset(("func.func", *(f"stablehlo.{name}" for name in ("case", "if", "while"))))
-"""Operations whose regions compute with tensors; regions of others combine two elements.
-
-Compilers recognize a reduction by the one operation in its region, so that one stays as it is.
-"""
 
 
 def may_tell(operation: Any) -> bool:
     """Whether `hide` may replace an operation."""
     name = operation.name
-    if name not in NAMES or operation.parent.name not in _ON_TENSORS:
+    if name not in NAMES or operation.parent.name not in ON_TENSORS:
         return False
     return name == _COMPARE or modules.is_signed_integer(element_of(operation.results[0].type))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pjrt_bridge.stablehlo import bindings, guarded_signs, modules
+from pjrt_bridge.stablehlo import bindings, guarded_rounding, guarded_signs, modules
 from pjrt_bridge.stablehlo.rewriting import (
     Emitting,
     bits_of,
@@ -39,16 +39,17 @@ _FOLDED_WRONGLY: Mapping[str, Callable[[str], bool]] = {
 _NEVER_FOLDED = frozenset(
     f"stablehlo.{name}" for name in ("case", "custom_call", "if", "optimization_barrier", "while")
 )
+_OF_OTHERS = (*guarded_signs.NAMES, *guarded_rounding.NAMES)
 NAMES = tuple(
     name.removeprefix("stablehlo.").encode()
-    for name in (_DIVIDE, _REMAINDER, *_FOLDED_WRONGLY, *guarded_signs.NAMES, "chlo")
+    for name in (_DIVIDE, _REMAINDER, *_FOLDED_WRONGLY, *_OF_OTHERS, "chlo")
 )
 """What bytecode contains if there may be something to guard; CHLO is made of other operations."""
 
 
 def guard(module: Any) -> None:
     """Write operations in forms that are compiled rightly; their results are the same."""
-    divisions, folded, signs = [], [], []
+    divisions, folded, signs, joined = [], [], [], []
     for operation in modules.operations(module):
         name = operation.name
         if name == _COMPARE:
@@ -61,9 +62,13 @@ def guard(module: Any) -> None:
             folded.append(operation)
         if guarded_signs.may_tell(operation):
             signs.append(operation)
+        if guarded_rounding.may_join(operation):
+            joined.append(operation)
     known: dict[Any, bool] = {}
     for operation in [found for found in folded if _is_known(found.results[0], known)]:
         _hide(operation)
+    for operation in joined:
+        guarded_rounding.separate(operation)
     for operation in divisions:
         guarded_division(operation)
     for operation in signs:

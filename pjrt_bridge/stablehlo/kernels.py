@@ -255,6 +255,18 @@ class Kernels:
         """
         return x
 
+    def checked_divisors(self, b: Builder, x: Value, where: str) -> Value:
+        """Emit divisors as they are, in a way that fails where one is zero.
+
+        The program ends with `errors.OutOfRange` then. The portable kernels check nothing.
+
+        Args:
+            b: the builder to emit into.
+            x: the divisors, integers or bool.
+            where: what the error begins with. It is a part of the program.
+        """
+        return x
+
     def materialize(self, b: Builder, x: Value) -> Value:
         """Keep a compiler from computing a value anew in each of the loops that read it.
 

@@ -7,6 +7,14 @@ from typing import Any
 
 from pjrt_bridge.stablehlo import bindings, modules
 
+ON_TENSORS = frozenset(("func.func", *(f"stablehlo.{name}" for name in ("case", "if", "while"))))
+"""Operations whose regions compute with tensors; regions of others combine two elements.
+
+Compilers recognize a reduction by the one operation in its region, so that one stays as it is.
+"""
+
+_XOR = "stablehlo.xor"
+
 
 class Emitting:
     """Makes operations in front of one that they replace."""
@@ -22,14 +30,19 @@ class Emitting:
         """The result of an operation that has the type of its last operand."""
         return self._make(name, operands[-1].type, operands, {})
 
-    def full(self, number: int) -> Any:
-        """A number in each place; of unsigned integers -1 is the largest."""
-        element = element_of(self._type)
+    def full(self, number: int, type: Any = None) -> Any:
+        """A number in each place; of unsigned integers -1 is the largest.
+
+        Args:
+            number: an integer.
+            type: of the result; None: that of the operation that is replaced.
+        """
+        type = self._type if type is None else type
+        element = element_of(type)
         if element.startswith("ui"):
             number %= 1 << bits_of(element)
-        text = f"dense<{number}> : {self._type}"
-        value = self._ir.Attribute.parse(text, self._context)
-        return self._make("stablehlo.constant", self._type, (), {"value": value})
+        value = self._ir.Attribute.parse(f"dense<{number}> : {type}", self._context)
+        return self._make("stablehlo.constant", type, (), {"value": value})
 
     def equal(self, left: Any, right: Any) -> Any:
         """Whether integers are equal."""
@@ -47,14 +60,27 @@ class Emitting:
         return self._make("stablehlo.compare", truth, (left, right), attributes)
 
     def unsigned(self, value: Any) -> Any:
-        """The bits of signed integers as unsigned integers."""
-        bits = bits_of(element_of(value.type))
-        element = self._ir.IntegerType.get_unsigned(bits, self._context)
-        return self.bits(value, self._like(value.type, element))
+        """The bits of signed integers or floats as unsigned integers."""
+        return self.bits(value, self.unsigned_type(value.type))
+
+    def unsigned_type(self, type: Any) -> Any:
+        """A type of unsigned integers with as many bits."""
+        bits = bits_of(element_of(type))
+        return self._like(type, self._ir.IntegerType.get_unsigned(bits, self._context))
 
     def bits(self, value: Any, type: Any) -> Any:
         """The bits of a value as another type of as many bits."""
         return self._make("stablehlo.bitcast_convert", type, (value,), {})
+
+    def hidden(self, value: Any, pattern: Any) -> Any:
+        """A value as it is, of which a compiler that simplifies operations does not know that.
+
+        Args:
+            value: floats, or integers.
+            pattern: unsigned integers of as many bits, with which the value's are inverted twice.
+        """
+        twice = self.make(_XOR, self.make(_XOR, self.unsigned(value), pattern), pattern)
+        return self.bits(twice, value.type)
 
     def _like(self, type: Any, element: Any) -> Any:
         ranked = self._ir.RankedTensorType(type)
@@ -81,8 +107,8 @@ def is_integer(element: str) -> bool:
 
 
 def bits_of(element: str) -> int:
-    """Of an integer type."""
-    return int(element.lstrip("ui"))
+    """Of a type of integers, or of IEEE's or "brain" floats."""
+    return int(element.lstrip("bfiu"))
 
 
 def maker_of(value: Any) -> Any:

@@ -52,9 +52,9 @@ class BackendOptions:
             where it ends, as Inductor does; False: after each operator, as eager mode does.
         check_indices: True: indices that are out of range raise an IndexError that names operator,
             line and numbers, and integers that are divided by zero raise eager's RuntimeError.
-            `"auto"`: indices are checked where the plugin's kernels do so at next to no cost.
-            Where nothing is checked, indices are moved into the range, or what is written there is
-            dropped, and the plugin decides what a quotient by zero is.
+            `"auto"`: indices and divisors are checked where the plugin's kernels do so at little
+            cost. Where nothing is checked, indices are moved into the range, or what is written
+            there is dropped, and the plugin decides what a quotient by zero is.
         layouts: order of elements of `"parameters"` on the device and of `"results"` in memory:
             `"row-major"`, `"column-major"`, `"channels-last"`, or for each rank the dimensions
             from slowest to fastest varying, `{2: (1, 0)}`; as PyTorch has them by default.

@@ -18,6 +18,7 @@ from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge_cpu.positions import TARGET
+from tests.cpu.helpers import emitted
 from tests.torch_interop.helpers import assert_same
 
 pytestmark = pytest.mark.usefixtures("fresh")
@@ -152,26 +153,11 @@ def test_sizes_that_are_padded_are_not_refused() -> None:
             assert_same(compiled(ids), function(ids))
 
 
-def _emitted(function: Callable[..., Any], *args: torch.Tensor) -> str:
-    texts: list[str] = []
-    client = pjrt_bridge.client("cpu")
-    compile = type(client).compile
-
-    def noting(self: Any, program: Any, *rest: Any, **options: Any) -> Any:
-        texts.append(program.text)
-        return compile(self, program, *rest, **options)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(client), "compile", noting)
-        torch.compile(function, backend="pjrt")(*args)
-    return "\n".join(texts)
-
-
 def test_positions_that_a_graph_finds_itself_cost_nothing() -> None:
-    found = _emitted(lambda x: x.gather(1, x.argmax(1, keepdim=True)), X)
+    found = emitted(lambda x: x.gather(1, x.argmax(1, keepdim=True)), X)
     assert found
     assert TARGET not in found
-    assert TARGET in _emitted(READING["embedding"], torch.tensor([0, 1]))
+    assert TARGET in emitted(READING["embedding"], torch.tensor([0, 1]))
 
 
 @pytest.mark.parametrize("mode", ["async", "fused", "sync"])

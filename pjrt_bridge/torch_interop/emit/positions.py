@@ -1,4 +1,4 @@
-"""Checks of the positions at which nodes read and write, where a plugin's kernels have them."""
+"""Checks of nodes' positions and divisors, where a plugin's kernels have them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.torch_interop.nodes import label
-from pjrt_bridge.torch_interop.passes.data_bounds import Bounds, bounds, is_checked
+from pjrt_bridge.torch_interop.passes.data_bounds import (
+    Bounds,
+    bounds,
+    is_checked,
+    uncertain_divisor,
+)
 
 
 class PositionChecks:
-    """The checks of positions of one graph.
+    """The checks of positions and divisors of one graph.
 
     Args:
         builder: of the program.
@@ -26,14 +31,18 @@ class PositionChecks:
         self._builder = builder
         self._kernels = kernels
         self._checked: dict[Bounds, Value] = {}
+        self._divisors: dict[fx.Node, Value] = {}
 
     def arguments(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Mapping[fx.Node, Any]:
-        """The values that a node's arguments stand for, its positions checked."""
+        """The values that a node's arguments stand for, its positions and divisors checked."""
         if node.op != "call_function" or is_checked(node):
             return values
         checked = {
             item.index: self._value(item, values[item.index], label(node)) for item in bounds(node)
         }
+        by = uncertain_divisor(node)
+        if by is not None:
+            checked[by] = self._divisor(by, values[by], label(node))
         if not checked:
             return values
         return {item: checked.get(item, values[item]) for item in node.all_input_nodes}
@@ -44,3 +53,8 @@ class PositionChecks:
                 self._builder, positions, item.low, item.high, where
             )
         return self._checked[item]
+
+    def _divisor(self, item: fx.Node, divisors: Value, where: str) -> Value:
+        if item not in self._divisors:
+            self._divisors[item] = self._kernels.checked_divisors(self._builder, divisors, where)
+        return self._divisors[item]

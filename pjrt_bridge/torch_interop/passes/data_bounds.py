@@ -7,6 +7,7 @@ are not finite, nothing would be counted between them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -175,6 +176,16 @@ def divisor(node: fx.Node) -> fx.Node | None:
     return by if whole and isinstance(by, fx.Node) else None
 
 
+def uncertain_divisor(node: fx.Node) -> fx.Node | None:
+    """The tensor of integers that a node divides integers by and that may have a zero."""
+    by = divisor(node)
+    if by is None or _is_empty(compat.promise(node).shape):
+        return None
+    if is_within(by, 1, math.inf) or is_within(by, -math.inf, -1):
+        return None
+    return by if _constant(by) is None else None
+
+
 def probabilities(node: fx.Node) -> fx.Node | None:
     """The probabilities of a node that draws by them, which eager checks."""
     if compat.operator_name(node.target) != f"{compat.OWN_NAMESPACE}.multinomial.default":
@@ -205,12 +216,34 @@ def counted(node: fx.Node) -> fx.Node | None:
     return numbers if isinstance(numbers, fx.Node) else None
 
 
-def hits(node: fx.Node) -> tuple[fx.Node, int] | None:
-    """A mask that a node writes with, and how many values it has for the mask's hits.
+@dataclass(frozen=True)
+class Hits:
+    """Elements that a node writes where a mask is true.
 
-    None where it has one value for all, or writes otherwise.
+    Attributes:
+        mask: the node that gives it.
+        times: how many elements of the result there are for each of the mask.
+        values: how many there are to be written.
+        exactly: PyTorch raises where it needs fewer, too.
     """
+
+    mask: fx.Node
+    times: int
+    values: int
+    exactly: bool
+
+
+def hits(node: fx.Node) -> Hits | None:
+    """What a node writes with a mask; None where it has one value for all, or writes otherwise."""
     name = str(compat.operator_name(node.target))
+    if name == "aten.masked_scatter.default":
+        given = compat.bound_arguments(node)
+        mask, source = given["mask"], compat.promise(given["source"])
+        places, wide = compat.promise(mask).numel(), compat.promise(node).numel()
+        values = source.numel()
+        if any(map(compat.is_symbolic, (places, wide, values))) or wide <= values:
+            return None
+        return Hits(mask, wide // places, values, exactly=False)
     if name not in ("aten.index_put.default", "aten._unsafe_index_put.default"):
         return None
     source, indices, values = (
@@ -224,7 +257,7 @@ def hits(node: fx.Node) -> tuple[fx.Node, int] | None:
     shape = compat.promise(values).shape
     if len(shape) <= rest or compat.is_symbolic(count := shape[-rest - 1]) or count == 1:
         return None
-    return mask, count
+    return Hits(mask, 1, count, exactly=True)
 
 
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.clone.default")

@@ -21,6 +21,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.nodes import label, source_line
 from pjrt_bridge.torch_interop.passes.data_bounds import (
     Bounds,
+    Hits,
     bounds,
     counted,
     divisor,
@@ -100,7 +101,7 @@ def check_data(module: fx.GraphModule, *, indices: bool) -> fx.GraphModule | Non
             if (numbers := counted(node)) is not None:
                 _add_range_check(graph, node, numbers)
             if (written := hits(node)) is not None:
-                _add_hits_check(graph, node, *written)
+                _add_hits_check(graph, node, written)
             if indices:
                 for item in bounds(node):
                     if item.index not in extremes:
@@ -160,14 +161,19 @@ def _add_range_check(graph: fx.Graph, node: fx.Node, numbers: fx.Node) -> None:
     check.meta = _meta(node, None)
 
 
-def _add_hits_check(graph: fx.Graph, node: fx.Node, mask: fx.Node, values: int) -> None:
+def _add_hits_check(graph: fx.Graph, node: fx.Node, written: Hits) -> None:
     aten = torch.ops.aten
-    same = _computed(graph, aten.eq.Scalar, _computed(graph, aten.sum.default, mask), values)
-    message = (
-        f"{_where(node)}: shape mismatch: there are {values} values to be written, "
-        "and the mask selects another number of elements"
-    )
-    check = graph.call_function(aten._assert_async.msg, (same, message))
+    found = _computed(graph, aten.sum.default, written.mask)
+    if written.exactly:
+        right = _computed(graph, aten.eq.Scalar, found, written.values)
+        reason = (
+            f"shape mismatch: there are {written.values} values to be written, "
+            "and the mask selects another number of elements"
+        )
+    else:
+        right = _computed(graph, aten.le.Scalar, found, written.values // written.times)
+        reason = "Number of elements of source < number of ones in mask"
+    check = graph.call_function(aten._assert_async.msg, (right, f"{_where(node)}: {reason}"))
     check.meta = _meta(node, None)
 
 

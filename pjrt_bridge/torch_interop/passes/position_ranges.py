@@ -16,7 +16,7 @@ from torch import fx
 from pjrt_bridge.torch_interop import compat
 
 Range = tuple[Any, Any]
-"""The smallest and the largest number; symbolic where sizes are."""
+"""The smallest and the largest number; symbolic where sizes are, infinite where not known."""
 
 _DEEPEST = 64
 _RangeOf = Callable[[Any], Range | None]
@@ -66,7 +66,15 @@ def _number_or_node(node: fx.Node) -> Any:
 
 def _is_no_more(one: Any, other: Any) -> bool:
     """Whether a number is known not to be larger than another."""
+    if _is(one, -math.inf) or _is(other, math.inf):
+        return True
+    if _is(one, math.inf) or _is(other, -math.inf):
+        return False
     return compat.sign(other - one) == 1
+
+
+def _is(number: Any, infinity: float) -> bool:
+    return isinstance(number, float) and number == infinity
 
 
 # -- rules: `range_of` gives the range of an argument, or None -------------------------------------
@@ -98,7 +106,11 @@ def _filled(range_of: _RangeOf, _: Any, number: Any, **__: Any) -> Range | None:
 
 def _both(range_of: _RangeOf, x: Any, y: Any) -> tuple[Range, Range] | None:
     one, other = range_of(x), range_of(y)
-    return None if one is None or other is None else (one, other)
+    if one is None or other is None:
+        return None
+    # Sums of integers that may have any size overflow.
+    ends = (*one, *other)
+    return None if any(_is(abs(end), math.inf) for end in ends) else (one, other)
 
 
 def _sum(range_of: _RangeOf, x: Any, y: Any, *, alpha: Any = 1) -> Range | None:
@@ -133,7 +145,7 @@ def _rest(_: _RangeOf, __: Any, divisor: Any) -> Range | None:
 
 
 def _clamped(range_of: _RangeOf, x: Any, low: Any = None, high: Any = None) -> Range | None:
-    found = range_of(x) or (None, None)
+    found = range_of(x) or (-math.inf, math.inf)
     low = found[0] if low is None else low
     high = found[1] if high is None else high
     known = all(isinstance(end, (int, float, torch.SymInt)) for end in (low, high))
@@ -228,6 +240,7 @@ _RULES: dict[str, _RangeRule] = {
     "aten.cat.default": _joined,
     "aten.clamp.default": _clamped,
     "aten.full.default": _filled,
+    "aten.full_like.default": _filled,
     "aten.mul.Tensor": _product,
     "aten.randperm.default": _permuted,
     "pjrt_bridge.randperm.default": _permuted,

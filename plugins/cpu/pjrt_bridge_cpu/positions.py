@@ -1,4 +1,4 @@
-"""Checks of positions, by a custom call that fails the program (`aten/native/positions.c`)."""
+"""Checks of positions and divisors, by custom calls that fail the program (`aten/native/`)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from pjrt_bridge_cpu.aten.library import can_call
 TARGET = "pjrt_bridge.positions.2"
 """Name of the custom call. Its number changes with what it is given."""
 
+DIVISORS = "pjrt_bridge.divisors.1"
+"""Name of the custom call for divisors."""
+
 _CHECKED = ("int32", "int64")
 
 
 class CheckedPositions(Kernels):
-    """Positions that are looked at while they are copied.
+    """Positions and divisors that are looked at while they are copied.
 
     Attributes:
-        can_check: the client's plugin makes the custom call.
+        can_check: the client's plugin makes the custom calls.
     """
 
     can_check = False
@@ -46,7 +49,18 @@ class CheckedPositions(Kernels):
         )
         return checked
 
+    def checked_divisors(self, b: Builder, x: Value, where: str) -> Value:
+        """See `Kernels`."""
+        if not self.can_check or not x.size:
+            return super().checked_divisors(b, x, where)
+        config = {"where": where}
+        (checked,) = b.custom_call(
+            DIVISORS, [x], [x.type], backend_config=config, has_side_effect=True
+        )
+        return checked
+
 
 def can_check(client: Client) -> bool:
-    """Register the custom call with a client's plugin; whether it makes the call."""
-    return can_call(client, TARGET, "CHECK_POSITIONS")
+    """Register the custom calls with a client's plugin; whether it makes them."""
+    calls = ((TARGET, "CHECK_POSITIONS"), (DIVISORS, "CHECK_DIVISORS"))
+    return all(can_call(client, *call) for call in calls)

@@ -393,3 +393,21 @@ def test_elements_that_a_mask_selects_are_written_with_it() -> None:
         for low in (-1, 1, -9):
             x = torch.linspace(low, 2, length * 3).view(-1, 3)
             torch.testing.assert_close(run(x), function(x))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_mask_takes_no_more_elements_than_there_are(dynamic: bool, in_place: bool) -> None:
+    def function(x: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        x = x * 2
+        return x.masked_scatter_(mask, source) if in_place else x.masked_scatter(mask, source)
+
+    run = torch.compile(function, backend="pjrt", dynamic=dynamic)
+    for rows in (3, 5, 4):
+        x, mask = torch.ones(rows, 4), torch.arange(4) > 1
+        enough = torch.arange(2.0 * rows)
+        assert_same(run(x, mask, enough), function(x, mask, enough))
+        for one in (function, run):
+            with pytest.raises(RuntimeError, match="elements of source < number of ones in mask"):
+                one(x, mask, enough[1:])
+        assert_same(run(x, mask & False, enough[1:]), x * 2)

@@ -1,4 +1,4 @@
-"""Positions that are looked at before elements are read or written at them."""
+"""Positions and divisors that are looked at before they are used."""
 
 from __future__ import annotations
 
@@ -11,3 +11,9 @@ from pjrt_bridge.torch_interop.lowering.registry import lowering
 def checked_positions(c: Context, positions: Value, low: Value, high: Value, where: str) -> Value:
     """Positions as they are; the program fails where one is out of range and a kernel sees it."""
     return c.kernels.checked_positions(c.b, positions, low, high, where)
+
+
+@lowering("pjrt_bridge.checked_divisors.default")
+def checked_divisors(c: Context, divisors: Value, where: str) -> Value:
+    """Divisors as they are; the program fails where one is zero and a kernel sees it."""
+    return c.kernels.checked_divisors(c.b, divisors, where)

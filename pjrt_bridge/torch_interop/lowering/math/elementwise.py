@@ -3,7 +3,7 @@
 ATen semantics kept: half precision is computed in float32 and rounded once; integer arithmetic
 wraps; `round` rounds half to even; `floor`, `ceil`, `trunc` and `round` leave integers alone;
 `remainder` has the divisor's sign and `fmod` the dividend's; floor division follows Python.
-Integer division by zero, an error in eager, is undefined.
+Integer division by zero, an error in eager, is undefined; divisors are checked before.
 """
 
 from __future__ import annotations

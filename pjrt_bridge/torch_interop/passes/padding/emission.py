@@ -40,6 +40,7 @@ class Emission:
         given: expressions that calls of the graph bring behind its arguments: with the sizes of the
             call, as 0-d tensors of these types, or, where that is None, with the padded ones, as
             numbers.
+        may_raise: positions or divisors are checked.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Emission:
         self._origin: fx.Node | None = None
         self._changed: dict[fx.Node, fx.Node] = {}
         self.given: list[tuple[Size, torch.dtype | None]] = []
+        self.may_raise = False
 
     # -- nodes of the graph before -----------------------------------------------------------------
 
@@ -290,6 +292,17 @@ class Emission:
         if start != 0:
             made = self.call("aten.add.Tensor", made, self.actual(start))
         return made
+
+    def checked_positions(self, index: fx.Node, low: Size, high: Size, where: str) -> fx.Node:
+        """Positions as they are; the program fails where one is out of range."""
+        self.may_raise = True
+        ends = (self.count(end, torch.int64) for end in (low, high))
+        return self.call("pjrt_bridge.checked_positions.default", index, *ends, where)
+
+    def checked_divisors(self, divisors: fx.Node, where: str) -> fx.Node:
+        """Divisors as they are; the program fails where one is zero."""
+        self.may_raise = True
+        return self.call("pjrt_bridge.checked_divisors.default", divisors, where)
 
     def within(self, index: fx.Node, among: Size) -> fx.Node:
         """Positions from 0 to the last of the call."""

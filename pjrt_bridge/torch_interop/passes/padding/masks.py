@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from pjrt_bridge.torch_interop.nodes import label
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import Extent, PaddedDims, extent_of, product
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
@@ -23,6 +24,8 @@ def scattered(use: Use) -> PaddedDims:
         extent = _row_major(use, "source")
         source = e.call("aten.reshape.default", e[use["source"]], [-1])
         source = e.merged(source, 0, extent, extent_of(product(extent)))
+        # Where the mask is true more often than there are elements, PyTorch raises.
+        place = e.checked_positions(place, -1, product(extent) - 1, label(use.node))
         place = e.within(place, product(extent))
         made = e.call("aten.index_select.default", source, 0, place)
         made = e.call("aten.reshape.default", made, sizes)

@@ -1,7 +1,8 @@
-"""Positions out of range in padded calls: those of the call are checked, those in padding are 0.
+"""Positions and divisors in padded calls: those of the call are checked, not those in padding.
 
 What reads and writes at positions in padded dimensions moves them into range, where eager raises.
-So an operator before it looks at them. Its bounds depend on the sizes of the call.
+So an operator before it looks at them. Its bounds depend on the sizes of the call. Positions in
+padding are 0, divisors are 1.
 """
 
 from __future__ import annotations
@@ -13,15 +14,20 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.nodes import label
-from pjrt_bridge.torch_interop.passes.data_bounds import Bounds, bounds, out_of_range
+from pjrt_bridge.torch_interop.passes.data_bounds import (
+    bounds,
+    out_of_range,
+    uncertain_divisor,
+)
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.merging import Applied
 
 _NAME = f"{compat.OWN_NAMESPACE}::checked_positions"
+_OF_DIVISORS = f"{compat.OWN_NAMESPACE}::checked_divisors"
 
 
 class OutOfCall(IndexError):
-    """A padded call has a position that is out of range in the call."""
+    """A padded call has a position that is out of range in the call, or a divisor of 0."""
 
 
 def _checked(
@@ -36,38 +42,48 @@ def _checked(
     return positions.clone()
 
 
+def _checked_divisors(divisors: torch.Tensor, where: str) -> torch.Tensor:
+    """Divisors as they are, where PyTorch runs the graph."""
+    if not divisors.all():
+        raise OutOfCall(f"{where}: an integer is divided by zero")
+    return divisors.clone()
+
+
 torch.library.define(_NAME, "(Tensor positions, Tensor low, Tensor high, str where) -> Tensor")
 torch.library.impl(_NAME, "cpu", _checked)
 torch.library.register_fake(_NAME, lambda positions, *_: torch.empty_like(positions))
+torch.library.define(_OF_DIVISORS, "(Tensor divisors, str where) -> Tensor")
+torch.library.impl(_OF_DIVISORS, "cpu", _checked_divisors)
+torch.library.register_fake(_OF_DIVISORS, lambda divisors, _: torch.empty_like(divisors))
 
 
-def check(e: Emission, node: fx.Node, applied: Applied) -> bool:
-    """Have a node that is emitted take checked positions; whether it takes any.
+def check(e: Emission, node: fx.Node, applied: Applied) -> None:
+    """Have a node that is emitted take checked positions and divisors.
 
     Args:
         e: emits in the place of the node; has filled what the node's rule fills.
         node: of the graph before.
         applied: what its rule says.
     """
-    found = list(bounds(node, symbolic=True))
-    for item in found:
-        e.change(item.index, _emit(e, node, item, applied))
-    return bool(found)
+    where = label(node)
+    for item in list(bounds(node, symbolic=True)):
+        index = _filled(e, item.index, 0, applied)
+        low, high = map(_expression, (item.low, item.high))
+        e.change(item.index, e.checked_positions(index, low, high, where))
+    by = uncertain_divisor(node)
+    if by is not None:
+        e.change(by, e.checked_divisors(_filled(e, by, 1, applied), where))
 
 
-def _emit(e: Emission, node: fx.Node, item: Bounds, applied: Applied) -> fx.Node:
-    use, promise = applied.use, compat.promise(item.index)
-    made: fx.Node = e[item.index]
-    dims = use.rows(item.index).dims
-    number, filled = use.fills.get(item.index, (use.rows(item.index).fill, frozenset(dims)))
-    if dims and (number != 0 or filled != dims.keys()):
-        made = e.filled(made, dims, promise.dim(), 0, promise.dtype)
-    return e.call(
-        "pjrt_bridge.checked_positions.default",
-        made,
-        *(e.count(_expression(end), torch.int64) for end in (item.low, item.high)),
-        label(node),
-    )
+def _filled(e: Emission, item: fx.Node, wanted: int, applied: Applied) -> fx.Node:
+    """A tensor of integers with a number in padding."""
+    use, promise = applied.use, compat.promise(item)
+    made: fx.Node = e[item]
+    dims = use.rows(item).dims
+    number, filled = use.fills.get(item, (use.rows(item).fill, frozenset(dims)))
+    if dims and (number != wanted or filled != dims.keys()):
+        made = e.filled(made, dims, promise.dim(), wanted, promise.dtype)
+    return made
 
 
 def _expression(number: Any) -> Any:

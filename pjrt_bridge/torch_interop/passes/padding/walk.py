@@ -65,7 +65,6 @@ class Walk:
     ) -> None:
         self._module = module
         self._checks_positions = checks_positions
-        self._may_raise = False
         self._places = places
         self._refused = refused
         self._hints = hints
@@ -129,7 +128,7 @@ class Walk:
             equal=tuple(self._equal),
             growing=tuple(dict.fromkeys(self._growing)),
             positive=tuple(dict.fromkeys(self._positive)),
-            may_raise=self._may_raise,
+            may_raise=self._emission.may_raise,
             refusals={
                 item: why for item, why in self._refused.items() if why and item in self._are_sizes
             },
@@ -294,8 +293,8 @@ class Walk:
                 promise.dtype,
             )
             emission.change(item, made)
-        if self._checks_positions and positions.check(emission, node, applied):
-            self._may_raise = True
+        if self._checks_positions:
+            positions.check(emission, node, applied)
         made = emission.copy(node) if use.emit is None else use.emit(emission)
         if isinstance(made, fx.Node):
             mark_checked(made)

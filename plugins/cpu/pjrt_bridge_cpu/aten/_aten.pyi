@@ -2,6 +2,9 @@
 
 from os import PathLike
 
+CHECK_DIVISORS: int
+"""Address of the XLA_FFI_Handler that checks divisors (`native/divisors.h`)."""
+
 CHECK_POSITIONS: int
 """Address of the XLA_FFI_Handler that checks positions (`native/positions.h`)."""
 

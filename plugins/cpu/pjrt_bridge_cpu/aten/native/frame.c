@@ -22,6 +22,25 @@ is_text(const Span *span, const char *text)
     return span->size == strlen(text) && !memcmp(span->data, text, span->size);
 }
 
+int
+read_where(const Frame *frame, const Span **where, char *message)
+{
+    const Attributes *attributes = &frame->attributes;
+    for (int64_t i = 0; i < attributes->count; i++)
+        if (attributes->types[i] == STRING && is_text(attributes->names[i], "where"))
+            *where = attributes->values[i];
+    return *where ? 0 : fail(message, "its attributes are not those that the bridge writes");
+}
+
+int64_t
+count_of(const Buffer *buffer)
+{
+    int64_t count = 1;
+    for (int64_t i = 0; i < buffer->rank; i++)
+        count *= buffer->dims[i];
+    return count;
+}
+
 Error *
 refuse(const Frame *frame, int code, const char *who, const char *message)
 {

@@ -23,6 +23,12 @@ bool asks_for_version(const Frame *frame, const char *who, Error **answer);
 /* Whether the caller's structs are those that the rest reads. */
 int check_caller(const Frame *frame, char *message);
 
+/* Where a check is in the user's program, from the attribute `where`. */
+int read_where(const Frame *frame, const Span **where, char *message);
+
+/* How many elements a buffer has. */
+int64_t count_of(const Buffer *buffer);
+
 bool is_text(const Span *span, const char *text);
 
 #endif

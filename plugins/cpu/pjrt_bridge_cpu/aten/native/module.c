@@ -8,6 +8,7 @@
  *
  *     call.c       what a program says, compared with the operator and the buffers
  *     divide.c     threads for large work
+ *     divisors.c   another custom call, which needs no operator: a check of divisors
  *     frame.c      what every custom call does with its caller
  *     norm.c       another custom call, which needs no operator: layer norm and RMS norm of rows
  *     parts.c      a large call on several threads
@@ -23,6 +24,7 @@
 #include <Python.h>
 
 #include "call.h"
+#include "divisors.h"
 #include "norm.h"
 #include "positions.h"
 #include "thin.h"
@@ -184,6 +186,7 @@ PyInit__aten(void)
     if (!module)
         return NULL;
     if (add_address(module, "HANDLER", (void *)handle) ||
+        add_address(module, "CHECK_DIVISORS", (void *)check_divisors) ||
         add_address(module, "CHECK_POSITIONS", (void *)check_positions) ||
         add_address(module, "MULTIPLY_THIN", (void *)multiply_thin) ||
         add_address(module, "NORMALIZE_ROWS", (void *)normalize_rows) ||

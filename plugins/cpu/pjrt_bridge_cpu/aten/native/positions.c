@@ -17,25 +17,12 @@ typedef struct {
     const Span *where;
 } Check;
 
-static int64_t
-count_of(const Buffer *buffer)
-{
-    int64_t count = 1;
-    for (int64_t i = 0; i < buffer->rank; i++)
-        count *= buffer->dims[i];
-    return count;
-}
-
 /* What a program says of a check, which may come from anywhere. */
 static int
 read_check(const Frame *frame, Check *check, char *message)
 {
-    const Attributes *attributes = &frame->attributes;
-    for (int64_t i = 0; i < attributes->count; i++)
-        if (attributes->types[i] == STRING && is_text(attributes->names[i], "where"))
-            check->where = attributes->values[i];
-    if (!check->where)
-        return fail(message, "its attributes are not those that the bridge writes");
+    if (read_where(frame, &check->where, message))
+        return -1;
     if (frame->operands.count != 2 || frame->results.count != 1 ||
         frame->operands.types[0] != BUFFER || frame->operands.types[1] != BUFFER ||
         frame->results.types[0] != BUFFER)

@@ -1,0 +1,115 @@
+"""One program gives the results of two, in which a compiler can join no operations on floats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from pjrt_bridge import Client
+from pjrt_bridge.stablehlo.rewriting import bits_of
+
+NUMBERS = {
+    "f32": np.float32([0, 1, 2, 41, 100, -100, 1e20, 1e-20, 1e30, 3e38, np.inf, -np.inf, np.nan]),
+    "f16": np.float16([0, 1, 2, 41, 20, -20, 300, 0.01, 60000, np.inf, -np.inf, np.nan]),
+}
+LARGE = {"f32": 3e38, "f16": 60000.0}
+PROGRAMS = {
+    "product of products": ("multiply x c", "multiply a c"),
+    "product of a quotient": ("divide x c", "multiply a c"),
+    "product of an inverse": ("divide c x", "multiply c a"),
+    "quotient of a product": ("multiply x c", "divide a c"),
+    "quotient of quotients": ("divide x c", "divide a c"),
+    "quotient by a quotient": ("divide x c", "divide c a"),
+    "sum of sums": ("add x c", "add c a"),
+    "difference of sums": ("add x c", "subtract a c"),
+    "difference of differences": ("subtract c x", "subtract a c"),
+    "quotient of a variable's": ("divide x y", "divide a y"),
+    "quotient by a variable's": ("divide x y", "divide x a"),
+    "quotient of two": ("divide x y", "divide y x", "divide a b"),
+    "root of a square": ("multiply x x", "sqrt a"),
+    "inverse root of a square": ("multiply x x", "rsqrt a"),
+    "logarithm of exp": ("exponential x", "log a"),
+    "logarithm of a power": ("power x y", "log a"),
+    "power of exp": ("exponential x", "power a h"),
+    "power of a power": ("power x t", "power a h"),
+    "root of a power": ("power x t", "sqrt a"),
+    "quotient of a power": ("power x t", "divide x a"),
+    "sum of halves": ("multiply x h", "multiply y h", "add a b"),
+    "product of exps": ("exponential x", "exponential y", "multiply a b"),
+    "quotient of exps": ("exponential x", "exponential y", "divide a b"),
+}
+"""For each program its operations, whose results are a, b, c."""
+FUNCTIONS = {
+    "exponential": np.exp,
+    "rsqrt": lambda x: np.divide(x.dtype.type(1), np.sqrt(x)),
+}
+
+
+def _step_by_step(lines: Sequence[str], values: dict[str, np.ndarray]) -> np.ndarray:
+    """The last operation's result; denormal numbers count as 0."""
+    with np.errstate(all="ignore"):
+        for name, line in zip("abc", lines, strict=False):
+            operator, *operands = line.split()
+            function = FUNCTIONS.get(operator) or getattr(np, operator)
+            found = function(*(values[operand] for operand in operands))
+            values[name] = _without_denormals(found)
+    return values["abc"[len(lines) - 1]]
+
+
+def _without_denormals(array: np.ndarray) -> np.ndarray:
+    if array.dtype == np.float16:
+        # Half precision is computed in float32.
+        return array
+    is_small = np.abs(array) < np.finfo(array.dtype).tiny
+    return np.where(is_small, np.copysign(array.dtype.type(0), array), array)
+
+
+def _together(
+    client: Client, lines: Sequence[str], element: str, x: np.ndarray, y: np.ndarray
+) -> np.ndarray:
+    """The last operation's result, of one program."""
+    constants = {"c": LARGE[element], "h": 0.5, "t": 2.0}
+    text = [f"%{name} = stablehlo.constant dense<{n:.9e}> : T" for name, n in constants.items()]
+    for name, line in zip(("%a", "%b", "%r"), lines, strict=False):
+        operator, *operands = line.split()
+        name = "%r" if line == lines[-1] else name
+        text.append(f"{name} = stablehlo.{operator} %{', %'.join(operands)} : T")
+    body = "\n".join(text)
+    body = f"func.func @main(%x: T, %y: T) -> T {{ {body}\nreturn %r : T }}"
+    (found,) = client.compile(re.sub(r"\bT\b", f"tensor<{x.size}x{element}>", body))(x, y)
+    return found.to_numpy()
+
+
+@pytest.mark.parametrize("lines", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize("element", NUMBERS)
+def test_operations_are_not_joined(client: Client, element: str, lines: tuple[str, ...]) -> None:
+    x, y = (side.ravel() for side in np.meshgrid(NUMBERS[element], NUMBERS[element]))
+    constants = zip("cht", (LARGE[element], 0.5, 2.0), strict=True)
+    known = {name: np.full_like(x, number) for name, number in constants}
+    expected = _step_by_step(lines, {"x": x, "y": y, **known})
+    found = _without_denormals(_together(client, lines, element, x, y))
+    # Which way a number near the smallest is rounded is no matter here.
+    atol, rtol = 2 * np.finfo(x.dtype).tiny, 8 * np.finfo(x.dtype).eps
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("divisor", [3.0, 41.0, 0.1, 2.0**126, 2.0**127, 3e38, 1e-30, -7.0])
+def test_a_quotient_by_a_constant_is_rounded_once(client: Client, divisor: float) -> None:
+    x = np.arange(1, 400, dtype=np.float32)
+    if divisor > 1e30:
+        x *= np.float32(1e35)
+    text = f"""
+      func.func @main(%x: tensor<399xf32>) -> tensor<399xf32> {{
+        %c = stablehlo.constant dense<{divisor:.9e}> : tensor<399xf32>
+        %r = stablehlo.divide %x, %c : tensor<399xf32>
+        return %r : tensor<399xf32> }}"""
+    (found,) = client.compile(text)(x)
+    np.testing.assert_array_equal(found.to_numpy(), x / np.float32(divisor))
+
+
+@pytest.mark.parametrize(("element", "bits"), [("f32", 32), ("bf16", 16), ("ui8", 8), ("i64", 64)])
+def test_bits_of_types(element: str, bits: int) -> None:
+    assert bits_of(element) == bits
