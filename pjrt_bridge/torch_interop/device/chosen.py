@@ -12,6 +12,7 @@ from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.runtime import Client, Device
 from pjrt_bridge.torch_interop.device import backward_threads
+from pjrt_bridge.torch_interop.device.current import Where, index_of
 
 EAGER_VARIABLE = "PJRT_BRIDGE_EAGER"
 
@@ -115,6 +116,18 @@ def chosen(index: int) -> tuple[Client, Device]:
         )
     backward_threads.need(index)
     return found, found.devices[index]
+
+
+def existing_index(device: Where) -> int:
+    """The index of a device that a caller names.
+
+    Raises:
+        DeviceError: the client has no such device.
+        ValueError: a device of another type.
+    """
+    index = index_of(device)
+    chosen(index)
+    return index
 
 
 Mode = Literal["sync", "async", "fused"]

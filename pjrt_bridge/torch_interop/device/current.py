@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import torch
+
+from pjrt_bridge.torch_interop.device.naming import NAME
+
+Where = int | str | torch.device | None
+"""A device as callers of `torch.pjrt` name it; None and `"pjrt"` are the current one."""
+
 _current = threading.local()
 
 
@@ -17,3 +24,19 @@ def set_current_index(index: int) -> int:
     before = current_index()
     _current.index = index
     return before
+
+
+def index_of(device: Where) -> int:
+    """The index of a device that a caller names, whether or not the client has it.
+
+    Raises:
+        ValueError: a device of another type.
+    """
+    if device is None:
+        return current_index()
+    if isinstance(device, int):
+        return device
+    found = torch.device(device)
+    if found.type != NAME:
+        raise ValueError(f"found device {found}, expected one of type {NAME!r}")
+    return current_index() if found.index is None else found.index

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -32,6 +32,7 @@ from pjrt_bridge.torch_interop.device.storage import (
 )
 from pjrt_bridge.torch_interop.device.uploads import HostElements, expect_padding
 from pjrt_bridge.torch_interop.passes.lift_scalars import tensor_of
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, is_symbol
 from pjrt_bridge.torch_interop.passes.padding.layouts import SizeValue, SymbolicLayout
 from pjrt_bridge.torch_interop.passes.padding.memory import PaddingMemory
 
@@ -95,26 +96,46 @@ class PaddedElements:
         spec: how they lie without padding.
         padded: the array with it, as a tensor.
         parts: where its elements are in that.
+        dims: the dimensions that are padded, of the graph that gave or took the array.
         exact: the array without padding, where it is there.
     """
 
-    __slots__ = ("_exact", "padded", "parts", "shape", "type")
+    __slots__ = ("_dims", "exact", "padded", "parts", "shape", "type")
 
     def __init__(
-        self, spec: ValueSpec, padded: torch.Tensor, parts: _PartPlaces, exact: Buffer | None = None
+        self,
+        spec: ValueSpec,
+        padded: torch.Tensor,
+        parts: _PartPlaces,
+        dims: PaddedDims,
+        exact: Buffer | None = None,
     ) -> None:
         self.shape = spec.type.shape
         self.type = spec.memory
         self.padded = padded
         self.parts = parts
-        self._exact = exact
+        self._dims = dims
+        self.exact = exact
+
+    def padded_size(self, dim: int) -> int | None:
+        """The size of a dimension with padding; None for one that no graph was padded to.
+
+        A size that a graph computes of those that it was padded to may grow from call to call, as
+        that of a cache does: graphs that were padded to it would be compiled in each call.
+        """
+        if any(not is_symbol(size) for size in self._dims.get(dim, ())):
+            return None
+        return self.padded.shape[dim]
 
     def compute(self) -> Buffer:
         """Their array without padding."""
-        if self._exact is None:
+        if self.exact is None:
             contents = contents_of(self.padded)
-            self._exact = _run("cut", contents.index, contents.buffer, self.type, self.parts)
-        return self._exact
+            parts = self.parts
+            self.exact = _resized(
+                contents.index, contents.buffer, parts.made, parts.kept, self.type
+            )
+        return self.exact
 
 
 class ResidentMemory(PaddingMemory):
@@ -139,7 +160,7 @@ class ResidentMemory(PaddingMemory):
         held = contents_of(argument).held if is_resident(argument) else None
         if not isinstance(held, PaddedElements) or argument.shape != held.shape:
             return None
-        return held.padded.shape[dim]
+        return held.padded_size(dim)
 
     def grow(
         self,
@@ -175,14 +196,20 @@ class ResidentMemory(PaddingMemory):
             if found.type == wanted.memory:
                 # A program that writes into an argument writes into this tensor.
                 return resident_tensor(found.elements, wanted, self._index), 0
-        exact = transfer.buffer_as(tensor, lying)
-        buffer = _run("pad", self._index, exact, wanted.memory, parts)
-        # Of a view it is not known which dimensions of its storage change.
-        same = tensor.dim() == len(contents.shape)
-        expect_padding(contents, layout.dims if same else range(len(contents.shape)))
-        if is_whole and not written and isinstance(exact, Buffer):
+        exact: AnyBuffer | None
+        if is_whole and isinstance(held, PaddedElements) and held.parts.kept == parts.kept:
+            # By the sizes of both paddings alone, which are few.
+            exact, array = held.exact, contents_of(held.padded).buffer
+            buffer = _resized(self._index, array, held.parts.made, parts.made, wanted.memory)
+        else:
+            exact = transfer.buffer_as(tensor, lying)
+            buffer = _resized(self._index, exact, parts.kept, parts.made, wanted.memory)
+            # Of a view it is not known which dimensions of its storage change.
+            same = tensor.dim() == len(contents.shape)
+            expect_padding(contents, layout.dims if same else range(len(contents.shape)))
+        if is_whole and not written and not isinstance(exact, ShardedBuffer):
             kept = resident_tensor(buffer, wanted, self._index)
-            contents.replace(PaddedElements(lying, kept, parts, exact))
+            contents.replace(PaddedElements(lying, kept, parts, layout.dims, exact))
         return resident_tensor(buffer, wanted, self._index), 0
 
     def cut(
@@ -201,7 +228,7 @@ class ResidentMemory(PaddingMemory):
         if not whole or tensor.storage_offset() or _order(given, shape) != _order(wanted, shape):
             return layout.cut(tensor, actual, padded)
         parts = _PartPlaces.of(layout, given, wanted.once.shape, actual, padded)
-        elements = PaddedElements(wanted, tensor, parts)
+        elements = PaddedElements(wanted, tensor, parts, layout.dims)
         return resident_tensor(elements, wanted, self._index), 0
 
     def number(self, value: Any, dtype: torch.dtype) -> torch.Tensor:
@@ -217,38 +244,47 @@ def _number(value: Any, dtype: torch.dtype, index: int) -> torch.Tensor:
 of_client(_number.cache_clear)
 
 
-def _run(
-    kind: Literal["pad", "cut"],
+def _resized(
     index: int,
     array: AnyBuffer,
+    given: tuple[int, ...],
+    made: tuple[int, ...],
     wanted: TensorType,
-    parts: _PartPlaces,
 ) -> Buffer:
-    """A row-major array with zeros behind its parts, or without what is behind them."""
+    """A row-major array with other sizes of its parts: without their last elements, or with zeros.
+
+    Args:
+        index: of the device.
+        array: what is resized.
+        given: sizes of its parts, see `_PartPlaces`.
+        made: those of the result.
+        wanted: the result's type.
+    """
     client, device = chosen(index)
     whole_array = whole(array) if isinstance(array, ShardedBuffer) else array
-    made: Buffer
-    (made,) = _program(kind, client, device.id, array.type, wanted, parts).execute([whole_array])
-    return made
+    program = _program(client, device.id, array.type, given, made, wanted)
+    found: Buffer
+    (found,) = program.execute([whole_array])
+    return found
 
 
 @lru_cache(_KEPT)
 def _program(
-    kind: str,
     client: Client,
     device: int,
-    given: TensorType,
+    type: TensorType,
+    given: tuple[int, ...],
+    made: tuple[int, ...],
     wanted: TensorType,
-    parts: _PartPlaces,
 ) -> Executable:
-    builder = Builder([given], name=kind)
-    x = builder.parameters[0]
-    if kind == "pad":
-        zero = builder.full((), 0, given.dtype)
-        border = [made - kept for kept, made in zip(parts.kept, parts.made, strict=True)]
-        x = builder.pad(builder.reshape(x, parts.kept), zero, [0] * len(border), border)
-    else:
-        x = builder.slice(builder.reshape(x, parts.made), [0] * len(parts.kept), parts.kept)
+    builder = Builder([type], name="resize")
+    kept = tuple(map(min, zip(given, made, strict=True)))
+    x = builder.reshape(builder.parameters[0], given)
+    if kept != given:
+        x = builder.slice(x, [0] * len(kept), kept)
+    if kept != made:
+        border = [more - size for more, size in zip(made, kept, strict=True)]
+        x = builder.pad(x, builder.full((), 0, type.dtype), [0] * len(border), border)
     program = builder.finish([builder.reshape(x, wanted.shape)])
     return client.compile(program, options=CompileOptions(device_assignment=[[device]]))
 

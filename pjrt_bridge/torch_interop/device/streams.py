@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, field
+
+import torch
 
 from pjrt_bridge.errors import DeviceError
-from pjrt_bridge.torch_interop.device.current import current_index
+from pjrt_bridge.torch_interop.device.chosen import existing_index
+from pjrt_bridge.torch_interop.device.current import Where
+from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.recording import compute_all
 from pjrt_bridge.torch_interop.device.storage import wait_for_all
 
@@ -28,17 +31,39 @@ def wait_in_cpp() -> None:
         _logger.warning("what was waited for failed: %s", error)
 
 
-@dataclass(frozen=True)
 class Stream:
     """The order in which a device works: that in which work was given to it.
 
-    Attributes:
-        index: of the device; the current one by default.
+    Args:
+        device: the current one by default.
         priority: of no effect, as a device has one stream; that of `torch.cuda.Stream`.
+
+    Attributes:
+        device: `torch.device("pjrt:0")`, for example.
+
+    Raises:
+        DeviceError: there is no such device.
+        ValueError: a device of another type.
     """
 
-    index: int = field(default_factory=current_index)
-    priority: int = field(default=0, compare=False)
+    def __init__(self, device: Where = None, priority: int = 0) -> None:
+        self.device = torch.device(NAME, existing_index(device))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and self.device == other.device
+
+    def __hash__(self) -> int:
+        return hash(self.device)
+
+    def __repr__(self) -> str:
+        return f"<torch.pjrt.Stream device={self.device}>"
+
+    def __enter__(self) -> Stream:
+        """Give work to this stream; the device has no other."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Give work to the stream of before: the same."""
 
     def synchronize(self) -> None:
         """Wait until everything that was called is over."""

@@ -11,10 +11,9 @@ import torch
 
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.torch_interop.device import chosen, current, memory, streams
+from pjrt_bridge.torch_interop.device.current import Where, index_of
 from pjrt_bridge.torch_interop.device.failures import OutOfDeviceMemory
-from pjrt_bridge.torch_interop.device.naming import NAME, is_available
-
-Where = int | str | torch.device | None
+from pjrt_bridge.torch_interop.device.naming import is_available
 
 
 class DeviceModule:
@@ -45,19 +44,19 @@ class DeviceModule:
         Raises:
             DeviceError: there is no such device.
         """
-        current.set_current_index(_existing(device))
+        current.set_current_index(chosen.existing_index(device))
 
     def device(self, device: Where) -> _Current:
         """A context in which another device is the current one."""
-        return _Current(_index(device))
+        return _Current(index_of(device))
 
     def get_device_name(self, device: Where = None) -> str:
         """The plugin's name for a device."""
-        return chosen.chosen(_index(device))[1].kind
+        return chosen.chosen(index_of(device))[1].kind
 
     def get_device_properties(self, device: Where = None) -> memory.DeviceProperties:
         """What the plugin tells of a device."""
-        client, found = chosen.chosen(_index(device))
+        client, found = chosen.chosen(index_of(device))
         return memory.properties(
             found, platform=client.platform_name, version=client.platform_version
         )
@@ -65,7 +64,7 @@ class DeviceModule:
     def synchronize(self, device: Where = None) -> None:
         """Wait until everything that was called is over."""
         if device is not None:
-            _existing(device)
+            chosen.existing_index(device)
         streams.wait()
 
     Stream = streams.Stream
@@ -74,11 +73,11 @@ class DeviceModule:
 
     def current_stream(self, device: Where = None) -> streams.Stream:
         """The only stream of a device."""
-        return streams.Stream(_existing(device))
+        return streams.Stream(device)
 
     def default_stream(self, device: Where = None) -> streams.Stream:
         """See `current_stream`."""
-        return streams.Stream(_existing(device))
+        return streams.Stream(device)
 
     def set_stream(self, stream: streams.Stream) -> None:
         """Give work to a stream from now on; there is one only: nothing to do."""
@@ -132,7 +131,7 @@ class DeviceModule:
         Raises:
             Unimplemented: it tells nothing.
         """
-        return chosen.chosen(_index(device))[1].memory_stats()
+        return chosen.chosen(index_of(device))[1].memory_stats()
 
     def memory_allocated(self, device: Where = None) -> int:
         """Bytes that are in use; 0 where the plugin does not tell."""
@@ -157,20 +156,20 @@ class DeviceModule:
 
     def memory_summary(self, device: Where = None, abbreviated: bool = False) -> str:
         """A table of what the plugin tells of a device's memory; `abbreviated` has no effect."""
-        index = _existing(device)
+        index = chosen.existing_index(device)
         client, found = chosen.chosen(index)
         return memory.summary(found, index, client.plugin.name)
 
     def reset_peak_memory_stats(self, device: Where = None) -> None:
         """Warn that peaks are not counted anew, and do nothing: PJRT cannot reset them."""
-        client, _ = chosen.chosen(_index(device))
+        client, _ = chosen.chosen(index_of(device))
         memory.warn_of_peaks(client.plugin.name)
 
     def reset_accumulated_memory_stats(self, device: Where = None) -> None:
         """Do nothing: no accumulated number of `torch.cuda` is among `memory_stats`."""
 
     def _told(self, name: str, device: Where) -> int:
-        return memory.told(chosen.chosen(_index(device))[1], name)
+        return memory.told(chosen.chosen(index_of(device))[1], name)
 
     def empty_cache(self) -> None:
         """Plugins manage their memory themselves: nothing to do."""
@@ -219,25 +218,3 @@ class _Current:
         trace: TracebackType | None,
     ) -> None:
         current.set_current_index(self._before)
-
-
-def _existing(device: Where) -> int:
-    """The index of a device of the client.
-
-    Raises:
-        DeviceError: there is no such device.
-    """
-    index = _index(device)
-    chosen.chosen(index)
-    return index
-
-
-def _index(device: Any) -> int:
-    if device is None:
-        return current.current_index()
-    if isinstance(device, int):
-        return device
-    found = torch.device(device)
-    if found.type != NAME:
-        raise ValueError(f"found device {found}, expected one of type {NAME!r}")
-    return current.current_index() if found.index is None else found.index

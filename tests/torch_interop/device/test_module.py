@@ -190,8 +190,24 @@ def test_events_take_the_time_of_what_is_between_them() -> None:
         MODULE.Event(interprocess=True)
 
 
+def test_streams_are_made_as_those_of_cuda() -> None:
+    made = MODULE.Stream(device=torch.device("pjrt:1"), priority=-1)
+    assert made.device == torch.device("pjrt", 1)
+    assert made == MODULE.current_stream(1) != MODULE.Stream()
+    with made as entered:
+        assert entered is made
+    assert len({made, MODULE.Stream(1), MODULE.Stream()}) == 2
+    with pytest.raises(ValueError, match="found device cpu"):
+        MODULE.Stream("cpu")
+
+
 def test_a_stream_has_an_existing_device() -> None:
-    for asked in (MODULE.current_stream, MODULE.default_stream, MODULE.synchronize):
+    for asked in (
+        MODULE.Stream,
+        MODULE.current_stream,
+        MODULE.default_stream,
+        MODULE.synchronize,
+    ):
         with pytest.raises(DeviceError, match="has 2 devices"):
             asked("pjrt:7")
     MODULE.set_stream(MODULE.default_stream())

@@ -128,6 +128,28 @@ def test_what_graphs_hand_each_other_is_not_cut(small_programs: Callable[[], int
     assert len(compiled_graphs()) <= 2 * 9
 
 
+def test_a_cache_that_grows_is_cut_and_padded_by_few_programs(
+    small_programs: Callable[[], int],
+) -> None:
+    """What a call gives is longer than the bucket that it was padded to, and the next takes it."""
+
+    def step(cache: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        cache = torch.cat((cache, token), 1)
+        return cache, (token @ cache.mT).softmax(-1) @ cache
+
+    run = torch.compile(step, backend="pjrt")
+    found, expected = torch.ones(2, 3, 4, device="pjrt"), torch.ones(2, 3, 4)
+    for length in range(4, 80):
+        token = torch.randn(2, 1, 4)
+        found, ours = run(found, token.to("pjrt"))
+        expected, theirs = step(expected, token)
+        assert found.shape == (2, length, 4)
+        assert_same(ours.cpu(), theirs, rtol=1e-5, atol=1e-5)
+    assert_same(found.cpu(), expected, rtol=0, atol=0)
+    assert len(compiled_graphs()) <= 5
+    assert small_programs() <= 8
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "written": lambda x, y: (x.mul_(2).add_(y), x.sum(0)),
     "partly": lambda x, y: (x[1:-1].copy_(y[2:] * y.mean(0)), y.cumsum(0))[1],

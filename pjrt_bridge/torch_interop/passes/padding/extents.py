@@ -56,6 +56,11 @@ class MergedOtherwise(MixesRows):
         self.equal = equal
 
 
+def is_symbol(size: Size) -> bool:
+    """Whether a size is a symbol by itself, neither a number nor computed of symbols."""
+    return bool(getattr(size, "is_Symbol", False))
+
+
 def depends(size: Size, symbols: Container[Symbol]) -> bool:
     """Whether a size depends on one of these symbols."""
     return any(symbol in symbols for symbol in getattr(size, "free_symbols", ()))
