@@ -7,7 +7,7 @@ are not finite, nothing would be counted between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ CHECK_INDICES = f"{compat.OWN_NAMESPACE}.check_indices.default"
 CHECK_DIVISORS = f"{compat.OWN_NAMESPACE}.check_divisors.default"
 CHECK_PROBABILITIES = f"{compat.OWN_NAMESPACE}.check_probabilities.default"
 """The operators that `data_checks.py` puts into graphs."""
+CHECKED_HITS = f"{compat.OWN_NAMESPACE}.checked_hits.default"
+"""The operator that gives a mask whose hits are counted by the program itself."""
 
 _CHECKED = "pjrt_bridge_data_checked"
 """Key in the `meta` of nodes that need no check (any more)."""
@@ -216,15 +218,26 @@ def hits(node: fx.Node) -> tuple[fx.Node, int] | None:
     source, indices, values = (
         compat.bound_arguments(node)[k] for k in ("self", "indices", "values")
     )
+    promises = [None if item is None else compat.promise(item) for item in indices]
+    found = hits_of(compat.promise(source), promises, compat.promise(values))
+    if found is None or compat.operator_name(indices[found[0]].target) == CHECKED_HITS:
+        return None
+    return indices[found[0]], found[1]
+
+
+def hits_of(
+    source: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor
+) -> tuple[int, int] | None:
+    """The place of a mask among indices, and how many values there are for its hits; see `hits`."""
     chosen = [(at, item) for at, item in enumerate(indices) if item is not None]
-    if len(chosen) != 1 or compat.promise(chosen[0][1]).dtype is not torch.bool:
+    if len(chosen) != 1 or chosen[0][1].dtype is not torch.bool:
         return None
     ((start, mask),) = chosen
-    rest = compat.promise(source).dim() - start - compat.promise(mask).dim()
-    shape = compat.promise(values).shape
+    rest = source.dim() - start - mask.dim()
+    shape = values.shape
     if len(shape) <= rest or compat.is_symbolic(count := shape[-rest - 1]) or count == 1:
         return None
-    return mask, count
+    return start, count
 
 
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.clone.default")

@@ -15,6 +15,7 @@ typedef struct {
     int64_t count;
     const int64_t *range; /* The smallest and the largest position. */
     const Span *where;
+    const Span *refusal; /* What an error says instead of the range; may be NULL. */
 } Check;
 
 static int64_t
@@ -34,6 +35,8 @@ read_check(const Frame *frame, Check *check, char *message)
     for (int64_t i = 0; i < attributes->count; i++)
         if (attributes->types[i] == STRING && is_text(attributes->names[i], "where"))
             check->where = attributes->values[i];
+        else if (attributes->types[i] == STRING && is_text(attributes->names[i], "refusal"))
+            check->refusal = attributes->values[i];
     if (!check->where)
         return fail(message, "its attributes are not those that the bridge writes");
     if (frame->operands.count != 2 || frame->results.count != 1 ||
@@ -78,6 +81,13 @@ find_extremes(const Check *check, int64_t *smallest, int64_t *largest)
     }
 }
 
+/* The bytes of a text that a message has room for, beside others. */
+static int
+shown(const Span *text)
+{
+    return (int)(text->size < MESSAGE / 3 ? text->size : MESSAGE / 3);
+}
+
 Error *
 check_positions(Frame *frame)
 {
@@ -91,10 +101,13 @@ check_positions(Frame *frame)
     int64_t smallest, largest;
     find_extremes(&check, &smallest, &largest);
     if (check.count && (smallest < check.range[0] || largest > check.range[1])) {
-        size_t length = check.where->size < MESSAGE / 2 ? check.where->size : MESSAGE / 2;
-        fail(message, "OUT_OF_RANGE: %.*s: found indices from %lld to %lld, expected %lld to %lld", (int)length,
-             check.where->data, (long long)smallest, (long long)largest,
-             (long long)check.range[0], (long long)check.range[1]);
+        if (check.refusal)
+            fail(message, "OUT_OF_RANGE: %.*s: %.*s", shown(check.where), check.where->data,
+                 shown(check.refusal), check.refusal->data);
+        else
+            fail(message, "OUT_OF_RANGE: %.*s: found indices from %lld to %lld, expected %lld to %lld",
+                 shown(check.where), check.where->data, (long long)smallest, (long long)largest,
+                 (long long)check.range[0], (long long)check.range[1]);
         ErrorArgs args = {sizeof args, NULL, message, OUT_OF_RANGE};
         return frame->api->create(&args);
     }
