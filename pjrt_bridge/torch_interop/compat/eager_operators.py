@@ -41,6 +41,7 @@ def eager_decompositions() -> dict[OpOverload, Callable[..., Any]]:
 
 def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
     """The deprecated operator, which raises for a matrix that is not positive-definite."""
+    factor: Tensor
     factor, info = torch.linalg.cholesky_ex(self, upper=upper)
     torch.ops.aten._linalg_check_errors(info, "cholesky", is_matrix=self.dim() == 2)
     return factor

@@ -20,7 +20,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.compiler import Compiler
-from pjrt_bridge.torch_interop.device import failures, shortcuts, transfer
+from pjrt_bridge.torch_interop.device import data_errors, shortcuts, transfer
 from pjrt_bridge.torch_interop.device.calls import (
     OperatorSchema,
 )
@@ -131,7 +131,7 @@ class CallProgram:
         try:
             return self._run(given, numbers, again)
         except Exception as error:
-            refusal = failures.of_pytorch(
+            refusal = data_errors.refusal(
                 error,
                 again,
                 [item.buffer if isinstance(item, Contents) else item for item in given],

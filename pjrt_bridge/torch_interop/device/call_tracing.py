@@ -117,9 +117,10 @@ def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
                 numbers = [
                     constants[at] if at in fixed else item for at, item in enumerate(given[count:])
                 ]
-            taken = checked(op, with_tensors(op, built(args, given, numbers)), kernels)
+            taken = with_tensors(op, built(args, given, numbers))
             other = None if drawing is not None else taking_symbols(op, taken, rules)
             named = built(kwargs, given, numbers)
+            taken = checked(op, taken, named, kernels)
             written = [
                 item for place in form.written for item in tensors_in(argument(place, taken, named))
             ]

@@ -1,52 +1,34 @@
 """Calls that PyTorch refuses for the values of their tensors: the program fails for these.
 
-What is traced takes the tensors as `pjrt_bridge::checked_range` gives them, which a compiler of the
-device cannot leave out, and nobody waits for.
+What is traced takes a tensor as `pjrt_bridge::checked` gives it, which a compiler of the device
+cannot leave out, and nobody waits for.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from pjrt_bridge.stablehlo.kernels import Kernels
-from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import OpOverload
-from pjrt_bridge.torch_interop.passes.data_bounds import CHECKED_HITS, hits_of
-
-_NAME = f"{compat.OWN_NAMESPACE}::checked_range"
+from pjrt_bridge.torch_interop.passes.data_bounds import CHECKED, hits_of
 
 
-def _checked(x: torch.Tensor, low: float, high: float, where: str, refusal: str) -> torch.Tensor:
-    """Numbers as they are, where PyTorch runs the graph."""
-    if not bool(((x >= low) & (x <= high)).all()):
+def _checked(x: torch.Tensor, holds: torch.Tensor, where: str, refusal: str) -> torch.Tensor:
+    """A tensor as it is, where PyTorch runs the graph."""
+    if not holds:
         raise RuntimeError(f"{where}: {refusal}")
     return x.clone()
 
 
-torch.library.define(_NAME, "(Tensor x, float low, float high, str where, str refusal) -> Tensor")
+_NAME = CHECKED.removesuffix(".default").replace(".", "::")
+torch.library.define(_NAME, "(Tensor x, Tensor holds, str where, str refusal) -> Tensor")
 torch.library.impl(_NAME, "cpu", _checked)
 torch.library.register_fake(_NAME, lambda x, *_: torch.empty_like(x))
-
-
-def _with_hits(mask: torch.Tensor, count: int, where: str, refusal: str) -> torch.Tensor:
-    """A mask as it is, where PyTorch runs the graph."""
-    if int(mask.sum()) != count:
-        raise RuntimeError(f"{where}: {refusal}")
-    return mask.clone()
-
-
-_WITH_HITS = CHECKED_HITS.removesuffix(".default").replace(".", "::")
-torch.library.define(_WITH_HITS, "(Tensor mask, int count, str where, str refusal) -> Tensor")
-torch.library.impl(_WITH_HITS, "cpu", _with_hits)
-torch.library.register_fake(_WITH_HITS, lambda mask, *_: torch.empty_like(mask))
-
-_WITH_MASKS = ("index_put_.default", "index_put.default")
-"""Operators that write at the hits of a mask, by name."""
 
 
 @dataclass(frozen=True)
@@ -81,29 +63,66 @@ _RANGES: dict[str, tuple[_Range, ...]] = {
 }
 """For operators, by name, the values that PyTorch takes."""
 
+_DIVISIONS = frozenset(
+    (
+        *("div.Tensor_mode", "div_.Tensor_mode", "div.out_mode"),
+        *("floor_divide.default", "floor_divide_.Tensor", "floor_divide.out"),
+        *("fmod.Tensor", "fmod_.Tensor", "fmod.Tensor_out"),
+        *("remainder.Tensor", "remainder_.Tensor", "remainder.Tensor_out"),
+        "remainder.Scalar_Tensor",
+    )
+)
+"""Operators whose second argument no integer may be 0 in."""
 
-def checked(op: OpOverload, args: Sequence[Any], kernels: Kernels) -> list[Any]:
-    """The arguments of a call that is traced, with a check of their values.
+
+def checked(
+    op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], kernels: Kernels
+) -> list[Any]:
+    """The arguments of a call that is traced, with checks of their values.
 
     Args:
         op: the operator.
         args: positional arguments.
+        kwargs: keyword arguments.
         kernels: that check; with others nothing changes.
     """
     found = list(args)
-    if not kernels.can_check:
-        return found
-    if op.__name__ in _WITH_MASKS:
-        source, indices, values, *_ = args
-        if (hits := hits_of(source, indices, values)) is not None:
-            place, count = hits
-            text = f"shape mismatch: there are {count} values, and another number of True elements"
-            operator = torch.ops.pjrt_bridge.checked_hits.default
-            mask = operator(indices[place], count, str(op), text)
-            found[1] = [*indices[:place], mask, *indices[place + 1 :]]
-    operator = torch.ops.pjrt_bridge.checked_range.default
-    for item in _RANGES.get(op.__name__, ()) if op.namespace == "aten" else ():
-        value = found[item.position]
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
-            found[item.position] = operator(value, item.low, item.high, str(op), item.refusal)
+    if kernels.can_check and op.namespace == "aten":
+        for position, at, holds, refusal in _conditions(op.__name__, args, kwargs):
+            given = found[position]
+            value = given if at is None else given[at]
+            made = torch.ops.pjrt_bridge.checked(value, holds, str(op), refusal)
+            found[position] = made if at is None else [*given[:at], made, *given[at + 1 :]]
     return found
+
+
+def _conditions(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[int, int | None, torch.Tensor, str]]:
+    """What has to hold: position of an argument, place in it, the condition, what PyTorch says."""
+    for item in _RANGES.get(name, ()):
+        value = args[item.position]
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+            # Both comparisons are False for NaN.
+            within = ((value >= item.low) & (value <= item.high)).all()
+            yield item.position, None, within, item.refusal
+    if name in ("index_put.default", "index_put_.default"):
+        hits = hits_of(args[0], args[1], args[2])
+        if hits is not None:
+            at, count = hits
+            text = f"shape mismatch: there are {count} values, and another number of hits"
+            yield 1, at, args[1][at].sum() == count, text
+    if name in ("masked_scatter.default", "masked_scatter_.default"):
+        x, mask, source = args
+        if mask.numel():
+            each = torch.broadcast_shapes(x.shape, mask.shape).numel() // mask.numel()
+            text = "Number of elements of source < number of ones in mask"
+            yield 1, None, mask.sum() * each <= source.numel(), text
+    if name in _DIVISIONS and kwargs.get("rounding_mode", "floor") is not None:
+        by = args[1]
+        whole = (
+            isinstance(item, torch.Tensor) and not (item.is_floating_point() or item.is_complex())
+            for item in args[:2]
+        )
+        if isinstance(by, torch.Tensor) and by.numel() and all(whole):
+            yield 1, None, (by != 0).all(), "ZeroDivisionError"

@@ -28,7 +28,7 @@ from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
-from pjrt_bridge.torch_interop.device import chosen, failures, merging, transfer
+from pjrt_bridge.torch_interop.device import chosen, data_errors, failures, merging, transfer
 from pjrt_bridge.torch_interop.device.chosen import of_client
 from pjrt_bridge.torch_interop.device.merging import Recordable, Recorded, Reference
 from pjrt_bridge.torch_interop.device.recent import Recent
@@ -329,7 +329,7 @@ class Recorder:
             self._run(program, buffers, made)
         except Exception as error:
             name, line = operator.part.name, operator.line
-            refusal = failures.of_pytorch(error, operator.again, buffers, name, self._index, line)
+            refusal = data_errors.refusal(error, operator.again, buffers, name, self._index, line)
             if refusal is None and isinstance(error, PjrtError):
                 types = (item.type for item in buffers)
                 return failures.told(error, name, types, self._index, line)

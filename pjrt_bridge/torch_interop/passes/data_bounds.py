@@ -21,8 +21,8 @@ CHECK_INDICES = f"{compat.OWN_NAMESPACE}.check_indices.default"
 CHECK_DIVISORS = f"{compat.OWN_NAMESPACE}.check_divisors.default"
 CHECK_PROBABILITIES = f"{compat.OWN_NAMESPACE}.check_probabilities.default"
 """The operators that `data_checks.py` puts into graphs."""
-CHECKED_HITS = f"{compat.OWN_NAMESPACE}.checked_hits.default"
-"""The operator that gives a mask whose hits are counted by the program itself."""
+CHECKED = f"{compat.OWN_NAMESPACE}.checked.default"
+"""The operator that gives a tensor of which the program itself checks a condition."""
 
 _CHECKED = "pjrt_bridge_data_checked"
 """Key in the `meta` of nodes that need no check (any more)."""
@@ -220,7 +220,7 @@ def hits(node: fx.Node) -> tuple[fx.Node, int] | None:
     )
     promises = [None if item is None else compat.promise(item) for item in indices]
     found = hits_of(compat.promise(source), promises, compat.promise(values))
-    if found is None or compat.operator_name(indices[found[0]].target) == CHECKED_HITS:
+    if found is None or compat.operator_name(indices[found[0]].target) == CHECKED:
         return None
     return indices[found[0]], found[1]
 

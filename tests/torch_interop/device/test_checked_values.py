@@ -17,6 +17,10 @@ CALLS: dict[str, Callable[[str], Any]] = {
     "bernoulli in place": lambda d: torch.ones(2, device=d).bernoulli_(
         torch.tensor([0.5, -1.0], device=d)
     ),
+    "division by zero": lambda d: torch.arange(4, device=d) // torch.tensor([0], device=d),
+    "remainder by zero": lambda d: torch.arange(2, device=d).remainder_(
+        torch.tensor([1, 0], device=d)
+    ),
     "class": lambda d: functional.cross_entropy(
         torch.ones(2, 3, device=d), torch.tensor([0, 5], device=d)
     ),
@@ -33,6 +37,9 @@ CALLS: dict[str, Callable[[str], Any]] = {
     ),
     "target of binary cross entropy": lambda d: functional.binary_cross_entropy(
         torch.tensor([0.5], device=d), torch.tensor([1.5], device=d)
+    ),
+    "source of a mask": lambda d: torch.ones(2, 3, device=d).masked_scatter(
+        torch.tensor([True, False, True], device=d), torch.ones(3, device=d)
     ),
     "weights": lambda d: torch.multinomial(torch.tensor([-1.0, 2.0], device=d), 1),
     "weights of nothing": lambda d: torch.multinomial(torch.zeros(2, device=d), 1),

@@ -110,7 +110,8 @@ def _train(
 
 
 def _moving_average(c: Context, old: Value, new: Value, momentum: Number) -> Value:
-    kept, added = (c.full(new.shape, v, new.dtype) for v in (minus(c.b, 1, momentum), momentum))
+    rest = minus(c.b, 1, momentum)
+    kept, added = (c.full(new.shape, v, new.dtype) for v in (rest, momentum))
     return c.b.add(c.b.multiply(c.cast(old, new.dtype), kept), c.b.multiply(new, added))
 
 
