@@ -115,7 +115,8 @@ def _conditions(
     if name in ("masked_scatter.default", "masked_scatter_.default"):
         x, mask, source = args
         if mask.numel():
-            each = torch.broadcast_shapes(x.shape, mask.shape).numel() // mask.numel()
+            shape = torch.broadcast_shapes(x.shape, mask.shape)  # type: ignore[no-untyped-call]
+            each = shape.numel() // mask.numel()
             text = "Number of elements of source < number of ones in mask"
             yield 1, None, mask.sum() * each <= source.numel(), text
     if name in _DIVISIONS and kwargs.get("rounding_mode", "floor") is not None:
