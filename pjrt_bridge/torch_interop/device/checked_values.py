@@ -32,7 +32,7 @@ torch.library.register_fake(_NAME, lambda x, *_: torch.empty_like(x))
 
 
 @dataclass(frozen=True)
-class _Range:
+class _ValueRange:
     """The values that an argument may have.
 
     Attributes:
@@ -49,13 +49,13 @@ class _Range:
 
 
 _PROBABILITY = "Expected p_in >= 0 && p_in <= 1 to be true, but got false."
-_STD = _Range(1, 0, math.inf, "normal expects all elements of std >= 0.0")
-_RANGES: dict[str, tuple[_Range, ...]] = {
-    "bernoulli.default": (_Range(0, 0, 1, _PROBABILITY),),
-    "bernoulli.out": (_Range(0, 0, 1, _PROBABILITY),),
-    "bernoulli_.Tensor": (_Range(1, 0, 1, _PROBABILITY),),
+_STD = _ValueRange(1, 0, math.inf, "normal expects all elements of std >= 0.0")
+_RANGES: dict[str, tuple[_ValueRange, ...]] = {
+    "bernoulli.default": (_ValueRange(0, 0, 1, _PROBABILITY),),
+    "bernoulli.out": (_ValueRange(0, 0, 1, _PROBABILITY),),
+    "bernoulli_.Tensor": (_ValueRange(1, 0, 1, _PROBABILITY),),
     "binary_cross_entropy.default": tuple(
-        _Range(at, 0, 1, f"all elements of {name} should be between 0 and 1")
+        _ValueRange(at, 0, 1, f"all elements of {name} should be between 0 and 1")
         for at, name in enumerate(("input", "target"))
     ),
     "normal.Tensor_Tensor": (_STD,),
