@@ -84,9 +84,11 @@ class Kernels:
     Attributes:
         composites: the names of the composites that the target computes in its own way, and for
             each the versions. All others are inlined.
+        can_check: `checked_positions` and `checked_divisors` fail programs.
     """
 
     composites: ClassVar[Mapping[str, Collection[int]]] = MappingProxyType({})
+    can_check: bool = False
 
     @property
     def version(self) -> int:
@@ -240,7 +242,13 @@ class Kernels:
         return None
 
     def checked_positions(
-        self, b: Builder, x: Value, low: int | Value, high: int | Value, where: str
+        self,
+        b: Builder,
+        x: Value,
+        low: int | Value,
+        high: int | Value,
+        where: str,
+        refusal: str | None = None,
     ) -> Value:
         """Emit positions as they are, in a way that fails where one is out of range.
 
@@ -252,6 +260,7 @@ class Kernels:
             low: the smallest that is in range; a value is int64 of rank 0.
             high: the largest.
             where: what the error begins with. It is a part of the program.
+            refusal: what the error says; None for the positions and the range.
         """
         return x
 

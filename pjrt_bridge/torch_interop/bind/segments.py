@@ -23,6 +23,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER, TorchAdapter
 from pjrt_bridge.torch_interop.emit.program import Emitted
 from pjrt_bridge.torch_interop.nodes import label, source_line
+from pjrt_bridge.torch_interop.passes.lift_scalars import for_pytorch
 
 
 class HostSegment:
@@ -34,7 +35,8 @@ class HostSegment:
     @cached_property
     def _forward(self) -> Callable[[list[Any]], Any]:
         # Most segments that could run here never do.
-        return compat.boxed_module(self._module, self._module.graph)
+        module = for_pytorch(self._module)
+        return compat.boxed_module(module, module.graph)
 
     def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
         """The outputs; empties the list. An operator's exception passes through unchanged."""

@@ -24,6 +24,7 @@ from pjrt_bridge.torch_interop.compat.operators import operator
 def eager_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """For each such operator its decomposition."""
     rules: dict[str, Callable[..., Any]] = {
+        "cholesky": _cholesky,
         "hardshrink_backward": _shrink_backward,
         "normal_functional": _normal,
         "softshrink_backward": _shrink_backward,
@@ -36,6 +37,14 @@ def eager_decompositions() -> dict[OpOverload, Callable[..., Any]]:
         rules[f"{name}_backward"] = partial(_resize_backward, weights)
     found = {operator(f"aten.{name}.default"): rule for name, rule in rules.items()}
     return {op: rule for op, rule in found.items() if op is not None}
+
+
+def _cholesky(self: Tensor, upper: bool = False) -> Tensor:
+    """The deprecated operator, which raises for a matrix that is not positive-definite."""
+    factor: Tensor
+    factor, info = torch.linalg.cholesky_ex(self, upper=upper)
+    torch.ops.aten._linalg_check_errors(info, "cholesky", is_matrix=self.dim() == 2)
+    return factor
 
 
 def _shrink_backward(grad: Tensor, self: Tensor, lambd: Any) -> Tensor:

@@ -44,10 +44,10 @@ class SymbolicNumbers:
             self.promises.append(found)
 
     @property
-    def are_constant(self) -> bool:
-        """Whether what was traced serves one value of one of the numbers only."""
+    def constant(self) -> frozenset[int]:
+        """The numbers, by their places, of which what was traced serves one value only."""
         replaced = self._environment.replacements
-        return any(symbol in replaced for symbol in self._symbols)
+        return frozenset(at for at, symbol in enumerate(self._symbols) if symbol in replaced)
 
     def conditions(self) -> Callable[[Sequence[float]], bool] | None:
         """Whether what was traced serves other values; None where it serves all.

@@ -20,7 +20,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.compiler import Compiler
-from pjrt_bridge.torch_interop.device import shortcuts, transfer
+from pjrt_bridge.torch_interop.device import data_errors, shortcuts, transfer
 from pjrt_bridge.torch_interop.device.calls import (
     OperatorSchema,
 )
@@ -56,6 +56,7 @@ class CallProgram:
         written: positions of the arguments that it writes into.
         mode: how operators run.
         form: of the operator.
+        again: computes a call in PyTorch, of host tensors and `numbers=`.
         has_run: it ran once.
     """
 
@@ -72,6 +73,7 @@ class CallProgram:
     written: tuple[int, ...]
     mode: Mode
     form: OperatorSchema
+    again: Callable[..., Any]
     conditions: Callable[[Sequence[float]], bool] | None = None
     has_run: bool = False
 
@@ -120,7 +122,33 @@ class CallProgram:
         return Recordable.of(self.name, self.module)
 
     def run(self, given: Sequence[Contents | torch.Tensor], numbers: Sequence[float]) -> list[Any]:
-        """The outputs: resident tensors, and what is none."""
+        """The outputs: resident tensors, and what is none.
+
+        Raises:
+            Exception: what PyTorch's operator raises for such data.
+        """
+        again = partial(self.again, numbers=numbers)
+        try:
+            return self._run(given, numbers, again)
+        except Exception as error:
+            refusal = data_errors.refusal(
+                error,
+                again,
+                [item.buffer if isinstance(item, Contents) else item for item in given],
+                self.name,
+                self.index,
+            )
+            if refusal is None:
+                raise
+            raise refusal from error
+
+    def _run(
+        self,
+        given: Sequence[Contents | torch.Tensor],
+        numbers: Sequence[float],
+        again: Callable[[Sequence[torch.Tensor]], Any],
+    ) -> list[Any]:
+        """The outputs; `again` computes the call in PyTorch, of host tensors."""
         divides = any(isinstance(item, Contents) and item.is_divided for item in given)
         self.has_run = self.has_run or not divides
         values: list[Any] = [
@@ -141,7 +169,7 @@ class CallProgram:
         run: Callable[[list[Any]], Sequence[Any]] = start
         part = self.recordable
         if part is not None and not divides:
-            run = partial(recorder(self.index).record, part)
+            run = partial(recorder(self.index).record, part, again)
         for step in reversed(self.steps):
             if step.steps:
                 run = _before(step, run)

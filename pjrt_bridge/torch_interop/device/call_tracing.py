@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge.mixed.records import GraphRecord
+from pjrt_bridge.registry.targets import kernels_of
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.compat.symbolic_numbers import SymbolicNumbers
@@ -22,9 +23,10 @@ from pjrt_bridge.torch_interop.device.calls import (
     form_of,
     tensors_in,
 )
+from pjrt_bridge.torch_interop.device.checked_values import checked
 from pjrt_bridge.torch_interop.device.chosen import chosen, eager_mode
 from pjrt_bridge.torch_interop.device.drawing import drawing_step, takes_numbers
-from pjrt_bridge.torch_interop.device.other_sizes import Resizes, called
+from pjrt_bridge.torch_interop.device.other_sizes import Resizes, called, has_other_type
 from pjrt_bridge.torch_interop.device.storage import (
     Contents,
 )
@@ -47,19 +49,45 @@ class NotTraceable(Exception):
     """A call that has no program, with the reason; None where everybody expects that."""
 
 
+class _DependsOn(NotTraceable):
+    """What a call computes depends on some of its numbers.
+
+    Attributes:
+        numbers: their places.
+    """
+
+    def __init__(self, numbers: frozenset[int]) -> None:
+        super().__init__("what it computes depends on a number")
+        self.numbers = numbers
+
+
 def traced(call: Call, *, lifted: bool) -> CallProgram:
     """A program for calls like one.
 
     Args:
         call: an example.
-        lifted: its numbers become arguments.
+        lifted: its numbers become arguments, but for those on which depends what is computed; the
+            program serves one value of these.
 
     Raises:
-        NotTraceable: it depends on data, or on the numbers that were to become arguments, or torch
+        NotTraceable: it depends on data, or on all numbers that were to become arguments, or torch
             cannot trace it.
         Exception: what torch raises for arguments of these shapes and types.
     """
+    fixed: frozenset[int] = frozenset()
+    while True:
+        try:
+            return _traced(call, fixed, lifted=lifted)
+        except _DependsOn as error:
+            if error.numbers <= fixed or len(fixed | error.numbers) == len(call.numbers):
+                raise
+            fixed |= error.numbers
+
+
+def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
+    """See `traced`; the numbers at some places become no arguments."""
     client, _ = chosen(call.index)
+    kernels = kernels_of(client)
     args, kwargs = call.template()
     # What tracing leaves behind may refer to these for a while, and must not keep tensors.
     op, constants = call.op, tuple(call.numbers)
@@ -84,10 +112,15 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         form = form_of(call.op)
 
         def run(*given: Any) -> list[Any]:
-            numbers: Sequence[Any] = given[count:] if lifted else constants
+            numbers: Sequence[Any] = constants
+            if lifted:
+                numbers = [
+                    constants[at] if at in fixed else item for at, item in enumerate(given[count:])
+                ]
             taken = with_tensors(op, built(args, given, numbers))
             other = None if drawing is not None else taking_symbols(op, taken, rules)
             named = built(kwargs, given, numbers)
+            taken = checked(op, taken, named, kernels)
             written = [
                 item for place in form.written for item in tensors_in(argument(place, taken, named))
             ]
@@ -95,7 +128,17 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
             layout[:], outputs = flattened(form, found)
             return outputs
 
+        def again(given: Sequence[torch.Tensor], *, numbers: Sequence[float]) -> Any:
+            taken = with_tensors(op, built(args, given, numbers))
+            return op(*taken, **built(kwargs, given, numbers))
+
         try:
+            if not lifted:
+                with third_party_device.seen_by_python(), torch.no_grad():
+                    taken = with_tensors(op, built(args, promises, constants))
+                    cast = has_other_type(op, taken, built(kwargs, promises, constants))
+                if cast:
+                    raise NotTraceable("the type of out= is not that of its results")
             module = third_party_device.trace_call(
                 run,
                 promises,
@@ -103,13 +146,13 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
             )
         except compat.DATA_DEPENDENT as error:
             raise NotTraceable(None) from error
-        except Resizes:
+        except (NotTraceable, Resizes):
             raise
         except Exception as error:
             # If it is a mistake of the user, PyTorch's operator raises its own error.
             raise NotTraceable(f"torch cannot trace it: {error}") from error
-    if symbolic is not None and symbolic.are_constant:
-        raise NotTraceable("what it computes depends on a number")
+    if symbolic is not None and symbolic.constant:
+        raise _DependsOn(symbolic.constant)
     name = call.op.__name__.replace(".", "_")
     record = GraphRecord("inference", f"eager_{name}", client.plugin.name)
     eager = eager_mode()
@@ -123,11 +166,13 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         placeholders.index(node.args[0]) for node in module.graph.nodes if is_mutation(node)
     )
     module, steps = compiler.rewrite_call(module, record.kind)
-    if any(
-        isinstance(compat.promise(node), torch.SymInt | torch.SymFloat) and node.users
-        for node in module.graph.find_nodes(op="placeholder")
-    ):
-        raise NotTraceable("what it computes depends on a number")
+    read = frozenset(
+        at - count
+        for at, node in enumerate(module.graph.find_nodes(op="placeholder"))
+        if isinstance(compat.promise(node), torch.SymInt | torch.SymFloat) and node.users
+    )
+    if read:
+        raise _DependsOn(read)
     return CallProgram(
         str(call.op),
         compiler,
@@ -142,18 +187,23 @@ def traced(call: Call, *, lifted: bool) -> CallProgram:
         written,
         eager,
         form,
-        None if symbolic is None else _conditions(call, symbolic, draws=drawing is not None),
+        again,
+        None if symbolic is None else _conditions(call, symbolic, fixed, draws=drawing is not None),
     )
 
 
 def _conditions(
-    call: Call, symbolic: SymbolicNumbers, *, draws: bool
+    call: Call, symbolic: SymbolicNumbers, fixed: frozenset[int], *, draws: bool
 ) -> Callable[[Sequence[float]], bool] | None:
-    found = symbolic.conditions()
-    if not draws:
-        return found
-    takes = takes_numbers(call)
-    return lambda numbers: takes(numbers) and (found is None or found(numbers))
+    """Whether what was traced serves certain numbers; None where it serves all."""
+    conditions = [found] if (found := symbolic.conditions()) is not None else []
+    if draws:
+        conditions.insert(0, takes_numbers(call))
+    if fixed:
+        # Zeros of either sign are equal, and NaN is not equal to itself.
+        values = {at: repr(call.numbers[at]) for at in fixed}
+        conditions.insert(0, lambda given: all(repr(given[at]) == values[at] for at in values))
+    return (lambda given: all(hold(given) for hold in conditions)) if conditions else None
 
 
 def _promise(item: Contents | torch.Tensor) -> torch.Tensor:

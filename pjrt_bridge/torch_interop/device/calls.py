@@ -139,9 +139,9 @@ class Call:
         if device.type != NAME:
             if device.type == "cpu" and not (self._is_number(value) or self._is_position(value)):
                 raise DeviceError(
-                    f"{self.op}: expected all tensors on device '{NAME}', found one of shape "
-                    f"{tuple(value.shape)} and type {value.dtype} on {device}; move it with "
-                    f".to('{NAME}')"
+                    f"{self.op}: Expected all tensors to be on the same device, but found one of "
+                    f"shape {tuple(value.shape)} and type {value.dtype} on {device} beside those "
+                    f"on '{NAME}'; move it with .to('{NAME}')"
                 )
             self._leaves.append(Leaf(len(self.given), None))
             self.given.append(value)
@@ -209,8 +209,8 @@ class Call:
         elif index != self.index:
             shown = f"tensor of shape {tuple(what.shape)}" if hasattr(what, "shape") else "device"
             raise DeviceError(
-                f"{self.op}: expected all tensors on one device, found a {shown} on "
-                f"'{NAME}:{index}' beside '{NAME}:{self.index}'"
+                f"{self.op}: Expected all tensors to be on the same device, but found a {shown} "
+                f"on '{NAME}:{index}' beside '{NAME}:{self.index}'"
             )
 
 

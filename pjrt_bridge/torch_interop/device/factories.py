@@ -20,7 +20,8 @@ from pjrt_bridge.torch_interop.device.storage import contents_of, empty, is_resi
 from pjrt_bridge.torch_interop.device.zeros import zeros_over
 
 
-def _index(device: torch.device | None) -> int:
+def index_of(device: torch.device | None) -> int:
+    """The index of a device that a call names, or of the current one."""
     client()
     index = current_index() if device is None or device.index is None else device.index
     chosen(index)
@@ -46,7 +47,7 @@ def empty_of_format(
 ) -> torch.Tensor:
     """`aten.empty.memory_format`."""
     dtype = dtype or torch.get_default_dtype()
-    return empty(size, dtype, _index(device), _strides(size, memory_format))
+    return empty(size, dtype, index_of(device), _strides(size, memory_format))
 
 
 def empty_strided(
@@ -59,7 +60,7 @@ def empty_strided(
     pin_memory: bool | None = None,
 ) -> torch.Tensor:
     """`aten.empty_strided`."""
-    return empty(size, dtype or torch.get_default_dtype(), _index(device), stride)
+    return empty(size, dtype or torch.get_default_dtype(), index_of(device), stride)
 
 
 def empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -97,6 +98,17 @@ def set_tensor(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         tensor, other.untyped_storage(), other.storage_offset(), other.shape, other.stride()
     )
     return found
+
+
+def is_set_to(tensor: torch.Tensor, other: torch.Tensor) -> bool:
+    """`aten.is_set_to`: whether two tensors see the same elements of one storage alike."""
+    same_storage = tensor.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    return (
+        same_storage
+        and tensor.storage_offset() == other.storage_offset()
+        and tensor.shape == other.shape
+        and tensor.stride() == other.stride()
+    )
 
 
 def resize_as(tensor: torch.Tensor, size: tuple[int, ...], strides: tuple[int, ...]) -> None:

@@ -33,12 +33,17 @@ def told(
     """
     if isinstance(error, OutOfRange):
         return error
-    types = list(map(str, given))
-    shown = ", ".join(types[:_SHOWN]) + (", ..." if len(types) > _SHOWN else "")
-    place = f", called at {line}" if line else ""
     if isinstance(error, ResourceExhausted) and not isinstance(error, OutOfDeviceMemory):
         error = OutOfDeviceMemory(
             error.message, code=error.code, plugin=error.plugin, function=error.function
         ).with_traceback(error.__traceback__)
-    error.args = (f"{error.args[0]}: {operator}({shown}) on device '{NAME}:{index}'{place}",)
+    error.args = (f"{error.args[0]}: {described(operator, given, index, line)}",)
     return error
+
+
+def described(operator: str, given: Iterable[TensorType], index: int, line: str) -> str:
+    """A call in the text of an error; see `told`."""
+    types = list(map(str, given))
+    shown = ", ".join(types[:_SHOWN]) + (", ..." if len(types) > _SHOWN else "")
+    place = f", called at {line}" if line else ""
+    return f"{operator}({shown}) on device '{NAME}:{index}'{place}"

@@ -1,4 +1,4 @@
-"""Calls whose results have another size than the tensors that they are to be written into."""
+"""Calls whose results have another size or type than the tensors that they are written into."""
 
 from __future__ import annotations
 
@@ -52,6 +52,42 @@ def called(
     if [tuple(item.shape) for item in written] != before:
         raise Resizes(_sizes_and_strides(op, arguments, written, before))
     return found
+
+
+def has_other_type(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether `out=` tensors are of another type than the results that are written into them.
+
+    PyTorch refuses some of these calls, and computes in the type of `out` in others; where a call
+    is functionalized, its results are cast.
+
+    Args:
+        op: the operator.
+        args: positional arguments, tensors without memory among them.
+        kwargs: keyword arguments.
+
+    Raises:
+        Exception: what PyTorch raises for the other arguments.
+    """
+    named = [
+        item.name
+        for item in op._schema.arguments
+        if item.kwarg_only and item.alias_info is not None and item.alias_info.is_write
+    ]
+    written = [kwargs.get(name) for name in named]
+    rest = {name: item for name, item in kwargs.items() if name not in named}
+    given: list[Any] = []
+    map_aggregate((args, rest), given.append)
+    # What has no other tensors gives what it is asked for.
+    if not written or not any(isinstance(item, torch.Tensor) for item in given):
+        return False
+    found = op.overloadpacket(*args, **rest)
+    results = found if isinstance(found, (tuple, list)) else (found,)
+    return any(
+        isinstance(one, torch.Tensor)
+        and isinstance(other, torch.Tensor)
+        and one.dtype != other.dtype
+        for one, other in zip(results, written, strict=False)
+    )
 
 
 def _sizes_and_strides(

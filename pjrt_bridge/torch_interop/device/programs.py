@@ -26,6 +26,9 @@ _INTEGERS = 4
 """Programs for values of integers, which are constants of a user's code more often than floats,
 before they become arguments."""
 
+_LIFTED = 8
+"""Programs whose numbers are arguments, for values of those that cannot be."""
+
 
 class Family:
     """The programs of one key: for values of numbers, and one for all of them.
@@ -38,7 +41,7 @@ class Family:
     def __init__(self) -> None:
         self._exact: dict[tuple[str, ...], CallProgram] = {}
         self._resizes: dict[tuple[str, ...], Resizes] = {}
-        self._lifted: CallProgram | None = None
+        self._lifted: list[CallProgram] = []
         self._cannot_lift = False
         self.is_traceable = True
         self.reason: str | None = None
@@ -48,8 +51,8 @@ class Family:
         # Zeros of either sign are equal, and NaN is not equal to itself.
         key = tuple(map(repr, call.numbers))
         found = self._exact.get(key) or self._resizes.get(key)
-        if found is None and self._lifted is not None and self._lifted.serves(call.numbers):
-            return self._lifted
+        if found is None:
+            found = next((item for item in self._lifted if item.serves(call.numbers)), None)
         if found is None and self.is_traceable:
             found = self._make(call, key)
         return found
@@ -57,11 +60,12 @@ class Family:
     def _make(self, call: Call, key: tuple[str, ...]) -> CallProgram | Resizes | None:
         constants = 1 if any(type(item) is float for item in call.numbers) else _INTEGERS
         with compiling_alone():
-            if len(self._exact) >= constants and self._lifted is None and not self._cannot_lift:
+            if len(self._exact) >= constants and not self._cannot_lift:
                 with suppress(NotTraceable, Resizes):
                     lifted = traced(call, lifted=True)
-                    if lifted.compiler.lowers(lifted.module):
-                        self._lifted = lifted
+                    if lifted.serves(call.numbers) and lifted.compiler.lowers(lifted.module):
+                        self._lifted.append(lifted)
+                        self._cannot_lift = len(self._lifted) >= _LIFTED
                         return lifted
                 self._cannot_lift = True
             if len(self._exact) >= _VARIANTS:

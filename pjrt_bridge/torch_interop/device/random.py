@@ -1,4 +1,4 @@
-"""Random integers and permutations, whose operators torch cannot write into a graph."""
+"""Random numbers and windows, whose operators torch cannot write into a graph."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from pjrt_bridge.torch_interop.device.factories import resize
+from pjrt_bridge.torch_interop.compat import OpOverload
+from pjrt_bridge.torch_interop.device.factories import index_of, resize
 from pjrt_bridge.torch_interop.device.host_calls import run_on_host
 from pjrt_bridge.torch_interop.device.operators import call
 
@@ -36,3 +37,12 @@ def random_permutation(n: int, *, generator: Any = None, out: torch.Tensor) -> t
         return found
     drawn = call(torch.ops.aten.randperm.default, n, dtype=out.dtype, device=out.device)
     return resize(out, (n,)).copy_(drawn)
+
+
+def kaiser_window(
+    op: OpOverload, length: int, *args: Any, device: torch.device | None = None, **options: Any
+) -> torch.Tensor:
+    """`aten.kaiser_window`: torch composes it with a kernel that it has for its own devices."""
+    index = index_of(device)
+    found: torch.Tensor = run_on_host(op, (length, *args), options, index, None)
+    return found

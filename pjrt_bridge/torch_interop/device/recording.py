@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -28,7 +28,7 @@ from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
-from pjrt_bridge.torch_interop.device import chosen, failures, merging, transfer
+from pjrt_bridge.torch_interop.device import chosen, data_errors, failures, merging, transfer
 from pjrt_bridge.torch_interop.device.chosen import of_client
 from pjrt_bridge.torch_interop.device.merging import Recordable, Recorded, Reference
 from pjrt_bridge.torch_interop.device.recent import Recent
@@ -112,10 +112,16 @@ class _Given(ResidentValue):
 class _RecordedOperator:
     """One operator that was recorded, and the line of the user's code that called it."""
 
-    __slots__ = ("arguments", "line", "part", "results")
+    __slots__ = ("again", "arguments", "line", "part", "results")
 
-    def __init__(self, part: Recordable, arguments: tuple[Reference, ...]) -> None:
+    def __init__(
+        self,
+        part: Recordable,
+        again: Callable[[Sequence[torch.Tensor]], Any],
+        arguments: tuple[Reference, ...],
+    ) -> None:
         self.part = part
+        self.again = again
         self.arguments = arguments
         self.line = line_of_caller()
         self.results: list[weakref.ref[PendingValue]] = []
@@ -142,11 +148,17 @@ class Recorder:
         # By the identity of a buffer, which is among those that are given.
         self._slots: dict[int, Reference] = {}
 
-    def record(self, part: Recordable, arguments: Sequence[Any]) -> list[Any]:
+    def record(
+        self,
+        part: Recordable,
+        again: Callable[[Sequence[torch.Tensor]], Any],
+        arguments: Sequence[Any],
+    ) -> list[Any]:
         """Record an operator.
 
         Args:
             part: its graph.
+            again: computes it in PyTorch, of its host tensors.
             arguments: contents of storages, host tensors, and numbers, which are None.
 
         Returns:
@@ -158,7 +170,7 @@ class Recorder:
             if left or len(self._operators) >= LONGEST:
                 self.flush()
             self._backward = backward
-            operator = _RecordedOperator(part, tuple(map(self._reference, arguments)))
+            operator = _RecordedOperator(part, again, tuple(map(self._reference, arguments)))
             at = len(self._operators)
             self._operators.append(operator)
             made = []
@@ -316,10 +328,12 @@ class Recorder:
             program = merging.compiled(alone, self._index)
             self._run(program, buffers, made)
         except Exception as error:
-            if isinstance(error, PjrtError):
+            name, line = operator.part.name, operator.line
+            refusal = data_errors.refusal(error, operator.again, buffers, name, self._index, line)
+            if refusal is None and isinstance(error, PjrtError):
                 types = (item.type for item in buffers)
-                return failures.told(error, operator.part.name, types, self._index, operator.line)
-            return error
+                return failures.told(error, name, types, self._index, line)
+            return refusal or error
         return None
 
 

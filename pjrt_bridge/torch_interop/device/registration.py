@@ -123,6 +123,7 @@ def _kernels() -> dict[str, Any]:
         "aten.new_empty_strided.default": factories.new_empty(
             torch.ops.aten.new_empty_strided.default
         ),
+        "aten.is_set_to.default": factories.is_set_to,
         "aten.resize_.default": factories.resize,
         "aten.set_.source_Storage": factories.set_storage,
         "aten.set_.source_Tensor": factories.set_tensor,
@@ -138,6 +139,10 @@ def _kernels() -> dict[str, Any]:
         "aten.convolution_overrideable.default": convolution.forward,
         "aten.convolution_backward_overrideable.default": convolution.backward,
     }
+    for overload in ("default", "periodic", "beta"):
+        op = operator(f"aten.kaiser_window.{overload}")
+        if op is not None:
+            made[str(op)] = partial(random.kaiser_window, op)
     for name in third_party_device.VIEWS:
         if operator(name) is not None:
             made[name] = third_party_device.kernel_of(name)

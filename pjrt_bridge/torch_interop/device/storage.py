@@ -276,8 +276,11 @@ def empty(
     row_major = Layout.default(len(sizes)).strides(sizes)
     steps = row_major if strides is None else tuple(map(int, strides))
     element = dtypes.from_torch(dtype)
-    if any(size < 0 for size in sizes):
-        raise RuntimeError(f"found shape {sizes}, expected sizes of 0 or more")
+    negative = next((size for size in sizes if size < 0), None)
+    if negative is not None:
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension {negative}: {list(sizes)}"
+        )
     type = TensorType(sizes, element)
     if type.nbytes > _LARGEST:
         raise MemoryError(

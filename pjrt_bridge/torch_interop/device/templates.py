@@ -9,6 +9,7 @@ import torch
 
 from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
 from pjrt_bridge.torch_interop.device.calls import Leaf, NumberArgument, OperatorSchema
+from pjrt_bridge.torch_interop.device.float_arguments import counterpart
 
 
 def built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
@@ -59,10 +60,13 @@ def taking_symbols(
         if str(item.type) == "Tensor" and not third_party_device.takes_numbers(op):
             packet: Callable[..., Any] = op.overloadpacket
             return packet
-        if str(item.type) == "float" and op in rules:
-            rule: Callable[..., Any] = rules[op]
-            return rule
+        if str(item.type) in _FLOATS:
+            return counterpart(op) or rules.get(op)
     return None
+
+
+_FLOATS = ("float", "Optional[float]")
+"""Types of arguments, by their names, for which torch's operators take the values of symbols."""
 
 
 def _filled(value: complex) -> torch.Tensor:

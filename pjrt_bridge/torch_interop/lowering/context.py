@@ -209,8 +209,13 @@ class Context:
             raise NotLowerable("the operator's first output is no tensor here")
         return first
 
-    def full(self, shape: Sequence[int], value: Scalar, dtype: DType) -> Value:
-        """A tensor filled with `value`, converted as ATen converts a number to `dtype`."""
+    def full(self, shape: Sequence[int], value: Operand, dtype: DType) -> Value:
+        """A tensor filled with `value`, converted as ATen converts a number to `dtype`.
+
+        A number of the call may be a 0-d value, see `values` of `registry.lowering`.
+        """
+        if isinstance(value, Value):
+            return self.broadcast(self.cast(value, dtype), shape)
         return self.b.full(tuple(shape), number(value, dtype), dtype)
 
     def zeros(self, output: int) -> Value:
@@ -292,8 +297,6 @@ class Context:
 
     def operand(self, x: Operand, dtype: DType, shape: Sequence[int]) -> Value:
         """A tensor or number converted to `dtype` and broadcast to `shape`."""
-        if isinstance(x, Value):
-            return self.broadcast(self.cast(x, dtype), shape)
         return self.full(shape, x, dtype)
 
     def arithmetic(self, *operands: Operand) -> list[Value]:

@@ -8,7 +8,7 @@ are not finite, nothing would be counted between them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ CHECK_INDICES = f"{compat.OWN_NAMESPACE}.check_indices.default"
 CHECK_DIVISORS = f"{compat.OWN_NAMESPACE}.check_divisors.default"
 CHECK_PROBABILITIES = f"{compat.OWN_NAMESPACE}.check_probabilities.default"
 """The operators that `data_checks.py` puts into graphs."""
+CHECKED = f"{compat.OWN_NAMESPACE}.checked.default"
+"""The operator that gives a tensor of which the program itself checks a condition."""
 
 _CHECKED = "pjrt_bridge_data_checked"
 """Key in the `meta` of nodes that need no check (any more)."""
@@ -243,21 +245,38 @@ def hits(node: fx.Node) -> Hits | None:
         values = source.numel()
         if any(map(compat.is_symbolic, (places, wide, values))) or wide <= values:
             return None
+        if _is_checked_value(mask):
+            return None
         return Hits(mask, wide // places, values, exactly=False)
     if name not in ("aten.index_put.default", "aten._unsafe_index_put.default"):
         return None
     source, indices, values = (
         compat.bound_arguments(node)[k] for k in ("self", "indices", "values")
     )
+    promises = [None if item is None else compat.promise(item) for item in indices]
+    found = hits_of(compat.promise(source), promises, compat.promise(values))
+    if found is None or _is_checked_value(indices[found[0]]):
+        return None
+    return Hits(indices[found[0]], 1, found[1], exactly=True)
+
+
+def _is_checked_value(node: fx.Node) -> bool:
+    return compat.operator_name(node.target) == CHECKED
+
+
+def hits_of(
+    source: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor
+) -> tuple[int, int] | None:
+    """The place of a mask among indices, and how many values there are for its hits."""
     chosen = [(at, item) for at, item in enumerate(indices) if item is not None]
-    if len(chosen) != 1 or compat.promise(chosen[0][1]).dtype is not torch.bool:
+    if len(chosen) != 1 or chosen[0][1].dtype is not torch.bool:
         return None
     ((start, mask),) = chosen
-    rest = compat.promise(source).dim() - start - compat.promise(mask).dim()
-    shape = compat.promise(values).shape
+    rest = source.dim() - start - mask.dim()
+    shape = values.shape
     if len(shape) <= rest or compat.is_symbolic(count := shape[-rest - 1]) or count == 1:
         return None
-    return Hits(mask, 1, count, exactly=True)
+    return start, count
 
 
 _COPIES = ("aten.lift_fresh_copy.default", "aten.lift_fresh.default", "aten.clone.default")

@@ -58,6 +58,8 @@ _COMPARISONS = {
 _FILLS = {"aten.full.default": 1, "aten.full_like.default": 1, "aten.scalar_tensor.default": 0}
 """Operators that fill a tensor with a number, and where it is among their arguments."""
 
+_NUMBER_OF = "aten._local_scalar_dense.default"
+
 # ATen computes with a Python number in float32, as it does with a 0-d tensor of that type.
 _ROUNDED = (torch.bfloat16, torch.float16)
 
@@ -305,6 +307,24 @@ def _read_tensor(
     # Filled tensors have memory of their own.
     node.target = _overload("aten.clone.default")
     node.args, node.kwargs = (spread,), {"memory_format": torch.contiguous_format}
+
+
+def for_pytorch(module: fx.GraphModule) -> fx.GraphModule:
+    """The graph with numbers where operators of PyTorch take no 0-d tensors, as lowerings do."""
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(module.graph, {}))
+    read = False
+    for node in graph.nodes:
+        taken = registry.taken_as_values(compat.operator_name(node.target) or "")
+        for number in node.all_input_nodes if taken else ():
+            if _argument(node, number) in taken and isinstance(
+                compat.promise(number), torch.Tensor
+            ):
+                with graph.inserting_before(node):
+                    value = graph.call_function(_overload(_NUMBER_OF), (number,))
+                node.replace_input_with(number, value)
+                read = True
+    return fx.GraphModule(module, graph) if read else module
 
 
 def _overload(name: str) -> OpOverload:

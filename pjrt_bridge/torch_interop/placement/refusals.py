@@ -26,6 +26,7 @@ from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.node_lowering import tensor_type
+from pjrt_bridge.torch_interop.lowering import registry
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 
 _ELEMENTS = 1 << 12
@@ -87,11 +88,34 @@ def refusal(target: object, arguments: Any, outputs: Any) -> str | None:
         # The trial must not change the state of torch's generator.
         args, kwargs = arguments
         arguments = (args, {**kwargs, "generator": _Generator()})
-    error = _refusal(target, arguments, outputs)
+    error = _refusal(target, _with_numbers(target, arguments), outputs)
     values_matter = str(target) in _VALUES_MATTER or _writes_with_mask(target, arguments)
     if error is not None and values_matter and "not implemented for" not in error:
         return None
     return error
+
+
+def _with_numbers(target: compat.OpOverload, arguments: Any) -> Any:
+    """The arguments, with a number for each 0-d tensor that the lowering takes in its place."""
+    taken = registry.taken_as_values(str(target))
+    if not taken:
+        return arguments
+
+    def number(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [number(item) for item in value]
+        if not isinstance(value, TensorType):
+            return value
+        return 1.0 if value.dtype.is_float else 1
+
+    args, kwargs = arguments
+    names = [item.name for item in target._schema.arguments]
+    return (
+        tuple(
+            number(item) if name in taken else item for name, item in zip(names, args, strict=False)
+        ),
+        {name: number(item) if name in taken else item for name, item in kwargs.items()},
+    )
 
 
 def _writes_with_mask(target: compat.OpOverload, arguments: Any) -> bool:

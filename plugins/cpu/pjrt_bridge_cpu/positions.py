@@ -9,7 +9,7 @@ from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge_cpu.aten.library import can_call
 
-TARGET = "pjrt_bridge.positions.2"
+TARGET = "pjrt_bridge.positions.3"
 """Name of the custom call. Its number changes with what it is given."""
 
 DIVISORS = "pjrt_bridge.divisors.1"
@@ -19,20 +19,22 @@ _CHECKED = ("int32", "int64")
 
 
 class CheckedPositions(Kernels):
-    """Positions and divisors that are looked at while they are copied.
-
-    Attributes:
-        can_check: the client's plugin makes the custom calls.
+    """Positions and divisors that are looked at while they are copied, where the plugin makes the
+    calls.
     """
 
-    can_check = False
-
     def checked_positions(
-        self, b: Builder, x: Value, low: int | Value, high: int | Value, where: str
+        self,
+        b: Builder,
+        x: Value,
+        low: int | Value,
+        high: int | Value,
+        where: str,
+        refusal: str | None = None,
     ) -> Value:
         """See `Kernels`."""
         if not self.can_check or x.dtype.name not in _CHECKED or not x.size:
-            return super().checked_positions(b, x, low, high, where)
+            return super().checked_positions(b, x, low, high, where, refusal)
         ends = [
             b.reshape(end, (1,))
             if isinstance(end, Value)
@@ -44,7 +46,7 @@ class CheckedPositions(Kernels):
             TARGET,
             [x, b.concatenate(ends, 0)],
             [x.type],
-            backend_config={"where": where},
+            backend_config={"where": where} | ({"refusal": refusal} if refusal else {}),
             has_side_effect=True,
         )
         return checked

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from pjrt_bridge.errors import PjrtError
+from pjrt_bridge.mixed.launchers import BufferLauncher
 from pjrt_bridge.torch_interop.device import programs
 from pjrt_bridge.torch_interop.ledger import EAGER
 
@@ -67,6 +69,75 @@ def test_one_program_serves_numbers_that_change(name: str, dtype: torch.dtype) -
         torch.testing.assert_close(found, operator(x, value), rtol=0, atol=0, equal_nan=True)
         counts.append(len(EAGER.graphs))
     assert counts[5] == counts[-1]
+
+
+IN_FLOAT32: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "batch norm": lambda x, v: functional.batch_norm(
+        x, x[0], x[0].abs(), x[1], None, False, 0.1, v
+    ),
+    "batch norm backward": lambda x, v: torch.ops.aten.native_batch_norm_backward(
+        x, x, None, x[0], x[0].abs(), None, None, False, v, [True, False, False]
+    )[0],
+    "group norm": lambda x, v: functional.group_norm(x, 2, eps=v),
+    "in-place statistics": lambda x, v: _statistics_after(x, v),
+    "index add": lambda x, v: x.index_add(0, torch.tensor([1], device=x.device), x[:1], alpha=v),
+    "layer norm": lambda x, v: functional.layer_norm(x, (4,), x[0], x[1], v),
+    "linspace": lambda x, v: torch.linspace(-v, 3, 7, device=x.device),
+    "linspace of integers": lambda x, v: torch.linspace(
+        v, 30 * v, 7, device=x.device, dtype=torch.int32
+    ),
+    "logit": lambda x, v: torch.logit(x.sigmoid(), v / 5),
+    "multi margin loss": lambda x, v: functional.multi_margin_loss(
+        x, torch.tensor([0, 3, 1], device=x.device), margin=v
+    ),
+    "numbers for infinity": lambda x, v: torch.nan_to_num(x / x[0, 0].sub(x[0, 0]), v, v + 1, -v),
+    "product and sum": lambda x, v: torch.addmm(x[:, :3], x, x.t(), alpha=v, beta=v + 1),
+    "product alone": lambda x, v: torch.addmv(x[:, 0] / 0, x, x[0], alpha=v, beta=0.0),
+    "renormalized rows": lambda x, v: functional.embedding(
+        torch.tensor([0, 2], device=x.device), x.clone(), max_norm=v
+    ),
+    "search": lambda x, v: torch.searchsorted(x[0].sort().values, v),
+}
+
+
+def _statistics_after(x: torch.Tensor, momentum: float) -> torch.Tensor:
+    mean, variance = torch.zeros(4, device=x.device), torch.ones(4, device=x.device)
+    y = functional.batch_norm(x, mean, variance, None, None, True, momentum, 1e-3)
+    return torch.cat([y, mean[None], variance[None]])
+
+
+@pytest.mark.parametrize("name", IN_FLOAT32)
+def test_one_program_serves_floats_that_change(name: str) -> None:
+    operator = IN_FLOAT32[name]
+    x = X - Y + 0.1
+    here = x.to("pjrt")
+    programs.forget()
+    EAGER.forget()
+    counts = []
+    for value in (0.1, 0.7, 0.3, 1.1, 0.6, 2.3, 0.9, 1.7, 0.2):
+        found = operator(here, value).cpu()
+        torch.testing.assert_close(found, operator(x, value), equal_nan=True)
+        counts.append(len(EAGER.graphs))
+    assert counts[5] == counts[-1]
+
+
+@pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")
+def test_the_host_computes_a_program_whose_numbers_are_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def failing(*_: object) -> None:
+        raise PjrtError.from_code(13, "broken", plugin="cpu", function="Execute")
+
+    programs.forget()
+    x = torch.zeros(3, 4, device="pjrt")
+    for value in (1.5, 2.5):
+        x.uniform_(value, value + 1)
+    monkeypatch.setattr(BufferLauncher, "launch", failing)
+    for call in (lambda: x.uniform_(7.0, 8.0), lambda: functional.layer_norm(x, (4,), eps=0.5)):
+        found = call().cpu()
+        assert found.shape == (3, 4)
+    assert (x.cpu() >= 7).all()
+    programs.forget()
 
 
 WHOLE: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {

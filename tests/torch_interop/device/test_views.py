@@ -385,3 +385,11 @@ def test_what_is_partly_written_as_another_type_is_refused() -> None:
             with pytest.raises(RuntimeError, match="unsupported operation"):
                 torch.add(other, 1.0, out=x[:4])
         assert x.tolist() == before
+
+
+def test_tensors_that_are_set_to_the_same_memory() -> None:
+    x = torch.arange(6.0, device="pjrt")
+    y = torch.empty(0, device="pjrt").set_(x)
+    assert y.is_set_to(x)
+    assert x[2:].is_set_to(y[2:])
+    assert not any(other.is_set_to(x) for other in (x[1:], x.view(2, 3), x.clone()))

@@ -1,7 +1,8 @@
-"""Positions and divisors that are looked at before they are used."""
+"""Data that is looked at before it is used: positions, divisors, and conditions on values."""
 
 from __future__ import annotations
 
+from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.lowering.registry import lowering
@@ -17,3 +18,14 @@ def checked_positions(c: Context, positions: Value, low: Value, high: Value, whe
 def checked_divisors(c: Context, divisors: Value, where: str) -> Value:
     """Divisors as they are; the program fails where one is zero and a kernel sees it."""
     return c.kernels.checked_divisors(c.b, divisors, where)
+
+
+@lowering("pjrt_bridge.checked.default")
+def checked(c: Context, x: Value, holds: Value, where: str, refusal: str) -> Value:
+    """A tensor as it is; the program fails where a condition is False and a kernel sees it."""
+    failed = c.b.convert(c.b.not_(holds), _INT64)
+    c.kernels.checked_positions(c.b, failed, 0, 0, where, refusal)
+    return x
+
+
+_INT64 = dtypes.of("int64")

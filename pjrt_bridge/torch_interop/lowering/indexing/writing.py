@@ -259,9 +259,9 @@ def index_reduce(
     return scatter_reduce(c, x, dim, each, source, reduce, include_self=include_self)
 
 
-@lowering("aten.index_add.default")
+@lowering("aten.index_add.default", values=("alpha",))
 def index_add(
-    c: Context, x: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1
+    c: Context, x: Value, dim: int, index: Value, source: Value, *, alpha: Operand = 1
 ) -> Value:
     """Slices of `alpha * source` added at the positions along `dim`."""
     base = c.widen(x)

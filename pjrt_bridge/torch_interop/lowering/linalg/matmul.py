@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Value
-from pjrt_bridge.torch_interop.lowering.context import Context, Scalar, compute_type
+from pjrt_bridge.torch_interop.lowering.context import Context, Operand, compute_type
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 
@@ -44,30 +44,36 @@ def dot(c: Context, x: Value, y: Value) -> Value:
     return c.reshape(c.result(single), ())
 
 
-@lowering("aten.addmm.default", "aten.baddbmm.default")
+@lowering("aten.addmm.default", "aten.baddbmm.default", values=("beta", "alpha"))
 def add_product(
-    c: Context, bias: Value, x: Value, y: Value, *, beta: Scalar = 1, alpha: Scalar = 1
+    c: Context, bias: Value, x: Value, y: Value, *, beta: Operand = 1, alpha: Operand = 1
 ) -> Value:
     """`beta * bias + alpha * (x @ y)`."""
     return _plus_bias(c, bias, product(c, x, y), beta, alpha)
 
 
-@lowering("aten.addmv.default")
+@lowering("aten.addmv.default", values=("beta", "alpha"))
 def add_matrix_vector(
-    c: Context, bias: Value, x: Value, vector: Value, *, beta: Scalar = 1, alpha: Scalar = 1
+    c: Context, bias: Value, x: Value, vector: Value, *, beta: Operand = 1, alpha: Operand = 1
 ) -> Value:
     """`beta * bias + alpha * (x @ vector)`."""
     column = product(c, x, c.reshape(vector, (vector.size, 1)))
     return _plus_bias(c, bias, c.reshape(column, c.output.shape), beta, alpha)
 
 
-def _plus_bias(c: Context, bias: Value, total: Value, beta: Scalar, alpha: Scalar) -> Value:
+def _plus_bias(c: Context, bias: Value, total: Value, beta: Operand, alpha: Operand) -> Value:
     total = _scale(c, total, alpha)
-    if beta == 0:
+    if not isinstance(beta, Value) and beta == 0:
         return c.result(total)
     addend = c.broadcast(c.cast(bias, total.dtype), total.shape)
+    if isinstance(beta, Value):
+        zero = c.full(total.shape, 0, total.dtype)
+        none = c.broadcast(c.b.compare(beta, c.full((), 0, beta.dtype), "EQ"), total.shape)
+        addend = c.b.select(none, zero, addend)
     return c.result(c.b.add(_scale(c, addend, beta), total))
 
 
-def _scale(c: Context, x: Value, factor: Scalar) -> Value:
-    return x if factor == 1 else c.b.multiply(x, c.full(x.shape, factor, x.dtype))
+def _scale(c: Context, x: Value, factor: Operand) -> Value:
+    if not isinstance(factor, Value) and factor == 1:
+        return x
+    return c.b.multiply(x, c.full(x.shape, factor, x.dtype))

@@ -109,18 +109,19 @@ def reverse_subtract(c: Context, x: Operand, other: Operand, alpha: Scalar = 1) 
     return subtract(c, other, x, alpha)
 
 
-def term(c: Context, x: Value, alpha: Scalar) -> Value:
+def term(c: Context, x: Value, alpha: Operand) -> Value:
     """`alpha * x` as a term of ATen's sums, which multiply complex numbers by 1 and -1, too.
 
     A complex number times 1 is `re - 0 * im` and `im + 0 * re`: both parts become NaN where one is
     NaN, or the other one is infinite. They are written so, since XLA leaves out a factor of 1.
     """
-    if not x.dtype.is_complex or alpha not in (1, -1):
-        return x if alpha == 1 else c.b.multiply(x, c.full(x.shape, alpha, x.dtype))
+    one = not isinstance(alpha, Value) and alpha == 1
+    if not x.dtype.is_complex or isinstance(alpha, Value) or alpha not in (1, -1):
+        return x if one else c.b.multiply(x, c.full(x.shape, alpha, x.dtype))
     b = c.b
     real, imag = b.real(x), b.imag(x)
     zero = b.full(x.shape, 0, real.dtype)
-    signed_real, signed_imag = (real, imag) if alpha == 1 else (b.negate(real), b.negate(imag))
+    signed_real, signed_imag = (real, imag) if one else (b.negate(real), b.negate(imag))
     return b.complex_(
         b.subtract(signed_real, b.multiply(imag, zero)),
         b.add(signed_imag, b.multiply(real, zero)),

@@ -19,8 +19,8 @@ from pjrt_bridge.torch_interop.lowering.context import (
     FLOAT32,
     INT32,
     Context,
+    Operand,
     OptionalValues,
-    Scalar,
     normalize_dim,
     result_type,
 )
@@ -116,10 +116,11 @@ def _bisect(c: Context, row: Value, value: Value, *, right: bool) -> Value:
     return start
 
 
-@lowering("aten.searchsorted.Scalar")
-def searchsorted_number(c: Context, sorted_sequence: Value, x: Scalar, **options: Any) -> Value:
+@lowering("aten.searchsorted.Scalar", values=("self",))
+def searchsorted_number(c: Context, sorted_sequence: Value, x: Operand, **options: Any) -> Value:
     """The same for one number."""
-    kind = FLOAT32 if isinstance(x, float) and not sorted_sequence.dtype.is_float else None
+    is_float = x.dtype.is_float if isinstance(x, Value) else isinstance(x, float)
+    kind = FLOAT32 if is_float and not sorted_sequence.dtype.is_float else None
     number = c.full((), x, kind or sorted_sequence.dtype)
     return searchsorted(c, sorted_sequence, number, **options)
 

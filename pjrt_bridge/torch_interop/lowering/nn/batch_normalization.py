@@ -18,6 +18,7 @@ from pjrt_bridge.torch_interop.lowering.nn.normalization import (
     inverse_root,
     through_normal,
 )
+from pjrt_bridge.torch_interop.lowering.numbers import Number, minus
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 
@@ -28,7 +29,7 @@ def _batch_normalize(
     bias: Value | None,
     mean: Value,
     variance: Value,
-    eps: float,
+    eps: Number,
 ) -> tuple[Value, Value]:
     """The normalized input in its compute type, and the reciprocal standard deviation."""
     b = c.b
@@ -45,7 +46,11 @@ def _all_but_channels(x: Value) -> tuple[int, ...]:
     return (0, *range(2, x.rank))
 
 
-@lowering("aten._native_batch_norm_legit_functional.default")
+@lowering(
+    "aten._native_batch_norm_legit_functional.default",
+    "pjrt_bridge._native_batch_norm_legit_functional.default",
+    values=("momentum", "eps"),
+)
 def batch_norm_functional(
     c: Context,
     x: Value,
@@ -54,8 +59,8 @@ def batch_norm_functional(
     running_mean: Value,
     running_var: Value,
     training: bool,
-    momentum: float,
-    eps: float,
+    momentum: Number,
+    eps: Number,
 ) -> OptionalValues:
     """Output, batch mean, batch reciprocal deviation, and the new running statistics."""
     if not training:
@@ -74,8 +79,8 @@ def batch_norm_with_update(
     bias: Value | None,
     running_mean: Value,
     running_var: Value,
-    momentum: float,
-    eps: float,
+    momentum: Number,
+    eps: Number,
 ) -> OptionalValues:
     """The same in training, and an empty reserve, in which other devices keep own data."""
     y, mean, rstd, *running = _train(c, x, weight, bias, running_mean, running_var, momentum, eps)
@@ -89,8 +94,8 @@ def _train(
     bias: Value | None,
     running_mean: Value,
     running_var: Value,
-    momentum: float,
-    eps: float,
+    momentum: Number,
+    eps: Number,
 ) -> tuple[Value, Value, Value, Value, Value]:
     """Output, batch mean, batch reciprocal deviation, and the new running statistics."""
     variance, mean = moments(c, c.widen(x), _all_but_channels(x))
@@ -104,12 +109,17 @@ def _train(
     return y, mean, rstd, new_mean, new_var
 
 
-def _moving_average(c: Context, old: Value, new: Value, momentum: float) -> Value:
-    kept, added = (c.full(new.shape, v, new.dtype) for v in (1 - momentum, momentum))
+def _moving_average(c: Context, old: Value, new: Value, momentum: Number) -> Value:
+    rest = minus(c.b, 1, momentum)
+    kept, added = (c.full(new.shape, v, new.dtype) for v in (rest, momentum))
     return c.b.add(c.b.multiply(c.cast(old, new.dtype), kept), c.b.multiply(new, added))
 
 
-@lowering("aten._native_batch_norm_legit_no_training.default")
+@lowering(
+    "aten._native_batch_norm_legit_no_training.default",
+    "pjrt_bridge._native_batch_norm_legit_no_training.default",
+    values=("momentum", "eps"),
+)
 def batch_norm_inference(
     c: Context,
     x: Value,
@@ -117,8 +127,8 @@ def batch_norm_inference(
     bias: Value | None,
     running_mean: Value,
     running_var: Value,
-    momentum: float,
-    eps: float,
+    momentum: Number,
+    eps: Number,
 ) -> OptionalValues:
     """Normalized with the running statistics; nothing is saved."""
     wide = compute_type(x.dtype)
@@ -127,15 +137,19 @@ def batch_norm_inference(
     return c.cast(y, x.dtype), c.zeros(1), c.zeros(2)
 
 
-@lowering("aten._native_batch_norm_legit.no_stats")
+@lowering(
+    "aten._native_batch_norm_legit.no_stats",
+    "pjrt_bridge._native_batch_norm_legit.no_stats",
+    values=("momentum", "eps"),
+)
 def batch_norm_no_stats(
     c: Context,
     x: Value,
     weight: Value | None,
     bias: Value | None,
     training: bool,
-    momentum: float,
-    eps: float,
+    momentum: Number,
+    eps: Number,
 ) -> OptionalValues:
     """Normalized with the batch's statistics, which are saved."""
     variance, mean = moments(c, c.widen(x), _all_but_channels(x))
@@ -143,7 +157,11 @@ def batch_norm_no_stats(
     return c.promised(y, mean, rstd)
 
 
-@lowering("aten.native_batch_norm_backward.default")
+@lowering(
+    "aten.native_batch_norm_backward.default",
+    "pjrt_bridge.native_batch_norm_backward.default",
+    values=("eps",),
+)
 def batch_norm_backward(
     c: Context,
     grad: Value,
@@ -154,7 +172,7 @@ def batch_norm_backward(
     save_mean: Value | None,
     save_invstd: Value | None,
     train: bool,
-    eps: float,
+    eps: Number,
     output_mask: Sequence[bool],
 ) -> OptionalValues:
     """Gradients of input, weight and bias; in inference the statistics are constants."""
@@ -197,7 +215,7 @@ def batch_norm_with_update_backward(
     save_mean: Value | None,
     save_var: Value | None,
     update: bool,
-    eps: float,
+    eps: Number,
     output_mask: Sequence[bool],
     reserve: Value,
 ) -> OptionalValues:

@@ -22,6 +22,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
 )
 from pjrt_bridge.torch_interop.lowering.indexing.writing import Combine, into_rows
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
+from pjrt_bridge.torch_interop.lowering.numbers import Number
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
 
@@ -272,9 +273,11 @@ def per_sample_weights_backward(
     return c.result(b.select(bags.kept, total, c.full(total.shape, 0, total.dtype)))
 
 
-@lowering("aten.embedding_renorm.default")
+@lowering(
+    "aten.embedding_renorm.default", "pjrt_bridge.embedding_renorm.default", values=("max_norm",)
+)
 def embedding_renorm(
-    c: Context, x: Value, indices: Value, max_norm: float, norm_type: float
+    c: Context, x: Value, indices: Value, max_norm: Number, norm_type: float
 ) -> Value:
     """The rows that are in `indices` scaled down to `max_norm` where they are longer."""
     b = c.b

@@ -17,22 +17,25 @@ from pjrt_bridge.torch_interop.lowering.context import (
     normalize_dim,
 )
 from pjrt_bridge.torch_interop.lowering.math.reduction import mean_over, moments
+from pjrt_bridge.torch_interop.lowering.numbers import Number
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 
 
-def inverse_root(c: Context, variance: Value, eps: float) -> Value:
+def inverse_root(c: Context, variance: Value, eps: Number) -> Value:
     """The reciprocal standard deviation."""
     return c.b.rsqrt(c.b.add(variance, c.full(variance.shape, eps, variance.dtype)))
 
 
-@lowering("aten.native_layer_norm.default")
+@lowering(
+    "aten.native_layer_norm.default", "pjrt_bridge.native_layer_norm.default", values=("eps",)
+)
 def layer_norm(
     c: Context,
     x: Value,
     normalized_shape: Sequence[int],
     weight: Value | None,
     bias: Value | None,
-    eps: float,
+    eps: Number,
 ) -> OptionalValues:
     """Normalized over the last dimensions; also mean and reciprocal standard deviation."""
     count = len(normalized_shape)
@@ -44,7 +47,7 @@ def layer_norm(
 
 
 def normalize_last(
-    c: Context, x: Value, count: int, weight: Value | None, bias: Value | None, eps: float
+    c: Context, x: Value, count: int, weight: Value | None, bias: Value | None, eps: Number
 ) -> tuple[Value, Value, Value]:
     """Layer norm over the last `count` dimensions of a value that is in its compute type."""
     b = c.b
@@ -102,7 +105,9 @@ def through_normal(
     return b.multiply(rstd, b.subtract(b.subtract(grad, shift), b.multiply(normal, tilt)))
 
 
-@lowering("aten.native_group_norm.default")
+@lowering(
+    "aten.native_group_norm.default", "pjrt_bridge.native_group_norm.default", values=("eps",)
+)
 def group_norm(
     c: Context,
     x: Value,
@@ -112,7 +117,7 @@ def group_norm(
     channels: int,
     inner_size: int,
     group: int,
-    eps: float,
+    eps: Number,
 ) -> OptionalValues:
     """Normalized over each group of channels; also mean and reciprocal standard deviation."""
     b = c.b

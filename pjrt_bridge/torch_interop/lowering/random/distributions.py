@@ -380,13 +380,14 @@ def exponential(c: Context, key: Value, x: Value, lambd: Number = 1) -> Value:
     return c.result(b.maximum(scaled, b.full(out.shape, _LEAST[out.dtype.name], scaled.dtype)))
 
 
-@lowering(f"{_PREFIX}.geometric.default")
-def geometric(c: Context, key: Value, x: Value, p: float) -> Value:
+@lowering(f"{_PREFIX}.geometric.default", values=("p",))
+def geometric(c: Context, key: Value, x: Value, p: Number) -> Value:
     """How many trials of probability `p` it takes to succeed: 1, 2, ..."""
     b, out = c.b, c.output
     wide = FLOAT64 if out.dtype.bits >= 32 and out.dtype != FLOAT32 else FLOAT32
     drawn = standard_exponential(c, key, out.shape, wide)
-    return c.result(b.ceil(_times(b, drawn, -1 / math.log1p(-p))))
+    failing = b.log1p(b.negate(p)) if isinstance(p, Value) else math.log1p(-p)
+    return c.result(b.ceil(b.multiply(drawn, c.full(drawn.shape, over(b, -1, failing), wide))))
 
 
 @lowering(f"{_PREFIX}.cauchy.default", values=("median", "sigma"))

@@ -15,8 +15,10 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import (
+    FLOAT32,
     INT64,
     Context,
+    Operand,
     Scalar,
     compute_type,
     number,
@@ -133,8 +135,8 @@ def _count(c: Context, start: Scalar, step: Scalar) -> Value:
     return c.result(c.b.add(scaled, c.full(shape, start, INT64)))
 
 
-@lowering("aten.linspace.default")
-def linspace(c: Context, start: Scalar, end: Scalar, steps: int, **kwargs: object) -> Value:
+@lowering("aten.linspace.default", values=("start", "end"))
+def linspace(c: Context, start: Operand, end: Operand, steps: int, **kwargs: object) -> Value:
     """`steps` numbers from `start` to `end`, computed from the nearer end.
 
     As in ATen the ends are numbers of the output's type before anything is computed, and integers
@@ -142,6 +144,8 @@ def linspace(c: Context, start: Scalar, end: Scalar, steps: int, **kwargs: objec
     unless they are many.
     """
     out = c.output
+    if isinstance(start, Value) or isinstance(end, Value):
+        return _spaced_by_values(c, start, start if steps == 1 else end)
     wide = FLOAT64 if out.dtype.is_integer else compute_type(out.dtype)
     first, last = (number(value, out.dtype) for value in (start, start if steps == 1 else end))
     if out.dtype.is_float and steps <= _MOST_CONSTANTS:
@@ -154,6 +158,26 @@ def linspace(c: Context, start: Scalar, end: Scalar, steps: int, **kwargs: objec
     backwards = c.b.subtract(c.full(out.shape, last, wide), c.b.multiply(stride, from_end))
     near = c.b.compare(c.b.iota(out.shape, 0, INT64), c.full(out.shape, steps // 2, INT64), "LT")
     return c.result(c.b.select(near, forwards, backwards))
+
+
+def _spaced_by_values(c: Context, start: Operand, end: Operand) -> Value:
+    """`linspace` between numbers of the call, in double precision, as `_spaced` has it."""
+    b, dtype = c.b, c.output.dtype
+    if dtype != FLOAT32 and not dtype.is_integer:
+        raise NotLowerable(f"linspace of {dtype} between numbers that are not known")
+    shape = c.output.shape
+    (steps,) = shape
+    # A float's step is rounded to its type, an integer's is not.
+    kind = FLOAT32 if dtype == FLOAT32 else FLOAT64
+    low, high = (c.cast(c.full((), item, dtype), kind) for item in (start, end))
+    step = b.divide(b.subtract(high, low), c.full((), max(steps - 1, 1), kind))
+    first, last, stride = (c.full(shape, item, FLOAT64) for item in (low, high, step))
+    place = b.iota(shape, 0, FLOAT64)
+    forwards = b.add(first, b.multiply(stride, place))
+    left = b.subtract(c.full(shape, steps - 1, FLOAT64), place)
+    backwards = b.subtract(last, b.multiply(stride, left))
+    near = b.compare(place, c.full(shape, steps // 2, FLOAT64), "LT")
+    return c.result(b.select(near, forwards, backwards))
 
 
 _MOST_CONSTANTS = 1 << 16

@@ -22,13 +22,21 @@ is_text(const Span *span, const char *text)
     return span->size == strlen(text) && !memcmp(span->data, text, span->size);
 }
 
+const Span *
+text_of(const Frame *frame, const char *name)
+{
+    const Attributes *attributes = &frame->attributes;
+    const Span *text = NULL;
+    for (int64_t i = 0; i < attributes->count; i++)
+        if (attributes->types[i] == STRING && is_text(attributes->names[i], name))
+            text = attributes->values[i];
+    return text;
+}
+
 int
 read_where(const Frame *frame, const Span **where, char *message)
 {
-    const Attributes *attributes = &frame->attributes;
-    for (int64_t i = 0; i < attributes->count; i++)
-        if (attributes->types[i] == STRING && is_text(attributes->names[i], "where"))
-            *where = attributes->values[i];
+    *where = text_of(frame, "where");
     return *where ? 0 : fail(message, "its attributes are not those that the bridge writes");
 }
 

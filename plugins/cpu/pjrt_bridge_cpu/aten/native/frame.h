@@ -23,6 +23,9 @@ bool asks_for_version(const Frame *frame, const char *who, Error **answer);
 /* Whether the caller's structs are those that the rest reads. */
 int check_caller(const Frame *frame, char *message);
 
+/* The attribute of a name that is a text; NULL where there is none. */
+const Span *text_of(const Frame *frame, const char *name);
+
 /* Where a check is in the user's program, from the attribute `where`. */
 int read_where(const Frame *frame, const Span **where, char *message);
 

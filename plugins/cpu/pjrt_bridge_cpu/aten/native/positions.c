@@ -15,6 +15,7 @@ typedef struct {
     int64_t count;
     const int64_t *range; /* The smallest and the largest position. */
     const Span *where;
+    const Span *refusal; /* What an error says instead of the range; may be NULL. */
 } Check;
 
 /* What a program says of a check, which may come from anywhere. */
@@ -23,6 +24,7 @@ read_check(const Frame *frame, Check *check, char *message)
 {
     if (read_where(frame, &check->where, message))
         return -1;
+    check->refusal = text_of(frame, "refusal");
     if (frame->operands.count != 2 || frame->results.count != 1 ||
         frame->operands.types[0] != BUFFER || frame->operands.types[1] != BUFFER ||
         frame->results.types[0] != BUFFER)
@@ -65,6 +67,13 @@ find_extremes(const Check *check, int64_t *smallest, int64_t *largest)
     }
 }
 
+/* The bytes of a text that a message has room for, beside others. */
+static int
+shown(const Span *text)
+{
+    return (int)(text->size < MESSAGE / 3 ? text->size : MESSAGE / 3);
+}
+
 Error *
 check_positions(Frame *frame)
 {
@@ -78,10 +87,13 @@ check_positions(Frame *frame)
     int64_t smallest, largest;
     find_extremes(&check, &smallest, &largest);
     if (check.count && (smallest < check.range[0] || largest > check.range[1])) {
-        size_t length = check.where->size < MESSAGE / 2 ? check.where->size : MESSAGE / 2;
-        fail(message, "OUT_OF_RANGE: %.*s: found indices from %lld to %lld, expected %lld to %lld", (int)length,
-             check.where->data, (long long)smallest, (long long)largest,
-             (long long)check.range[0], (long long)check.range[1]);
+        if (check.refusal)
+            fail(message, "OUT_OF_RANGE: %.*s: %.*s", shown(check.where), check.where->data,
+                 shown(check.refusal), check.refusal->data);
+        else
+            fail(message, "OUT_OF_RANGE: %.*s: found indices from %lld to %lld, expected %lld to %lld",
+                 shown(check.where), check.where->data, (long long)smallest, (long long)largest,
+                 (long long)check.range[0], (long long)check.range[1]);
         ErrorArgs args = {sizeof args, NULL, message, OUT_OF_RANGE};
         return frame->api->create(&args);
     }

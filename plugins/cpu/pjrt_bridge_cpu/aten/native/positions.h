@@ -5,8 +5,9 @@
 
 #include "xla.h"
 
-/* Operand and result: int32 or int64, of one shape. Attributes: `range`, the smallest and the
- * largest position (two int64), and `where`, what the message begins with. */
+/* Operand and result: int32 or int64, of one shape. Second operand: the smallest and the largest
+ * position (two int64). Attributes: `where`, what the message begins with, and `refusal`, which may
+ * be left out: what it says in the place of the range. */
 Error *check_positions(Frame *frame);
 
 #endif
