@@ -120,7 +120,7 @@ def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
             taken = with_tensors(op, built(args, given, numbers))
             other = None if drawing is not None else taking_symbols(op, taken, rules)
             named = built(kwargs, given, numbers)
-            taken = checked(op, taken, named, kernels)
+            taken = checked(op, taken, kernels)
             written = [
                 item for place in form.written for item in tensors_in(argument(place, taken, named))
             ]

@@ -7,7 +7,7 @@ cannot leave out, and nobody waits for.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,20 +63,18 @@ _RANGES: dict[str, tuple[_ValueRange, ...]] = {
 }
 """For operators, by name, the values that PyTorch takes."""
 
-def checked(
-    op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], kernels: Kernels
-) -> list[Any]:
+
+def checked(op: OpOverload, args: Sequence[Any], kernels: Kernels) -> list[Any]:
     """The arguments of a call that is traced, with checks of their values.
 
     Args:
         op: the operator.
         args: positional arguments.
-        kwargs: keyword arguments.
         kernels: that check; with others nothing changes.
     """
     found = list(args)
     if kernels.can_check and op.namespace == "aten":
-        for position, at, holds, refusal in _conditions(op.__name__, args, kwargs):
+        for position, at, holds, refusal in _conditions(op.__name__, args):
             given = found[position]
             value = given if at is None else given[at]
             made = torch.ops.pjrt_bridge.checked(value, holds, str(op), refusal)
@@ -85,7 +83,7 @@ def checked(
 
 
 def _conditions(
-    name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    name: str, args: Sequence[Any]
 ) -> Iterator[tuple[int, int | None, torch.Tensor, str]]:
     """What has to hold: position of an argument, place in it, the condition, what PyTorch says."""
     for item in _RANGES.get(name, ()):

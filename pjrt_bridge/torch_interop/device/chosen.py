@@ -122,9 +122,10 @@ def existing_index(device: Where) -> int:
     """The index of a device that a caller names.
 
     Raises:
-        DeviceError: the client has no such device.
+        DeviceError: the client has no such device, or was closed.
         ValueError: a device of another type.
     """
+    client()
     index = index_of(device)
     chosen(index)
     return index

@@ -13,19 +13,9 @@ from pjrt_bridge.runtime import ShardedBuffer
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import third_party_device
-from pjrt_bridge.torch_interop.device.chosen import chosen, client
-from pjrt_bridge.torch_interop.device.current import current_index
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import contents_of, empty, is_resident
 from pjrt_bridge.torch_interop.device.zeros import zeros_over
-
-
-def index_of(device: torch.device | None) -> int:
-    """The index of a device that a call names, or of the current one."""
-    client()
-    index = current_index() if device is None or device.index is None else device.index
-    chosen(index)
-    return index
 
 
 def _strides(
@@ -47,7 +37,7 @@ def empty_of_format(
 ) -> torch.Tensor:
     """`aten.empty.memory_format`."""
     dtype = dtype or torch.get_default_dtype()
-    return empty(size, dtype, index_of(device), _strides(size, memory_format))
+    return empty(size, dtype, existing_index(device), _strides(size, memory_format))
 
 
 def empty_strided(
@@ -60,7 +50,7 @@ def empty_strided(
     pin_memory: bool | None = None,
 ) -> torch.Tensor:
     """`aten.empty_strided`."""
-    return empty(size, dtype or torch.get_default_dtype(), index_of(device), stride)
+    return empty(size, dtype or torch.get_default_dtype(), existing_index(device), stride)
 
 
 def empty_like(tensor: torch.Tensor, **options: Any) -> torch.Tensor:

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop.compat import OpOverload
-from pjrt_bridge.torch_interop.device.factories import index_of, resize
+from pjrt_bridge.torch_interop.device.chosen import existing_index
+from pjrt_bridge.torch_interop.device.factories import resize
 from pjrt_bridge.torch_interop.device.host_calls import run_on_host
 from pjrt_bridge.torch_interop.device.operators import call
 
@@ -43,6 +44,6 @@ def kaiser_window(
     op: OpOverload, length: int, *args: Any, device: torch.device | None = None, **options: Any
 ) -> torch.Tensor:
     """`aten.kaiser_window`: torch composes it with a kernel that it has for its own devices."""
-    index = index_of(device)
+    index = existing_index(device)
     found: torch.Tensor = run_on_host(op, (length, *args), options, index, None)
     return found

@@ -19,9 +19,7 @@ _CHECKED = ("int32", "int64")
 
 
 class CheckedPositions(Kernels):
-    """Positions and divisors that are looked at while they are copied, where the plugin makes the
-    calls.
-    """
+    """Positions and divisors that are looked at while they are copied, where the plugin can."""
 
     def checked_positions(
         self,

@@ -39,8 +39,10 @@ def layer_norm(
 ) -> OptionalValues:
     """Normalized over the last dimensions; also mean and reciprocal standard deviation."""
     count = len(normalized_shape)
-    how = Norm(count, eps, is_centered=True, dtype=c.output.dtype)
-    found = c.kernels.normalize(c.b, x, weight, bias, how)
+    found = None
+    if not isinstance(eps, Value):
+        how = Norm(count, eps, is_centered=True, dtype=c.output.dtype)
+        found = c.kernels.normalize(c.b, x, weight, bias, how)
     if found is None:
         found = normalize_last(c, c.widen(x), count, weight, bias, eps)
     return c.promised(*found)
