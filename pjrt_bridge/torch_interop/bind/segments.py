@@ -24,6 +24,7 @@ from pjrt_bridge.torch_interop.bind.adapter import ADAPTER, TorchAdapter
 from pjrt_bridge.torch_interop.emit.program import Emitted
 from pjrt_bridge.torch_interop.nodes import label, source_line
 from pjrt_bridge.torch_interop.passes.lift_scalars import for_pytorch
+from pjrt_bridge.torch_interop.placement.collectives import exchanges_in
 
 
 class HostSegment:
@@ -39,7 +40,20 @@ class HostSegment:
         return compat.boxed_module(module, module.graph)
 
     def start(self, values: list[Any], call: CallRecord) -> Sequence[Any]:
-        """The outputs; empties the list. An operator's exception passes through unchanged."""
+        """The outputs; empties the list.
+
+        An operator's exception passes through; that of a collective operation with a note which
+        names operations and processes.
+        """
+        try:
+            return self._start(values)
+        except Exception as error:
+            note = exchanges_in(self._module.graph)
+            if note is not None:
+                error.add_note(note)
+            raise
+
+    def _start(self, values: list[Any]) -> Sequence[Any]:
         for index, value in enumerate(values):
             if isinstance(value, (DeferredValue, ResidentValue)):
                 values[index] = value.tensor()

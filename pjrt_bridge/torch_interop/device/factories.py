@@ -13,6 +13,7 @@ from pjrt_bridge.runtime import ShardedBuffer
 from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import third_party_device
+from pjrt_bridge.torch_interop.device.chosen import existing_index
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import contents_of, empty, is_resident
 from pjrt_bridge.torch_interop.device.zeros import zeros_over

@@ -41,6 +41,36 @@ def communication(node: fx.Node) -> str | None:
     return f"it exchanges {sum(sizes):,} bytes{where}"
 
 
+def exchanges_in(graph: fx.Graph) -> str | None:
+    """What a part of a graph does with other processes, for its errors; None where it is nothing.
+
+    Torch's errors of collective operations name neither the operation nor the processes.
+    """
+    lines = []
+    for node in graph.nodes:
+        text = communication(node) if node.op == "call_function" else None
+        if text is not None:
+            taken = ", ".join(map(_shown, node.all_input_nodes))
+            source = nodes.source_line(node)
+            where = f", {source}" if source else ""
+            lines.append(f"  {nodes.label(node)}({taken}): {text}{where}")
+    if not lines:
+        return None
+    return (
+        "It happened where PyTorch ran these operations of a compiled graph:\n"
+        + "\n".join(lines)
+        + "\nExpected that each of these processes runs them, in the same order and with sizes "
+        "that fit. One that has ended, or runs another program, says why in its own output."
+    )
+
+
+def _shown(node: fx.Node) -> str:
+    promise = compat.promise(node)
+    if not isinstance(promise, torch.Tensor):
+        return type(promise).__name__
+    return f"{str(promise.dtype).removeprefix('torch.')}{list(promise.shape)}"
+
+
 def _listed(ranks: tuple[int, ...]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]} alone"
