@@ -37,6 +37,7 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     original,
     outside_of_graphs,
     recompile_reasons,
+    skipped_functions,
     trace_recurrent_layers,
 )
 from pjrt_bridge.torch_interop.compat.eager_operators import eager_decompositions
@@ -82,6 +83,7 @@ from pjrt_bridge.torch_interop.compat.operators import (
 )
 from pjrt_bridge.torch_interop.compat.pure_functions import export_divided, export_plain
 from pjrt_bridge.torch_interop.compat.tangents import register_gradients
+from pjrt_bridge.torch_interop.compat.tracing import errors_unlogged
 from pjrt_bridge.torch_interop.compat.values import (
     DATA_DEPENDENT,
     compiled_numbers,
@@ -137,6 +139,7 @@ __all__ = [
     "donate_nothing",
     "drop_traced_tokens",
     "eager_decompositions",
+    "errors_unlogged",
     "evaluate",
     "export_divided",
     "export_joint",
@@ -196,6 +199,7 @@ __all__ = [
     "save_for_backward",
     "saved_inputs",
     "sign",
+    "skipped_functions",
     "stack_trace",
     "stand_in",
     "stand_in_with_elements",

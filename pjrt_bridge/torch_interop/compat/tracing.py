@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -68,3 +71,30 @@ def trace_beside_others(
             tracer=tracer,
             concrete_args=(PH,) * len(arguments),
         )
+
+
+_unlogged = ContextVar("unlogged", default=False)
+
+
+class _Unlogged(logging.Filter):
+    """Drops what this thread logs within `errors_unlogged`."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not _unlogged.get()
+
+
+_FILTER = _Unlogged()
+
+
+@contextmanager
+def errors_unlogged() -> Iterator[None]:
+    """A context in which errors of operators are raised without being logged as well.
+
+    Torch logs a trace of its own code for each error of an operator on tensors without memory.
+    """
+    logging.getLogger("torch._subclasses.fake_tensor").addFilter(_FILTER)
+    token = _unlogged.set(True)
+    try:
+        yield
+    finally:
+        _unlogged.reset(token)
