@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -73,17 +73,15 @@ def trace_beside_others(
         )
 
 
-_unlogged = ContextVar("unlogged", default=False)
+class _FromElsewhere(logging.Filter):
+    """Drops what the thread that made it logs."""
 
-
-class _Unlogged(logging.Filter):
-    """Drops what this thread logs within `errors_unlogged`."""
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not _unlogged.get()
-
-
-_FILTER = _Unlogged()
+        return record.thread != self._thread
 
 
 @contextmanager
@@ -92,9 +90,10 @@ def errors_unlogged() -> Iterator[None]:
 
     Torch logs a trace of its own code for each error of an operator on tensors without memory.
     """
-    logging.getLogger("torch._subclasses.fake_tensor").addFilter(_FILTER)
-    token = _unlogged.set(True)
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    others = _FromElsewhere()
+    logger.addFilter(others)
     try:
         yield
     finally:
-        _unlogged.reset(token)
+        logger.removeFilter(others)
