@@ -17,7 +17,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -34,21 +34,30 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(more or {})}
 
 
+def answers() -> TextIO:
+    """The stream on which a worker answers: standard output, of which nobody else has the use.
+
+    What else is written there, by a plugin or a framework, goes to standard error from now on.
+    """
+    found = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return found
+
+
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Answer requests from standard input on standard output, one JSON object a line, to its end.
 
-    What else is written to standard output goes to standard error, and warnings are not shown.
+    Warnings are not shown.
 
     Args:
         answer: what a request leads to.
     """
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    stream = answers()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for line in sys.stdin:
-            answers.write(json.dumps(answer(json.loads(line))) + "\n")
-            answers.flush()
+            stream.write(json.dumps(answer(json.loads(line))) + "\n")
+            stream.flush()
 
 
 def ended(status: int) -> str:

@@ -77,6 +77,17 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         at += size
 
 
+def messages(data: bytes, number: int) -> Iterator[bytes]:
+    """The contents of a message's fields of one number, those that are bytes.
+
+    Raises:
+        ValueError: see `fields`.
+    """
+    for found, value in fields(data):
+        if found == number and isinstance(value, bytes):
+            yield value
+
+
 def signed(value: int | bytes) -> int:
     """An int64 field's value."""
     assert isinstance(value, int)

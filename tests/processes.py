@@ -38,6 +38,12 @@ def failure(function):
     return None, time.monotonic() - begin
 
 store = FolderStore(os.path.join(FOLDER, "store"))
+
+def meet(name, *ranks):
+    '''Go on where all these processes are, so that none waits for one that starts late.'''
+    store.put(f"{name}/{RANK}", b"")
+    for rank in ranks or range(COUNT):
+        store.get(f"{name}/{rank}", 20)
 """
 
 
@@ -108,7 +114,8 @@ def run_processes(
 ) -> list[object]:
     """Run Python in several processes; what each printed, read as JSON.
 
-    The source finds RANK, COUNT, `store`, `reference(store)` and `failure(function)`. Asserts that
+    The source finds RANK, COUNT, `store`, `reference(store)`, `failure(function)` and
+    `meet(name)`. Asserts that
     the processes end well and write nothing to standard error, except for those that are `dying`,
     for which there is None.
     """

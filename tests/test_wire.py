@@ -23,6 +23,9 @@ def test_integers(number: int, value: int) -> None:
 def test_messages(parts: list[tuple[int, bytes]]) -> None:
     data = b"".join(wire.message(number, content) for number, content in parts)
     assert list(wire.fields(data)) == parts
+    for number, _ in parts:
+        contents = [content for found, content in parts if found == number]
+        assert list(wire.messages(data, number)) == contents
 
 
 @given(st.floats(allow_nan=False))

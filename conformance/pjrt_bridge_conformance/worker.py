@@ -11,8 +11,9 @@ import os
 import sys
 import time
 import traceback
-from typing import Any, TextIO
+from typing import Any
 
+from pjrt_bridge import child_processes
 from pjrt_bridge.errors import (
     ExtensionUnavailable,
     PjrtBridgeError,
@@ -47,13 +48,6 @@ def judge(check: Check, context: Context) -> tuple[Status, str]:
     return Status.PASS, ""
 
 
-def _answers() -> TextIO:
-    """Where to answer; what a plugin prints goes to standard error from now on."""
-    found = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    return found
-
-
 def _answer(check: Check, context: Context) -> dict[str, Any]:
     start = time.perf_counter()
     status, reason = judge(check, context)
@@ -68,7 +62,7 @@ def _answer(check: Check, context: Context) -> dict[str, Any]:
 
 def main() -> None:
     """Serve until standard input ends."""
-    stream = _answers()
+    stream = child_processes.answers()
     subject = Subject.from_json(sys.argv[1])
     checks = suite(subject.modules)
     context = Context(subject)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pjrt_bridge.abi.values import NamedValue
-from pjrt_bridge.errors import OptionError
+from pjrt_bridge.errors import OptionError, PjrtBridgeError
 
 
 def out() -> Console:
@@ -23,6 +24,25 @@ def out() -> Console:
 def fail(message: str) -> None:
     """Say on standard error what went wrong, unwrapped so that it can be searched and copied."""
     print(f"error: {message}", file=sys.stderr)
+
+
+class CodeFailed(Exception):
+    """What a function that the user named raised; the text is the message to show."""
+
+
+@contextmanager
+def calling(target: str) -> Iterator[None]:
+    """A context in which exceptions other than the bridge's are the named function's.
+
+    Raises:
+        CodeFailed: there is one; its text names the function.
+    """
+    try:
+        yield
+    except PjrtBridgeError:
+        raise
+    except Exception as error:
+        raise CodeFailed(f"{target} raised {type(error).__name__}: {error}") from error
 
 
 def note(message: str) -> None:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from pjrt_bridge import named_functions
-from pjrt_bridge.cli.console import out
+from pjrt_bridge.cli.console import calling, out
 from pjrt_bridge.cli.frameworks import need_tensorflow, need_torch
 from pjrt_bridge.cli.plugins import AsJson, PluginName
 from pjrt_bridge.errors import HostFallbackWarning, OptionError
@@ -61,7 +61,8 @@ def explain(
     instantiated without arguments. A function that is compiled already keeps its options. A plain
     function is taken as PyTorch's, unless --framework is given.
     """
-    function = named_functions.load(target)
+    with calling(target):
+        function = named_functions.load(target)
     _check_count(target, function, input or ())
     options = {
         name: value
@@ -77,7 +78,8 @@ def explain(
     with progress.status(f"compiling and running {target}"), warnings.catch_warnings():
         # The report says all that the warnings say.
         warnings.simplefilter("ignore", HostFallbackWarning)
-        report = ask(function, input or (), options)
+        with calling(target):
+            report = ask(function, input or (), options)
     if as_json:
         print(report.to_json())
     else:

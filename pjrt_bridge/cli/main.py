@@ -18,7 +18,7 @@ from pjrt_bridge.cli import (
     plugins,
     run,
 )
-from pjrt_bridge.cli.console import fail
+from pjrt_bridge.cli.console import CodeFailed, fail
 from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.versions import version
 
@@ -89,6 +89,8 @@ def main() -> None:
 def _message(error: Exception) -> str:
     if isinstance(error, PjrtBridgeError):
         return str(error)
+    if isinstance(error, CodeFailed):
+        return f"{error}\n--debug shows where"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return f"internal error, {type(error).__name__}: {error}; --debug shows where"

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pjrt_bridge.cli.console import columns, note, out, print_json
+from pjrt_bridge.cli.console import calling, columns, note, out, print_json
 from pjrt_bridge.cli.frameworks import need_torch
 from pjrt_bridge.cli.plugins import AsJson
 from pjrt_bridge.errors import OptionError, PjrtError, ProgramError
@@ -97,7 +97,8 @@ def plan(
     with progress.status(f"tracing {model}"):
         from pjrt_bridge.torch_interop.planning.named import traced_model
 
-        traced = traced_model(model, input or (), axis, optimizer, training=training)
+        with calling(model):
+            traced = traced_model(model, input or (), axis, optimizer, training=training)
     found: list[Budget | str] = []
     for one in meshes:
         with progress.status(f"planning {one}"):

@@ -38,7 +38,6 @@ ClientOptions = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
-        "-o",
         metavar="NAME=VALUE",
         help="A client create option, as the plugin defines them. Repeatable.",
     ),

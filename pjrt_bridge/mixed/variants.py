@@ -26,7 +26,7 @@ UNUSED = 1000
 EAGER = 4
 """Variants that are compiled when their sizes come for the first time."""
 
-OFTEN = 64
+PATIENCE = 64
 """How often sizes have to come at most before they are compiled beside the calls."""
 
 _SEEN = 4096
@@ -222,7 +222,7 @@ class VariantCache(Generic[_Compiled]):
     def _enough(self) -> int:
         """How often sizes have to come before they are compiled."""
         extra = max(self._compilations, len(self._variants)) - EAGER
-        return min(1 << max(extra + 1, 0), OFTEN)
+        return min(1 << max(extra + 1, 0), PATIENCE)
 
     def _came_often(self, key: Hashable) -> bool:
         """Whether sizes have come often enough to be compiled; counts this call."""

@@ -110,7 +110,7 @@ def decode(data: bytes) -> tuple[Plane, ...]:
     Raises:
         ValueError: it is none.
     """
-    return tuple(_plane(content) for content in _messages(data, 1))
+    return tuple(_plane(content) for content in wire.messages(data, 1))
 
 
 @dataclass
@@ -122,14 +122,14 @@ class _Metadata:
 def _plane(data: bytes) -> Plane:
     names = _Metadata()
     for number, into in ((4, names.events), (5, names.stats)):
-        for entry in _messages(data, number):
+        for entry in wire.messages(data, number):
             into.update(_named(entry))
     (name,) = list(_texts(data, 2))[-1:] or ("",)
-    return Plane(name, tuple(_decoded_line(line, name, names) for line in _messages(data, 3)))
+    return Plane(name, tuple(_decoded_line(line, name, names) for line in wire.messages(data, 3)))
 
 
 def _named(entry: bytes) -> Iterator[tuple[int, str]]:
-    for value in _messages(entry, 2):
+    for value in wire.messages(entry, 2):
         ids = [wire.signed(item) for number, item in wire.fields(value) if number == 1]
         # A display name is what people are meant to read.
         shown = [*_texts(value, 2), *(text for text in _texts(value, 4) if text)]
@@ -144,7 +144,8 @@ def _decoded_line(data: bytes, plane: str, names: _Metadata) -> Line:
         elif number in (2, 11) and isinstance(value, bytes) and value:
             shown.append(value.decode(errors="replace"))
     return Line(
-        shown[-1], tuple(_decoded_event(event, start, plane, names) for event in _messages(data, 4))
+        shown[-1],
+        tuple(_decoded_event(event, start, plane, names) for event in wire.messages(data, 4)),
     )
 
 
@@ -184,12 +185,6 @@ def _detail(data: bytes, names: _Metadata) -> Iterator[tuple[str, Detail]]:
         yield name, found
 
 
-def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
-    for number, value in wire.fields(data):
-        if number == wanted and isinstance(value, bytes):
-            yield value
-
-
 def _texts(data: bytes, wanted: int) -> Iterator[str]:
-    for content in _messages(data, wanted):
+    for content in wire.messages(data, wanted):
         yield content.decode(errors="replace")

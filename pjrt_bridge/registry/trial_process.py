@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from pjrt_bridge import child_processes
 from pjrt_bridge.errors import PjrtBridgeError, PjrtError
 from pjrt_bridge.registry.opening import open_plugin
 from pjrt_bridge.registry.spec import PluginSpec
@@ -21,13 +22,11 @@ from pjrt_bridge.registry.spec import PluginSpec
 def main(arguments: list[str]) -> None:
     """Try the plugin that the one argument describes."""
     request: Mapping[str, Any] = json.loads(arguments[0])
-    answers = os.fdopen(os.dup(1), "w")
-    # What a plugin prints is no answer.
-    os.dup2(2, 1)
+    stream = child_processes.answers()
     _leave_no_core()
 
     def say(**about: str) -> None:
-        print(json.dumps(about), file=answers, flush=True)
+        print(json.dumps(about), file=stream, flush=True)
 
     spec = PluginSpec(request["name"], request["library"], environment=request["environment"])
     stage = "load"

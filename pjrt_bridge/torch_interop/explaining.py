@@ -73,7 +73,7 @@ def _explained(
     def call(around: AbstractContextManager[None]) -> float:
         with _undone(function, args, kwargs):
             started = time.perf_counter()
-            with around:
+            with around, compat.errors_unlogged():
                 results = compiled(*args, **kwargs)
             _backward(results)
             return time.perf_counter() - started
@@ -90,6 +90,7 @@ def report_on(program: str, call: Callable[[AbstractContextManager[None]], float
     """
     known = frozenset(LEDGER.graphs)
     breaks, untraced = compat.graph_breaks(), compat.not_traced()
+    skipped = compat.skipped_functions()
     outside: Counter[str] = Counter()
     first = call(nullcontext())
     with watching() as watch:
@@ -102,7 +103,10 @@ def report_on(program: str, call: Callable[[AbstractContextManager[None]], float
     return Report(
         program=program,
         graphs=tuple(graphs),
-        breaks=_breaks(watch, breaks) or tuple(_new(compat.not_traced(), untraced)),
+        breaks=(
+            (*_breaks(watch, breaks), *_new(compat.skipped_functions(), skipped))
+            or tuple(_new(compat.not_traced(), untraced))
+        ),
         first_seconds=first if any(record not in known for record in watch.calls) else None,
         call_seconds=again,
         outside=dict(outside.most_common()),

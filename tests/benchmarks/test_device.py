@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from benchmarks.device import measure, operator_ways, ways
-from pjrt_bridge.torch_interop.device import chosen, use
+from pjrt_bridge.torch_interop.device import use
+from tests.fresh import forget_device
 
 
 @pytest.fixture
 def device() -> Iterator[None]:
     use("cpu")
     yield
-    chosen._client = None
-    chosen.chosen.cache_clear()
+    forget_device()
     torch.compiler.reset()
 
 

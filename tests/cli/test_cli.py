@@ -10,10 +10,11 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import typer
 
 from pjrt_bridge import registry
 from pjrt_bridge.cli.console import parse_options
-from pjrt_bridge.cli.main import main
+from pjrt_bridge.cli.main import app, main
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.runtime.compile.cache import Cache
 from pjrt_bridge.stablehlo import Program
@@ -90,7 +91,7 @@ def test_plugins_as_json(command: Command) -> None:
 
 
 def test_inspect(command: Command) -> None:
-    outcome = command("inspect", "cpu", "-o", "cpu_device_count=2")
+    outcome = command("inspect", "cpu", "--option", "cpu_device_count=2")
     assert outcome.status == 0
     plugin = registry.load("cpu")
     major, minor = plugin.api_version
@@ -127,7 +128,7 @@ def test_inspect_shows_extensions_that_a_package_declares(
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_inspect_without_a_device_still_shows_the_plugin(command: Command, form: list[str]) -> None:
-    outcome = command("inspect", "cpu", "-o", "cpu_device_count=0", *form)
+    outcome = command("inspect", "cpu", "--option", "cpu_device_count=0", *form)
     assert outcome.status == 1
     assert "Layouts" in outcome.out
     assert "cpu_device_count" in outcome.err
@@ -264,6 +265,16 @@ def test_an_unexpected_exception_is_one_line(
     outcome = command("plugins")
     assert (outcome.status, outcome.out) == (1, "")
     assert outcome.err == "error: internal error, KeyError: 'x'; --debug shows where\n"
+
+
+def test_a_short_option_means_the_same_in_all_commands() -> None:
+    meanings: dict[str, set[str]] = {}
+    for one in typer.main.get_command(app).commands.values():  # type: ignore[attr-defined]
+        for parameter in one.params:
+            long = [option for option in parameter.opts if option.startswith("--")]
+            for short in set(parameter.opts) - {*long, parameter.name}:
+                meanings.setdefault(short, set()).update(long)
+    assert {short: len(long) for short, long in meanings.items()} == dict.fromkeys(meanings, 1)
 
 
 def test_option_values() -> None:

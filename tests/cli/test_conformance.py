@@ -66,7 +66,14 @@ def test_a_plugin_that_dies_when_it_is_loaded(command: Command, tmp_path: Path) 
 
 def test_client_options(command: Command) -> None:
     outcome = command(
-        "conformance", "cpu", "--only", "devices.ids", "-o", "cpu_device_count=3", "--json", "a"
+        "conformance",
+        "cpu",
+        "--only",
+        "devices.ids",
+        "--option",
+        "cpu_device_count=3",
+        "--json",
+        "a",
     )
     assert outcome.status == 0
     assert len(json.loads(Path("a").read_text())["plugin"]["devices"]) == 3

@@ -1,26 +1,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-import torch
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge_cpu.aten import rules
 from pjrt_bridge_cpu.aten.calls import KernelCall
 from tests.dynamo import skip_guard_timing
+from tests.fresh import fresh as fresh
+from tests.fresh import same_numbers as same_numbers
 
 skip_guard_timing()
-
-
-@pytest.fixture
-def fresh() -> Iterator[None]:
-    """Nothing compiled before or after, and the same random numbers every time."""
-    torch.compiler.reset()
-    torch.default_generator.manual_seed(0)
-    yield
-    torch.compiler.reset()
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from collections import Counter
 from typing import Any
 
+from pjrt_bridge.child_processes import answers
 from tests.configuration import isolated
-from tests.sweeping.worker import Result, Verdict, Worker, answers, serve
+from tests.sweeping.worker import Result, Verdict, Worker, serve
 
 LIMIT = 120
 LIFE = 150

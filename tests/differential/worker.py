@@ -9,13 +9,13 @@ import sys
 import traceback
 import warnings
 
+from pjrt_bridge.child_processes import answers
 from tests.differential import residing
 from tests.differential.faults import plant
 from tests.differential.generating import generate
 from tests.differential.judging import judge
 from tests.differential.messages import Answer, Request, plain, unpacked
 from tests.dynamo import skip_guard_timing
-from tests.sweeping.worker import answers
 
 
 def answer(request: Request) -> Answer:

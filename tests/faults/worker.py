@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from pjrt_bridge import child_processes
 from tests.faults.case import Case
 from tests.faults.operations import OPERATIONS
 from tests.faults.running import run_case
@@ -16,7 +17,7 @@ from tests.sweeping import worker
 
 def main() -> None:
     """Serve until standard input ends."""
-    stream = worker.answers()
+    stream = child_processes.answers()
     worker.serve(stream, Case, [Case(name, "", "record") for name in OPERATIONS], run_case)
 
 

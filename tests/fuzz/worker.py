@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import warnings
 
+from pjrt_bridge import child_processes
 from tests.fuzz.batch import Batch, run_batch
 from tests.sweeping import worker
 
 
 def main() -> None:
     """Serve until standard input ends."""
-    stream = worker.answers()
+    stream = child_processes.answers()
     warnings.simplefilter("ignore")
     worker.serve(stream, Batch, [], run_batch)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from importlib import metadata
 from typing import Any
@@ -22,13 +21,7 @@ from pjrt_bridge.jax_interop import torch_op  # noqa: E402
 from pjrt_bridge.torch_interop import compiled_graphs, export  # noqa: E402
 from tests.accelerators.wheels import need  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    yield
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def _kernel(x: Any, y: Any, out: Any) -> None:

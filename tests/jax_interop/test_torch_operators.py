@@ -1,6 +1,5 @@
 """Functions of JAX that torch calls."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +18,7 @@ from pjrt_bridge.errors import OptionError, ProgramError  # noqa: E402
 from pjrt_bridge.jax_interop import torch_op  # noqa: E402
 from pjrt_bridge.torch_interop import compiled_graphs, export  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    yield
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 class Parameters(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pjrt_bridge.mixed.variants import EAGER, LIMIT, OFTEN, UNUSED, VariantCache
+from pjrt_bridge.mixed.variants import EAGER, LIMIT, PATIENCE, UNUSED, VariantCache
 
 
 class Compiler:
@@ -131,13 +131,13 @@ def test_sizes_in_rotation_are_not_compiled_for_ever_and_each_call_of_the_host_i
     told: list[str] = []
     compiler = Compiler("host")
     compiler.cache = VariantCache("host", told.append)
-    rounds = OFTEN + 3
+    rounds = PATIENCE + 3
     for _ in range(rounds):
         for key in range(LIMIT + 26):
             compiler.find(key)
     assert len(compiler.compiled) == LIMIT
     # What has come as often as is enough for all is compiled, and there is no room for the rest.
-    assert Counter(told)["full"] == 26 * (rounds - OFTEN + 1)
+    assert Counter(told)["full"] == 26 * (rounds - PATIENCE + 1)
     assert set(told) == {"new", "full"}
     assert compiler.find(0) == "compiled for 0"
     assert compiler.find(LIMIT + 25) == "host"
@@ -150,22 +150,22 @@ def test_sizes_at_random_are_compiled_ever_more_rarely(
     compiler = Compiler("host")
     for _ in range(calls):
         compiler.find(random.randrange(different))
-    assert len(compiler.compiled) <= EAGER + math.log2(OFTEN) + calls / OFTEN
+    assert len(compiler.compiled) <= EAGER + math.log2(PATIENCE) + calls / PATIENCE
 
 
 @pytest.mark.parametrize("different", [EAGER, 2 * EAGER, LIMIT])
 def test_a_few_sizes_in_rotation_are_all_compiled(different: int) -> None:
     compiler = Compiler("host")
-    for key in [*range(different)] * OFTEN:
+    for key in [*range(different)] * PATIENCE:
         compiler.find(key)
     assert len(compiler.compiled) == different
 
 
 def test_new_sizes_take_the_place_of_those_that_are_not_used_any_more() -> None:
     compiler = Compiler("host")
-    for key in [*range(LIMIT)] * OFTEN:
+    for key in [*range(LIMIT)] * PATIENCE:
         compiler.find(key)
-    for _ in range(UNUSED + LIMIT + OFTEN):
+    for _ in range(UNUSED + LIMIT + PATIENCE):
         compiler.find("new")
     assert compiler.find("new") == "compiled for new"
     assert len(compiler.cache) == LIMIT

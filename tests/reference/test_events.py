@@ -3,7 +3,7 @@
 import asyncio
 import ctypes
 import threading
-import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,6 +15,8 @@ from pjrt_bridge.errors import (
     Internal,
     InvalidArgument,
 )
+from pjrt_bridge.extensions import Profiler
+from pjrt_bridge.profiling import xspace
 from pjrt_bridge.runtime import Client, CompileOptions, Plugin
 from pjrt_bridge_reference.slots import ERRORS
 from tests import programs
@@ -42,15 +44,20 @@ def test_devices_work_side_by_side(slow: Client) -> None:
         for id in (0, 1)
     ]
     arguments = [[slow.put(ONES, device)] * 2 for device in slow.devices]
-    start = time.monotonic()
-    results = [
-        executable.execute(buffers)[0]
-        for executable, buffers in zip(executables, arguments, strict=True)
-        for _ in range(3)
-    ]
-    for result in results:
-        result.block_until_ready()
-    assert 0.3 <= time.monotonic() - start < 0.55
+    with slow.extension(Profiler).session() as session:
+        results = [
+            executable.execute(buffers)[0]
+            for executable, buffers in zip(executables, arguments, strict=True)
+            for _ in range(3)
+        ]
+        for result in results:
+            result.block_until_ready()
+    (plane,) = xspace.decode(session.data)
+    one, other = (line.spans for line in plane.lines if line.name.startswith("reference device"))
+    for spans in (one, other):
+        assert len(spans) == 3
+        assert all(first.end <= second.start for first, second in pairwise(spans))
+    assert any(a.start < b.end and b.start < a.end for a in one for b in other)
 
 
 def test_everything_may_be_dropped_while_a_program_runs(slow: Client) -> None:

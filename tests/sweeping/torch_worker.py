@@ -8,8 +8,8 @@ from typing import TextIO
 
 import torch
 
+from pjrt_bridge.child_processes import answers
 from tests.dynamo import skip_guard_timing
-from tests.sweeping.worker import answers
 
 
 def begin() -> TextIO:

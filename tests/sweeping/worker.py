@@ -234,13 +234,6 @@ def run(start: Callable[[], Worker[C]], cases: Sequence[C], jobs: int) -> Iterat
             yield future.result()
 
 
-def answers() -> TextIO:
-    """Where a worker answers; what torch or a plugin prints goes to standard error from now on."""
-    found = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    return found
-
-
 def serve(
     stream: TextIO, kind: Callable[..., C], cases: Iterable[Any], judge: Callable[[C], Verdict]
 ) -> None:

@@ -1,6 +1,5 @@
 """Functions of TensorFlow that torch calls."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,13 +10,7 @@ from pjrt_bridge.errors import OptionError, ProgramError
 from pjrt_bridge.tf_interop import torch_op
 from pjrt_bridge.torch_interop import compiled_graphs
 
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    yield
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @torch_op

@@ -7,34 +7,18 @@ from collections.abc import Iterator
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
-import torch
 
 from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.torch_interop.bind import segments
-from pjrt_bridge.torch_interop.device import chosen, uploads, use
+from pjrt_bridge.torch_interop.device import use
 from tests.dynamo import skip_guard_timing
 from tests.faults.segments import Faults
+from tests.fresh import forget_device
+from tests.fresh import fresh as fresh
+from tests.fresh import same_numbers as same_numbers
 from tests.plugins import require_dispatcher
 
 skip_guard_timing()
-
-
-@pytest.fixture(autouse=True)
-def _same_numbers() -> None:
-    """Random numbers do not depend on which tests a worker ran before.
-
-    All are drawn from the host's generator. `torch.manual_seed` takes 10 ms: for each device that
-    is not there it keeps a stack trace for later.
-    """
-    torch.default_generator.manual_seed(0)
-
-
-@pytest.fixture
-def fresh() -> Iterator[None]:
-    """Nothing compiled before or after."""
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
 
 
 @pytest.fixture(params=["c", "python"])
@@ -59,13 +43,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
 def pjrt_device() -> Iterator[None]:
     """torch.device("pjrt") is two devices of the CPU plugin."""
     # A test that lets the device be chosen by its first tensor leaves that choice.
-    _forget_choice()
+    forget_device()
     use("cpu", cpu_device_count=2)
     yield
-    _forget_choice()
-
-
-def _forget_choice() -> None:
-    chosen._client = None
-    chosen.chosen.cache_clear()
-    uploads.forget_expected()
+    forget_device()

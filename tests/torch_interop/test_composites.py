@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,8 @@ from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.stablehlo.kernels import Kernels
 from pjrt_bridge.torch_interop import composite
 from tests.torch_interop.helpers import custom_operators, placements
+
+pytestmark = pytest.mark.usefixtures("fresh")
 
 Seen = list[tuple[str, int, dict[str, Any], list[tuple[int, ...]]]]
 
@@ -54,13 +56,6 @@ def taking(monkeypatch: pytest.MonkeyPatch) -> Taking:
     kernels = Taking()
     monkeypatch.setattr(brought, "kernels", lambda client: kernels)
     return kernels
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
 
 
 @composite("my.inner", attributes={"parts": [1, 2]})

@@ -1,6 +1,7 @@
 """explain() tells what really ran where, and changes nothing."""
 
 import json
+import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,6 +201,47 @@ def test_a_graph_break_is_named() -> None:
     assert "\n" not in report.breaks[0]
     assert report.outside == {}
     assert "everything runs on" in str(report)
+
+
+def test_a_function_that_breaks_in_a_loop_is_named() -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = x.sin()
+            torch._dynamo.graph_break()
+        return x
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return inner(x * 2).cos()
+
+    line = inner.__code__.co_firstlineno
+    for called in (function, inner):
+        torch.compiler.reset()
+        report = explain(called, torch.ones(3))
+        assert bool(report.graphs) == (called is function)
+        reason = report.breaks[-1]
+        start = f"{__file__}:{line}: nothing of inner is compiled, as it breaks in a loop: Call to"
+        assert reason.startswith(start)
+        assert report.outside == {"aten.sin": 2}
+
+
+def test_an_error_is_raised_and_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[logging.LogRecord] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            logged.append(record)
+
+    monkeypatch.setattr(logging.getLogger("torch._subclasses.fake_tensor"), "handlers", [Handler()])
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.ones(4, 4)
+
+    with pytest.raises(RuntimeError, match="must have same reduction dim"):
+        explain(function, torch.ones(3, 3))
+    assert logged == []
+    with pytest.raises(RuntimeError, match="must have same reduction dim"):
+        compiled(function)(torch.ones(3, 3))
+    assert len(logged) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")

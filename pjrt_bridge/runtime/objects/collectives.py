@@ -7,7 +7,7 @@ read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pjrt_bridge import wire
@@ -69,12 +69,12 @@ def collectives_in(code: bytes, format: str) -> tuple[Collective, ...]:
         except ProgramError as error:
             raise ValueError(str(error)) from None
     if format == "hlo_with_config":
-        code = next(_messages(code, 1), b"")
+        code = next(wire.messages(code, 1), b"")
     elif format != "hlo":
         return ()
     found: dict[str, list[int]] = {}
-    for computation in _messages(code, 3):
-        for instruction in _messages(computation, 2):
+    for computation in wire.messages(code, 3):
+        for instruction in wire.messages(computation, 2):
             operation, shape = "", b""
             for number, value in wire.fields(instruction):
                 if number == 2 and isinstance(value, bytes):
@@ -93,16 +93,10 @@ def totals(found: Mapping[str, Sequence[int]]) -> tuple[Collective, ...]:
     return tuple(sorted(made, key=lambda one: (-one.nbytes, one.operation)))
 
 
-def _messages(data: bytes, number: int) -> Iterator[bytes]:
-    for at, value in wire.fields(data):
-        if at == number and isinstance(value, bytes):
-            yield value
-
-
 def _given(operation: str, shape: bytes) -> int:
     """Bytes that an operation gives."""
     if operation in _WITH_OPERANDS:
-        return _bytes(list(_messages(shape, 4))[1])
+        return _bytes(list(wire.messages(shape, 4))[1])
     return _bytes(shape)
 
 

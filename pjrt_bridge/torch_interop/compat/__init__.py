@@ -37,6 +37,7 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     original,
     outside_of_graphs,
     recompile_reasons,
+    skipped_functions,
     trace_recurrent_layers,
 )
 from pjrt_bridge.torch_interop.compat.eager_operators import eager_decompositions
@@ -91,6 +92,7 @@ from pjrt_bridge.torch_interop.compat.size_expressions import (
     subtracted_symbols,
 )
 from pjrt_bridge.torch_interop.compat.tangents import register_gradients
+from pjrt_bridge.torch_interop.compat.tracing import errors_unlogged
 from pjrt_bridge.torch_interop.compat.values import (
     DATA_DEPENDENT,
     evaluate,
@@ -139,6 +141,7 @@ __all__ = [
     "donate_nothing",
     "drop_traced_tokens",
     "eager_decompositions",
+    "errors_unlogged",
     "evaluate",
     "export_divided",
     "export_joint",
@@ -198,6 +201,7 @@ __all__ = [
     "save_for_backward",
     "saved_inputs",
     "sign",
+    "skipped_functions",
     "stack_trace",
     "stand_in",
     "stand_in_with_elements",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -83,6 +84,22 @@ def not_traced() -> Mapping[str, int]:
     nothing of the function, and counts no graph break.
     """
     return _counted("unimplemented")
+
+
+def skipped_functions() -> Mapping[str, int]:
+    """The functions that torch compiles nothing of, as they break in a loop, and how often."""
+    found: Counter[str] = Counter()
+    for text, count in counters["unimplemented"].items():
+        skipped = _SKIPPED.search(text)
+        if skipped is not None:
+            name, file, line = skipped.groups()
+            why = f"{file}:{line}: nothing of {name} is compiled, as it breaks in a loop: "
+            found[why + _in_one_line(text.partition("*** While")[0])] += count
+    return found
+
+
+_SKIPPED = re.compile(r"frame skipped: (.+) \((.+) line (\d+)\)")
+"""Torch's context of a graph break that it cannot resume from."""
 
 
 def _counted(kind: str) -> Counter[str]:

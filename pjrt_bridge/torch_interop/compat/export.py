@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop.compat.autograd import KEPT, decompositions
 from pjrt_bridge.torch_interop.compat.operators import is_composite, operator
+from pjrt_bridge.torch_interop.compat.tracing import errors_unlogged
 from pjrt_bridge.torch_interop.compat.values import is_symbolic, without_autocast
 
 
@@ -30,7 +31,7 @@ def trace(
 ) -> torch.export.ExportedProgram:
     """Trace a module with torch.export."""
     args, kwargs = _each_once(args, kwargs)
-    with without_own_warnings(), _plain_checks():
+    with without_own_warnings(), _plain_checks(), errors_unlogged():
         program: torch.export.ExportedProgram = torch.export.export(
             module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
         )
@@ -207,7 +208,7 @@ def export_joint(
     """
     from torch._functorch.aot_autograd import aot_export_module
 
-    with without_own_warnings(), _plain_checks():
+    with without_own_warnings(), _plain_checks(), errors_unlogged():
         joint, signature = aot_export_module(
             module,
             arguments,

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
@@ -26,7 +25,7 @@ from pjrt_bridge import dtypes
 from pjrt_bridge.errors import UnsupportedDtype
 from pjrt_bridge.torch_interop.compat.dynamo import leave_alone
 from pjrt_bridge.torch_interop.compat.operators import operator
-from pjrt_bridge.torch_interop.compat.tracing import trace_beside_others
+from pjrt_bridge.torch_interop.compat.tracing import errors_unlogged, trace_beside_others
 
 KEY = "PrivateUse1"
 """The dispatch key of the device's operators."""
@@ -224,19 +223,8 @@ def trace_call(
     Raises:
         Exception: what an operator raises for tensors of these shapes and types.
     """
-    with seen_by_python(), torch.no_grad(), _unlogged():
+    with seen_by_python(), torch.no_grad(), errors_unlogged():
         return trace_beside_others(functionalize(call), promises, table)
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Torch logs a trace of its own code for what it raises; the user gets the error alone."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before
 
 
 def seen_by_python() -> AbstractContextManager[Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -68,3 +71,29 @@ def trace_beside_others(
             tracer=tracer,
             concrete_args=(PH,) * len(arguments),
         )
+
+
+class _FromElsewhere(logging.Filter):
+    """Drops what the thread that made it logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.thread != self._thread
+
+
+@contextmanager
+def errors_unlogged() -> Iterator[None]:
+    """A context in which errors of operators are raised without being logged as well.
+
+    Torch logs a trace of its own code for each error of an operator on tensors without memory.
+    """
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    others = _FromElsewhere()
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)

@@ -71,8 +71,7 @@ def use_client(given: Client) -> Client:
 def _chose(found: Client) -> None:
     global _client, _compiled_for
     if found is not _compiled_for:
-        for forget in _of_client:
-            forget()
+        forget_compiled()
     backward_threads.start(len(found.devices))
     _client = _compiled_for = found
     chosen.cache_clear()
@@ -82,6 +81,12 @@ def of_client(forget: Callable[[], None]) -> Callable[[], None]:
     """Have a function called when another client is chosen: what it forgets belongs to the last."""
     _of_client.append(forget)
     return forget
+
+
+def forget_compiled() -> None:
+    """Drop what was compiled for the device, or is kept on it, for further calls."""
+    for forget in _of_client:
+        forget()
 
 
 def _shown(options: tuple[Any, ...] | None) -> str:

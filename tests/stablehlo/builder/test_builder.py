@@ -1,7 +1,6 @@
 import gc
 import resource
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import Builder, Parameter, Program, bindings
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
+from tests.counting import calls
 from tests.stablehlo.helpers import program, tensor
 
 
@@ -229,16 +229,16 @@ def test_builders_of_many_threads():
     assert len(set(results.values())) == 8
 
 
-def test_thousand_operations_in_some_milliseconds():
-    builder = Builder([tensor(4)])
-    (value,) = builder.parameters
-    start = time.perf_counter()
-    for _ in range(1000):
-        value = builder.add(value, value)
-    built = builder.finish([value])
-    # Ten times what it takes on a slow machine: this guards against quadratic behaviour.
-    assert time.perf_counter() - start < 0.5
-    assert built.text.count("stablehlo.add") == 1000
+def test_each_operation_is_as_much_work_as_the_one_before():
+    def build(operations: int) -> None:
+        builder = Builder([tensor(4)])
+        (value,) = builder.parameters
+        for _ in range(operations):
+            value = builder.add(value, value)
+        assert builder.finish([value]).text.count("stablehlo.add") == operations
+
+    build(1)
+    assert calls(lambda: build(1000)) < 10.5 * calls(lambda: build(100))
 
 
 def test_contexts_die_with_their_builder():

@@ -104,7 +104,6 @@ def test_another_client_is_refused_while_one_is_in_use() -> None:
 def test_synchronous_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     from pjrt_bridge.torch_interop.device import programs
 
-    programs.forget()
     monkeypatch.setenv("PJRT_BRIDGE_EAGER", "sync")
     x = torch.ones(3, device="pjrt")
     assert (x + 1).tolist() == [2, 2, 2]
@@ -114,7 +113,6 @@ def test_synchronous_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PJRT_BRIDGE_EAGER", "later")
     with pytest.raises(OptionError, match="PJRT_BRIDGE_EAGER: found 'later'"):
         x * 2
-    programs.forget()
 
 
 @pytest.mark.parametrize("autoload", ["1", "0"])

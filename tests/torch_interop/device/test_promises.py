@@ -9,8 +9,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pjrt_bridge.torch_interop.device import programs
-
 pytestmark = pytest.mark.usefixtures("fresh")
 
 Function = Callable[..., Any]
@@ -90,5 +88,4 @@ def test_what_torch_promises_by_running_it(
 
     Their programs are then made while torch traces: none is there from before.
     """
-    programs.forget()
     assert_as_on_host(function, *given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,19 +13,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pjrt_bridge.errors import PjrtError, ResourceExhausted
-from pjrt_bridge.torch_interop.device import eager_graphs, merging, programs, recording
+from pjrt_bridge.torch_interop.device import eager_graphs, merging, recording
 from pjrt_bridge.torch_interop.ledger import EAGER
 from tests.extent import examples
 
 
 @pytest.fixture(autouse=True)
-def fused(device: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fused(device: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PJRT_BRIDGE_EAGER", "fused")
-    programs.forget()
-    recording.recorder.cache_clear()
     EAGER.forget()
-    yield
-    programs.forget()
 
 
 @torch.library.custom_op("pjrt_bridge_tests::positive", mutates_args=(), device_types="cpu")

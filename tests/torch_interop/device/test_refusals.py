@@ -111,14 +111,12 @@ def test_no_room_on_the_device_names_the_operator(monkeypatch: pytest.MonkeyPatc
 def test_no_room_is_an_error_and_no_task_of_the_host(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    programs.forget()
     monkeypatch.setenv("PJRT_BRIDGE_EAGER", mode)
     x = torch.ones(3, device="pjrt")
     # 256 GiB, which XLA's allocator refuses before it touches anything.
     with pytest.raises(torch.OutOfMemoryError, match=r"aten\.\w+.*f32\[.*device 'pjrt:0'"):
         (x[0] + torch.empty(1 << 36, device="pjrt")).add_(1)[:2].tolist()
     assert (x + 1).tolist() == [2, 2, 2]
-    programs.forget()
 
 
 def test_tensors_that_no_storage_holds() -> None:

@@ -6,7 +6,7 @@ counted in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -14,8 +14,9 @@ from torch import nn
 
 from pjrt_bridge.mixed.padded_sizes import SMALL
 from pjrt_bridge.torch_interop import compiled_graphs
-from pjrt_bridge.torch_interop.device import chosen, programs, use
+from pjrt_bridge.torch_interop.device import use
 from pjrt_bridge_reference import transfer
+from tests.fresh import forget_device
 
 
 class Copied:
@@ -27,8 +28,8 @@ class Copied:
 
 
 @pytest.fixture
-def copied(device: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copied]:
-    chosen._client = None
+def copied(device: None, monkeypatch: pytest.MonkeyPatch) -> Copied:
+    forget_device()
     client = use("reference")
     assert not client.shares_host_memory
     found = Copied()
@@ -44,9 +45,7 @@ def copied(device: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copied]:
 
     monkeypatch.setattr(transfer, "_fill", taking)
     monkeypatch.setattr(transfer, "read_later", giving)
-    programs.forget()
-    yield found
-    programs.forget()
+    return found
 
 
 @pytest.mark.parametrize("way", ["compiled", "fused", "async"])

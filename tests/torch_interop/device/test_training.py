@@ -153,7 +153,6 @@ def test_autocast_of_the_host_is_not_that_of_the_device(
     eager: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PJRT_BRIDGE_EAGER", eager)
-    programs.forget()
     there = [torch.randn(size) for size in ((3, 4), (4, 5))]
     here = [one.to("pjrt") for one in there]
     calls: list[Callable[..., torch.Tensor]] = [
@@ -167,7 +166,6 @@ def test_autocast_of_the_host_is_not_that_of_the_device(
         for call, plain in zip(calls, expected, strict=True):
             with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
                 torch.testing.assert_close(call(*here).cpu(), plain)
-    programs.forget()
 
 
 def test_gradients_of_gradients_hooks_and_functions() -> None:
@@ -193,7 +191,6 @@ def test_gradients_of_gradients_hooks_and_functions() -> None:
 
 
 def test_numbers_that_change_are_compiled_once_more() -> None:
-    from pjrt_bridge.torch_interop.device import programs
 
     x = torch.ones(3, device="pjrt")
     x.mul(0.5)
@@ -234,7 +231,6 @@ def test_modules_that_move_keep_their_parameters() -> None:
 @pytest.mark.parametrize("way", ["async", "fused"])
 def test_steps_leave_no_buffers_behind(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PJRT_BRIDGE_EAGER", way)
-    programs.forget()
     gc.collect()
     others = live_handles().get("Buffer", 0)
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).to("pjrt")
@@ -256,7 +252,6 @@ def test_steps_leave_no_buffers_behind(way: str, monkeypatch: pytest.MonkeyPatch
     assert buffers(60) == before
     # Two parameters with their gradients and momenta, and the batch.
     assert before == 7
-    programs.forget()
 
 
 def test_shared_weights_stay_shared_where_something_refers_to_them() -> None:

@@ -1,6 +1,5 @@
 """Operators of torch that are written in StableHLO."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,8 @@ from pjrt_bridge import client
 from pjrt_bridge.errors import ArgumentError, OptionError, ProgramError
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compiled_graphs, custom_op, export
+
+pytestmark = pytest.mark.usefixtures("fresh")
 
 PAIR = """
 func.func public @main(%x: tensor<2xf32>, %y: tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>) {
@@ -35,13 +36,6 @@ scale = custom_op(
     backward=_backward,
 )
 pair = custom_op("pjrt_bridge_tests::pair", PAIR)
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
 
 
 def test_a_builder_in_eager() -> None:
