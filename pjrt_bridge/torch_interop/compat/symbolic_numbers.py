@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import sympy
 import torch
 from torch._dynamo.source import ConstantSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic
+from torch.utils._sympy.interp import handlers
 from torch.utils._sympy.printers import PythonPrinter
+from torch.utils._sympy.reference import TensorReferenceAnalysis
 
 
 class SymbolicNumbers:
@@ -69,3 +71,19 @@ class SymbolicNumbers:
                 return False
 
         return hold
+
+
+def leave_calculations_to_python() -> None:
+    """Have torch leave calculations with sizes to Python that it has no operators of tensors for.
+
+    AOTAutograd makes tensors of floating-point numbers that graphs read. For a function that its
+    table (2.13) has not, such as the remainder in `((-n) % 4) * 0.5`, it would raise an
+    AttributeError.
+    """
+    for name in handlers().values():
+        if not hasattr(TensorReferenceAnalysis, name):
+            setattr(TensorReferenceAnalysis, name, staticmethod(_has_no_operator))
+
+
+def _has_no_operator(*_: Any, **__: Any) -> NoReturn:
+    raise NotImplementedError

@@ -59,6 +59,13 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         LENGTHS,
         lambda x: x * math.log(x.shape[0] + 1) + math.exp(-x.shape[0] / 4) + math.exp(len(x)),
     ),
+    "remainders as floating-point numbers": (
+        SIGNALS,
+        lambda x: (
+            functional.interpolate(functional.pad(x, (0, (-x.shape[2]) % 4)), scale_factor=2.0)
+            * ((-x.shape[2]) % 4 / 4)
+        ),
+    ),
     "fftfreq": (LENGTHS, lambda x: x * torch.fft.fftfreq(x.shape[0], d=0.5)),
     "rfftfreq": (LENGTHS, lambda x: torch.fft.rfft(x).abs() * torch.fft.rfftfreq(len(x))),
     "hann_window": (

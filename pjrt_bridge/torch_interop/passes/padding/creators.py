@@ -75,13 +75,25 @@ def filled(use: Use) -> PaddedDims:
     return use.promised_alike(use.result)
 
 
+def _whole(number: Any) -> Any:
+    """A whole number as an integer, or its expression.
+
+    Raises:
+        MixesRows: it may be a fraction.
+    """
+    if isinstance(number, float) and number.is_integer():
+        return int(number)
+    if isinstance(number, float) or not getattr(number, "is_integer", True):
+        raise MixesRows("it counts in steps of a fraction")
+    return number
+
+
 def counted(use: Use) -> PaddedDims:
     """Numbers from one to another; those of padding go on."""
     found, (size,) = use.promised(use.result), use.shape(use.result)
-    start, end, step = (use.number(use[name]) for name in ("start", "end", "step"))
+    start, step = (use.number(use[name]) for name in ("start", "step"))
     start, step = (0 if start is None else start), (1 if step is None else step)
-    if any(isinstance(value, float) for value in (start, end, step)):
-        raise MixesRows("it counts in steps of a fraction")
+    start, step = _whole(start), _whole(step)
     dtype = use.result.dtype
     if found and dtype not in (torch.int32, torch.int64, torch.float32, torch.float64):
         raise MixesRows("it may count further than the element type can in the padding")

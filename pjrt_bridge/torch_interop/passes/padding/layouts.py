@@ -140,6 +140,8 @@ class SymbolicLayout:
 
         Autograd has to be off.
         """
+        # Memory does not say that its elements are to be conjugated, or negated.
+        tensor = tensor.resolve_conj().resolve_neg()
         shape, own = self.shape(tensor.shape, actual), tensor.stride()
         strides = own if self.is_outermost(own) and self._is_kept(tensor) else self.strides(shape)
         if tensor.shape == shape and own == strides:

@@ -352,7 +352,7 @@ _IMAGES = (
 )
 _COPIES = (
     *("alias", "detach", "aten.clone.default", "_to_copy", "lift_fresh_copy"),
-    *("prims.convert_element_type", "_conj", "_conj_physical"),
+    *("prims.convert_element_type", "_conj", "_conj_physical", "_neg_view"),
 )
 _FILLED = ("full", "zeros", "ones", "new_full", "new_zeros", "new_ones", "scalar_tensor")
 _GROUPED = "transformers.grouped_mm_fallback"

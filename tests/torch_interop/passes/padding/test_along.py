@@ -166,6 +166,17 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "index of the row before": (lambda x: x[torch.arange(x.shape[0]) - 1], (X,)),
     "index of own rows": (lambda x: x[torch.arange(x.shape[0])], (X,)),
     "index of what is counted": (lambda x, t: t[torch.arange(x.shape[0])], (X, TABLE)),
+    "numbers counted in floating point": (
+        lambda x: (
+            x * torch.arange(x.shape[0] - 1, -1, -1.0)[:, None],
+            x * torch.arange(0.0, 2.0 * x.shape[0], 2.0)[:, None],
+        ),
+        (X,),
+    ),
+    "conjugates": (
+        lambda x: (torch.complex(x, x + 1).conj(), torch.complex(x, x + 1).conj().imag.exp()),
+        (X,),
+    ),
     "repeated borders": (
         with_gradients(
             lambda x, y: (

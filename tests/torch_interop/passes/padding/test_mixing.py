@@ -28,6 +28,11 @@ MIXING: dict[str, tuple[Callable[..., Any], tuple[Any, ...], str]] = {
         (X[:, 0],),
         "its bins are between the extremes",
     ),
+    "fractions that are counted": (
+        lambda x: torch.arange(x.shape[0] * 0.5, x.shape[0] * 1.0),
+        (X,),
+        "it counts in steps of a fraction",
+    ),
     "arange that overflows": (
         lambda x: torch.arange(x.shape[0], dtype=torch.int8),
         (X,),
