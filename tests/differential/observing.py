@@ -297,10 +297,8 @@ class _Open:
                 seen.same.add((one, other))
             if left.numel() and right.numel() and share(left, right):
                 seen.shared[one, other] = right.data_ptr() - left.data_ptr()
-        storages = Counter(
-            compat.storage_identity(item)
-            for item in {id(x): x for x in everything.values()}.values()
-        )
+        objects = {id(item): item for item in everything.values()}
+        storages = Counter(map(compat.storage_identity, objects.values()))
         given = {id(item) for item in self._made.values()}
         seen.alone = {
             name
