@@ -84,7 +84,7 @@ class Call:
         gradients: by name of the argument.
         same: pairs of places that are one object.
         shared: pairs of places over the same memory, with the distance of their first bytes.
-        alone: places of results whose storage no other tensor has, not even one without elements.
+        alone: places of results whose storage no other tensor has, not even an empty one.
         writes: for each place that is written into, the places that change.
         later: places of results that a later call changed.
         draws: for larger random results, the shares that differ with and without a new seed.
@@ -302,7 +302,7 @@ class _Open:
         given = {id(item) for item in self._made.values()}
         seen.alone = {
             name
-            for name, leaf in _tensors(self._leaves).items()
+            for name, leaf in tensors.items()
             if id(leaf) not in given and storages[compat.storage_identity(leaf)] == 1
         }
         # Those first that share memory with another one.

@@ -1,8 +1,8 @@
 """Nodes that need the memory around the elements of an argument.
 
 `as_strided` addresses the storage of a tensor. Where an argument is a part of a larger tensor, such
-as `x[2:]`, its storage has elements around it, which no device is given. PyTorch's scatter
-operators copy them with it, so that
+as `x[2:]`, or `x` after `torch.outer(x, x, out=x[1:])`, which made its storage larger, there are
+elements around it, which no device is given. PyTorch's scatter operators copy them with it, so that
 
     x[0] = 1
     y = x.as_strided(size, stride, offset)
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
@@ -39,7 +40,8 @@ def needing_surroundings(graph: fx.Graph) -> frozenset[fx.Node]:
     """The nodes that read what lies around an argument, and those that hand it to them."""
     found: set[fx.Node] = set()
     for node, *between, root in _addressing(graph):
-        if memory_order(compat.promise(root)) is not MemoryOrder.WHOLE:
+        part = memory_order(compat.promise(root)) is not MemoryOrder.WHOLE
+        if part or _reaches_beyond(node, compat.promise(root)):
             found.update((node, *between))
     return frozenset(found)
 
@@ -56,6 +58,16 @@ def _addressing(graph: fx.Graph) -> Iterator[tuple[fx.Node, ...]]:
             path = tuple(_path(node.all_input_nodes[0]))
             if path[-1].op == "placeholder":
                 yield node, *path
+
+
+def _reaches_beyond(node: fx.Node, root: torch.Tensor) -> bool:
+    """Whether a node addresses memory behind the last element of a tensor, as far as is known."""
+    given = compat.bound_arguments(node)
+    size, stride, offset = given["size"], given["stride"], given["storage_offset"] or 0
+    if not all(isinstance(number, int) for number in (*size, *stride, offset, *root.shape)):
+        return False
+    reach = sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+    return 0 not in size and offset + reach >= root.numel()
 
 
 def _path(node: fx.Node) -> Iterator[fx.Node]:

@@ -49,6 +49,23 @@ def test_elements_around_an_argument(
         assert torch.equal(found, given)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_elements_behind_an_argument_whose_storage_was_made_larger(dynamic: bool) -> None:
+    def function(x: Tensor) -> Tensor:
+        behind = x[2:]
+        product = torch.mul(torch.outer(x, x), 2, out=x[1:])
+        behind.fill_(9)
+        return product[[1, 1, 2]]
+
+    run = torch.compile(function, backend="pjrt", dynamic=dynamic)
+    for size in (5, 4, 5):
+        given, found = torch.arange(size), torch.arange(size)
+        with pytest.warns(UserWarning, match="was resized"):
+            torch.testing.assert_close(run(found), function(given), rtol=0, atol=0)
+        assert torch.equal(found, given)
+        assert found.untyped_storage().nbytes() == given.untyped_storage().nbytes()
+
+
 def test_an_offset_that_changes() -> None:
     def function(x: Tensor) -> Tensor:
         x[1:].mul_(2)
