@@ -18,22 +18,9 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.addressing import addresses_storage, sharing_storage
 from pjrt_bridge.torch_interop.emit.node_lowering import memory_order
 from pjrt_bridge.torch_interop.lowering.context import MemoryOrder
-
-_ADDRESSING = frozenset(
-    f"aten.{name}.default" for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
-)
-_COPYING = frozenset(
-    (
-        "aten.as_strided_scatter.default",
-        "aten.copy.default",
-        "aten.diagonal_scatter.default",
-        "aten.select_scatter.default",
-        "aten.slice_scatter.default",
-    )
-)
-"""They copy the whole storage of their first argument (ATen's `clone_preserve_strides`)."""
 
 
 def needing_surroundings(graph: fx.Graph) -> frozenset[fx.Node]:
@@ -54,8 +41,8 @@ def addressed(graph: fx.Graph) -> frozenset[fx.Node]:
 def _addressing(graph: fx.Graph) -> Iterator[tuple[fx.Node, ...]]:
     """Each node that addresses the memory of an argument, and what is between them, up to that."""
     for node in graph.nodes:
-        if compat.operator_name(node.target) in _ADDRESSING:
-            path = tuple(_path(node.all_input_nodes[0]))
+        if addresses_storage(node):
+            path = tuple(sharing_storage(node.all_input_nodes[0]))
             if path[-1].op == "placeholder":
                 yield node, *path
 
@@ -68,15 +55,3 @@ def _reaches_beyond(node: fx.Node, root: torch.Tensor) -> bool:
         return False
     reach = sum((count - 1) * step for count, step in zip(size, stride, strict=True))
     return 0 not in size and offset + reach >= root.numel()
-
-
-def _path(node: fx.Node) -> Iterator[fx.Node]:
-    """A node, and what its storage is a copy of, or the same as, up to what made it."""
-    while True:
-        yield node
-        target = node.target
-        if not isinstance(target, compat.OpOverload):
-            return
-        if not target.is_view and str(target) not in _COPYING:
-            return
-        node = node.all_input_nodes[0]
