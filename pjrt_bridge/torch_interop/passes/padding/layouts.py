@@ -97,11 +97,21 @@ class SymbolicLayout:
                 step *= max(shape[dim], 1)
         return tuple(strides)
 
-    def promised_strides(self, shape: Sequence[int], actual: SizeValue) -> tuple[int, ...]:
-        """The strides that a result of a call has to have."""
+    def promised_strides(
+        self, shape: Sequence[int], own: Sequence[int], actual: SizeValue
+    ) -> tuple[int, ...]:
+        """The strides that a result of a call has to have.
+
+        Args:
+            shape: in the call.
+            own: strides with padding; where they are the promised ones, gaps between elements stay.
+            actual: sizes of the call.
+        """
         if self.promised is None:
             return self.strides(shape)
         strides = tuple(map(actual, self.promised))
+        if all(size < 2 or a == b for size, a, b in zip(shape, own, strides, strict=True)):
+            return strides
         return _without_gaps(tuple(shape), strides, self.visible)
 
     @cached_property
@@ -158,7 +168,7 @@ class SymbolicLayout:
         Autograd has to be off.
         """
         shape, own = self.shape(tensor.shape, actual), tensor.stride()
-        strides = self.promised_strides(shape, actual)
+        strides = self.promised_strides(shape, own, actual)
         if tensor.shape == shape and own == strides:
             return tensor, 0
         inner = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
