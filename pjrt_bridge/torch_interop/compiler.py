@@ -158,7 +158,7 @@ class Compiler:
         record.segments.append(SegmentRecord("host", operators(graph.graph), names, [reason]))
         fallbacks.tell(self._target, record, f"the {kind} graph", [reason])
         self._target.ledger.add(record)
-        return graph.forward
+        return self._options.orders().around(graph)
 
     def prepare_joint(self, graph: fx.GraphModule) -> None:
         """Rewrite a joint graph in place, before it is divided into forward and backward."""

@@ -185,8 +185,13 @@ class Judge:
                 if item.kind == "alias" and item not in own
                 for place in item.place.split(" and ")
             }
+            # Where torch itself raises, arguments are as far as each backend had come.
+            raised = {item.call for item in wrong if item.kind == "exception" and item not in own}
             own = [
-                item for item in own if item.kind != "offset" or (item.call, item.place) not in lost
+                item
+                for item in own
+                if item.call not in raised
+                and (item.kind != "offset" or (item.call, item.place) not in lost)
             ]
             self.answer.torches += [
                 f"{oracle}: {item.kind}: {mode.name} {item}" for item in wrong if item not in own

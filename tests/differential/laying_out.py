@@ -15,17 +15,10 @@ def laid_out(calls: Sequence[Call], rule: OrderRule | None) -> list[Call]:
 
 
 def _laid_out(call: Call, rule: OrderRule) -> Call:
-    # Two results that are one object are laid out once.
-    sharing = {
-        place
-        for pair in call.shared
-        if pair not in call.same or not call.results.keys() >= {*pair}
-        for place in pair
-    }
     moved = {
         place: replace(seen, strides=strides, offset=0)
-        for place, seen in call.results.items()
-        if isinstance(seen, Seen) and place not in sharing
+        for place, seen in {**call.results, **call.held}.items()
+        if isinstance(seen, Seen) and place in call.alone
         if (strides := _strides(seen.shape, rule)) is not None
     }
     # What overlaps itself cannot be written into, but lies apart in an order.
@@ -33,7 +26,9 @@ def _laid_out(call: Call, rule: OrderRule) -> Call:
         place: frozenset() if place in moved and isinstance(found, str) else found
         for place, found in call.writes.items()
     }
-    return replace(call, results={**call.results, **moved}, writes=writes)
+    results = {place: moved.get(place, seen) for place, seen in call.results.items()}
+    held = {place: moved.get(place, seen) for place, seen in call.held.items()}
+    return replace(call, results=results, held=held, writes=writes)
 
 
 def _strides(shape: Sequence[int], rule: OrderRule) -> tuple[int, ...] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from pjrt_bridge.torch_interop import compat
 from tests.differential import using, values
 from tests.differential.ir import Program
 from tests.differential.reading import copied, equal, saved, share
@@ -82,6 +84,7 @@ class Call:
         gradients: by name of the argument.
         same: pairs of places that are one object.
         shared: pairs of places over the same memory, with the distance of their first bytes.
+        alone: places of results whose storage no other tensor has, not even an empty one.
         writes: for each place that is written into, the places that change.
         later: places of results that a later call changed.
         draws: for larger random results, the shares that differ with and without a new seed.
@@ -98,6 +101,7 @@ class Call:
     gradients: dict[str, Any] = field(default_factory=dict)
     same: set[tuple[str, str]] = field(default_factory=set)
     shared: dict[tuple[str, str], int] = field(default_factory=dict)
+    alone: set[str] = field(default_factory=set)
     writes: dict[str, Any] = field(default_factory=dict)
     later: set[str] = field(default_factory=set)
     draws: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -293,6 +297,14 @@ class _Open:
                 seen.same.add((one, other))
             if left.numel() and right.numel() and share(left, right):
                 seen.shared[one, other] = right.data_ptr() - left.data_ptr()
+        objects = {id(item): item for item in everything.values()}
+        storages = Counter(map(compat.storage_identity, objects.values()))
+        given = {id(item) for item in self._made.values()}
+        seen.alone = {
+            name
+            for name, leaf in tensors.items()
+            if id(leaf) not in given and storages[compat.storage_identity(leaf)] == 1
+        }
         # Those first that share memory with another one.
         sharing = {name for pair in seen.shared for name in pair}
         for name in sorted(tensors, key=lambda name: name not in sharing)[:marked]:

@@ -55,11 +55,7 @@ class ValueSpec:
     @staticmethod
     def result(type: TensorType, strides: Sequence[int]) -> ValueSpec:
         """A result with these strides; row-major but for repeats where its memory has gaps."""
-        once = _once(type.shape, strides)
-        if dense_order(once, strides) is not None:
-            return ValueSpec(type, tuple(strides))
-        steps = zip(once, type.shape, _row_major_strides(once), strict=True)
-        return ValueSpec(type, tuple(0 if one != size else step for one, size, step in steps))
+        return ValueSpec(type, result_strides(type.shape, strides))
 
     @cached_property
     def once(self) -> TensorType:
@@ -97,6 +93,15 @@ class ValueSpec:
     def lies_as(self, other: ValueSpec) -> bool:
         """Whether the memory of one is that of the other."""
         return (self.once, self.order) == (other.once, other.order)
+
+
+def result_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """These strides; row-major ones but for repeats where memory has gaps."""
+    once = _once(shape, strides)
+    if dense_order(once, strides) is not None:
+        return tuple(strides)
+    steps = zip(once, shape, _row_major_strides(once), strict=True)
+    return tuple(0 if one != size else step for one, size, step in steps)
 
 
 def dense_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:

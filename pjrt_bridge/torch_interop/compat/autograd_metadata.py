@@ -76,11 +76,13 @@ class Returned:
         visible: how many of the first results the user sees; the others are saved for backward.
             None for all.
         of_arguments: positions of results that are arguments or views of them.
+        without_gradient: positions of tensors that no gradient leads to.
         inference: nothing of the graph is differentiated.
     """
 
     visible: int | None = None
     of_arguments: frozenset[int] = frozenset()
+    without_gradient: frozenset[int] = frozenset()
     inference: bool = False
 
 
@@ -99,9 +101,17 @@ def returned(kind: str) -> Returned:
         for index, output in enumerate(metadata.output_info)
         if output.output_type in (OutputType.alias_of_input, OutputType.is_input)
     )
+    without_gradient = frozenset(
+        first + index
+        for index, output in enumerate(metadata.output_info)
+        if not output.requires_grad
+    )
     visible = first + len(metadata.output_info) + metadata.num_intermediate_bases
     return Returned(
-        visible if kind == "forward" else None, of_arguments, inference=kind == "inference"
+        visible if kind == "forward" else None,
+        of_arguments,
+        without_gradient,
+        inference=kind == "inference",
     )
 
 

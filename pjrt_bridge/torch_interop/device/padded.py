@@ -219,7 +219,7 @@ class ResidentMemory(PaddingMemory):
         if not is_resident(tensor):
             return super().cut(layout, tensor, actual, padded)
         shape, own = layout.shape(tensor.shape, actual), tensor.stride()
-        strides = own if layout.is_outermost(own) else layout.strides(shape)
+        strides = layout.promised_strides(shape, own, actual)
         if tensor.shape == shape and own == strides:
             return tensor, 0
         given = ValueSpec.result(transfer.type_of(tensor), own)

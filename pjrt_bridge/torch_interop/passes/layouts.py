@@ -11,7 +11,7 @@ own it stays there in that order, elsewhere it is copied in each call unless it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,18 +65,23 @@ class Orders:
         order = order_of(self.parameters, spec.type.rank)
         return spec if order is None else ValueSpec.ordered(spec.type, order)
 
-    def lay_out_results(self, graph: fx.Graph) -> None:
+    def lay_out_results(self, graph: fx.Graph, visible: int | None) -> None:
         """Lay out what a forward or inference graph returns to the user.
 
         Results that share memory with arguments or with each other stay as torch promises them,
         because views of them are computed from their strides.
+
+        Args:
+            graph: of AOTAutograd.
+            visible: how many of the first results the user sees, bases of views included; None for
+                all.
         """
         if self.results is None:
             return
         (end,) = (node for node in graph.nodes if node.op == "output")
         outputs = list(end.args[0])
         positions = [at for at in compat.results_of_their_own() if at < len(outputs)]
-        returned = {outputs[at] for at in positions if isinstance(outputs[at], fx.Node)}
+        returned = {item for item in outputs[:visible] if isinstance(item, fx.Node)}
         arguments = graph.find_nodes(op="placeholder")
         holders = Counter(map(_memory, (*returned, *arguments)))
         made: dict[fx.Node, fx.Node] = {}
@@ -93,6 +98,44 @@ class Orders:
         if made:
             end.args = (tuple(outputs),)
             graph.lint()
+
+    def around(self, graph: fx.GraphModule) -> Callable[..., Any]:
+        """A graph of Dynamo that PyTorch runs, with its results laid out as those of other graphs.
+
+        Args:
+            graph: of which every tensor that it does not make is an argument or its own.
+        """
+        if self.results is None:
+            return graph.forward
+
+        def run(*arguments: Any) -> tuple[Any, ...]:
+            results = graph.forward(*arguments)
+            given = (*arguments, *graph.parameters(), *graph.buffers())
+            kept = {id(item) for item in given}
+            tensors = {id(item): item for item in (*results, *given) if _is_strided(item)}
+            holders = Counter(map(compat.storage_identity, tensors.values()))
+            made = {
+                key: _turned(item, order)
+                for key, item in tensors.items()
+                if key not in kept
+                and holders[compat.storage_identity(item)] == 1
+                and (order := order_of(self.results, item.dim())) is not None
+            }
+            return tuple(made.get(id(item), item) for item in results)
+
+        return run
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and compat.storage_identity(value) is not None
+
+
+def _turned(tensor: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
+    """A tensor whose memory has an order; the tensor itself where it has."""
+    dense = tensor.permute(*order)
+    if dense.is_contiguous():
+        return tensor
+    return dense.contiguous().permute(*inverse_order(order))
 
 
 def _memory(node: fx.Node) -> object:

@@ -105,7 +105,8 @@ class Rewritten:
 
 def _lay_out_results(module: fx.GraphModule, context: PassContext) -> None:
     if context.orders is not None and context.kind != "backward":
-        context.orders.lay_out_results(module.graph)
+        assert context.returned is not None
+        context.orders.lay_out_results(module.graph, context.returned.visible)
 
 
 def _functionalize_rng(module: fx.GraphModule, context: PassContext) -> None:

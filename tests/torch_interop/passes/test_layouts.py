@@ -117,6 +117,46 @@ def test_results_that_share_memory_are_right() -> None:
     assert found[1].data_ptr() == found[0].data_ptr()
 
 
+@pytest.mark.parametrize("differentiable", [False, True])
+@pytest.mark.parametrize("host_ops", [(), ("aten.cat",)])
+def test_results_with_a_view_of_another_result_stay(
+    host_ops: tuple[str, ...], differentiable: bool
+) -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        y = torch.cat([x, x], 1)
+        return [y, y[0:, 1], x.exp()]
+
+    x = torch.randn(2, 3, requires_grad=differentiable)
+    options = {"layouts": {"results": "column-major"}, "host_ops": host_ops}
+    found = torch.compile(function, backend="pjrt", options=options)(x)
+    for one, other in zip(found, function(x), strict=True):
+        torch.testing.assert_close(one, other, check_stride=False)
+    assert [item.stride() for item in found] == [(6, 1), (6,), (1, 2)]
+    assert found[1].data_ptr() - found[0].data_ptr() == 4
+
+
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_results_of_a_graph_that_pytorch_runs(differentiable: bool) -> None:
+    """It writes through a view whose elements lie in one place, which no functional graph does."""
+    weight = torch.arange(6.0).reshape(2, 3).requires_grad_(differentiable)
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        x.expand(2)[-1].mul_(2)
+        y, shared = weight * x, torch.ones(2, 3)
+        return y, shared, shared[1:], weight, weight.mT, x, y.sum(0)
+
+    found = compiled(function, {"results": "column-major"})(torch.tensor(1.0))
+    for one, other in zip(found, function(torch.tensor(1.0)), strict=True):
+        torch.testing.assert_close(one, other, check_stride=False)
+    assert found[3] is weight
+    strides = [item.stride() for item in found]
+    assert strides == [(1, 2), (3, 1), (3, 1), (3, 1), (1, 3), (), (1,)]
+    if differentiable:
+        found[0].sum().backward()
+        assert weight.grad is not None
+        assert_same(weight.grad, torch.full((2, 3), 2.0))
+
+
 LONE_VIEWS: list[Callable[[Tensor], Tensor]] = [
     lambda x: (x * 2)[:, ::2],
     lambda x: torch.cat([x, x], 1).select(1, 3),

@@ -248,3 +248,26 @@ def test_results_may_be_written_into_by_what_requires_gradients() -> None:
     one.add_(weight)
     assert one.requires_grad
     assert not other.requires_grad
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_without_gradients_of_results_that_have_them(dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        y, z = torch.fmod(x, 3), x.exp().view(-1)
+        lone = y.data.permute(1, 0)
+        return [lone, y, z[..., :].detach(), z, lone[1:], z.view(torch.int32)[:1]]
+
+    run = torch.compile(function, backend="pjrt", dynamic=dynamic)
+    for rows in (3, 4):
+        given, kept = (torch.ones(rows, 2, requires_grad=True) for _ in range(2))
+        found, expected = run(given), function(kept)
+        assert memories(found) == memories(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert one.requires_grad == other.requires_grad
+            assert geometry(one) == geometry(other)
+            torch.testing.assert_close(one, other)
+        for results in (found, expected):
+            results[0].fill_(2)
+            torch.stack([item.sum() for item in results if item.requires_grad]).sum().backward()
+        assert torch.equal(found[1], expected[1])
+        torch.testing.assert_close(given.grad, kept.grad)

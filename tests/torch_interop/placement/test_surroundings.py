@@ -49,6 +49,35 @@ def test_elements_around_an_argument(
         assert torch.equal(found, given)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_elements_behind_an_argument_whose_storage_was_made_larger(dynamic: bool) -> None:
+    def function(x: Tensor) -> Tensor:
+        behind = x[2:]
+        product = torch.mul(torch.outer(x, x), 2, out=x[1:])
+        behind.fill_(9)
+        return product[[1, 1, 2]]
+
+    run = torch.compile(function, backend="pjrt", dynamic=dynamic)
+    for size in (5, 4, 5):
+        given, found = torch.arange(size), torch.arange(size)
+        with pytest.warns(UserWarning, match="was resized"):
+            torch.testing.assert_close(run(found), function(given), rtol=0, atol=0)
+        assert torch.equal(found, given)
+        assert found.untyped_storage().nbytes() == given.untyped_storage().nbytes()
+
+
+@pytest.mark.parametrize("intermediate", [False, True])
+def test_elements_around_a_row_of_a_tensor_whose_size_changes(intermediate: bool) -> None:
+    def function(x: Tensor) -> Tensor:
+        rows = x * 2 if intermediate else x
+        return rows[-1].as_strided((2, 3), (0, 1), 2) + 1
+
+    run = torch.compile(function, backend="pjrt", dynamic=True)
+    for rows in (2, 3, 5, 2):
+        x = torch.arange(4.0 * rows).reshape(rows, 4)
+        torch.testing.assert_close(run(x), function(x), rtol=0, atol=0)
+
+
 def test_an_offset_that_changes() -> None:
     def function(x: Tensor) -> Tensor:
         x[1:].mul_(2)

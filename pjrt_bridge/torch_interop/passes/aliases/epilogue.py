@@ -101,6 +101,7 @@ class Epilogue:
         self._as_promised: dict[fx.Node, fx.Node] = {}
         self._old_values: dict[fx.Node, fx.Node] = {}
         self._views: dict[tuple[fx.Node, fx.Node], fx.Node] = {}
+        self._without_gradient: dict[fx.Node, fx.Node] = {}
         self._numbers: dict[fx.Node, fx.Node] = {}
 
     def argument(self, node: fx.Node) -> fx.Node:
@@ -155,6 +156,17 @@ class Epilogue:
                 self._views[key] = view
             made[node] = self._views[key]
         return made[chain.last]
+
+    def without_gradient(self, view: fx.Node) -> fx.Node:
+        """A view that needs no gradient where the tensor that it is a view of does.
+
+        What `detach` gives is an `alias` in a graph, and autograd leads gradients through that.
+        """
+        if view not in self._without_gradient:
+            detach = compat.operator("aten.detach.default")
+            assert detach is not None
+            self._without_gradient[view] = self._body.call_function(detach, (view,))
+        return self._without_gradient[view]
 
     def place(self, chain: Chain) -> fx.Node:
         """What a chain views, by its place in the memory of the root, which is known."""

@@ -20,6 +20,11 @@ def mark_visible(node: fx.Node) -> None:
     node.meta[_VISIBLE] = True
 
 
+def is_visible(node: fx.Node) -> bool:
+    """Whether a result that the user gets lies in the memory of a node, as `mark_visible` noted."""
+    return _VISIBLE in node.meta
+
+
 @dataclass(frozen=True)
 class Gaps:
     """A graph some of whose results are to lie in memory with gaps between their elements.
@@ -55,7 +60,7 @@ def find_gaps(module: fx.GraphModule) -> Gaps | None:
         if (
             isinstance(promise, torch.Tensor)
             and node.op == "call_function"
-            and _VISIBLE in node.meta
+            and is_visible(node)
             and not compat.is_symbolic(promise)
             and has_gaps(promise.shape, promise.stride())
         ):

@@ -82,9 +82,12 @@ class _Resolver:
             elif self._returned.inference and chain.has_place:
                 outputs.append(epilogue.place(chain))
             else:
-                outputs.append(epilogue.view(chain, epilogue.as_promised(base)))
+                made = epilogue.view(chain, epilogue.as_promised(base))
                 if self._returned.inference and chain.views:
                     detached[at] = first.setdefault(item, at)
+                elif at in self._returned.without_gradient and chain.views:
+                    made = epilogue.without_gradient(made)
+                outputs.append(made)
         count = self._returned_count
         for node, source in zip(self._replaced, outputs[count:], strict=True):
             epilogue.replace(node.args[0], source)

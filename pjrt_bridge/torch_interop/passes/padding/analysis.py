@@ -7,11 +7,14 @@ from collections.abc import Mapping
 import torch
 from torch import fx
 
+from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.addressing import addresses_storage, sharing_storage
+from pjrt_bridge.torch_interop.nodes import source_line
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Symbol
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.passes.padding.paddable import Paddable
-from pjrt_bridge.torch_interop.passes.padding.promises import symbolic_sizes
+from pjrt_bridge.torch_interop.passes.padding.promises import free_symbols, symbolic_sizes
 from pjrt_bridge.torch_interop.passes.padding.walk import Walk
 
 
@@ -34,7 +37,7 @@ def find(
     places = _places(module.graph)
     # Sizes of ragged dimensions are names, with which nothing can be calculated.
     ragged = any(map(_is_ragged, module.graph.find_nodes(op="placeholder")))
-    refused: dict[Symbol, str] = dict.fromkeys(places, "") if ragged else {}
+    refused = dict.fromkeys(places, "") if ragged else _addressed(module.graph)
     known = dict(hints or {})
     while True:
         walk = Walk(module, places, refused, known, memory, checks_positions=checks_positions)
@@ -44,6 +47,18 @@ def find(
             known |= {name: {**known.get(name, {}), **dims} for name, dims in walk.better.items()}
         elif len(refused) == before:
             return made
+
+
+def _addressed(graph: fx.Graph) -> dict[Symbol, str]:
+    """The symbols in sizes of tensors whose storage an operator addresses, with the reason."""
+    found: dict[Symbol, str] = {}
+    for node in filter(addresses_storage, graph.nodes):
+        reason = "it addresses the memory of a tensor"
+        why = FallbackReason(compat.label(node.target), reason, "refused", source_line(node))
+        for item in sharing_storage(node.all_input_nodes[0]):
+            for _, size in symbolic_sizes(compat.promise(item)):
+                found |= dict.fromkeys(free_symbols(size), str(why))
+    return found
 
 
 def _is_ragged(node: fx.Node) -> bool:

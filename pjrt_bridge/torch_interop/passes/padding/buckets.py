@@ -220,6 +220,8 @@ class _SizeExpressions:
         sizes.update(dict.fromkeys(size for size, _ in found.given))
         sizes.update(dict.fromkeys(size for pair in found.equal for size in pair))
         sizes.update(dict.fromkeys(found.positive))
+        for layout in layouts:
+            sizes.update(dict.fromkeys(layout.promised or ()))
         sizes.update(
             dict.fromkeys(
                 item

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
 from torch import fx
 
 from pjrt_bridge.errors import UnsupportedDtype
+from pjrt_bridge.runtime.dispatch.value_spec import has_gaps, result_strides
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size
+from pjrt_bridge.torch_interop.passes.aliases.gaps import is_visible
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol
 from pjrt_bridge.torch_interop.tensors import result_spec
 
 SizeValue = Callable[[Size], int]
@@ -27,11 +29,15 @@ class SymbolicLayout:
         dims: those that are padded.
         slowest: dimensions from the slowest to the fastest varying.
         repeated: dimensions of stride 0.
+        promised: of a result, the strides that torch promises, where they are calculated of sizes.
+        visible: the user gets the result, and would see that gaps between elements were closed.
     """
 
     dims: PaddedDims
     slowest: tuple[int, ...]
     repeated: frozenset[int] = frozenset()
+    promised: tuple[Size, ...] | None = None
+    visible: bool = False
 
     @staticmethod
     def of(node: fx.Node, dims: PaddedDims, *, dense: bool = False) -> SymbolicLayout | None:
@@ -56,6 +62,25 @@ class SymbolicLayout:
             return SymbolicLayout(dims, slowest)
         return SymbolicLayout(dims, spec.order or slowest, repeated)
 
+    @staticmethod
+    def of_result(
+        node: fx.Node, dims: PaddedDims, symbols: Container[Symbol]
+    ) -> SymbolicLayout | None:
+        """How a result of a graph lies in memory, with padded dimensions or without.
+
+        Args:
+            node: that computes it.
+            dims: those that are padded.
+            symbols: whose values in a call are known.
+        """
+        found = SymbolicLayout.of(node, dims)
+        if found is None:
+            return None
+        strides = compat.promise(node).stride()
+        known = all(symbol in symbols for step in strides for symbol in compat.symbols(step))
+        promised = tuple(map(compat.expression, strides)) if known else None
+        return replace(found, promised=promised, visible=is_visible(node))
+
     def shape(self, shape: Sequence[int], value: SizeValue) -> tuple[int, ...]:
         """A shape with other sizes in the padded dimensions."""
         return tuple(
@@ -72,11 +97,22 @@ class SymbolicLayout:
                 step *= max(shape[dim], 1)
         return tuple(strides)
 
-    def is_outermost(self, strides: Sequence[int]) -> bool:
-        """Whether strides do not depend on a padded size: all padding is at the end."""
-        padded = [strides[dim] for dim in self.dims if strides[dim]]
-        whole = all(len(extent) == 1 for extent in self.dims.values())
-        return not padded or (whole and len(padded) == 1 and padded[0] == max(strides))
+    def promised_strides(
+        self, shape: Sequence[int], own: Sequence[int], actual: SizeValue
+    ) -> tuple[int, ...]:
+        """The strides that a result of a call has to have.
+
+        Args:
+            shape: in the call.
+            own: strides with padding; where they are the promised ones, gaps between elements stay.
+            actual: sizes of the call.
+        """
+        if self.promised is None:
+            return self.strides(shape)
+        strides = tuple(map(actual, self.promised))
+        if all(size < 2 or a == b for size, a, b in zip(shape, own, strides, strict=True)):
+            return strides
+        return _without_gaps(tuple(shape), strides, self.visible)
 
     @cached_property
     def is_plain(self) -> bool:
@@ -124,15 +160,6 @@ class SymbolicLayout:
         inner.copy_(given)
         return made
 
-    def _is_kept(self, tensor: torch.Tensor) -> bool:
-        """Whether a padded tensor has the promised order of dimensions, or is part of another one.
-
-        A padded graph may give the elements of a new tensor in another order than the graph.
-        """
-        dims = list(zip(tensor.shape, tensor.stride(), self.strides(tensor.shape), strict=True))
-        is_whole = 1 + sum((size - 1) * stride for size, stride, _ in dims) == tensor.numel()
-        return not is_whole or all(size < 2 or own == promised for size, own, promised in dims)
-
     def cut(
         self, tensor: torch.Tensor, actual: SizeValue, padded: SizeValue
     ) -> tuple[torch.Tensor, int]:
@@ -143,7 +170,7 @@ class SymbolicLayout:
         # Memory does not say that its elements are to be conjugated, or negated.
         tensor = tensor.resolve_conj().resolve_neg()
         shape, own = self.shape(tensor.shape, actual), tensor.stride()
-        strides = own if self.is_outermost(own) and self._is_kept(tensor) else self.strides(shape)
+        strides = self.promised_strides(shape, own, actual)
         if tensor.shape == shape and own == strides:
             return tensor, 0
         inner = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
@@ -172,6 +199,16 @@ class SymbolicLayout:
         target, _ = self.parts(made, actual)
         target.copy_(part)
         return made.set_(made.untyped_storage(), 0, shape, strides), made.nbytes
+
+
+@lru_cache(1024)
+def _without_gaps(
+    shape: tuple[int, ...], strides: tuple[int, ...], visible: bool
+) -> tuple[int, ...]:
+    """Strides that a result may have: with gaps only where the user sees them."""
+    if visible and has_gaps(shape, strides):
+        return strides
+    return result_strides(shape, strides)
 
 
 def _part(dims: PaddedDims, dim: int) -> int:

@@ -360,13 +360,15 @@ class Walk:
             elif node.op == "placeholder":
                 if dims:
                     found[index] = self._placeholders.index(node)
-            elif dims:
-                layout = SymbolicLayout.of(node, dims)
-                if layout is None:
+            elif isinstance(compat.promise(node), torch.Tensor) and node.op == "call_function":
+                # The padded graph may compute it with other operators, so that it lies otherwise.
+                known = self._are_sizes & self._places.keys()
+                layout = SymbolicLayout.of_result(node, dims, known)
+                if layout is not None:
+                    found[index] = layout
+                elif dims:
                     reason = "the bridge cannot lay out the tensor"
                     self._refuse(self._symbols_of(dims), reason, node)
-                    continue
-                found[index] = layout
         return found
 
 

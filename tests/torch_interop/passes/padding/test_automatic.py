@@ -1,6 +1,7 @@
 """Sizes that change, as users have them: without options."""
 
 import math
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -291,12 +292,23 @@ def test_strides_of_results_whose_sizes_are_differences_of_sizes_that_change() -
         assert found.stride() == expected.stride()
 
 
-def test_strides_of_padded_copies_of_columns() -> None:
-    def function(x: torch.Tensor) -> torch.Tensor:
-        return x.t()[:, :3].fill_(0.5).clone(memory_format=torch.preserve_format)
+COLUMNS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "copied": lambda x: x.t()[:, :3].fill_(0.5).clone(memory_format=torch.preserve_format),
+    "last, sorted": lambda x: x.split(x.shape[0] - 1)[-1][None].mT.clamp(min=0).sort(1).indices,
+    "like": lambda x: torch.full_like(x.mT[:, :3], 2),
+    "channels last": lambda x: x[:3].reshape(1, 3, 2, 2).clone(memory_format=torch.channels_last),
+    "with gaps": lambda x: torch.empty_strided((2, 4), (8, 2)).copy_(x[1:3]),
+}
 
-    run = torch.compile(function, backend="pjrt", dynamic=True)
+
+@pytest.mark.parametrize("options", [{}, {"buckets": [8, 16]}], ids=["auto", "buckets"])
+@pytest.mark.parametrize("columns", COLUMNS.values(), ids=COLUMNS)
+def test_strides_of_padded_copies_of_columns(
+    columns: Callable[[torch.Tensor], torch.Tensor], options: dict[str, Any]
+) -> None:
+    run = torch.compile(columns, backend="pjrt", dynamic=True, options=options)
     for rows in (6, 4, 9):
-        found, expected = run(torch.ones(rows, 4)), function(torch.ones(rows, 4))
+        x = torch.arange(4.0 * rows).reshape(rows, 4)
+        found, expected = run(x), columns(x)
         assert_same(found, expected)
         assert found.stride() == expected.stride()
