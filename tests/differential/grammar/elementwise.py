@@ -88,6 +88,43 @@ def _floor_divide(draft: Draft) -> Made:
     return Made(how, (x, draft.rng.choice([2, 3, -2])))
 
 
+@production("elementwise", "divide_integers", 0.6)
+def _divide_integers(draft: Draft) -> Made:
+    """By data that has zeros, half of the time; never by -1, of which eager's kernels die."""
+    x = draft.exact(lambda value: value.dtype in INTEGERS)
+    y = draft.beside(x, lambda value: value.dtype in INTEGERS)
+    if draft.is_rough(y.name) or draft.is_drawn(y.name):
+        raise Unfit
+    by = draft.rng.choice(["{1}.abs()", "({1}.abs() % 7 + 1)"])
+    how = draft.rng.choice(
+        [f"{{0}} // {by}", f"{{0}} % {by}", f"torch.fmod({{0}}, {by})", f"7 % {by}",
+         f'torch.div({{0}}, {by}, rounding_mode="trunc")']
+    )  # fmt: skip
+    return Made(how, (x, y))
+
+
+@production("elementwise", "large_steps", 0.6)
+def _large_steps(draft: Draft) -> Made:
+    """Steps that overflow or vanish, which the whole would not."""
+    x = draft.tensor(lambda value: value.dtype is torch.float32)
+    ways = [
+        "{0} * 3e38 * 3e38", "{0} * 1e-30 * 1e-30", "{0} * 7e37 / 7e37", "{0} / 1e-30 / 1e-30",
+        "{0} + 3e38 - 3e38", "3e38 / ({0}.abs() + 1) * 3e38",
+        "torch.log(torch.exp({0}.abs() * 40))", "({0} * 1e25).square().sqrt()",
+        "({0} * 1e25).pow(2).pow(0.5)", "torch.exp({0}.abs() * 40) / torch.exp({0}.abs() * 40)",
+        "{0} * 1e25 / 1e20 / ({0}.abs() * 1e25 + 1)",
+    ]  # fmt: skip
+    return Made(draft.rng.choice(ways), (x,), rough=True)
+
+
+@production("elementwise", "whole_quotient", 0.5)
+def _whole_quotient(draft: Draft) -> Made:
+    """A quotient that has to be rounded once."""
+    x = draft.exact(lambda value: value.dtype in (torch.float32, torch.float64))
+    number = draft.rng.choice([41, 83, 49, 3])
+    return Made("({0} * {1} / {1}).floor()", (x, number))
+
+
 @production("elementwise", "unary", 3)
 def _unary(draft: Draft) -> Made:
     x = draft.tensor(is_number)

@@ -172,3 +172,12 @@ def _scatter_functions(draft: Draft) -> Made:
         return Made(text, (x, dim, number), rough=draft.value(x.name).dtype in HALF)
     text = "torch.slice_scatter({0}.clone(), {0}.narrow({1}, 0, 1) * {2}, {1}, 0, 1)"
     return Made(text, (x, dim, number), rough=draft.value(x.name).dtype in HALF)
+
+
+@production("indexing", "masked_scatter", 0.6)
+def _masked_scatter(draft: Draft) -> Made:
+    x = draft.tensor()
+    mask = draft.beside(x, lambda value: value.dtype is torch.bool)
+    dtype = draft.value(x.name).dtype
+    source = draft.tensor(lambda value: value.dtype == dtype)
+    return Made("{0}.masked_scatter({1}, {2})", (x, mask, source))
