@@ -191,6 +191,8 @@ def _trace_indices(is_for_us: Callable[[Any], bool]) -> None:
     def method___setitem__(self: Any, tx: Any, key: Any, value: Any) -> Any:
         if is_for_us(tx) and _mixes_numbers(key):
             return _inlined(tx, sized.setitem, (self, key, value), {})
+        if is_for_us(tx) and _writes_rows(self, key.realize(), value.realize()):
+            return _inlined(tx, sized.write_selected, (self, key, value), {})
         return put(self, tx, key, value)
 
     BuiltinVariable._handle_insert_op_in_graph = (  # type: ignore[method-assign]
@@ -206,6 +208,27 @@ def _mixes_numbers(key: Any) -> bool:
     items = [item.realize() for item in key.items]
     return any(isinstance(item, SymNodeVariable) for item in items) and any(
         isinstance(item, TensorVariable) for item in items
+    )
+
+
+def _writes_rows(x: Any, mask: Any, rows: Any) -> bool:
+    """Whether rows that a mask selects are written, each of one of its own.
+
+    AOTAutograd cannot trace the gradient of the operator: its size depends on data.
+    """
+    if not isinstance(mask, TensorVariable) or not isinstance(rows, TensorVariable):
+        return False
+    several = (x, mask, rows)
+    target, chosen, given = (item.as_proxy().node.meta["example_value"] for item in several)
+    rest = target.dim() - chosen.dim()
+    return bool(
+        chosen.dtype == torch.bool
+        and chosen.dim() > 0
+        and given.dtype == target.dtype
+        and given.dim() == rest + 1
+        and hint(given.shape[0]) != 1
+        and tuple(map(hint, given.shape[1:])) == tuple(map(hint, target.shape[chosen.dim() :]))
+        and tuple(map(hint, chosen.shape)) == tuple(map(hint, target.shape[: chosen.dim()]))
     )
 
 

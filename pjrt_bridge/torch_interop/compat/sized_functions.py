@@ -357,3 +357,16 @@ def setitem(x: torch.Tensor, key: Sequence[Any], value: Any) -> None:
     """`x[key] = value`."""
     rows, left = _without_numbers(x, key)
     rows[left] = value
+
+
+def write_selected(x: torch.Tensor, mask: torch.Tensor, rows: torch.Tensor) -> None:
+    """`x[mask] = rows`, for as many rows as the mask selects.
+
+    Raises:
+        RuntimeError: there are more or fewer.
+    """
+    _aten._assert_async.msg(
+        mask.sum() == rows.shape[0],
+        "shape mismatch: the mask selects another number of elements than are written",
+    )
+    x.masked_scatter_(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), rows)
