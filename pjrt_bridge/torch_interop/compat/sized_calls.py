@@ -212,7 +212,7 @@ def _mixes_numbers(key: Any) -> bool:
 
 
 def _writes_rows(x: Any, mask: Any, rows: Any) -> bool:
-    """Whether rows that a mask selects are written, each of one of its own.
+    """Whether tensors are written where a mask is true: a row for each, or one for all.
 
     AOTAutograd cannot trace the gradient of the operator: its size depends on data.
     """
@@ -220,15 +220,18 @@ def _writes_rows(x: Any, mask: Any, rows: Any) -> bool:
         return False
     several = (x, mask, rows)
     target, chosen, given = (item.as_proxy().node.meta["example_value"] for item in several)
-    rest = target.dim() - chosen.dim()
-    return bool(
-        chosen.dtype == torch.bool
-        and chosen.dim() > 0
-        and given.dtype == target.dtype
-        and given.dim() == rest + 1
-        and hint(given.shape[0]) != 1
-        and tuple(map(hint, given.shape[1:])) == tuple(map(hint, target.shape[chosen.dim() :]))
-        and tuple(map(hint, chosen.shape)) == tuple(map(hint, target.shape[: chosen.dim()]))
+    if chosen.dtype != torch.bool or not 0 < chosen.dim() <= target.dim():
+        return False
+    whole, masked, sizes = (tuple(map(hint, item.shape)) for item in (target, chosen, given))
+    first, rest = whole[: len(masked)], whole[len(masked) :]
+    own = sizes[len(sizes) - len(rest) :] if len(sizes) > len(rest) else sizes
+    return (
+        given.dtype == target.dtype
+        and masked == first
+        and len(sizes) <= len(rest) + 1
+        and all(
+            size in (1, most) for size, most in zip(reversed(own), reversed(rest), strict=False)
+        )
     )
 
 
