@@ -191,6 +191,8 @@ def _trace_indices(is_for_us: Callable[[Any], bool]) -> None:
     def method___setitem__(self: Any, tx: Any, key: Any, value: Any) -> Any:
         if is_for_us(tx) and _mixes_numbers(key):
             return _inlined(tx, sized.setitem, (self, key, value), {})
+        if is_for_us(tx) and _writes_rows(self, key.realize(), value.realize()):
+            return _inlined(tx, sized.write_selected, (self, key, value), {})
         return put(self, tx, key, value)
 
     BuiltinVariable._handle_insert_op_in_graph = (  # type: ignore[method-assign]
@@ -206,6 +208,30 @@ def _mixes_numbers(key: Any) -> bool:
     items = [item.realize() for item in key.items]
     return any(isinstance(item, SymNodeVariable) for item in items) and any(
         isinstance(item, TensorVariable) for item in items
+    )
+
+
+def _writes_rows(x: Any, mask: Any, rows: Any) -> bool:
+    """Whether tensors are written where a mask is true: a row for each, or one for all.
+
+    AOTAutograd cannot trace the gradient of the operator: its size depends on data.
+    """
+    if not isinstance(mask, TensorVariable) or not isinstance(rows, TensorVariable):
+        return False
+    several = (x, mask, rows)
+    target, chosen, given = (item.as_proxy().node.meta["example_value"] for item in several)
+    if chosen.dtype != torch.bool or not 0 < chosen.dim() <= target.dim():
+        return False
+    whole, masked, sizes = (tuple(map(hint, item.shape)) for item in (target, chosen, given))
+    first, rest = whole[: len(masked)], whole[len(masked) :]
+    own = sizes[len(sizes) - len(rest) :] if len(sizes) > len(rest) else sizes
+    return (
+        given.dtype == target.dtype
+        and masked == first
+        and len(sizes) <= len(rest) + 1
+        and all(
+            size in (1, most) for size, most in zip(reversed(own), reversed(rest), strict=False)
+        )
     )
 
 

@@ -357,3 +357,22 @@ def setitem(x: torch.Tensor, key: Sequence[Any], value: Any) -> None:
     """`x[key] = value`."""
     rows, left = _without_numbers(x, key)
     rows[left] = value
+
+
+def write_selected(x: torch.Tensor, mask: torch.Tensor, rows: torch.Tensor) -> None:
+    """`x[mask] = rows`, for as many rows as the mask selects, or one for all of them.
+
+    Raises:
+        RuntimeError: there are more or fewer.
+    """
+    rest = x.shape[mask.dim() :]
+    chosen = mask.reshape(*mask.shape, *[1] * len(rest))
+    if rows.dim() <= len(rest) or rows.shape[0] == 1:
+        row = rows if rows.dim() <= len(rest) else rows[0]
+        x.copy_(torch.where(chosen, row, x))
+        return
+    _aten._assert_async.msg(
+        mask.sum() == rows.shape[0],
+        "shape mismatch: the mask selects another number of elements than are written",
+    )
+    x.masked_scatter_(chosen, rows.expand(rows.shape[0], *rest))

@@ -183,6 +183,32 @@ def test_what_is_not_traced_instead(function: Callable[[torch.Tensor], Any]) -> 
         assert_same(run(x), function(x))
 
 
+@pytest.mark.parametrize("shape", [None, (1, 3), (3,), (1, 1), ()], ids=str)
+def test_rows_written_where_a_mask_is_true(shape: tuple[int, ...] | None) -> None:
+    def function(x: torch.Tensor, mask: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        made = x * 2
+        made[mask] = rows * 3
+        return made.sin()
+
+    run = torch.compile(function, backend="pjrt", fullgraph=True)
+    before = compat.graphs_made()
+    for length in (5, 7, 9, 20, 30):
+        x = torch.randn(4, length, 3)
+        mask = torch.arange(4 * length).reshape(4, length) % 3 == 1
+        rows = x[mask] + 1 if shape is None else torch.randn(shape)
+        results, gradients = [], []
+        for call in (run, function):
+            given = [item.detach().clone().requires_grad_() for item in (x, rows)]
+            results.append(call(given[0], mask, given[1]))
+            gradients.append(torch.autograd.grad(results[-1].square().sum(), given))
+        assert_same(*results)
+        assert_same(*gradients, rtol=1e-4, atol=1e-5)
+    assert compat.graphs_made() - before <= 2
+    if shape is None:
+        with pytest.raises(RuntimeError, match="shape mismatch"):
+            run(x, mask, x[mask][1:])
+
+
 def test_other_backends_are_left_alone() -> None:
     counter = CompileCounterWithBackend("eager")
     run = torch.compile(lambda x: x * torch.linspace(-1, 3, x.shape[0]), backend=counter)
