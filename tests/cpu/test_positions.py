@@ -198,6 +198,18 @@ def test_positions_are_copied_and_compared(dtype: str, shape: tuple[int, ...]) -
                 np.asarray(executable(given)[0])
 
 
+def test_an_error_says_what_is_refused() -> None:
+    client = pjrt_bridge.client("cpu")
+    builder = Builder([TensorType((2,), pjrt_bridge.dtypes.of("int64"))])
+    checked = kernels_of(client).checked_positions(
+        builder, builder.parameters[0], 0, 0, "here", "no ones"
+    )
+    executable = client.compile(builder.finish([checked]))
+    np.testing.assert_array_equal(np.asarray(executable(np.zeros(2, np.int64))[0]), [0, 0])
+    with pytest.raises(OutOfRange, match=r"here: no ones(?!: found)"):
+        np.asarray(executable(np.array([0, 1]))[0])
+
+
 def _refused(
     given: TensorType, ends: TensorType | None, result: TensorType, config: dict[str, Any]
 ) -> str:

@@ -33,7 +33,7 @@ def eager_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     for name, weights in _RESIZING.items():
         forward = operator(f"aten.{name}.default")
         if forward in decomposition_table:
-            rules[name] = decomposition_table[forward]
+            rules[name] = partial(_resize, decomposition_table[forward])
         rules[f"{name}_backward"] = partial(_resize_backward, weights)
     found = {operator(f"aten.{name}.default"): rule for name, rule in rules.items()}
     return {op: rule for op, rule in found.items() if op is not None}
@@ -102,6 +102,20 @@ _RESIZING: dict[str, Weights] = {
     "upsample_trilinear3d": _linear,
     "upsample_bicubic2d": _cubic,
 }
+
+
+def _resize(
+    rule: Callable[..., Tensor], self: Tensor, output_size: Sequence[int], *options: Any
+) -> Tensor:
+    """The operator by torch's decomposition, which takes sizes that the operator refuses.
+
+    Raises:
+        RuntimeError: a size of 0, but for the batch.
+    """
+    sizes = (*self.shape[1:], *output_size)
+    if min(sizes) < 1:
+        raise RuntimeError(f"expected sizes of 1 or more, found {sizes}")
+    return rule(self, output_size, *options)
 
 
 def _resize_backward(

@@ -126,6 +126,26 @@ def test_tensors_that_no_storage_holds() -> None:
         torch.ones(2, -1, device="pjrt")
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda d: torch.nn.functional.interpolate(
+            torch.ones(1, 2, 3, 3, device=d), scale_factor=0.1
+        ),
+        lambda d: torch.nn.functional.interpolate(torch.ones(1, 2, 3, device=d), size=0),
+        lambda d: torch.nn.functional.interpolate(
+            torch.ones(1, 2, 3, 3, device=d), size=(2, 0), mode="bilinear"
+        ),
+    ],
+)
+def test_images_of_no_size(call: Callable[[str], torch.Tensor]) -> None:
+    with pytest.raises(RuntimeError, match="greater than 0") as expected:
+        call("cpu")
+    with pytest.raises(RuntimeError) as raised:
+        call("pjrt")
+    assert str(raised.value) == str(expected.value)
+
+
 def test_nested_tensors() -> None:
     with warnings.catch_warnings():
         # Torch says that they may change.
