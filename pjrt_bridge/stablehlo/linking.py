@@ -74,12 +74,20 @@ def drop_unused(module: Any) -> None:
 _SMALL = 64
 """Operations of a function that is inlined. JAX writes one for `jnp.where` and its kind."""
 
+_NESTED = 2
+"""How deep functions that are inlined may call each other."""
+
 
 def inline_small(module: Any) -> None:
-    """Put small private functions, which call none, where they are called.
+    """Put small private functions, which call none or such as call none, where they are called.
 
-    MLIR's own pass does not inline StableHLO.
+    MLIR's own pass does not inline StableHLO. JAX's variance calls `jnp.where`.
     """
+    for _ in range(_NESTED):
+        _inline_innermost(module)
+
+
+def _inline_innermost(module: Any) -> None:
     functions = [view.operation for view in module.body.operations]
     calls = [call for function in functions for call in _calls(function)]
     named = {str(item.attributes["sym_name"].value): item for item in functions if _is_small(item)}

@@ -168,10 +168,10 @@ _PURE = frozenset(
     f"stablehlo.{name}"
     for name in (
         *("add", "broadcast_in_dim", "compare", "constant", "convert", "divide", "dot_general"),
-        *("exponential", "iota", "log", "maximum", "multiply", "reduce", "reshape", "select"),
-        *("subtract", "transpose"),
+        *("exponential", "iota", "log", "maximum", "multiply", "reduce", "reshape", "rsqrt"),
+        *("select", "subtract", "transpose"),
     )
-)
+) | {"chlo.square"}
 _FOLLOWED = ("stablehlo.convert", "stablehlo.reshape", "stablehlo.transpose")
 """Operations whose operand is known of their result."""
 _PLAIN = tuple(f"stablehlo.{name}" for name in ("constant", "convert", "reshape", "transpose"))

@@ -13,7 +13,7 @@ from functools import partial
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.builder.rewriting import Round
 from pjrt_bridge.stablehlo.kernels import Kernels
-from pjrt_bridge.stablehlo.patterns import attention, operations, softmax
+from pjrt_bridge.stablehlo.patterns import attention, norms, operations, softmax
 from pjrt_bridge.stablehlo.patterns.composites import resolved
 from pjrt_bridge.stablehlo.program.program import Program
 
@@ -45,7 +45,9 @@ def rounds(kernels: Kernels) -> Sequence[Round]:
             "stablehlo.dot_general": partial(attention.divided_first, kernels),
         },
         {
+            "stablehlo.add": partial(norms.norm, kernels),
             "stablehlo.divide": partial(softmax.softmax, kernels),
+            "stablehlo.multiply": partial(norms.norm, kernels),
             "stablehlo.transpose": partial(operations.transposed_product, kernels),
         },
         {

@@ -158,6 +158,7 @@ _COMPUTED: Mapping[str, Callable[..., Any]] = {
     "stablehlo.negate": np.negative,
     "stablehlo.rsqrt": lambda x: 1 / np.sqrt(x),
     "stablehlo.sqrt": np.sqrt,
+    "stablehlo.subtract": np.subtract,
 }
 _SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
 
@@ -168,14 +169,13 @@ def number(value: Any, depth: int = _DEPTH) -> float | None:
     if made is None or not depth:
         return None
     if made.name == "stablehlo.constant":
-        elements = made.attributes["value"]
-        if not dtype_of(value).is_float or not elements.is_splat:
-            return None
-        return float(elements.get_splat_value().value)
+        return _splat(made) if dtype_of(value).is_float else None
     if made.name in _SAME_NUMBER:
         return number(made.operands[0], depth - 1)
-    if made.name == "stablehlo.convert" and dtype_of(made.operands[0]).is_float:
-        known = number(made.operands[0], depth - 1)
+    if made.name == "stablehlo.convert":
+        source = made.operands[0]
+        is_whole = name_of(source) == "stablehlo.constant" and dtype_of(source).is_integer
+        known = _splat(maker(source)) if is_whole else number(source, depth - 1)
         return None if known is None else _rounded(known, value)
     compute = _COMPUTED.get(made.name)
     if compute is None:
@@ -185,6 +185,11 @@ def number(value: Any, depth: int = _DEPTH) -> float | None:
         return None
     with np.errstate(all="ignore"):
         return _rounded(compute(*(np.float64(item) for item in numbers if item is not None)), value)
+
+
+def _splat(constant: Any) -> float | None:
+    elements = constant.attributes["value"]
+    return float(elements.get_splat_value().value) if elements.is_splat else None
 
 
 def _rounded(exact: Any, value: Any) -> float:
