@@ -113,10 +113,10 @@ def has_effect(node: fx.Node) -> bool:
         graphs = nested_graphs(node)
         return not graphs or any(has_effect(inner) for graph in graphs for inner in graph.nodes)
     # To wait has a place behind the start alone.
-    if not isinstance(node.target, OpOverload) or waits(node):
+    if not isinstance(node.target, OpOverload) or waits(node) or is_without_dropout(node):
         return False
     return (
-        (torch.Tag.nondeterministic_seeded in node.target.tags and not is_without_dropout(node))
+        torch.Tag.nondeterministic_seeded in node.target.tags
         or node.target.namespace in _ORDERED
         or node.is_impure()
     )

@@ -32,6 +32,7 @@ from pjrt_bridge.torch_interop.compat.convolution_choice import choose_for_all_s
 from pjrt_bridge.torch_interop.compat.fused_steps import traced_step
 from pjrt_bridge.torch_interop.compat.recurrent_modules import trace_recurrent_modules
 from pjrt_bridge.torch_interop.compat.sized_calls import trace_symbolic_sizes
+from pjrt_bridge.torch_interop.compat.tensor_checks import trace_tensor_checks
 
 
 def original(function: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -237,6 +238,7 @@ def trace_recurrent_layers(
 
 _choose_steps()
 trace_symbolic_sizes(_is_for_pjrt)
+trace_tensor_checks(_is_for_pjrt)
 choose_for_all_sizes(_is_traced_for_pjrt)
 
 

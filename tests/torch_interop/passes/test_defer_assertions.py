@@ -106,6 +106,7 @@ def test_attention_draws_nothing_and_keeps_no_check() -> None:
     function(expected).square().sum().backward()
     on_device(found).square().sum().backward()
     torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(on_device(REGULAR), function(REGULAR), rtol=1e-4, atol=1e-5)
     assert set(placements()) == {"device"}
 
 
