@@ -16,6 +16,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import HigherOrderOperator, OpOverload
 from pjrt_bridge.torch_interop.composites import CALL, decoded
 from pjrt_bridge.torch_interop.foreign_functions import OPERATOR, label_of
+from pjrt_bridge.torch_interop.randomness.operators import pure_counterpart
 
 COPY_INTO_INPUT = "aten.copy_.default"
 """The one mutation in a functional graph: an input's new value, at the end of the graph."""
@@ -112,12 +113,19 @@ def has_effect(node: fx.Node) -> bool:
         graphs = nested_graphs(node)
         return not graphs or any(has_effect(inner) for graph in graphs for inner in graph.nodes)
     # To wait has a place behind the start alone.
-    if not isinstance(node.target, OpOverload) or waits(node):
+    if not isinstance(node.target, OpOverload) or waits(node) or is_without_dropout(node):
         return False
     return (
         torch.Tag.nondeterministic_seeded in node.target.tags
         or node.target.namespace in _ORDERED
         or node.is_impure()
+    )
+
+
+def is_without_dropout(node: fx.Node) -> bool:
+    """Whether a node calls an operator with torch's tag of random ones that draws nothing."""
+    return (
+        pure_counterpart(node.target) is not None and not compat.bound_arguments(node)["dropout_p"]
     )
 
 

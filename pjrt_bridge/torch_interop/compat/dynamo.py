@@ -34,6 +34,7 @@ from pjrt_bridge.torch_interop.compat.fused_steps import traced_step
 from pjrt_bridge.torch_interop.compat.recurrent_modules import trace_recurrent_modules
 from pjrt_bridge.torch_interop.compat.sized_calls import trace_symbolic_sizes
 from pjrt_bridge.torch_interop.compat.symbolic_numbers import leave_calculations_to_python
+from pjrt_bridge.torch_interop.compat.tensor_checks import trace_tensor_checks
 
 
 def original(function: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -255,6 +256,7 @@ def trace_recurrent_layers(
 
 _choose_steps()
 trace_symbolic_sizes(_is_for_pjrt)
+trace_tensor_checks(_is_for_pjrt)
 choose_for_all_sizes(_is_traced_for_pjrt)
 leave_calculations_to_python()
 

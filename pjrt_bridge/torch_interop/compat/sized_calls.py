@@ -114,7 +114,7 @@ def _trace_products(is_for_us: Callable[[Any], bool]) -> None:
             order = _order(args[0], several)
             if order is not None:
                 order = VariableTracker.build(tx, order)
-                return _inlined(tx, sized.einsum, (args[0], order, *several), {})
+                return inlined(tx, sized.einsum, (args[0], order, *several), {})
         return None if before is None else before(self, tx, *args, **kwargs)
 
     handlers[torch.functional.einsum] = handle
@@ -154,7 +154,7 @@ def _trace_function(
 
     def handle(self: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
         if is_for_us(tx) and fits(args, kwargs):
-            return _inlined(tx, instead, args, kwargs)
+            return inlined(tx, instead, args, kwargs)
         return None if before is None else before(self, tx, *args, **kwargs)
 
     handlers[function] = handle
@@ -173,7 +173,7 @@ def _trace_methods(
         if name in known and is_for_us(tx):
             instead, fits = known[name]
             if fits((self, *args), kwargs):
-                return _inlined(tx, instead, (self, *args), kwargs)
+                return inlined(tx, instead, (self, *args), kwargs)
         return before(self, tx, name, args, kwargs)
 
     TensorVariable.call_method = call_method  # type: ignore[method-assign]
@@ -185,14 +185,14 @@ def _trace_indices(is_for_us: Callable[[Any], bool]) -> None:
 
     def _handle_insert_op_in_graph(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         if self.fn is operator.getitem and is_for_us(tx) and _mixes_numbers(args[1]):
-            return _inlined(tx, sized.getitem, args, kwargs)
+            return inlined(tx, sized.getitem, args, kwargs)
         return get(self, tx, args, kwargs)
 
     def method___setitem__(self: Any, tx: Any, key: Any, value: Any) -> Any:
         if is_for_us(tx) and _mixes_numbers(key):
-            return _inlined(tx, sized.setitem, (self, key, value), {})
+            return inlined(tx, sized.setitem, (self, key, value), {})
         if is_for_us(tx) and _writes_rows(self, key.realize(), value.realize()):
-            return _inlined(tx, sized.write_selected, (self, key, value), {})
+            return inlined(tx, sized.write_selected, (self, key, value), {})
         return put(self, tx, key, value)
 
     BuiltinVariable._handle_insert_op_in_graph = (  # type: ignore[method-assign]
@@ -235,7 +235,8 @@ def _writes_rows(x: Any, mask: Any, rows: Any) -> bool:
     )
 
 
-def _inlined(tx: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def inlined(tx: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What Dynamo's translator makes of a call of a Python function."""
     return tx.inline_user_function_return(VariableTracker.build(tx, function), args, kwargs)
 
 

@@ -30,7 +30,7 @@ from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.composites import BEGIN, CALL, END, OPERATORS, decoded, encoded
 from pjrt_bridge.torch_interop.nodes import has_effect, label
-from pjrt_bridge.torch_interop.passes.functionalize_rng import is_without_dropout, show_pure
+from pjrt_bridge.torch_interop.passes.functionalize_rng import show_pure
 from pjrt_bridge.torch_interop.randomness.operators import KEY
 
 
@@ -212,7 +212,7 @@ def _region(end: fx.Node) -> _Marked:
 
 
 def _has_effect(node: fx.Node) -> bool:
-    return node.target is KEY or (has_effect(node) and not is_without_dropout(node))
+    return node.target is KEY or has_effect(node)
 
 
 def _is_tensor(node: fx.Node) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.nodes import is_without_dropout
 from pjrt_bridge.torch_interop.randomness.host import raise_as_eager
 from pjrt_bridge.torch_interop.randomness.operators import (
     KEY,
@@ -141,13 +142,6 @@ def _hide_pure(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if is_without_dropout(node):
             node.target = pure_counterpart(node.target)
-
-
-def is_without_dropout(node: fx.Node) -> bool:
-    """Whether a node calls an operator with torch's tag of random ones that draws nothing."""
-    return (
-        pure_counterpart(node.target) is not None and not compat.bound_arguments(node)["dropout_p"]
-    )
 
 
 def show_pure(graph: fx.Graph) -> None:

@@ -96,6 +96,20 @@ def test_gradients_pass_a_check() -> None:
     assert set(placements()) == {"device"}
 
 
+def test_attention_draws_nothing_and_keeps_no_check() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        rotated = torch.linalg.solve(x + 2, x)[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(rotated, rotated, rotated)
+
+    on_device = compiled(function, fallback="error")
+    expected, found = (REGULAR.clone().requires_grad_() for _ in range(2))
+    function(expected).square().sum().backward()
+    on_device(found).square().sum().backward()
+    torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(on_device(REGULAR), function(REGULAR), rtol=1e-4, atol=1e-5)
+    assert set(placements()) == {"device"}
+
+
 def test_an_argument_keeps_its_value_where_a_check_before_the_write_raises() -> None:
     def function(x: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
         y = torch.linalg.inv(x)
