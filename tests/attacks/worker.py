@@ -10,13 +10,14 @@ import tempfile
 os.environ["PJRT_BRIDGE_CACHE"] = os.environ["PJRT_BRIDGE_CALIBRATION"] = "off"
 os.environ["PJRT_BRIDGE_ATEN"] = "off"
 
+from pjrt_bridge import child_processes
 from tests.attacks.case import Case, judge
 from tests.sweeping import worker
 
 
 def main() -> None:
     """Serve until standard input ends."""
-    stream = worker.answers()
+    stream = child_processes.answers()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         worker.serve(stream, Case, [], judge)
