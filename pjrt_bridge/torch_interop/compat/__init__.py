@@ -84,6 +84,7 @@ from pjrt_bridge.torch_interop.compat.operators import (
 from pjrt_bridge.torch_interop.compat.pure_functions import export_divided, export_plain
 from pjrt_bridge.torch_interop.compat.size_expressions import (
     compiled_numbers,
+    diagonal_size,
     falling_symbols,
     floor_quotient,
     is_number,
@@ -137,6 +138,7 @@ __all__ = [
     "compiled_numbers",
     "decomposed",
     "decompositions",
+    "diagonal_size",
     "division",
     "donate_nothing",
     "drop_traced_tokens",

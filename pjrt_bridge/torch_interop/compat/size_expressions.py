@@ -58,6 +58,12 @@ def floor_quotient(number: Any, divisor: Any) -> Any:
     return divided(FloorDiv(sympy.sympify(number), sympy.sympify(divisor)))
 
 
+def diagonal_size(rows: Any, columns: Any, offset: Any) -> Any:
+    """How many elements a diagonal of a matrix has; all are numbers or expressions."""
+    upper, lower = Max(offset, 0), Min(offset, 0)  # type: ignore[no-untyped-call]
+    return Max(0, Min(rows + lower, columns - upper))  # type: ignore[no-untyped-call]
+
+
 def subtracted_symbols(size: Any) -> set[Any]:
     """The symbols that are subtracted in a sum: as one grows, the size may fall."""
     return {

@@ -167,26 +167,6 @@ def split(use: Use) -> list[PaddedDims]:
     return [{**others, **_sized(use, dim, count)} for count in pieces]
 
 
-def diagonal(use: Use) -> PaddedDims:
-    """A diagonal, as a new last dimension; padding of either lies behind its elements."""
-    return on_diagonal(use, use.shape(use.result)[-1])
-
-
-def on_diagonal(use: Use, size: Size) -> PaddedDims:
-    """The padded dimensions of a diagonal of `self`.
-
-    Args:
-        use: names the two dimensions.
-        size: how many elements the diagonal has.
-    """
-    found, rank = use.dims("self"), use.rank("self")
-    along = {use[name] % rank for name in ("dim1", "dim2")}
-    for dim in found.keys() & along:
-        use.needs_prefix(found[dim])
-    made = dropped(found, along)
-    return {**made, rank - 2: extent_of(size)} if use.is_padded(size) else made
-
-
 def _alike(use: Use, tensors: list[fx.Node], besides: int | None = None) -> dict[int, Extent]:
     """The padded dimensions of several tensors, which must be the same in all, besides one."""
     first, *others = tensors

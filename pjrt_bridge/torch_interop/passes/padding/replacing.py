@@ -1,4 +1,4 @@
-"""`slice_scatter`, `select_scatter` and `diagonal_scatter` along padded dimensions."""
+"""`slice_scatter` and `select_scatter` along padded dimensions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from pjrt_bridge.torch_interop.passes.padding.emission import Emission
 from pjrt_bridge.torch_interop.passes.padding.extents import MixesRows, PaddedDims
-from pjrt_bridge.torch_interop.passes.padding.moves import dropped, dropped_one, on_diagonal
+from pjrt_bridge.torch_interop.passes.padding.moves import dropped, dropped_one
 from pjrt_bridge.torch_interop.passes.padding.rows import Use
 
 
@@ -67,11 +67,4 @@ def selected_in(use: Use) -> PaddedDims:
         return e.call("aten.where.self", replaced, source, e[use["self"]])
 
     use.emit = emit
-    return found
-
-
-def diagonal_in(use: Use) -> PaddedDims:
-    """The elements of a diagonal replaced; what is behind them in padding stays there."""
-    found, source = use.dims("self"), use.dims("src")
-    use.same(on_diagonal(use, use.shape("src")[-1]), source)
     return found

@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop.passes.padding import (
     bags,
     borders,
     creators,
+    diagonals,
     draws,
     foreign,
     fourier,
@@ -231,8 +232,8 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(borders.bordered), "constant_pad_nd")
     put(PaddingRule(moves.viewed, ("size", "shape"), moves=True), "view", "_unsafe_view", "reshape")
     put(PaddingRule(moves.same), "aten.view.dtype", "view_as_real", "view_as_complex")
-    put(PaddingRule(moves.diagonal), "diagonal")
-    put(PaddingRule(replacing.diagonal_in), "diagonal_scatter")
+    put(PaddingRule(diagonals.diagonal), "diagonal")
+    put(PaddingRule(diagonals.diagonal_in), "diagonal_scatter")
     put(PaddingRule(moves.flipped), "flip")
     put(PaddingRule(moves.rolled), "roll")
 
