@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Literal
 
+import torch
+
 from pjrt_bridge import environment
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.registry import client as select_client
@@ -75,6 +77,8 @@ def _chose(found: Client) -> None:
     backward_threads.start(len(found.devices))
     _client = _compiled_for = found
     chosen.cache_clear()
+    # Torch keeps which module is the accelerator's: that of the host, until there is a client.
+    torch.get_device_module.cache_clear()
 
 
 def of_client(forget: Callable[[], None]) -> Callable[[], None]:

@@ -120,6 +120,7 @@ def test_a_process_that_says_nothing_of_the_bridge(autoload: str) -> None:
     source = """
 import sys, torch
 assert not torch.accelerator.is_available()
+assert torch.get_device_module() is torch.cpu
 assert "pjrt_bridge.runtime" not in sys.modules
 if AUTOLOAD == "0":
     from pjrt_bridge.torch_interop.device import use
@@ -127,6 +128,7 @@ if AUTOLOAD == "0":
 x = torch.ones(3, device="pjrt")
 assert (x + 1).tolist() == [2, 2, 2]
 assert torch.accelerator.is_available()
+assert torch.get_device_module() is torch.pjrt
 print("well")
 """
     done = subprocess.run(
