@@ -373,6 +373,7 @@ def write_selected(x: torch.Tensor, mask: torch.Tensor, rows: torch.Tensor) -> N
         return
     _aten._assert_async.msg(
         mask.sum() == rows.shape[0],
-        "shape mismatch: the mask selects another number of elements than are written",
+        # The number may be a symbol here, and would be one of the graph if a text had it.
+        "index_put: shape mismatch: the mask selects another number of elements than are written",
     )
     x.masked_scatter_(chosen, rows.expand(rows.shape[0], *rest))

@@ -343,6 +343,8 @@ class Padded:
         for index, what in self._results.items():
             if isinstance(what, SymbolicLayout):
                 tensor = results[index]
+                if tensor is None:  # The token of an effect, which is promised as a tensor.
+                    continue
                 if id(tensor) not in cut:
                     made, copied = self._cut(what, tensor)
                     cut[id(tensor)] = made

@@ -67,7 +67,9 @@ def check(e: Emission, node: fx.Node, applied: Applied) -> None:
     """
     where = label(node)
     for item in list(bounds(node, symbolic=True)):
-        index = _filled(e, item.index, 0, applied)
+        # Pivots count from 1. A symbolic least is that of positions which count from the end, too.
+        least = max(item.low, 0) if isinstance(item.low, int) else 0
+        index = _filled(e, item.index, least, applied)
         low, high = map(_expression, (item.low, item.high))
         e.change(item.index, e.checked_positions(index, low, high, where))
     by = uncertain_divisor(node)
