@@ -6,7 +6,7 @@ With the weight, anywhere in the product, and the bias behind it. In RMS norm th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -165,9 +165,7 @@ def _is_first(value: Any) -> bool:
 
 def _spread(value: Any) -> Any:
     """What a value is repeated from."""
-    while name_of(value) in ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
-        value = maker(value).operands[0]
-    return value
+    return _behind(value, _SPREAD)
 
 
 def _deviation(factor: Any) -> tuple[Any, float, Any] | None:
@@ -236,12 +234,19 @@ def _summand(total: Any) -> Any:
 
 
 def _passed(value: Any) -> Any:
-    while name_of(value) in _PASSED:
+    """What a sum is of, or a reduction gives, behind what leaves its elements alone."""
+    return _behind(value, _PASSED)
+
+
+def _behind(value: Any, names: Collection[str]) -> Any:
+    """The first value that none of these operations makes, each of its one operand."""
+    while name_of(value) in names:
         value = maker(value).operands[0]
     return value
 
 
-_PASSED = (*("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.optimization_barrier"),)
+_SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.reshape")
+_PASSED = (*_SPREAD, "stablehlo.optimization_barrier")
 
 
 def _summed(axes: Axes, mean: Any) -> tuple[Any, set[int]] | None:

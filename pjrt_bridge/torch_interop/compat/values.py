@@ -94,7 +94,7 @@ def stand_in(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and is_symbolic(value):
         with suppress(ValueError):
             return _stand_in(value, {})
-        return _stand_in(value, dict.fromkeys(_all_symbols(value), _SMALL_SIZE))
+        return _stand_in(value, dict.fromkeys(symbols_of_sizes(value), _SMALL_SIZE))
     return value
 
 
@@ -107,7 +107,8 @@ def stand_in_with_elements(value: torch.Tensor) -> torch.Tensor:
     Raises:
         ValueError: as `stand_in` does.
     """
-    symbols = _all_symbols(value)
+    known = (*value.shape, *value.stride())
+    symbols = sorted({item for size in known for item in _symbols(size)}, key=str)
     falling = {symbol: _USUAL_SIZE // (at + 1) for at, symbol in enumerate(symbols)}
     rising = dict(zip(symbols, reversed(falling.values()), strict=True))
     for usual in ({}, falling, rising):
@@ -127,11 +128,6 @@ def _stand_in(value: torch.Tensor, usual: Mapping[Any, int]) -> torch.Tensor:
             return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
     except (RuntimeError, TypeError) as error:  # A TypeError of a stride beyond 64 bits.
         raise ValueError(f"no tensor has the shape {shape} and strides {strides}") from error
-
-
-def _all_symbols(value: torch.Tensor) -> list[Any]:
-    known = (*value.shape, *value.stride())
-    return sorted({item for size in known for item in _symbols(size)}, key=str)
 
 
 def _symbols(size: Any) -> Any:
