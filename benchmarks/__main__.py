@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import document, figures, plot, table
 from benchmarks.case import Case
-from benchmarks.cases import FAMILIES, SUITE
+from benchmarks.cases import FAMILIES, SUITES, WORLD
+from benchmarks.journal import Journal
 from benchmarks.machine import machine
 from benchmarks.processes import Missing
 from benchmarks.results import Report
@@ -51,12 +53,14 @@ class Chosen:
             for case in members
             if case.quick or not quick
         ]
+        # The same order in each run, but no sort of model comes first.
+        cases = _mixed(cases)
         families = [] if quick else list(figures.FAMILIES)
         if not only:
             return Chosen(cases, families)
         for word in only:
             if word not in families and not any(_fits(word, *item) for item in cases):
-                known = ", ".join([*FAMILIES, *figures.FAMILIES])
+                known = ", ".join([*FAMILIES, "world", *figures.FAMILIES])
                 raise typer.BadParameter(
                     f"found {word!r}, expected a family ({known}) or a part of a case's name; "
                     "--list shows them"
@@ -67,16 +71,36 @@ class Chosen:
         )
 
 
+def _mixed(cases: Sequence[tuple[str, Case]]) -> list[tuple[str, Case]]:
+    """The cases of the world's suite by chance, behind all others."""
+    world = [item for item in cases if item[0] in WORLD]
+    random.Random(0).shuffle(world)
+    return [item for item in cases if item[0] not in WORLD] + world
+
+
 def _fits(word: str, family: str, case: Case) -> bool:
+    if word == "world":
+        return family in WORLD
     if word in FAMILIES or word in figures.FAMILIES:
         return word == family
     return word in case.name
 
 
-def measure(chosen: Chosen, settings: Settings, console: Console) -> Report:
-    """Measure all that was chosen, and show how far it is."""
+def measure(
+    chosen: Chosen, settings: Settings, console: Console, minutes: float, journal: Journal
+) -> Report:
+    """Measure what was chosen, and show how far it is.
+
+    Args:
+        chosen: what.
+        settings: how.
+        console: to show it on.
+        minutes: after these no further model of the world's suite is begun.
+        journal: of cases that are not measured again.
+    """
     started = time.monotonic()
     results, found, failures = [], [], {}
+    spent = 0.0
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with (
         tempfile.TemporaryDirectory(prefix="benchmarks-") as disk,
@@ -85,9 +109,17 @@ def measure(chosen: Chosen, settings: Settings, console: Console) -> Report:
         task = progress.add_task("", total=len(chosen.cases) + len(chosen.figures))
         for family, case in chosen.cases:
             progress.update(task, description=f"{family}: {case.name}")
-            results.append(Turns(family, case, settings, Path(disk)).measure())
             progress.advance(task)
-            console.log(f"{family}: {case.name}", markup=False)
+            result = journal.find(case.name)
+            if result is None:
+                if family in WORLD and spent > 60 * minutes:
+                    continue
+                begun = time.monotonic()
+                result = Turns(family, case, settings, Path(disk)).measure()
+                spent += time.monotonic() - begun if family in WORLD else 0.0
+                journal.add(result)
+                console.log(f"{family}: {case.name}", markup=False)
+            results.append(result)
         for name in chosen.figures:
             progress.update(task, description=name)
             try:
@@ -96,7 +128,7 @@ def measure(chosen: Chosen, settings: Settings, console: Console) -> Report:
                 failures[name] = missing.reason
             progress.advance(task)
     seconds = time.monotonic() - started
-    return Report(machine(), results, found, failures, SUITE, seconds)
+    return Report(machine(), results, found, failures, SUITES, seconds)
 
 
 def _lines(chosen: Chosen) -> Iterator[str]:
@@ -136,6 +168,14 @@ def _interpreters(**named: str | None) -> dict[str, str]:
     return {name: os.path.abspath(path) for name, path in named.items() if path}
 
 
+def _without(*, inductor: bool, tuned: bool) -> frozenset[str]:
+    """Who is not wanted."""
+    unwanted = set() if tuned else {"inductor tuned"}
+    return frozenset(
+        unwanted if inductor else {*unwanted, "inductor", "inductor warm", "inductor tuned"}
+    )
+
+
 @app.command()
 def main(
     only: Annotated[
@@ -146,6 +186,17 @@ def main(
     ] = Settings.rounds,
     quick: Annotated[bool, typer.Option(help="Small cases alone, few rounds.")] = False,
     inductor: Annotated[bool, typer.Option(help="Measure Inductor too.")] = True,
+    tuned: Annotated[
+        bool, typer.Option(help="Measure Inductor with freezing and max_autotune, too.")
+    ] = False,
+    minutes: Annotated[
+        float,
+        typer.Option(help="For the models of the world's suite, drawn by chance.", min=0),
+    ] = 10,
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="Keep results of cases here; those that it has are not measured again."),
+    ] = None,
     jax: Annotated[
         str | None,
         typer.Option(metavar="PYTHON", envvar="BENCHMARKS_JAX", help="An interpreter with JAX."),
@@ -177,7 +228,7 @@ def main(
     settings = dataclasses.replace(
         _QUICK if quick else Settings(rounds=rounds),
         interpreters=_interpreters(jax=jax, torch_xla=torch_xla),
-        without=frozenset() if inductor else frozenset({"inductor", "inductor warm"}),
+        without=_without(inductor=inductor, tuned=tuned),
     )
     if read is not None:
         try:
@@ -185,7 +236,11 @@ def main(
         except (OSError, ValueError) as error:
             raise typer.BadParameter(f"--read {read}: {error}") from error
     else:
-        report = measure(chosen, settings, console)
+        try:
+            kept = Journal(journal)
+        except ValueError as error:
+            raise typer.BadParameter(f"--journal: {error}") from error
+        report = measure(chosen, settings, console, minutes, kept)
     console.print(", ".join(f"{name} {value}" for name, value in report.machine.items()))
     table.show(console, report)
     console.print(f"{report.seconds / 60:.1f} minutes")

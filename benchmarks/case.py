@@ -111,10 +111,19 @@ class Asked:
 
 @dataclass(frozen=True)
 class Suite:
-    """What is asked of the geometric mean over the cases of some families."""
+    """What is asked of the cases of some families together.
 
+    Attributes:
+        name: of the suite.
+        families: whose cases it has.
+        asked: of the geometric mean over its cases.
+        slowest: the same competitor may need so many times what the others need in any case.
+    """
+
+    name: str
     families: tuple[str, ...]
     asked: Asked
+    slowest: float | None = None
 
 
 @dataclass(frozen=True)

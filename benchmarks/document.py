@@ -79,17 +79,30 @@ def _family(family: str, results: Sequence[Result]) -> str:
     ours = next((name for name in _COMPARED if name in names), "pjrt")
     compared = [name for name in _COMPARED[ours] if name in names]
     better = _better(ours, compared) if ours in names and compared else ""
-    header = ["case", *names, *([better] if better else [])]
+    ratios = {result.case: result.memory(ours, "eager") for result in results}
+    weighed = any(ratio is not None for ratio in ratios.values())
+    header = [
+        "case",
+        *names,
+        *([better] if better else []),
+        *(["memory / eager"] if weighed else []),
+    ]
     rows = []
     for result in results:
         row = [result.case, *(_cell(result.outcomes.get(name), result.unit) for name in names)]
         if better:
             there = [name for name in compared if name in result.outcomes]
             ratio = result.ratio(ours, there) if there else None
-            row.append("" if ratio is None else f"{ratio:.2f}x")
+            row.append(_times(ratio))
+        if weighed:
+            row.append(_times(ratios[result.case]))
         rows.append(row)
     title = _TITLES.get(family, family.capitalize())
     return f"### {title}\n\n{_rows(header, rows)}"
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}x"
 
 
 def _better(ours: str, compared: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,11 +21,13 @@ class Outcome:
         samples: seconds or bytes of each round; none where there is no number.
         status: "measured", "absent" or "failed".
         reason: why there is no number.
+        peak: bytes that were resident in its process at the peak of a call; None: not measured.
     """
 
     samples: tuple[float, ...] = ()
     status: str = "measured"
     reason: str = ""
+    peak: int | None = None
 
     @property
     def median(self) -> float | None:
@@ -90,6 +92,15 @@ class Result:
         own, *others = [median for median in medians if median is not None]
         return own / min(others)
 
+    def memory(self, competitor: str, against: str) -> float | None:
+        """Bytes at the peak of a competitor's call in units of another's."""
+        peaks = [
+            self.outcomes[name].peak for name in (competitor, against) if name in self.outcomes
+        ]
+        if len(peaks) < 2 or peaks[0] is None or not peaks[1]:
+            return None
+        return peaks[0] / peaks[1]
+
     def median(self, competitor: str) -> float | None:
         """Of a competitor's samples, if there are any."""
         outcome = self.outcomes.get(competitor)
@@ -122,7 +133,7 @@ class Report:
         results: of the cases.
         figures: single numbers that were asked for.
         failures: families of figures that did not come to their end, and why.
-        suite: what is asked of the geometric mean over families.
+        suites: what is asked of several families together.
         seconds: that the run took.
     """
 
@@ -130,7 +141,7 @@ class Report:
     results: Sequence[Result] = ()
     figures: Sequence[Figure] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
-    suite: Suite | None = None
+    suites: Sequence[Suite] = ()
     seconds: float = 0.0
 
     def families(self) -> dict[str, list[Result]]:
@@ -141,41 +152,57 @@ class Report:
         return found
 
     def means(self) -> dict[str, tuple[float, int]]:
-        """Geometric means over families and over the suite, each with its number of cases."""
-        if self.suite is None:
-            return {}
-        families = self.families()
-        calls = {name: families[name] for name in self.suite.families if name in families}
-        calls["the suite"] = [result for results in calls.values() for result in results]
-        asked = self.suite.asked
+        """Geometric means of families and of suites, each with its number of cases."""
         means = {}
-        for family, results in calls.items():
-            found = [result.ratio(asked.competitor, asked.against) for result in results]
-            ratios = [ratio for ratio in found if ratio is not None]
-            if ratios:
-                mean = math.exp(statistics.fmean(map(math.log, ratios)))
-                means[family] = (mean, len(ratios))
-        return means
+        for suite in self.suites:
+            families = [name for name in suite.families if name in self.families()]
+            for name in families if len(suite.families) > 1 else []:
+                means.setdefault(name, _mean(self.families()[name], suite.asked))
+            means[suite.name] = _mean(self._of(suite), suite.asked)
+        return {name: mean for name, mean in means.items() if mean is not None}
+
+    def _of(self, suite: Suite) -> list[Result]:
+        return [result for result in self.results if result.family in suite.families]
 
     def verdicts(self) -> list[Verdict]:
         """Everything that was asked for, beside what was found."""
         verdicts = [verdict for result in self.results for verdict in result.verdicts()]
-        if self.suite is not None and set(self.suite.families) & set(self.families()):
-            mean, count = self.means().get("the suite", (None, 0))
-            verdicts.append(
-                Verdict(
-                    f"geometric mean: {described(self.suite.asked)}",
-                    self.suite.asked.limit,
-                    mean,
-                    "x",
-                    f"over {count} cases of {', '.join(self.suite.families)}",
-                )
-            )
+        for suite in self.suites:
+            if self._of(suite):
+                verdicts += self._together(suite)
         verdicts += [
             Verdict(figure.what, figure.asked, figure.found, figure.unit, figure.sides)
             for figure in self.figures
         ]
         return verdicts
+
+    def _together(self, suite: Suite) -> Iterator[Verdict]:
+        results, asked = self._of(suite), suite.asked
+        mean, count = _mean(results, asked) or (None, 0)
+        without = len(results) - count
+        yield Verdict(
+            f"geometric mean of {suite.name}: {described(asked)}",
+            asked.limit,
+            mean,
+            "x",
+            f"over {count} cases of {', '.join(suite.families)}"
+            + (f"; {without} without a number" if without else ""),
+        )
+        if suite.slowest is not None and count:
+            ratios = {
+                result.case: result.ratio(asked.competitor, asked.against) for result in results
+            }
+            ratio, slowest = max(
+                (ratio, case) for case, ratio in ratios.items() if ratio is not None
+            )
+            above = sum(found is not None and found > suite.slowest for found in ratios.values())
+            yield Verdict(
+                f"the slowest of {suite.name}: {described(asked)}",
+                suite.slowest,
+                ratio,
+                "x",
+                f"{slowest}; {above} of {count} cases are above",
+            )
 
     def to_json(self) -> str:
         """Everything, with medians, ratios and verdicts worked out for other readers."""
@@ -183,10 +210,10 @@ class Report:
             {
                 "machine": dict(self.machine),
                 "seconds": self.seconds,
-                "results": [_result(result) for result in self.results],
+                "results": [result_as_dict(result) for result in self.results],
                 "figures": [asdict(figure) for figure in self.figures],
                 "failures": dict(self.failures),
-                "suite": self.suite and asdict(self.suite),
+                "suites": [asdict(suite) for suite in self.suites],
                 "means": {
                     family: {"found": mean, "cases": count}
                     for family, (mean, count) in self.means().items()
@@ -207,17 +234,27 @@ class Report:
             found = json.loads(text)
             return Report(
                 found["machine"],
-                tuple(map(_read_result, found["results"])),
+                tuple(map(read_result, found["results"])),
                 tuple(Figure(**figure) for figure in found["figures"]),
                 found["failures"],
-                found["suite"] and _read_suite(found["suite"]),
+                tuple(map(_read_suite, found["suites"])),
                 found["seconds"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no report of the benchmarks: {error!r}") from error
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _mean(results: Sequence[Result], asked: Asked) -> tuple[float, int] | None:
+    """Of the ratios that are known, and how many they are."""
+    found = [result.ratio(asked.competitor, asked.against) for result in results]
+    ratios = [ratio for ratio in found if ratio is not None]
+    if not ratios:
+        return None
+    return math.exp(statistics.fmean(map(math.log, ratios))), len(ratios)
+
+
+def result_as_dict(result: Result) -> dict[str, Any]:
+    """The result of a case for JSON, with medians worked out for other readers."""
     return {
         **{name: getattr(result, name) for name in ("case", "family", "measure", "unit")},
         "asked": [asdict(asked) for asked in result.asked],
@@ -228,9 +265,10 @@ def _result(result: Result) -> dict[str, Any]:
     }
 
 
-def _read_result(found: dict[str, Any]) -> Result:
+def read_result(found: dict[str, Any]) -> Result:
+    """The result that `result_as_dict` made this of."""
     outcomes = {
-        name: Outcome(tuple(item["samples"]), item["status"], item["reason"])
+        name: Outcome(tuple(item["samples"]), item["status"], item["reason"], item["peak"])
         for name, item in found["competitors"].items()
     }
     names = ("case", "family", "measure", "unit")
@@ -243,7 +281,9 @@ def _read_asked(found: dict[str, Any]) -> Asked:
 
 
 def _read_suite(found: dict[str, Any]) -> Suite:
-    return Suite(tuple(found["families"]), _read_asked(found["asked"]))
+    return Suite(
+        found["name"], tuple(found["families"]), _read_asked(found["asked"]), found["slowest"]
+    )
 
 
 def base_of(results: Iterable[Result]) -> str:

@@ -69,6 +69,7 @@ class Turns:
         names = [name for name in case.competitors if name not in settings.without]
         self._samples: dict[str, list[float]] = {name: [] for name in names}
         self._missing: dict[str, Missing] = {}
+        self._peak: dict[str, int] = {}
 
     def measure(self) -> Result:
         """All rounds of the case."""
@@ -76,7 +77,7 @@ class Turns:
         outcomes = {
             name: Outcome(status=self._missing[name].status, reason=self._missing[name].reason)
             if name in self._missing
-            else Outcome(tuple(samples))
+            else Outcome(tuple(samples), peak=self._peak.get(name))
             for name, samples in self._samples.items()
         }
         measure = self._case.measure
@@ -116,6 +117,9 @@ class Turns:
                         processes[name].ask("time", repeats=1)
                         found = processes[name].ask("time", repeats=repeats[name])
                         self._samples[name].append(found["seconds"] / repeats[name])
+            for name in self._order(0, processes):
+                with self._noting(name):
+                    self._peak[name] = processes[name].ask("memory", repeats=1)["bytes"]
 
     def _prepared(self, stack: ExitStack) -> Mapping[str, Process]:
         """Processes that have compiled; as many at a time as there are cores."""
@@ -165,6 +169,7 @@ class Turns:
         return Process(
             interpreter,
             {
+                **competitor(name).environment,
                 "HF_HUB_OFFLINE": "1",
                 "PJRT_BRIDGE_CACHE": str(disk / "pjrt_bridge"),
                 "TORCHINDUCTOR_CACHE_DIR": str(disk / "inductor"),

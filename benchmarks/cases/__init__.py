@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.case import Asked, Case, Suite
-from benchmarks.cases import blocks, dispatch, kernels, memory, models, start, tensorflow, training
+from benchmarks.cases import (
+    blocks,
+    dispatch,
+    kernels,
+    memory,
+    models,
+    start,
+    tensorflow,
+    training,
+    world,
+)
 
 FAMILIES: Mapping[str, Sequence[Case]] = {
     "dispatch": dispatch.CASES,
@@ -16,13 +26,22 @@ FAMILIES: Mapping[str, Sequence[Case]] = {
     "tensorflow": tensorflow.CASES,
     "start": start.CASES,
     "memory": memory.CASES,
+    **world.FAMILIES,
 }
 """Cases by family, in the order in which they are measured."""
 
 SUITE = Suite(
-    ("kernels", "blocks", "models", "training"), Asked("pjrt", 1.0, ("eager", "inductor"))
+    "the suite",
+    ("kernels", "blocks", "models", "training"),
+    Asked("pjrt", 1.0, ("eager", "inductor")),
 )
 """Families that compute enough to be compared with eager PyTorch, and what is asked of them."""
+
+SUITES = (SUITE, *world.SUITES)
+"""All that is asked of several cases together."""
+
+WORLD = tuple(world.FAMILIES)
+"""Families of so many cases that a run measures a part of them, drawn by chance."""
 
 
 def find(name: str) -> Case:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -32,17 +32,27 @@ class Competitor:
         module: in this package.
         interpreter: which of those that the user names runs it; None: the coordinator's own.
         about: one line for the reader of the tables.
+        environment: variables of its process.
     """
 
     module: str
     about: str
     interpreter: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 COMPETITORS: Mapping[str, Competitor] = {
     "eager": Competitor("torch_compile", "PyTorch without torch.compile"),
     "inductor": Competitor("torch_compile", "torch.compile with Inductor, its default backend"),
+    "inductor tuned": Competitor(
+        "torch_compile", "Inductor with freezing, max_autotune and its C++ wrapper; with --tuned"
+    ),
     "pjrt": Competitor("torch_compile", 'torch.compile(backend="pjrt"), on the default plugin'),
+    "pjrt alone": Competitor(
+        "torch_compile",
+        "the same without PyTorch's kernels (`PJRT_BRIDGE_ATEN=off`)",
+        environment={"PJRT_BRIDGE_ATEN": "off"},
+    ),
     "jax": Competitor("jax_jit", "jax.jit on JAX's own XLA for CPU, blocking", "jax"),
     "torch_xla": Competitor("torch_xla", "torch.compile with PyTorch/XLA's openxla", "torch_xla"),
     "tf.function": Competitor("tf_function", "tf.function, with TensorFlow's own kernels"),

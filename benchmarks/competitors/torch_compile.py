@@ -11,22 +11,29 @@ import torch
 from benchmarks.case import Case, TorchWork
 from benchmarks.competitors import WARM, Timer, timer
 
-_OPTIONS: dict[str, Any] = {
-    # An operator that went to the host unasked would be measured as something else.
-    "pjrt": {"fallback": "error"},
-    "inductor": None,
+_ALONE: dict[str, Any] = {"fallback": "error"}
+"""An operator that went to the host unasked would be measured as something else."""
+
+_COMPILERS: dict[str, tuple[str, dict[str, Any] | None]] = {
+    "pjrt": ("pjrt", _ALONE),
+    "pjrt alone": ("pjrt", _ALONE),
+    "inductor": ("inductor", None),
+    "inductor tuned": (
+        "inductor",
+        {"freezing": True, "max_autotune": True, "cpp_wrapper": True},
+    ),
 }
+"""Backend and options of each that compiles."""
 
 
 def prepare(case: Case, name: str) -> Timer:
     """A timer of the case's work; nothing is compiled before its first call."""
-    backend = name.removesuffix(WARM)
     torch.manual_seed(0)
-    return timer(_call(case.torch(), "" if backend == "eager" else backend))
+    return timer(_call(case.torch(), name.removesuffix(WARM)))
 
 
-def _call(work: TorchWork, backend: str) -> Callable[[], object]:
-    function = _compiled(work.function, backend)
+def _call(work: TorchWork, name: str) -> Callable[[], object]:
+    function = _compiled(work.function, name)
     if not work.training:
         torch.set_grad_enabled(False)
         return partial(function, *work.inputs)
@@ -41,7 +48,7 @@ def _call(work: TorchWork, backend: str) -> Callable[[], object]:
 
         return both_ways
 
-    update = _compiled(work.optimizer.step, backend)
+    update = _compiled(work.optimizer.step, name)
 
     def step() -> None:
         work.optimizer.zero_grad()
@@ -51,10 +58,9 @@ def _call(work: TorchWork, backend: str) -> Callable[[], object]:
     return step
 
 
-def _compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
-    if not backend:
+def _compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    if name == "eager":
         return function
-    compiled: Callable[..., Any] = torch.compile(
-        function, backend=backend, options=_OPTIONS[backend]
-    )
+    backend, options = _COMPILERS[name]
+    compiled: Callable[..., Any] = torch.compile(function, backend=backend, options=options)
     return compiled

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 
 from tests.models.zoo.building import Builder, Made, lively
+from tests.models.zoo.scale import repeated
 
 FAMILIES = (
     "decoders",
@@ -30,4 +31,4 @@ MODELS: dict[str, Builder] = {
 def build(name: str) -> Made:
     """A model and its inputs, from torch's generator as it stands."""
     model, inputs = MODELS[name]()
-    return lively(model), inputs
+    return lively(model), repeated(inputs)

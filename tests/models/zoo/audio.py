@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tests.models.zoo.building import NAMES, Builder, Made, config, ids, model
+from tests.models.zoo.scale import long
 from tests.models.zoo.translators import LAYERS
 
 SPEECH = {
@@ -23,10 +24,10 @@ SPEECH = {
 
 def whisper() -> Made:
     found = config(
-        "Whisper", **LAYERS, num_mel_bins=8, max_source_positions=16, max_target_positions=16
+        "Whisper", **LAYERS, num_mel_bins=8, max_source_positions=long(16), max_target_positions=16
     )
     made = model("WhisperForConditionalGeneration", found)
-    return made, {"input_features": torch.randn(2, 8, 32), "labels": ids(10)}
+    return made, {"input_features": torch.randn(2, 8, long(32)), "labels": ids(10)}
 
 
 def transcriber(name: str, **values: Any) -> Builder:
@@ -34,21 +35,21 @@ def transcriber(name: str, **values: Any) -> Builder:
 
     def build() -> Made:
         made = model(f"{name}ForCTC", config(name, **{**SPEECH, **values}))
-        return made, {"input_values": torch.randn(2, 400), "labels": ids(6)}
+        return made, {"input_values": torch.randn(2, long(400)), "labels": ids(6)}
 
     return build
 
 
 def hubert() -> Made:
     made = model("HubertModel", config("Hubert", **SPEECH))
-    return made, {"input_values": torch.randn(2, 400)}
+    return made, {"input_values": torch.randn(2, long(400))}
 
 
 def patchtst() -> Made:
     found = config(
         "PatchTST",
         num_input_channels=3,
-        context_length=16,
+        context_length=long(16),
         patch_length=4,
         patch_stride=4,
         prediction_length=4,
@@ -58,7 +59,7 @@ def patchtst() -> Made:
         ffn_dim=48,
     )
     made = model("PatchTSTForPrediction", found)
-    return made, {"past_values": torch.randn(2, 16, 3), "future_values": torch.randn(2, 4, 3)}
+    return made, {"past_values": torch.randn(2, long(16), 3), "future_values": torch.randn(2, 4, 3)}
 
 
 MODELS: dict[str, Builder] = {

@@ -9,6 +9,8 @@ import torch
 import transformers
 from torch import nn
 
+from tests.models.zoo.scale import grown, long, side
+
 Made = tuple[nn.Module, dict[str, Any]]
 """A model, and what it is called with."""
 
@@ -33,25 +35,26 @@ NAMES = {
 
 def ids(length: int = 16, batch: int = 2, first: int = 3) -> torch.Tensor:
     """Tokens that are not special."""
-    return torch.randint(first, WORDS, (batch, length))
+    return torch.randint(first, WORDS, (batch, long(length)))
 
 
 def text(length: int = 16) -> dict[str, torch.Tensor]:
     """Two sentences, the second of which is shorter and padded on the right."""
-    tokens, mask = ids(length), torch.ones(2, length, dtype=torch.int64)
-    tokens[1, length - 5 :] = 0
-    mask[1, length - 5 :] = 0
+    tokens = ids(length)
+    mask = torch.ones_like(tokens)
+    tokens[1, -5:] = 0
+    mask[1, -5:] = 0
     return {"input_ids": tokens, "attention_mask": mask}
 
 
 def images(size: int = 32, channels: int = 3) -> torch.Tensor:
     """Two square images."""
-    return torch.randn(2, channels, size, size)
+    return torch.randn(2, channels, side(size), side(size))
 
 
 def config(name: str, **values: Any) -> Any:
     """A configuration of transformers, in which nothing is left to chance."""
-    return determined(getattr(transformers, f"{name}Config")(**values))
+    return determined(getattr(transformers, f"{name}Config")(**grown(values)))
 
 
 def determined(found: Any) -> Any:

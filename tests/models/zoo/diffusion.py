@@ -2,66 +2,66 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import diffusers
 import torch
 
 from tests.models.zoo.building import Builder, Made
+from tests.models.zoo.scale import grown, side, wide
 
 
 def unet() -> Made:
     made = diffusers.UNet2DConditionModel(
-        sample_size=8,
-        block_out_channels=(16, 32),
+        sample_size=side(8),
+        block_out_channels=(wide(16), wide(32)),
         layers_per_block=1,
         norm_num_groups=8,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-        cross_attention_dim=16,
-        attention_head_dim=8,
+        cross_attention_dim=wide(16),
+        attention_head_dim=wide(8),
     )
     return made, {
-        "sample": torch.randn(2, 4, 8, 8),
+        "sample": torch.randn(2, 4, side(8), side(8)),
         "timestep": torch.tensor([3, 500]),
-        "encoder_hidden_states": torch.randn(2, 6, 16),
+        "encoder_hidden_states": torch.randn(2, 6, wide(16)),
     }
 
 
 def autoencoder() -> Made:
     made = diffusers.AutoencoderKL(
-        block_out_channels=(8, 16),
+        block_out_channels=(wide(8), wide(16)),
         down_block_types=("DownEncoderBlock2D",) * 2,
         up_block_types=("UpDecoderBlock2D",) * 2,
         layers_per_block=1,
         norm_num_groups=4,
         latent_channels=4,
-        sample_size=16,
+        sample_size=side(16),
     )
-    return made, {"sample": torch.randn(2, 3, 16, 16)}
+    return made, {"sample": torch.randn(2, 3, side(16), side(16))}
 
 
-def transformer(name: str, inputs: dict[str, Any], **values: Any) -> Builder:
+def transformer(name: str, inputs: Callable[[], dict[str, Any]], **values: Any) -> Builder:
     """A transformer of diffusers by the name of its class."""
 
     def build() -> Made:
-        made = getattr(diffusers, name)(num_layers=1, attention_head_dim=8, **values)
+        made = getattr(diffusers, name)(num_layers=1, **grown({"attention_head_dim": 8, **values}))
         for module in made.modules():
             if hasattr(module, "dropout_prob"):
                 module.dropout_prob = 0.0  # of the class that an image is to have
-        return made, {
-            key: value() if callable(value) else torch.randn(value) for key, value in inputs.items()
-        }
+        return made, inputs()
 
     return build
 
 
-def timestep() -> torch.Tensor:
-    return torch.tensor([3, 500])
-
-
-def moment() -> torch.Tensor:
-    return torch.tensor([0.25, 0.75])
+def pictures() -> dict[str, torch.Tensor]:
+    """Noisy images, and how far each of them is."""
+    return {
+        "hidden_states": torch.randn(2, 4, side(8), side(8)),
+        "timestep": torch.tensor([3, 500]),
+    }
 
 
 MODELS: dict[str, Builder] = {
@@ -69,11 +69,7 @@ MODELS: dict[str, Builder] = {
     "autoencoder-kl": autoencoder,
     "dit": transformer(
         "DiTTransformer2DModel",
-        {
-            "hidden_states": (2, 4, 8, 8),
-            "timestep": timestep,
-            "class_labels": lambda: torch.tensor([1, 5]),
-        },
+        lambda: {**pictures(), "class_labels": torch.tensor([1, 5])},
         num_attention_heads=4,
         in_channels=4,
         out_channels=4,
@@ -83,11 +79,10 @@ MODELS: dict[str, Builder] = {
     ),
     "pixart": transformer(
         "PixArtTransformer2DModel",
-        {
-            "hidden_states": (2, 4, 8, 8),
-            "timestep": timestep,
-            "encoder_hidden_states": (2, 6, 16),
-            "added_cond_kwargs": lambda: {"resolution": None, "aspect_ratio": None},
+        lambda: {
+            **pictures(),
+            "encoder_hidden_states": torch.randn(2, 6, wide(16)),
+            "added_cond_kwargs": {"resolution": None, "aspect_ratio": None},
         },
         num_attention_heads=4,
         in_channels=4,
@@ -100,13 +95,13 @@ MODELS: dict[str, Builder] = {
     ),
     "flux": transformer(
         "FluxTransformer2DModel",
-        {
-            "hidden_states": (2, 16, 4),
-            "timestep": moment,
-            "encoder_hidden_states": (2, 6, 16),
-            "pooled_projections": (2, 16),
-            "img_ids": (16, 3),
-            "txt_ids": (6, 3),
+        lambda: {
+            "hidden_states": torch.randn(2, side(4) ** 2, 4),
+            "timestep": torch.tensor([0.25, 0.75]),
+            "encoder_hidden_states": torch.randn(2, 6, wide(16)),
+            "pooled_projections": torch.randn(2, wide(16)),
+            "img_ids": torch.randn(side(4) ** 2, 3),
+            "txt_ids": torch.randn(6, 3),
         },
         num_attention_heads=4,
         num_single_layers=1,
@@ -117,11 +112,10 @@ MODELS: dict[str, Builder] = {
     ),
     "sd3": transformer(
         "SD3Transformer2DModel",
-        {
-            "hidden_states": (2, 4, 8, 8),
-            "timestep": timestep,
-            "encoder_hidden_states": (2, 6, 16),
-            "pooled_projections": (2, 16),
+        lambda: {
+            **pictures(),
+            "encoder_hidden_states": torch.randn(2, 6, wide(16)),
+            "pooled_projections": torch.randn(2, wide(16)),
         },
         num_attention_heads=4,
         in_channels=4,

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tests.models.zoo.building import NAMES, WORDS, Builder, Made, config, images, model, text
+from tests.models.zoo.scale import side
 
 EYES = {
     "hidden_size": 32,
@@ -53,17 +54,17 @@ def blip() -> Made:
 
 
 def llava() -> Made:
-    image = WORDS - 1
+    image, patches = WORDS - 1, side(4) ** 2
     found = config(
         "Llava",
         vision_config=config("CLIPVision", **EYES),
         text_config=config("Llama", **NAMES, use_cache=False),
         image_token_index=image,
-        image_seq_length=16,
+        image_seq_length=patches,
         vision_feature_layer=-1,
     )
     words = torch.randint(3, image, (2, 8))
-    tokens = torch.cat([torch.full((2, 16), image), words], dim=1)
+    tokens = torch.cat([torch.full((2, patches), image), words], dim=1)
     labels = tokens.masked_fill(tokens == image, -100)
     return model("LlavaForConditionalGeneration", found), {
         "input_ids": tokens,

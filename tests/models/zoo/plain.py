@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional
 
 from tests.models.zoo.building import WORDS, Builder, Made, ids, images
+from tests.models.zoo.scale import long, side, wide
 
 
 class Recurrent(nn.Module):
@@ -14,9 +15,9 @@ class Recurrent(nn.Module):
 
     def __init__(self, kind: type[nn.LSTM] | type[nn.GRU]) -> None:
         super().__init__()
-        self.words = nn.Embedding(WORDS, 16)
-        self.network = kind(16, 12, bidirectional=True, batch_first=True)
-        self.head = nn.Linear(24, 5)
+        self.words = nn.Embedding(WORDS, wide(16))
+        self.network = kind(wide(16), wide(12), bidirectional=True, batch_first=True)
+        self.head = nn.Linear(wide(24), 5)
 
     def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         hidden, _ = self.network(self.words(tokens))
@@ -30,7 +31,7 @@ class Recurrent(nn.Module):
 def recurrent(kind: type[nn.LSTM] | type[nn.GRU]) -> Builder:
     return lambda: (
         Recurrent(kind),
-        {"tokens": ids(6), "labels": torch.randint(0, 5, (2, 6))},
+        {"tokens": ids(6), "labels": torch.randint(0, 5, (2, long(6)))},
     )
 
 
@@ -58,7 +59,7 @@ class Passing(nn.Module):
 class Molecules(nn.Module):
     """Sorts graphs by the mean and the largest of their nodes."""
 
-    def __init__(self, width: int = 16) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.atoms = nn.Embedding(9, width)
         self.rounds = nn.ModuleList([Passing(width) for _ in range(2)])
@@ -84,7 +85,7 @@ class Molecules(nn.Module):
 
 
 def molecules() -> Made:
-    return Molecules(), {
+    return Molecules(wide(16)), {
         "atoms": torch.randint(0, 9, (12,)),
         "edges": torch.cat([torch.randint(0, 7, (2, 14)), torch.randint(7, 12, (2, 10))], dim=1),
         "graph": torch.tensor([0] * 7 + [1] * 5),
@@ -148,19 +149,20 @@ def block(width: int) -> nn.Module:
 
 
 def convnet() -> Made:
+    few, many = wide(8), wide(16)
     layers = [
-        nn.Conv2d(3, 8, 7, stride=2, padding=3),
-        nn.BatchNorm2d(8),
+        nn.Conv2d(3, few, 7, stride=2, padding=3),
+        nn.BatchNorm2d(few),
         nn.ReLU(),
         nn.MaxPool2d(3, stride=2, padding=1),
-        block(8),
-        nn.Conv2d(8, 16, 3, stride=2, groups=4, dilation=2),
-        nn.GroupNorm(4, 16),
+        block(few),
+        nn.Conv2d(few, many, 3, stride=2, groups=4, dilation=2),
+        nn.GroupNorm(4, many),
         nn.Hardswish(),
-        block(16),
+        block(many),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
-        nn.Linear(16, 4),
+        nn.Linear(many, 4),
     ]
     return Sorting(*layers), {"x": images(), "labels": torch.tensor([1, 3])}
 
@@ -170,13 +172,16 @@ def perceptron(width: int, hidden: int) -> nn.Module:
 
 
 def mixer() -> Made:
-    layers: list[nn.Module] = [nn.Conv2d(3, 24, 8, stride=8), nn.Flatten(2), Rows()]
+    width, patches = wide(24), side(4) ** 2
+    layers: list[nn.Module] = [nn.Conv2d(3, width, 8, stride=8), nn.Flatten(2), Rows()]
     for _ in range(2):
         layers += [
-            Residual(nn.Sequential(nn.LayerNorm(24), Transposed(perceptron(16, 32)))),
-            Residual(nn.Sequential(nn.LayerNorm(24), perceptron(24, 48))),
+            Residual(
+                nn.Sequential(nn.LayerNorm(width), Transposed(perceptron(patches, 2 * patches)))
+            ),
+            Residual(nn.Sequential(nn.LayerNorm(width), perceptron(width, 2 * width))),
         ]
-    layers += [nn.LayerNorm(24), Mean(), nn.Linear(24, 4)]
+    layers += [nn.LayerNorm(width), Mean(), nn.Linear(width, 4)]
     return Sorting(*layers), {"x": images(), "labels": torch.tensor([1, 3])}
 
 
@@ -185,13 +190,14 @@ class UNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = self._pair(3, 8)
-        self.second = self._pair(8, 16)
-        self.bottom = self._pair(16, 32)
-        self.up = nn.ConvTranspose2d(32, 16, 2, stride=2)
-        self.fourth = self._pair(32, 16)
-        self.fifth = self._pair(24, 8)
-        self.head = nn.Conv2d(8, 3, 1)
+        few, some, many = wide(8), wide(16), wide(32)
+        self.first = self._pair(3, few)
+        self.second = self._pair(few, some)
+        self.bottom = self._pair(some, many)
+        self.up = nn.ConvTranspose2d(many, some, 2, stride=2)
+        self.fourth = self._pair(2 * some, some)
+        self.fifth = self._pair(some + few, few)
+        self.head = nn.Conv2d(few, 3, 1)
 
     @staticmethod
     def _pair(before: int, after: int) -> nn.Module:
@@ -215,7 +221,7 @@ class UNet(nn.Module):
 
 
 def unet() -> Made:
-    return UNet(), {"x": images(16), "labels": torch.randint(0, 3, (2, 16, 16))}
+    return UNet(), {"x": images(16), "labels": torch.randint(0, 3, (2, side(16), side(16)))}
 
 
 class Seq2Seq(nn.Module):
@@ -223,9 +229,11 @@ class Seq2Seq(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words = nn.Embedding(WORDS, 16)
-        self.transformer = nn.Transformer(16, 2, 1, 1, 32, dropout=0.0, batch_first=True)
-        self.head = nn.Linear(16, WORDS)
+        self.words = nn.Embedding(WORDS, wide(16))
+        self.transformer = nn.Transformer(
+            wide(16), 2, 1, 1, wide(32), dropout=0.0, batch_first=True
+        )
+        self.head = nn.Linear(wide(16), WORDS)
 
     def forward(
         self, tokens: torch.Tensor, padding: torch.Tensor, labels: torch.Tensor
@@ -245,7 +253,7 @@ class Seq2Seq(nn.Module):
 
 
 def seq2seq() -> Made:
-    padding = torch.zeros(2, 8, dtype=torch.bool)
+    padding = torch.zeros(2, long(8), dtype=torch.bool)
     padding[1, 5:] = True
     return Seq2Seq(), {"tokens": ids(8), "padding": padding, "labels": ids(6)}
 
