@@ -54,6 +54,8 @@ class PlatformSpec:
         warning: shown to users when a program is first compiled for the platform.
         versions: what holds instead of all this for plugins whose minor version of the PJRT API is
             in a range; the first range that holds it counts.
+        tuning_flags: flags like `compiler_flags`, because programs are faster with them on this
+            machine.
 
     Raises:
         OptionError: a field has a wrong type or an impossible value.
@@ -68,15 +70,17 @@ class PlatformSpec:
     call_forms: Mapping[str, CallForm | None] = field(default_factory=dict, hash=False)
     warning: str | None = None
     versions: Mapping[range, PlatformSpec] = field(default_factory=dict, hash=False)
+    tuning_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise OptionError(f"platform name: found {self.name!r}, expected text")
         where = f"platform {self.name!r}"
-        try:
-            CompileOptions(env=self.compiler_flags)
-        except OptionError as error:
-            raise OptionError(f"{where}, compiler_flags: {error}") from None
+        for flags in ("compiler_flags", "tuning_flags"):
+            try:
+                CompileOptions(env=getattr(self, flags))
+            except OptionError as error:
+                raise OptionError(f"{where}, {flags}: {error}") from None
         _check_texts(self.fatal_constants, f"{where}, fatal_constants")
         for name in self.fatal_constants:
             if name not in _TYPE_NAMES:
@@ -107,6 +111,7 @@ class PlatformSpec:
         object.__setattr__(self, "versions", MappingProxyType(dict(self.versions)))
         object.__setattr__(self, "call_forms", MappingProxyType(dict(self.call_forms)))
         object.__setattr__(self, "compiler_flags", MappingProxyType(dict(self.compiler_flags)))
+        object.__setattr__(self, "tuning_flags", MappingProxyType(dict(self.tuning_flags)))
         object.__setattr__(self, "option_types", MappingProxyType(dict(self.option_types)))
 
     def for_api(self, version: tuple[int, int]) -> PlatformSpec:

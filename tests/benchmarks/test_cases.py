@@ -6,7 +6,9 @@ import torch
 
 from benchmarks import cases
 from benchmarks.case import Case, Measure
+from benchmarks.cases import world
 from benchmarks.competitors import COMPETITORS, WARM
+from tests.models import zoo
 
 ALL = [(family, case) for family, members in cases.FAMILIES.items() for case in members]
 
@@ -39,6 +41,33 @@ def test_the_suite_is_of_families_that_have_what_is_compared() -> None:
         for case in cases.FAMILIES[family]:
             assert needed <= set(case.competitors)
             assert case.measure is Measure.CALL
+
+
+def test_the_world_has_every_architecture_of_the_zoo_in_every_form() -> None:
+    assert set(world.architectures()) == set(zoo.MODELS)
+    assert cases.WORLD == world.FORMS
+    assert all(len(cases.FAMILIES[form]) == len(zoo.MODELS) for form in world.FORMS)
+
+
+@pytest.mark.parametrize("form", world.FORMS)
+def test_work_of_the_world_is_wider_than_in_tests(form: str) -> None:
+    case = cases.find(f"bert, {form}")
+    assert case.torch is not None
+    work = case.torch()
+    assert work.training is form.startswith("training")
+    (inputs,) = work.inputs
+    assert inputs["input_ids"].shape == (8, 64)
+    weights = dict(work.function.named_parameters())
+    weight = weights["inner.bert.encoder.layer.0.attention.self.query.weight"]
+    assert weight.shape == (256, 256)
+    assert weight.dtype == (torch.bfloat16 if "bf16" in form else torch.float32)
+    result = work.function(inputs)
+    if work.training:
+        result.backward()
+        assert weight.grad is not None
+        assert bool(weight.grad.isfinite().all())
+    else:
+        assert bool(result["logits"].isfinite().all())
 
 
 def test_an_unknown_case_is_an_error() -> None:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,10 +9,16 @@ from benchmarks.case import Asked, Suite
 from benchmarks.figure import Figure
 from benchmarks.results import Outcome, Report, Result, base_of, shown
 
-SUITE = Suite(("kernels", "models"), Asked("pjrt", 1.0, ("eager", "inductor")))
+BETTER = ("eager", "inductor")
+SUITE = Suite("the suite", ("kernels", "models"), Asked("pjrt", 1.0, BETTER))
+SLOWEST = Suite("models", ("models",), Asked("pjrt", 0.9, BETTER), slowest=1.2)
 SECONDS = st.floats(1e-7, 1e3)
 OUTCOMES = st.one_of(
-    st.lists(SECONDS, min_size=1, max_size=4).map(lambda samples: Outcome(tuple(samples))),
+    st.builds(
+        Outcome,
+        st.lists(SECONDS, min_size=1, max_size=4).map(tuple),
+        peak=st.none() | st.integers(1, 10**12),
+    ),
     st.text().map(lambda reason: Outcome(status="absent", reason=reason)),
 )
 NAMES = st.sampled_from(["eager", "inductor", "pjrt", "jax"])
@@ -33,7 +40,7 @@ REPORTS = st.builds(
     results=st.lists(RESULTS, max_size=3).map(tuple),
     figures=st.lists(FIGURES, max_size=2).map(tuple),
     failures=st.dictionaries(st.text(), st.text(), max_size=2),
-    suite=st.sampled_from([SUITE, None]),
+    suites=st.sampled_from([(SUITE,), (SUITE, SLOWEST), ()]),
     seconds=SECONDS,
 )
 
@@ -81,7 +88,7 @@ def test_what_is_missing_makes_a_verdict_unknown_and_is_named() -> None:
 @given(st.floats(0.1, 10), st.lists(SECONDS, min_size=1, max_size=5))
 def test_the_mean_of_equal_ratios_is_that_ratio(ratio: float, bases: list[float]) -> None:
     results = [result(pjrt=ratio * base, eager=base, inductor=2 * base) for base in bases]
-    report = Report({}, [*results, result("dispatch", pjrt=9.0, eager=1.0)], suite=SUITE)
+    report = Report({}, [*results, result("dispatch", pjrt=9.0, eager=1.0)], suites=[SUITE])
     mean, count = report.means()["the suite"]
     assert math.isclose(mean, ratio)
     assert count == len(bases)
@@ -91,13 +98,34 @@ def test_the_mean_of_equal_ratios_is_that_ratio(ratio: float, bases: list[float]
 
 
 def test_a_mean_that_nothing_is_known_of_is_not_reached() -> None:
-    report = Report({}, [result(pjrt=1.0)], suite=SUITE)
+    report = Report({}, [result(pjrt=1.0)], suites=[SUITE])
     (verdict,) = report.verdicts()
     assert (verdict.found, verdict.met) == (None, None)
 
 
 def test_without_cases_of_the_suite_nothing_is_asked_of_it() -> None:
-    assert Report({}, [result("dispatch", pjrt=1.0, eager=1.0)], suite=SUITE).verdicts() == []
+    assert Report({}, [result("dispatch", pjrt=1.0, eager=1.0)], suites=[SUITE]).verdicts() == []
+
+
+def test_the_slowest_case_of_a_suite_is_named_with_how_many_are_above() -> None:
+    ratios = {"a": 1.5, "b": 1.3, "c": 0.5}
+    results = [
+        replace(result(pjrt=ratio, eager=1.0, inductor=2.0), case=case)
+        for case, ratio in ratios.items()
+    ]
+    failed = Result("d", "models", "a call", "s", {"pjrt": Outcome(status="failed")})
+    mean, slowest = Report({}, [*results, failed], suites=[SLOWEST]).verdicts()
+    assert mean.sides == "over 3 cases of models; 1 without a number"
+    assert (slowest.found, slowest.asked, slowest.met) == (1.5, 1.2, False)
+    assert slowest.sides == "a; 2 of 3 cases are above"
+
+
+def test_memory_is_a_ratio_of_peaks_where_both_are_known() -> None:
+    outcomes = {"pjrt": Outcome((1.0,), peak=300), "eager": Outcome((1.0,), peak=200)}
+    found = Result("case", "models", "a call", "s", outcomes)
+    assert found.memory("pjrt", "eager") == 1.5
+    assert found.memory("pjrt", "inductor") is None
+    assert result(pjrt=1.0, eager=1.0).memory("pjrt", "eager") is None
 
 
 def test_each_framework_is_shown_beside_its_own() -> None:

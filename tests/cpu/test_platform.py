@@ -1,6 +1,7 @@
 """What the package states of the platform keeps results right, however the plugin was opened."""
 
 from importlib import metadata
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,10 @@ import torch
 
 import pjrt_bridge
 import pjrt_bridge_cpu
+from pjrt_bridge.registry import PlatformSpec
+from pjrt_bridge.runtime.objects.client import compiling
 from pjrt_bridge_cpu import builds
+from pjrt_bridge_cpu.aten import processor
 from tests.plugins import run_python
 
 MATMUL = """
@@ -57,6 +61,31 @@ def test_a_nan_wins_on_either_side(operation: str) -> None:
     x, y = np.array([np.nan, 1], np.float32), np.array([1, np.nan], np.float32)
     (result,) = pjrt_bridge.client().compile(program)(x, y)
     assert np.isnan(np.asarray(result)).all()
+
+
+def test_programs_get_flags_that_are_faster_on_this_processor_unless_the_caller_has_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, compiled = pjrt_bridge.client(), []
+    width, unknown = "xla_cpu_prefer_vector_width", "xla_cpu_of_another_version"
+    expected = {width: 512} if processor.has_wide_vectors() else {}
+    assert client.platform_spec.tuning_flags == expected
+    with client.plugin.client({"cpu_device_count": 1}) as other:
+        spec = PlatformSpec("cpu", tuning_flags={width: 128, unknown: True})
+        object.__setattr__(other, "platform_spec", spec)
+        original = compiling.compile_program
+
+        def spied(*args: Any) -> Any:
+            compiled.append(dict(args[-1].env))
+            return original(*args)
+
+        monkeypatch.setattr(compiling, "compile_program", spied)
+        for flags in ({}, {width: 64}):
+            other.compile(MATMUL, options=pjrt_bridge.CompileOptions(env=flags)).close()
+    *before, first, last = [found for found in compiled if width in found]
+    assert (first[width], last[width]) == (128, 64)
+    assert not {unknown} & {*first, *last}
+    assert any(unknown in found for found in before)  # tried
 
 
 def test_the_callers_flags_come_after_the_safe_ones() -> None:

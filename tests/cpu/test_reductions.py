@@ -72,6 +72,28 @@ def test_the_plugin_finds_extremes_in_rows_of_any_length(reduction, dtype, lengt
     np.testing.assert_array_equal(found, REDUCTIONS[reduction](x, axis=1))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dim", [0, 1, 2, (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("operator", [torch.amax, torch.amin])
+def test_extremes_of_narrow_numbers_are_eagers(operator, dim, dtype):
+    x = torch.randn(5, 70, 131, dtype=torch.float32).to(dtype)
+    x[0, 3, 4], x[1, 2] = torch.nan, torch.inf
+    x[2] = -0.0
+    found = torch.compile(operator, backend="pjrt")(x, dim)
+    expected = operator(x, dim)
+    assert found.dtype == dtype
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert torch.equal(found.nan_to_num(), expected.nan_to_num())
+
+
+def test_narrow_numbers_are_compared_as_float32():
+    """Each comparison would be rounded to the narrow type again, one number at a time."""
+    text = str(program("max", (8, 64), "bfloat16", (1,)))
+    assert "stablehlo.reduce" in text
+    assert "maximum %" in text
+    assert not [line for line in text.splitlines() if "maximum" in line and "bf16" in line]
+
+
 @pytest.mark.parametrize("place", [0, 40, 127, 129])
 def test_a_nan_wins_wherever_it_is_in_its_row(place):
     x = np.zeros((2, 130), np.float32)

@@ -127,9 +127,8 @@ class Client(ClientCore):
         known, plugin = self.platform_spec, self.plugin.name
         compiling.check_constants(program, known.fatal_constants, plugin=plugin)
         compiling.check_calls(program, known.call_forms, plugin=plugin)
-        return compiling.compile_program(
-            self, program, replace(checked, env={**self.safe_flags, **checked.env})
-        )
+        flags = {**self._tuning_flags, **self.safe_flags, **checked.env}
+        return compiling.compile_program(self, program, replace(checked, env=flags))
 
     def _on_own_device(self, options: CompileOptions) -> CompileOptions:
         """Options for one device: where they name none, plugins take the first of all processes."""
@@ -154,7 +153,14 @@ class Client(ClientCore):
     def safe_flags(self) -> Mapping[str, Override]:
         """Compiler flags that every compilation gets, see `PlatformSpec.compiler_flags`."""
         self.platform_spec.warn()
-        flags = self.platform_spec.compiler_flags
+        return self._known(self.platform_spec.compiler_flags)
+
+    @cached_property
+    def _tuning_flags(self) -> Mapping[str, Override]:
+        return self._known(self.platform_spec.tuning_flags)
+
+    def _known(self, flags: Mapping[str, Override]) -> Mapping[str, Override]:
+        """Those of some compiler flags that the plugin knows."""
         if not flags or self._knows(flags):
             return flags
         return {name: value for name, value in flags.items() if self._knows({name: value})}

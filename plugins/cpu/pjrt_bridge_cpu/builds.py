@@ -17,6 +17,7 @@ from pjrt_bridge.errors import PluginNotFound, VariableError
 from pjrt_bridge.registry import PlatformSpec, PluginSpec, wheel_library
 from pjrt_bridge.runtime.compile.options import Override
 from pjrt_bridge.runtime.platforms import CallForm, OptionType
+from pjrt_bridge_cpu.aten.processor import has_wide_vectors
 
 VARIABLE = "PJRT_BRIDGE_CPU_BUILD"
 """Names the build that is the plugin `cpu`."""
@@ -46,6 +47,9 @@ _NO_XNNPACK: Mapping[str, Override] = {"xla_cpu_use_xnnpack": False}
 
 _NO_YNNPACK: Mapping[str, Override] = {"xla_cpu_experimental_ynn_fusion_type": ""}
 # YNNPACK's reductions drop NaN from maximum and minimum.
+
+_WIDE: Mapping[str, Override] = {"xla_cpu_prefer_vector_width": 512}
+# Loops over float32 take half the time of those with the compiler's 256 bits.
 
 _CALL_FORMS: Mapping[str, CallForm | None] = {
     "Eigh": CallForm(1, 2),
@@ -228,6 +232,7 @@ def _spec(
     return PlatformSpec(
         NAME,
         compiler_flags=flags,
+        tuning_flags=_WIDE if has_wide_vectors() else {},
         ffi_name="HOST",
         option_types=_DEVICES,
         fatal_constants=fatal,

@@ -12,8 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, Value, memory_order
 from pjrt_bridge.stablehlo.kernels import Kernels, Reduction
+
+_FLOAT32, _NARROW = dtypes.of("float32"), (dtypes.of("bfloat16"), dtypes.of("float16"))
 
 _COLUMNS = ((128, 32), (64, 16), (16, 8))
 """From which length of a row on how many columns are used, of elements of at most 32 bits."""
@@ -36,6 +39,10 @@ class BlockedReductions(Kernels):
 
     def reduce(self, b: Builder, reduction: Reduction, x: Value, dims: Sequence[int]) -> Value:
         """See `Kernels.reduce`."""
+        if reduction in ("max", "min") and x.dtype in _NARROW:
+            # Each comparison would be rounded again, one number at a time. None of these rounds.
+            found = self.reduce(b, reduction, b.convert(x, _FLOAT32), dims)
+            return b.convert(found, x.dtype)
         order = memory_order(x)
         if order != tuple(range(x.rank)):
             # Turned to that order, which costs nothing.

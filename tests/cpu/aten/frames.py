@@ -16,24 +16,12 @@ from pjrt_bridge_cpu.aten import _aten
 from pjrt_bridge_cpu.aten.calls import KernelCall, emit
 
 Array = np.ndarray[Any, Any]
-Task = Callable[[], None]
 
 CODES = {name: code for code, name in ffi.DATA_TYPES.items()}
 _STRUCTS = {name.removeprefix("XLA_FFI_"): struct for name, struct in ffi.STRUCTS.items()}
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
-_TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _HANDLER = _FUNCTION(_aten.HANDLER)
 _MADE = 4096
-
-
-class _Schedule(ctypes.Structure):
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("extension", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-        ("task", ctypes.c_void_p),
-        ("data", ctypes.c_void_p),
-    ]
 
 
 class _Threads(ctypes.Structure):
@@ -51,7 +39,7 @@ class _Api(ctypes.Structure):
         ("extension", ctypes.c_void_p),
         ("version", ffi.STRUCTS["XLA_FFI_Api_Version"].ctype),
         ("internal", ctypes.c_void_p),
-        # In the order of the header; the 12th schedules a task, the 13th counts threads.
+        # In the order of the header; the 13th counts threads.
         ("functions", ctypes.c_void_p * 18),
     ]
 
@@ -61,7 +49,6 @@ class Caller:
 
     Args:
         threads: that the pool says it has; None: it fails to say.
-        schedule: what becomes of tasks; None: they are refused.
         version: of the API that it has.
         size: that it states for its function table.
     """
@@ -69,15 +56,14 @@ class Caller:
     def __init__(
         self,
         threads: int | None = 1,
-        schedule: Callable[[Task], None] | None = None,
         *,
         version: tuple[int, int] = (0, 3),
         size: int = ctypes.sizeof(_Api),
     ) -> None:
-        self._threads, self._schedule = threads, schedule
+        self._threads = threads
         self._error: tuple[int, str] | None = None
         self.destroyed = 0
-        made = {0: self._create, 2: self._destroy, 11: self._take, 12: self._count}
+        made = {0: self._create, 2: self._destroy, 12: self._count}
         self._kept = {place: _FUNCTION(function) for place, function in made.items()}
         self._api = _Api(size=size)
         self._api.version.major_version, self._api.version.minor_version = version
@@ -92,14 +78,6 @@ class Caller:
 
     def _destroy(self, address: int) -> int | None:
         self.destroyed += 1
-        return None
-
-    def _take(self, address: int) -> int | None:
-        args = _Schedule.from_address(address)
-        if self._schedule is None:
-            return _MADE
-        task, data = _TASK(args.task), args.data
-        self._schedule(lambda: task(data))
         return None
 
     def _count(self, address: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from pjrt_bridge_cpu.aten.checks import TriedUse, checks
 from pjrt_bridge_cpu.aten.operators import LINEAR, SOFTMAX, TOPK
 from tests.cpu.aten.frames import Array, Caller, attributes_of
 from tests.cpu.aten.native_calls import BY_ROW, X, compiled, growth, multiply, product
+from tests.plugins import run_python
 
 pytestmark = pytest.mark.usefixtures("connected")
 
@@ -54,7 +56,7 @@ def test_softmax_of_any_shape(shape: tuple[int, ...], threads: int) -> None:
         return KernelCall(SOFTMAX, arguments, [value.type], cut=cut)
 
     result = np.full_like(x, np.nan)
-    caller = Caller(threads=threads, schedule=lambda task: task())
+    caller = Caller(threads=threads)
     assert caller([x], [result], attributes_of(softmax, [x])) is None
     np.testing.assert_allclose(result, torch.from_numpy(x).softmax(-1), rtol=1e-6)
 
@@ -72,46 +74,70 @@ def test_any_alignment(attributes: dict[str, Any]) -> None:
 def test_parts_give_what_the_whole_gives(attributes: dict[str, Any]) -> None:
     whole = multiply(Caller(threads=1), attributes)
     for threads in (2, 3, 6, 100):
-        parts = multiply(Caller(threads=threads, schedule=lambda task: task()), attributes)
+        parts = multiply(Caller(threads=threads), attributes)
         np.testing.assert_array_equal(parts, whole)
 
 
-def test_tasks_on_other_threads(attributes: dict[str, Any]) -> None:
-    started: list[threading.Thread] = []
+@pytest.mark.parametrize("callers", [1, 5])
+def test_parts_on_other_threads(attributes: dict[str, Any], callers: int) -> None:
+    """Of one call, and of several at a time; what was kept for a call goes with it."""
+    wrong: list[Array] = []
 
-    def start(task: Callable[[], None]) -> None:
-        started.append(threading.Thread(target=task))
-        started[-1].start()
+    def work(number: int) -> None:
+        caller = Caller(threads=3)
+        for _ in range(200):
+            result = multiply(caller, attributes)
+            if not np.allclose(result, X @ X, rtol=1e-5):
+                wrong.append(result)
+            # A helper that came late would write to it.
+            result[...] = number
+            time.sleep(0)
+            if not (result == number).all():
+                wrong.append(result)
 
-    caller = Caller(threads=3, schedule=start)
-    for _ in range(50):
-        np.testing.assert_allclose(multiply(caller, attributes), X @ X, rtol=1e-5)
-    for thread in started:
-        thread.join(60)
-    assert len(started) >= 100
+    def together() -> None:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(callers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
 
-
-def test_tasks_that_come_late(attributes: dict[str, Any]) -> None:
-    """After the call its frame is gone: nothing is done, and what was kept for it goes."""
-    late: list[Callable[[], None]] = []
-    caller = Caller(threads=4, schedule=late.append)
-
-    def once() -> None:
-        result = multiply(caller, attributes)
-        np.testing.assert_allclose(result, X @ X, rtol=1e-5)
-        result[...] = 7
-        assert late
-        while late:
-            late.pop()()
-        assert (result == 7).all()
-
-    assert growth(once, 200) < 16
+    together()
+    assert not wrong
+    assert growth(lambda: multiply(Caller(threads=3), attributes), 200) < 16
 
 
-def test_a_pool_that_takes_no_tasks(attributes: dict[str, Any]) -> None:
-    caller = Caller(threads=4, schedule=None)
-    np.testing.assert_allclose(multiply(caller, attributes), X @ X, rtol=1e-5)
-    assert caller.destroyed == 1
+HELPED = """
+import pathlib, time
+import torch, pjrt_bridge.torch_interop
+
+def threads():
+    return {task.name: (task / "stat").read_text().split(")")[1].split()
+            for task in pathlib.Path("/proc/self/task").iterdir()}
+
+def worked(name):
+    return sum(map(int, threads()[name][11:13]))
+
+f = torch.compile(lambda x: torch.softmax(x, -1), backend="pjrt")
+x = torch.randn(4096, 1024)
+with torch.no_grad():
+    before = set(threads())
+    for _ in range(10):
+        f(x)
+    new = set(threads()) - before
+    time.sleep(0.2)
+    idle = {name: worked(name) for name in new}
+    time.sleep(0.3)
+    print("awake without work:", sum(worked(name) > idle[name] for name in new))
+"""
+
+
+def test_helpers_sleep_when_no_call_comes() -> None:
+    assert run_python(HELPED).strip() == "awake without work: 0"
+
+
+def test_a_pool_that_does_not_tell_its_threads(attributes: dict[str, Any]) -> None:
     caller = Caller(threads=None)
     np.testing.assert_allclose(multiply(caller, attributes), X @ X, rtol=1e-5)
     assert caller.destroyed == 1
@@ -119,7 +145,7 @@ def test_a_pool_that_takes_no_tasks(attributes: dict[str, Any]) -> None:
 
 
 def test_an_error_in_parts(attributes: dict[str, Any]) -> None:
-    caller = Caller(threads=3, schedule=lambda task: task())
+    caller = Caller(threads=3)
     failed = caller([X, X[:5]], [X.copy()], attributes)
     assert failed is not None
     assert "cannot be multiplied (2x6 and 5x6)" in failed[1]

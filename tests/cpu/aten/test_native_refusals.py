@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_attributes(attributes: dict[str, Any], case: str) -> None:
     changed, text = WRONG[case]
-    caller = Caller(threads=4, schedule=lambda task: task())
+    caller = Caller(threads=4)
     code, message = multiply(caller, attributes, **changed)
     assert re.search(text, message), message
     assert "in a program for the CPU plugin" in message

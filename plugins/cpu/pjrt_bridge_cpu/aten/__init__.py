@@ -4,8 +4,8 @@ XLA's compiler for CPUs has no kernels for bfloat16, packs transposed weights el
 turns each convolution to channels-last and back, and goes through softmax one number at a time.
 PyTorch has oneDNN, a BLAS and kernels of its own for all of that, and is in the same process. So a
 program calls them where they are faster: one custom call, which runs an operator of ATen on the
-program's buffers, on XLA's threads, without a copy and without Python. The numbers are eager's, and
-such a program is kept in the compile cache like any other.
+program's buffers, on several threads, without a copy and without Python. The numbers are eager's,
+and such a program is kept in the compile cache like any other.
 
 - `native` is the custom call, in C: views of buffers, the operator by name, parts for threads.
 - `operators` is the exact list of operators, in the words in which PyTorch states them.

@@ -26,6 +26,16 @@ def maker() -> str:
 
 
 @cache
+def has_wide_vectors() -> bool:
+    """Whether vectors of 512 bits are as fast as others, element by element.
+
+    The first processors with AVX-512 take a lower clock rate for them, for which reason compilers
+    stay at 256 bits unless told otherwise. Those that came with instructions for bfloat16 do not.
+    """
+    return "avx512_bf16" in instructions().split()
+
+
+@cache
 def blas_lacks_its_instructions() -> bool:
     """Whether PyTorch's BLAS does without the widest vectors that the processor has.
 

@@ -138,7 +138,7 @@ def grain(work: int, length: int) -> int:
         length: of the dimension that is cut.
     """
     # A call of a few parts is done before a sleeping thread has woken.
-    if work <= 4 * _PART:
+    if work <= 2 * _PART:
         return length
     return max(1, -(-_PART * length // work))
 

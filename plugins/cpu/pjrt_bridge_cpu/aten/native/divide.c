@@ -1,6 +1,7 @@
 /* See divide.h. */
 
 #include "divide.h"
+#include "team.h"
 #include "wait.h"
 
 #include <pthread.h>
@@ -80,8 +81,7 @@ threads_of(const Frame *frame)
 {
     const Api *api = frame->api;
     int64_t count = 1;
-    if (api->size < offsetof(Api, threads) + sizeof api->threads || !api->threads ||
-        !api->schedule)
+    if (api->size < offsetof(Api, threads) + sizeof api->threads || !api->threads)
         return 1;
     ThreadsArgs args = {sizeof args, NULL, frame->context, &count};
     Error *error = api->threads(&args);
@@ -108,18 +108,16 @@ divide(const Frame *frame, const Division *division, char *message)
     atomic_init(&work->holders, 1);
     pthread_mutex_init(&work->lock, NULL);
     pthread_cond_init(&work->changed, NULL);
-    /* One thread more than there is work for: one that sleeps may wake late. */
-    for (int64_t i = 0; i < threads && i < work->parts && work->parts > 1; i++) {
-        ScheduleArgs args = {sizeof args, NULL, frame->context, task, work};
-        atomic_fetch_add(&work->holders, 1);
-        Error *error = frame->api->schedule(&args);
-        if (error) {
-            drop(frame->api, error);
-            atomic_fetch_sub(&work->holders, 1);
-            break;
-        }
+    int64_t wanted = (threads < work->parts ? threads : work->parts) - 1;
+    Offer helpers = {task, work, wanted, NULL};
+    if (wanted > 0) {
+        atomic_fetch_add(&work->holders, wanted);
+        offer(&helpers);
     }
     take_parts(work);
+    if (wanted > 0)
+        /* This thread holds the work, too, until it has read the outcome. */
+        atomic_fetch_sub(&work->holders, withdraw(&helpers));
     int64_t end = spin_end();
     while (atomic_load(&work->done) < work->parts && spin(end))
         ;

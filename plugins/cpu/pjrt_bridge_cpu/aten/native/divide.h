@@ -1,4 +1,4 @@
-/* Large work in ranges of one length, on XLA's threads. */
+/* Large work in ranges of one length, on several threads. */
 
 #ifndef PJRT_BRIDGE_CPU_DIVIDE_H
 #define PJRT_BRIDGE_CPU_DIVIDE_H

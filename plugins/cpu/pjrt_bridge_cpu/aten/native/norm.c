@@ -10,7 +10,7 @@
 static const char NAME[] = "A norm of rows";
 
 /* Bytes of x that are worth waking a thread. */
-enum { WORTH_A_THREAD = 1 << 19 };
+enum { WORTH_A_THREAD = 1 << 16 };
 /* Elements whose sum is added up in float32: the sums of these are added in float64. */
 enum { BLOCK = 4096, SIDES = 64, LINE = 64 };
 

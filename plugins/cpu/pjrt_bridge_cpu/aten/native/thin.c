@@ -11,7 +11,7 @@
 static const char NAME_OF_CALL[] = "A product of few rows";
 
 /* Bytes of x that stay in the first cache, and of weights that are worth waking a thread. */
-enum { X_CACHED = 3 << 13, WORTH_A_THREAD = 1 << 19 };
+enum { X_CACHED = 3 << 13, WORTH_A_THREAD = 1 << 18 };
 /* Bytes of a line of the cache, and of the widest vector. */
 enum { LINE = 64 };
 /* Columns whose sums are in a cache while all weights of these are read, elements of the inner

@@ -43,13 +43,6 @@ typedef struct {
 typedef struct {
     size_t size;
     void *extension, *context;
-    void (*task)(void *);
-    void *data;
-} ScheduleArgs;
-
-typedef struct {
-    size_t size;
-    void *extension, *context;
     int64_t *count;
 } ThreadsArgs;
 
@@ -61,8 +54,7 @@ typedef struct {
     Error *(*create)(ErrorArgs *);
     void *get_message;
     void (*destroy)(void *);
-    void *others[8];
-    Error *(*schedule)(ScheduleArgs *);
+    void *others[9];
     Error *(*threads)(ThreadsArgs *);
 } Api;
 

@@ -1,0 +1,28 @@
+/* Threads that help with the parts of calls, and stay awake for a while after each.
+ *
+ * XLA's own threads sleep between loops, and one that sleeps takes 20 to 50 us to wake: as long as
+ * many calls of a model take. A helper without work gives its core to whoever wants it, and sleeps
+ * when none came for as long as `wait.h` says. Helpers are made when they are first needed, and end
+ * with the process.
+ */
+
+#ifndef PJRT_BRIDGE_CPU_TEAM_H
+#define PJRT_BRIDGE_CPU_TEAM_H
+
+#include <stdint.h>
+
+/* Work that helpers may join; the caller's, from `offer` to `withdraw`. */
+typedef struct Offer {
+    void (*task)(void *data);
+    void *data;
+    int64_t open; /* Helpers that may still join. */
+    struct Offer *next;
+} Offer;
+
+/* Let so many helpers join as `open` says; where the system makes no more threads, fewer will. */
+void offer(Offer *offer);
+
+/* Let no more of them join; gives how many did not. */
+int64_t withdraw(Offer *offer);
+
+#endif
