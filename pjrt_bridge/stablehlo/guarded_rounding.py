@@ -3,8 +3,8 @@
 XLA's simplifier joins the constants of `x * c * d`, of sums and of quotients, which then overflow
 or vanish, or do not where a step does; makes `x * (1 / c)` of `x / c`, which is 0 or NaN where the
 reciprocal is too small for a normal number, and `floor(41.0 / 41.0)` 0; and takes `log(exp(x))`,
-`sqrt(x * x)`, `x / y / z`, powers of powers and their like for what they are without overflow
-(algebraic_simplifier.cc).
+`sqrt(x * x)`, `x / y / z`, powers of powers and their like for what they are without overflow, and
+`x + 0` for `x` also where that is -0 (algebraic_simplifier.cc).
 
 A value is hidden between two operations by bits that are inverted twice. Compilers of loops see
 that nothing is left to compute, so it costs no time there.
@@ -29,11 +29,12 @@ from pjrt_bridge.stablehlo.rewriting import (
 _SMALLEST = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}
 """The smallest normal number of each type of floats whose operations are guarded."""
 
-_ADD, _DIVIDE, _EXP, _LOG, _MULTIPLY, _POWER, _RSQRT, _SQRT, _SUBTRACT = (
+_ADD, _DIVIDE, _DOT, _EXP, _LOG, _MULTIPLY, _POWER, _RSQRT, _SQRT, _SUBTRACT = (
     f"stablehlo.{name}"
     for name in (
         "add",
         "divide",
+        "dot_general",
         "exponential",
         "log",
         "multiply",
@@ -54,7 +55,7 @@ _INVERTED = {
 _DIVISORS = (_DIVIDE, _EXP, _POWER)
 """Operations that a compiler joins with a division by their results."""
 
-NAMES = (*_SUMS, *_PRODUCTS, *_INVERTED)
+NAMES = (*_SUMS, *_PRODUCTS, _DOT, *_INVERTED)
 """Operations whose operands may be hidden."""
 
 
@@ -77,6 +78,11 @@ def separate(operation: Any) -> None:
     if divides and _has_inexact_reciprocal(*operation.operands):
         dividend, divisor = operation.operands
         operation.operands[1] = emit.hidden(divisor, emit.unsigned(dividend))
+    if operation.name == _ADD:
+        for at, operand in enumerate(operation.operands):
+            if constant_of(operand) == 0:
+                other = operation.operands[1 - at]
+                operation.operands[at] = emit.hidden(operand, emit.unsigned(other))
     for at in sorted(set(_joined(operation))):
         operand = operation.operands[at]
         pattern = emit.full(1, emit.unsigned_type(operand.type))
@@ -85,11 +91,12 @@ def separate(operation: Any) -> None:
 
 def _joined(operation: Any) -> Iterator[int]:
     """The places of operands that come from an operation which would be joined with this one."""
-    name, operands = operation.name, list(operation.operands)
-    makers = [getattr(maker_of(operand), "name", "") for operand in operands]
+    operands = list(operation.operands)
+    makers = [_kind(maker_of(operand)) for operand in operands]
+    name = _kind(operation)
     if name in _INVERTED and makers[0] in _INVERTED[name]:
         yield 0
-    if name in (_SQRT, _RSQRT) and _is_square(operands[0]):
+    if name in (_SQRT, _RSQRT) and (_is_square(operands[0]) or _is_inverse(operands[0])):
         yield 0
     for group in (_SUMS, _PRODUCTS):
         if name in group and any(map(is_constant, operands)):
@@ -112,9 +119,26 @@ def _joined(operation: Any) -> Iterator[int]:
             yield 0
 
 
+def _kind(operation: Any) -> str:
+    """An operation's name; `_MULTIPLY` for products of matrices whose sums have one term."""
+    name = getattr(operation, "name", "")
+    if name != _DOT:
+        return name
+    dims = bindings.load().stablehlo.DotDimensionNumbers(
+        operation.attributes["dot_dimension_numbers"]
+    )
+    shape = operation.operands[0].type.shape
+    return _MULTIPLY if all(shape[dim] == 1 for dim in dims.lhs_contracting_dimensions) else name
+
+
 def _is_square(value: Any) -> bool:
     maker = maker_of(value)
     return getattr(maker, "name", "") == _MULTIPLY and maker.operands[0] == maker.operands[1]
+
+
+def _is_inverse(value: Any) -> bool:
+    maker = maker_of(value)
+    return getattr(maker, "name", "") == _DIVIDE and is_constant(maker.operands[0])
 
 
 def _constant_factor(product: Any) -> float | None:

@@ -143,7 +143,19 @@ def unwrapped(error: BaseException | None) -> BaseException | None:
 def alike(one: BaseException | None, other: BaseException | None) -> bool:
     """Whether two exceptions are of one family."""
     one, other = unwrapped(one), unwrapped(other)
+    if is_out_of_bounds(one) and is_out_of_bounds(other):
+        return True
     return isinstance(one, type(other)) or isinstance(other, type(one))
+
+
+def is_out_of_bounds(error: BaseException | None) -> bool:
+    """Whether an exception is of an index: an IndexError, or what kernels of PyTorch raise."""
+    if isinstance(error, IndexError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and (
+        "out of data bounds" in text or ("index" in text and "out of bounds" in text)
+    )
 
 
 def _tensors(

@@ -11,12 +11,12 @@ from torch import nn
 
 from tests.differential import noise
 from tests.differential.checking import check
-from tests.differential.comparing import Difference, differences
+from tests.differential.comparing import Difference, alike, differences
 from tests.differential.ir import Code, Name, Program, Statement
 from tests.differential.judging import Judge
 from tests.differential.laying_out import laid_out
 from tests.differential.modes import Mode
-from tests.differential.observing import Call, observe
+from tests.differential.observing import Call, Seen, observe
 from tests.differential.using import USES
 from tests.differential.values import numbers
 
@@ -255,3 +255,56 @@ def test_draws_are_compared() -> None:
     assert _kinds(free, free, random=True) == set()
     assert "draws" in _kinds(fixed, free, random=True)
     assert "distribution" in _kinds(lambda x, w: torch.rand(80) + 1, free, random=True)
+
+
+def test_means_of_draws_that_follow_from_each_other_scatter() -> None:
+    """A difference of distributions is told by what other seeds give."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.randn(80).cumsum(-1) + x
+
+    def arguments() -> dict[str, Any]:
+        x = torch.zeros(1)
+        return locals()
+
+    program = Program(parameters=("x",), calls=((),), random=True)
+    namespace = {"f": f, "arguments": arguments}
+    (call,) = observe(f, arguments, program)
+    (place,) = call.results
+    wrong = [Difference("distribution", 0, place, "")]
+    assert noise.within_scatter(program, lambda: namespace, [call], wrong) == wrong
+    call.results[place] = Seen.of(torch.full((80,), 1000.0))
+    assert not noise.within_scatter(program, lambda: namespace, [call], wrong)
+
+
+def test_denormal_numbers_may_be_taken_for_zero() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x * 1e-20 * 1e-20 * 1e25
+
+    def arguments() -> dict[str, Any]:
+        x = torch.ones(3)
+        return locals()
+
+    program = Program(parameters=("x",), calls=((),))
+    expected = observe(f, arguments, program)
+    found = observe(lambda x: x * 0, arguments, program)
+    wrong = differences(found, expected)
+    assert [item.kind for item in wrong] == ["value"]
+    namespace = {"f": f, "arguments": arguments}
+    assert noise.within_rounding(program, lambda: namespace, expected, found, wrong) == wrong
+    # What follows from normal numbers is not explained.
+    found = observe(lambda x: x * 1e-14, arguments, program)
+    wrong = differences(found, expected)
+    assert not noise.within_rounding(program, lambda: namespace, expected, found, wrong)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (IndexError("found 2"), RuntimeError("INDICES element is out of DATA bounds, id=2"), True),
+        (IndexError("found 2"), RuntimeError("index 5 is out of bounds for dimension 0"), True),
+        (IndexError("found 2"), RuntimeError("shape '[2]' is invalid"), False),
+    ],
+)
+def test_errors_of_indices_are_of_one_family(one: Exception, other: Exception, same: bool) -> None:
+    assert alike(one, other) == same

@@ -12,8 +12,10 @@ from pjrt_bridge import Client
 from pjrt_bridge.stablehlo.rewriting import bits_of
 
 NUMBERS = {
-    "f32": np.float32([0, 1, 2, 41, 100, -100, 1e20, 1e-20, 1e30, 3e38, np.inf, -np.inf, np.nan]),
-    "f16": np.float16([0, 1, 2, 41, 20, -20, 300, 0.01, 60000, np.inf, -np.inf, np.nan]),
+    "f32": np.float32(
+        [0, -0.0, 1, 2, 41, 100, -100, 1e20, 1e-20, 1e30, 3e38, np.inf, -np.inf, np.nan]
+    ),
+    "f16": np.float16([0, -0.0, 1, 2, 41, 20, -20, 300, 0.01, 60000, np.inf, -np.inf, np.nan]),
 }
 LARGE = {"f32": 3e38, "f16": 60000.0}
 PROGRAMS = {
@@ -38,6 +40,9 @@ PROGRAMS = {
     "root of a power": ("power x t", "sqrt a"),
     "quotient of a power": ("power x t", "divide x a"),
     "sum of halves": ("multiply x h", "multiply y h", "add a b"),
+    "inverse root of an inverse": ("multiply x x", "divide o a", "rsqrt b"),
+    "root of an inverse": ("multiply x x", "divide o a", "sqrt b"),
+    "sum with zero": ("add x z", "divide o a"),
     "product of exps": ("exponential x", "exponential y", "multiply a b"),
     "quotient of exps": ("exponential x", "exponential y", "divide a b"),
 }
@@ -46,6 +51,10 @@ FUNCTIONS = {
     "exponential": np.exp,
     "rsqrt": lambda x: np.divide(x.dtype.type(1), np.sqrt(x)),
 }
+
+
+def _constants(element: str) -> dict[str, float]:
+    return {"c": LARGE[element], "h": 0.5, "o": 1.0, "t": 2.0, "z": 0.0}
 
 
 def _step_by_step(lines: Sequence[str], values: dict[str, np.ndarray]) -> np.ndarray:
@@ -71,7 +80,7 @@ def _together(
     client: Client, lines: Sequence[str], element: str, x: np.ndarray, y: np.ndarray
 ) -> np.ndarray:
     """The last operation's result, of one program."""
-    constants = {"c": LARGE[element], "h": 0.5, "t": 2.0}
+    constants = _constants(element)
     text = [f"%{name} = stablehlo.constant dense<{n:.9e}> : T" for name, n in constants.items()]
     for name, line in zip(("%a", "%b", "%r"), lines, strict=False):
         operator, *operands = line.split()
@@ -87,13 +96,34 @@ def _together(
 @pytest.mark.parametrize("element", NUMBERS)
 def test_operations_are_not_joined(client: Client, element: str, lines: tuple[str, ...]) -> None:
     x, y = (side.ravel() for side in np.meshgrid(NUMBERS[element], NUMBERS[element]))
-    constants = zip("cht", (LARGE[element], 0.5, 2.0), strict=True)
-    known = {name: np.full_like(x, number) for name, number in constants}
+    known = {name: np.full_like(x, number) for name, number in _constants(element).items()}
     expected = _step_by_step(lines, {"x": x, "y": y, **known})
     found = _without_denormals(_together(client, lines, element, x, y))
     # Which way a number near the smallest is rounded is no matter here.
     atol, rtol = 2 * np.finfo(x.dtype).tiny, 8 * np.finfo(x.dtype).eps
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("operator", ["multiply", "divide"])
+def test_products_of_one_term_are_not_joined(client: Client, operator: str) -> None:
+    x = NUMBERS["f32"]
+    text = f"""
+      func.func @main(%x: tensor<{x.size}xf32>) -> tensor<{x.size}x2xf32> {{
+        %c = stablehlo.constant dense<3.0e38> : tensor<{x.size}xf32>
+        %d = stablehlo.constant dense<1.0e-30> : tensor<1x2xf32>
+        %e = stablehlo.constant dense<3.0e38> : tensor<{x.size}x2xf32>
+        %a = stablehlo.multiply %x, %c : tensor<{x.size}xf32>
+        %b = stablehlo.reshape %a : (tensor<{x.size}xf32>) -> tensor<{x.size}x1xf32>
+        %p = stablehlo.dot_general %b, %d, contracting_dims = [1] x [0]
+          : (tensor<{x.size}x1xf32>, tensor<1x2xf32>) -> tensor<{x.size}x2xf32>
+        %r = stablehlo.{operator} %p, %e : tensor<{x.size}x2xf32>
+        return %r : tensor<{x.size}x2xf32> }}"""
+    (found,) = client.compile(text)(x)
+    with np.errstate(all="ignore"):
+        product = x * np.float32(3e38) * np.float32(1e-30)
+        expected = getattr(np, operator)(product, np.float32(3e38))
+    expected = np.stack([_without_denormals(expected)] * 2, axis=1)
+    np.testing.assert_allclose(_without_denormals(found.to_numpy()), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("divisor", [3.0, 41.0, 0.1, 2.0**126, 2.0**127, 3e38, 1e-30, -7.0])

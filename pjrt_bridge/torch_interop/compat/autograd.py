@@ -28,7 +28,7 @@ from pjrt_bridge.torch_interop.compat.interpolation import interpolation_decompo
 from pjrt_bridge.torch_interop.compat.lists import list_decompositions
 from pjrt_bridge.torch_interop.compat.loss_scaling import loss_scaling_decompositions
 from pjrt_bridge.torch_interop.compat.losses import loss_decompositions
-from pjrt_bridge.torch_interop.compat.operators import operator, operator_name
+from pjrt_bridge.torch_interop.compat.operators import operator_name
 from pjrt_bridge.torch_interop.compat.quantized import quantized_decompositions
 from pjrt_bridge.torch_interop.compat.values import DATA_DEPENDENT
 
@@ -48,11 +48,14 @@ KEPT = (
     "aten.index_copy.default",
     # Asks for the value of an index that is a scalar.
     "aten.take.default",
+    # Divides before it multiplies, which overflows and vanishes where the operator does not.
+    "aten.addcdiv.default",
+    # Multiplies complex terms by 1, which makes NaN beside infinities.
+    "aten.addcmul.default",
+    # Takes a weight without dimensions for a number, which the operator does not round.
+    "aten.lerp.Tensor",
 )
 """Operators with lowerings of their own, because torch's decompositions are wrong."""
-
-_OF_REAL_NUMBERS = ("aten.addcdiv.default", "aten.addcmul.default")
-"""Operators whose decompositions multiply complex terms by 1, which makes NaN beside infinities."""
 
 
 @cache
@@ -70,14 +73,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **loss_decompositions(),
         **interpolation_decompositions(),
     }
-    for name in _OF_REAL_NUMBERS:
-        if (op := operator(name)) is not None:
-            table[op] = partial(_unless_complex, table[op])
     return {op: rule for op, rule in table.items() if str(op) not in KEPT}
-
-
-def _unless_complex(rule: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return NotImplemented if args[0].is_complex() else rule(*args, **kwargs)
 
 
 def decompositions(

@@ -302,17 +302,29 @@ class Context:
     def arithmetic(self, *operands: Operand) -> list[Value]:
         """The operands of pointwise arithmetic: in the output's compute type and shape.
 
-        Half-precision results are computed in float32, where numbers and 0-d tensors keep their
-        float32 value, while tensors with dimensions are rounded to the output's type first.
+        Half-precision results are computed in float32 of operands that are rounded to the output's
+        type, numbers and 0-d tensors too, as ATen's TensorIterator does.
         """
         out = self.output
-        wide = compute_type(out.dtype)
         return [
-            self.broadcast(self.widen(self.cast(x, out.dtype)), out.shape)
-            if isinstance(x, Value) and x.rank
-            else self.operand(x, wide, out.shape)
+            self.broadcast(self.widen(self._of_output_type(x)), out.shape)
+            if isinstance(x, Value)
+            else self.widen(self.full(out.shape, x, out.dtype))
             for x in operands
         ]
+
+    def _of_output_type(self, x: Value) -> Value:
+        converted = self.cast(x, self.output.dtype)
+        return converted if x.rank else converted.rounded
+
+    def factor(self, x: Operand) -> Value:
+        """An operand of `arithmetic` that keeps its float32 value if it is a number, or 0-d.
+
+        ATen computes so with factors, divisors and weights (`opmath_t` in BinaryOpsKernel.cpp).
+        """
+        if isinstance(x, Value) and x.rank:
+            return self.arithmetic(x)[0]
+        return self.operand(x, compute_type(self.output.dtype), self.output.shape)
 
     def result(self, x: Value) -> Value:
         """`x` rounded to the output's element type."""

@@ -91,7 +91,7 @@ def sign(c: Context, x: Value) -> Value:
 def add(c: Context, x: Operand, other: Operand, alpha: Scalar = 1) -> Value:
     """`x + alpha * other`; for bool a logical or."""
     left, right = c.arithmetic(x, other)
-    return c.result(c.b.add(left, term(c, right, alpha)))
+    return c.result(c.b.add(left, term(c, right, _scale(c, alpha))))
 
 
 @lowering("aten.sub.Tensor", "aten.sub.Scalar")
@@ -100,13 +100,21 @@ def subtract(c: Context, x: Operand, other: Operand, alpha: Scalar = 1) -> Value
     left, right = c.arithmetic(x, other)
     if right.dtype.is_complex:
         return c.result(c.b.add(left, term(c, right, -alpha)))
-    return c.result(c.b.subtract(left, term(c, right, alpha)))
+    return c.result(c.b.subtract(left, term(c, right, _scale(c, alpha))))
 
 
 @lowering("aten.rsub.Tensor", "aten.rsub.Scalar")
 def reverse_subtract(c: Context, x: Operand, other: Operand, alpha: Scalar = 1) -> Value:
     """`other - alpha * x`."""
     return subtract(c, other, x, alpha)
+
+
+def _scale(c: Context, alpha: Scalar) -> Operand:
+    """The factor of a sum's second operand, which ATen rounds to the output's type."""
+    if alpha == 1 or c.output.dtype.is_complex:
+        return alpha
+    (rounded,) = c.arithmetic(alpha)
+    return rounded
 
 
 def term(c: Context, x: Value, alpha: Operand) -> Value:
@@ -131,7 +139,7 @@ def term(c: Context, x: Value, alpha: Operand) -> Value:
 @lowering("aten.mul.Tensor", "aten.mul.Scalar")
 def multiply(c: Context, x: Operand, other: Operand) -> Value:
     """Product; for bool a logical and."""
-    left, right = c.arithmetic(x, other)
+    (left,), right = c.arithmetic(x), c.factor(other)
     return c.result(c.b.multiply(left, right))
 
 
@@ -148,7 +156,7 @@ def divide(c: Context, x: Operand, other: Operand, *, rounding_mode: str | None 
     ATen rounds half precision before it rounds to a whole number, so these two work in the
     output's own type; but for a number, by which it divides in float32 (BinaryOpsKernel.cpp).
     """
-    left, right = c.arithmetic(x, other)
+    (left,), right = c.arithmetic(x), c.factor(other)
     if rounding_mode is None:
         return c.result(true_quotient(c.b, left, right))
     if isinstance(other, Value) and other.rank:
@@ -201,19 +209,10 @@ def copysign(c: Context, x: Operand, other: Operand) -> Value:
     return c.result(copy_sign(c.b, left, right))
 
 
-def _rounded_operands(c: Context, *operands: Operand) -> list[Value]:
-    """As `Context.arithmetic`, but numbers and 0-d tensors are rounded to the output's type, too.
-
-    So does ATen where a kernel has no overload for a number as the second operand.
-    """
-    dtype = c.output.dtype
-    return [c.widen(c.operand(x, dtype, c.output.shape)) for x in operands]
-
-
 @lowering("aten.fmod.Tensor", "aten.fmod.Scalar")
 def fmod(c: Context, x: Operand, other: Operand) -> Value:
     """C's fmod: the result has the dividend's sign."""
-    left, right = _rounded_operands(c, x, other)
+    left, right = c.arithmetic(x, other)
     return c.result(c.b.remainder(left, right))
 
 
@@ -221,7 +220,7 @@ def fmod(c: Context, x: Operand, other: Operand) -> Value:
 def remainder(c: Context, x: Operand, other: Operand) -> Value:
     """Python's `%`: the result has the divisor's sign."""
     b = c.b
-    left, right = _rounded_operands(c, x, other)
+    left, right = c.arithmetic(x, other)
     rest = b.remainder(left, right)
     if left.dtype.is_unsigned_integer:
         return rest
@@ -329,7 +328,8 @@ def addcdiv(c: Context, x: Value, first: Value, second: Value, *, value: Scalar 
 def lerp(c: Context, start: Value, end: Value, weight: Operand) -> Value:
     """`start + weight * (end - start)`, from the nearer end as ATen does."""
     b = c.b
-    low, high, w = c.arithmetic(start, end, weight)
+    low, high = c.arithmetic(start, end)
+    (w,) = c.arithmetic(weight) if isinstance(weight, Value) else (c.factor(weight),)
     span = b.subtract(high, low)
     one = c.full(w.shape, 1, w.dtype)
     near = b.add(low, b.multiply(w, span))

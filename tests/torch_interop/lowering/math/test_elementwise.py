@@ -136,12 +136,31 @@ def test_interpolation_begins_at_the_nearer_end():
         check("aten.lerp.Scalar", start, end, weight, exact=True)
 
 
-def test_numbers_are_not_rounded_to_half_precision_first():
+def test_factors_are_not_rounded_to_half_precision_first():
     """PyTorch takes a number, and a tensor without dimensions, as it is: 1.003 is 1 in bfloat16."""
     x = torch.tensor([3.0, 5.0], dtype=torch.bfloat16)
     assert not torch.equal(x * torch.tensor(1.003), x)
     for factor in (1.003, torch.tensor(1.003)):
         check("aten.mul.Tensor", x, factor, exact=True)
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor, torch.DoubleTensor])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_other_numbers_are_rounded_to_half_precision_first(dtype, kind):
+    number = torch.DoubleTensor([0.3])[0] if kind is torch.DoubleTensor else kind(0.3)
+    x = torch.cat([torch.tensor([0.3, -0.3]), torch.linspace(0.1, 1, 50)]).to(dtype)
+    check("aten.add.Tensor", x, number, exact=True)
+    check("aten.sub.Tensor", x, number, exact=True)
+    check("aten.sub.Tensor", x, torch.ones_like(x), alpha=0.3, exact=True)
+    if kind is float:
+        check("aten.rsub.Scalar", x, number, exact=True)
+        check("aten.lerp.Scalar", x, x.flip(0), number, exact=True)
+        return
+    check("aten.sub.Tensor", number, x, exact=True)
+    check("aten.mul.Tensor", number, x, exact=True)
+    check("aten.div.Tensor", number, x, exact=True)
+    check("aten.lerp.Tensor", x, x.flip(0), number, exact=True)
+    check("aten.addcdiv.default", x, x, number, exact=True)
 
 
 @pytest.mark.parametrize("mode", ["trunc", "floor"])
