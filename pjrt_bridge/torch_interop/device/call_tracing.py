@@ -118,8 +118,8 @@ def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
                     constants[at] if at in fixed else item for at, item in enumerate(given[count:])
                 ]
             taken = with_tensors(op, built(args, given, numbers))
-            other = None if drawing is not None else taking_symbols(op, taken, rules)
             named = built(kwargs, given, numbers)
+            other = None if drawing is not None else taking_symbols(op, taken, named, rules)
             taken = checked(op, taken, kernels)
             written = [
                 item for place in form.written for item in tensors_in(argument(place, taken, named))

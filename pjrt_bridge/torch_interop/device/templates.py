@@ -42,7 +42,10 @@ def with_tensors(op: OpOverload, args: list[Any]) -> list[Any]:
 
 
 def taking_symbols(
-    op: OpOverload, args: Sequence[Any], rules: Mapping[Any, Callable[..., Any]]
+    op: OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    rules: Mapping[Any, Callable[..., Any]],
 ) -> Callable[..., Any] | None:
     """What takes symbolic numbers in the place of an operator; None where that takes them.
 
@@ -52,17 +55,25 @@ def taking_symbols(
     Args:
         op: the operator.
         args: positional arguments.
+        kwargs: keyword arguments.
         rules: decompositions.
     """
+    own = counterpart(op)
+    if own is not None and any(map(_is_symbol, (*args, *kwargs.values()))):
+        return own
     for value, item in zip(args, op._schema.arguments, strict=False):
-        if not isinstance(value, torch.SymInt | torch.SymFloat):
+        if not _is_symbol(value):
             continue
         if str(item.type) == "Tensor" and not third_party_device.takes_numbers(op):
             packet: Callable[..., Any] = op.overloadpacket
             return packet
         if str(item.type) in _FLOATS:
-            return counterpart(op) or rules.get(op)
+            return rules.get(op)
     return None
+
+
+def _is_symbol(value: Any) -> bool:
+    return isinstance(value, torch.SymInt | torch.SymFloat)
 
 
 _FLOATS = ("float", "Optional[float]")
