@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,6 +38,22 @@ class NumberArgument:
     """A number in a call, by its place among `Call.numbers`."""
 
     place: int
+
+
+class TensorKey(NamedTuple):
+    """What a program depends on of a tensor in a call.
+
+    Attributes:
+        place: among `Call.given`; None of a host tensor.
+        shape: of the array in memory.
+        dtype: of its elements.
+        geometry: None where the tensor is all of it.
+    """
+
+    place: int | None
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    geometry: Geometry | None
 
 
 class OtherType(Exception):
@@ -145,7 +161,7 @@ class Call:
                 )
             self._leaves.append(Leaf(len(self.given), None))
             self.given.append(value)
-            return None, value.shape, value.dtype
+            return TensorKey(None, value.shape, value.dtype, None)
         self._is_on(device.index or 0, value)
         contents = contents_of(value)
         place = self._places.get(id(contents))
@@ -158,7 +174,7 @@ class Call:
             self.given.append(contents)
         geometry = geometry_of(value, contents)
         self._leaves.append(Leaf(place, geometry))
-        return place, contents.shape, contents.dtype, geometry
+        return TensorKey(place, contents.shape, contents.dtype, geometry)
 
     def template(self) -> tuple[list[Any], dict[str, Any]]:
         """The arguments, with a `Leaf` for each tensor and a `NumberArgument` for each number."""

@@ -25,9 +25,15 @@ from pjrt_bridge.torch_interop.device.calls import (
     form_of,
     tensors_in,
 )
+from pjrt_bridge.torch_interop.device.changing_sizes import changes
 from pjrt_bridge.torch_interop.device.chosen import client
 from pjrt_bridge.torch_interop.device.factories import resize_as
-from pjrt_bridge.torch_interop.device.host_calls import elements_once, run_on_host, write_repeated
+from pjrt_bridge.torch_interop.device.host_calls import (
+    CopiesOfStorages,
+    elements_once,
+    run_on_host,
+    write_repeated,
+)
 from pjrt_bridge.torch_interop.device.moving_views import is_part, moves
 from pjrt_bridge.torch_interop.device.other_sizes import Resizes
 from pjrt_bridge.torch_interop.device.overlaps import need_apart
@@ -74,6 +80,8 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         if any(map(is_part, tensors_in((args, *kwargs.values())))) and moves(asked):
             return _call_on_copies(op, args, kwargs, is_part)
         _need_memory_apart(op, args, kwargs)
+        if changes(asked):
+            return run_on_host(op, args, kwargs, asked.index, None, CopiesOfStorages())
         family = new_family(asked)
     program = family.find(asked)
     if isinstance(program, Resizes):

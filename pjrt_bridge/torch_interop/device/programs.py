@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pjrt_bridge.torch_interop.device import shortcuts
+from pjrt_bridge.torch_interop.device import changing_sizes, shortcuts
 from pjrt_bridge.torch_interop.device.call_programs import CallProgram, compiling_alone
 from pjrt_bridge.torch_interop.device.call_tracing import NotTraceable, traced
 from pjrt_bridge.torch_interop.device.calls import (
@@ -101,3 +101,4 @@ def forget() -> None:
     """Drop all programs."""
     shortcuts.forget()
     _families.clear()
+    changing_sizes.forget()
