@@ -35,6 +35,7 @@ from pjrt_bridge.torch_interop.device.templates import (
     flattened,
     taking_symbols,
     with_tensors,
+    write_back,
 )
 from pjrt_bridge.torch_interop.ledger import EAGER
 from pjrt_bridge.torch_interop.nodes import is_mutation
@@ -125,6 +126,9 @@ def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
                 item for place in form.written for item in tensors_in(argument(place, taken, named))
             ]
             found = called(other or step, op, (taken, named), written)
+            for place in form.written:
+                where = argument(place, args, kwargs)
+                write_back(where, argument(place, taken, named), given, numbers)
             layout[:], outputs = flattened(form, found)
             return outputs
 

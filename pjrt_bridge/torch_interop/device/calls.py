@@ -27,10 +27,12 @@ class Leaf:
     Attributes:
         place: among `Call.given`.
         geometry: None where it is all of it.
+        offset: of the view, by its place among `Call.numbers`; None where `geometry` has it.
     """
 
     place: int
     geometry: Geometry | None
+    offset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,13 @@ class Call:
         op: the operator.
         args: positional arguments.
         kwargs: keyword arguments.
+        moves: the offsets of views of parts of storages are numbers of the call.
 
     Attributes:
         key: equal for calls that one program can serve, but for `numbers`.
         given: contents of storages, each once, and host tensors.
-        numbers: of Python, in their order: floats, and integers that stand for tensors or scalars.
+        numbers: of Python, in their order: floats, integers that stand for tensors or scalars, and
+            offsets.
         has_lists: lists of integers are among them.
         index: of the device.
 
@@ -91,12 +95,21 @@ class Call:
         "index",
         "key",
         "kwargs",
+        "moves",
         "numbers",
         "op",
     )
 
-    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        op: OpOverload,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        moves: bool = False,
+    ) -> None:
         self.op = op
+        self.moves = moves
         self.args = args
         self.kwargs = kwargs
         self.given: list[Contents | torch.Tensor] = []
@@ -173,7 +186,12 @@ class Call:
             place = self._places[id(contents)] = len(self.given)
             self.given.append(contents)
         geometry = geometry_of(value, contents)
-        self._leaves.append(Leaf(place, geometry))
+        offset = None
+        if self.moves and geometry is not None and can_move(value):
+            offset = len(self.numbers)
+            self.numbers.append(geometry.offset)
+            geometry = geometry._replace(offset=-1)
+        self._leaves.append(Leaf(place, geometry, offset))
         return TensorKey(place, contents.shape, contents.dtype, geometry)
 
     def template(self) -> tuple[list[Any], dict[str, Any]]:
@@ -186,7 +204,10 @@ class Call:
             if type(value) is float:
                 return NumberArgument(next(numbers))
             if isinstance(value, torch.Tensor):
-                return next(leaves)
+                leaf = next(leaves)
+                if leaf.offset is not None:
+                    next(numbers)
+                return leaf
             if isinstance(value, (list, tuple)):
                 return [visit(item) for item in value]
             if isinstance(value, torch.device):
@@ -228,6 +249,11 @@ class Call:
                 f"{self.op}: Expected all tensors to be on the same device, but found a {shown} "
                 f"on '{NAME}:{index}' beside '{NAME}:{self.index}'"
             )
+
+
+def can_move(view: torch.Tensor) -> bool:
+    """Whether one program can read, or write, a view at any offset: without repeated elements."""
+    return not (view.is_conj() or view.is_neg() or 0 in view.stride() or 0 in view.shape)
 
 
 _AT_POSITIONS = ("index.", "index_put", "_index_put", "_unsafe_index")
