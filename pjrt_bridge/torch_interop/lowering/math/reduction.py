@@ -197,9 +197,9 @@ def _variance(
     if isinstance(correction, complex):
         raise NotLowerable("variance with a complex correction")
     dims = normalize_dims(dim, x.rank)
-    less = c.cast(correction, FLOAT64) if isinstance(correction, Value) else correction
-    if less is None:
-        less = 1
+    less = 1 if correction is None else correction
+    if isinstance(less, Value):
+        less = c.cast(less, FLOAT64)
     if not x.dtype.is_complex:
         return moments(c, c.widen(x), dims, less)
     real, imaginary = (moments(c, part, dims, less) for part in (c.b.real(x), c.b.imag(x)))
