@@ -38,7 +38,10 @@ class ErrorCode(IntEnum):
     UNAUTHENTICATED = 16
 
 
-_STATED = re.compile(rf"(Compute error: )?(?P<code>{'|'.join(ErrorCode.__members__)}): ")
+_CODES = "|".join(ErrorCode.__members__)
+_AROUND = "Buffer Definition Event|Compute error|Error dispatching computation|INTERNAL"
+"""What XLA's CPU plugin puts before the error of a program, also once for each program after it."""
+_STATED = re.compile(rf"(({_AROUND}): )*(?P<code>{_CODES}): ")
 
 
 class PjrtBridgeError(Exception):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pjrt_bridge import errors
 from pjrt_bridge.abi.api import REQUIRED, Api
 from pjrt_bridge.abi.functions import FIRST_OFFSET, SLOT
-from pjrt_bridge.errors import ErrorCode, PjrtError, PluginIncompatible, Unimplemented
+from pjrt_bridge.errors import ErrorCode, OutOfRange, PjrtError, PluginIncompatible, Unimplemented
 from tests.abi.fake_table import FakeTable
 
 
@@ -107,6 +107,16 @@ def test_an_unknown_error_code_keeps_its_number() -> None:
     assert type(error) is PjrtError
     assert error.code == 99
     assert "code 99" in str(error)
+
+
+def test_the_error_of_a_program_is_told_from_what_is_put_before_it() -> None:
+    around = "INTERNAL: Buffer Definition Event: " + 2 * "Error dispatching computation: "
+    text = f"{around}OUT_OF_RANGE: found index 7"
+    error = PjrtError.from_code(13, text, plugin="cpu", function="Event_Await")
+    assert type(error) is OutOfRange
+    assert str(error) == "OUT_OF_RANGE: found index 7 [plugin 'cpu', PJRT_Event_Await]"
+    error = PjrtError.from_code(13, "INTERNAL: broken", plugin="cpu", function="Event_Await")
+    assert str(error) == "INTERNAL: broken [plugin 'cpu', PJRT_Event_Await]"
 
 
 def test_an_older_table_ends_where_it_says() -> None:

@@ -18,6 +18,33 @@ from pjrt_bridge.torch_interop.compat.values import promise
 _NAME = "flex_attention"
 
 
+def take_device(kind: str) -> None:
+    """Have the function take tensors of a device that torch does not list.
+
+    In compiled graphs without gradients, as torch has it for the host: PyTorch's operator of
+    gradients leaves out those of what the functions read.
+
+    Args:
+        kind: the type of the device.
+    """
+    from torch.nn.attention import flex_attention as module
+
+    check = module._validate_device
+
+    def validate(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
+        if query.device.type != kind:
+            check(query, key, value)
+        elif torch.compiler.is_compiling() and any(
+            item.requires_grad for item in (query, key, value)
+        ):
+            raise NotImplementedError(
+                f"flex_attention in a compiled graph on device {kind!r} has no gradients: call it "
+                "where torch.compile does not trace (torch.compiler.disable)"
+            )
+
+    module._validate_device = validate
+
+
 def is_flex_attention(node: fx.Node) -> bool:
     """Whether a node calls the higher-order operator."""
     return isinstance(node.target, HigherOrderOperator) and str(node.target) == _NAME

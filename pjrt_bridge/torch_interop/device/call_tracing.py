@@ -16,6 +16,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.compat.symbolic_numbers import SymbolicNumbers
 from pjrt_bridge.torch_interop.compiler import Compiler
+from pjrt_bridge.torch_interop.device import failures
 from pjrt_bridge.torch_interop.device.call_programs import CallProgram
 from pjrt_bridge.torch_interop.device.calls import (
     Call,
@@ -35,11 +36,13 @@ from pjrt_bridge.torch_interop.device.templates import (
     flattened,
     taking_symbols,
     with_tensors,
+    write_back,
 )
 from pjrt_bridge.torch_interop.ledger import EAGER
 from pjrt_bridge.torch_interop.nodes import is_mutation
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.refusals import refused
+from pjrt_bridge.user_warnings import line_of_caller
 
 _DIVIDING = ("div", "floor_divide", "fmod", "remainder", "true_divide")
 """Operators that divide, by the beginnings of their names."""
@@ -118,13 +121,16 @@ def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
                     constants[at] if at in fixed else item for at, item in enumerate(given[count:])
                 ]
             taken = with_tensors(op, built(args, given, numbers))
-            other = None if drawing is not None else taking_symbols(op, taken, rules)
             named = built(kwargs, given, numbers)
+            other = None if drawing is not None else taking_symbols(op, taken, named, rules)
             taken = checked(op, taken, kernels)
             written = [
                 item for place in form.written for item in tensors_in(argument(place, taken, named))
             ]
             found = called(other or step, op, (taken, named), written)
+            for place in form.written:
+                where = argument(place, args, kwargs)
+                write_back(where, argument(place, taken, named), given, numbers)
             layout[:], outputs = flattened(form, found)
             return outputs
 
@@ -153,6 +159,7 @@ def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
             raise NotTraceable(f"torch cannot trace it: {error}") from error
     if symbolic is not None and symbolic.constant:
         raise _DependsOn(symbolic.constant)
+    failures.called(str(call.op), line_of_caller())
     name = call.op.__name__.replace(".", "_")
     record = GraphRecord("inference", f"eager_{name}", client.plugin.name)
     eager = eager_mode()

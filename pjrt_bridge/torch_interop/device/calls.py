@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,10 +27,12 @@ class Leaf:
     Attributes:
         place: among `Call.given`.
         geometry: None where it is all of it.
+        offset: of the view, by its place among `Call.numbers`; None where `geometry` has it.
     """
 
     place: int
     geometry: Geometry | None
+    offset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,22 @@ class NumberArgument:
     """A number in a call, by its place among `Call.numbers`."""
 
     place: int
+
+
+class TensorKey(NamedTuple):
+    """What a program depends on of a tensor in a call.
+
+    Attributes:
+        place: among `Call.given`; None of a host tensor.
+        shape: of the array in memory.
+        dtype: of its elements.
+        geometry: None where the tensor is all of it.
+    """
+
+    place: int | None
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    geometry: Geometry | None
 
 
 class OtherType(Exception):
@@ -51,11 +69,13 @@ class Call:
         op: the operator.
         args: positional arguments.
         kwargs: keyword arguments.
+        moves: the offsets of views of parts of storages are numbers of the call.
 
     Attributes:
         key: equal for calls that one program can serve, but for `numbers`.
         given: contents of storages, each once, and host tensors.
-        numbers: of Python, in their order: floats, and integers that stand for tensors or scalars.
+        numbers: of Python, in their order: floats, integers that stand for tensors or scalars, and
+            offsets.
         has_lists: lists of integers are among them.
         index: of the device.
 
@@ -75,12 +95,21 @@ class Call:
         "index",
         "key",
         "kwargs",
+        "moves",
         "numbers",
         "op",
     )
 
-    def __init__(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        op: OpOverload,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        moves: bool = False,
+    ) -> None:
         self.op = op
+        self.moves = moves
         self.args = args
         self.kwargs = kwargs
         self.given: list[Contents | torch.Tensor] = []
@@ -145,7 +174,7 @@ class Call:
                 )
             self._leaves.append(Leaf(len(self.given), None))
             self.given.append(value)
-            return None, value.shape, value.dtype
+            return TensorKey(None, value.shape, value.dtype, None)
         self._is_on(device.index or 0, value)
         contents = contents_of(value)
         place = self._places.get(id(contents))
@@ -157,8 +186,13 @@ class Call:
             place = self._places[id(contents)] = len(self.given)
             self.given.append(contents)
         geometry = geometry_of(value, contents)
-        self._leaves.append(Leaf(place, geometry))
-        return place, contents.shape, contents.dtype, geometry
+        offset = None
+        if self.moves and geometry is not None and can_move(value):
+            offset = len(self.numbers)
+            self.numbers.append(geometry.offset)
+            geometry = geometry._replace(offset=-1)
+        self._leaves.append(Leaf(place, geometry, offset))
+        return TensorKey(place, contents.shape, contents.dtype, geometry)
 
     def template(self) -> tuple[list[Any], dict[str, Any]]:
         """The arguments, with a `Leaf` for each tensor and a `NumberArgument` for each number."""
@@ -170,7 +204,10 @@ class Call:
             if type(value) is float:
                 return NumberArgument(next(numbers))
             if isinstance(value, torch.Tensor):
-                return next(leaves)
+                leaf = next(leaves)
+                if leaf.offset is not None:
+                    next(numbers)
+                return leaf
             if isinstance(value, (list, tuple)):
                 return [visit(item) for item in value]
             if isinstance(value, torch.device):
@@ -212,6 +249,11 @@ class Call:
                 f"{self.op}: Expected all tensors to be on the same device, but found a {shown} "
                 f"on '{NAME}:{index}' beside '{NAME}:{self.index}'"
             )
+
+
+def can_move(view: torch.Tensor) -> bool:
+    """Whether one program can read, or write, a view at any offset: without repeated elements."""
+    return not (view.is_conj() or view.is_neg() or 0 in view.stride() or 0 in view.shape)
 
 
 _AT_POSITIONS = ("index.", "index_put", "_index_put", "_unsafe_index")

@@ -13,7 +13,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import placed, whole
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
-from pjrt_bridge.torch_interop.device import border, shortcuts, transfer, uploads
+from pjrt_bridge.torch_interop.device import border, failures, shortcuts, transfer, uploads
 from pjrt_bridge.torch_interop.device.chosen import chosen, eager_mode
 from pjrt_bridge.torch_interop.device.factories import resize
 from pjrt_bridge.torch_interop.device.operators import call
@@ -171,7 +171,7 @@ def number(tensor: torch.Tensor) -> Any:
             buffer = whole(buffer)
         if tensor.is_neg() or not buffer.client.shares_host_memory:
             return transfer.to_host(tensor).item()
-        with buffer.held():
+        with buffer.held(), failures.seen_later():
             found = kind.from_address(buffer.address).value
     else:
         # Losses are read in each step: no tensor is made of them, nor a buffer.

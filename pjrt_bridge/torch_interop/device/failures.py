@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -11,6 +12,12 @@ from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.device.naming import NAME
 
 _SHOWN = 4
+
+
+_LINES = 4
+"""Lines of the user's code that are kept for an operator: of those that called it first."""
+
+_lines: dict[str, list[str]] = {}
 
 
 class OutOfDeviceMemory(ResourceExhausted, torch.OutOfMemoryError):
@@ -39,6 +46,28 @@ def told(
         ).with_traceback(error.__traceback__)
     error.args = (f"{error.args[0]}: {described(operator, given, index, line)}",)
     return error
+
+
+def called(operator: str, line: str) -> None:
+    """Note a line of the user's code that calls an operator, for errors that are seen later."""
+    lines = _lines.setdefault(operator, [])
+    if line and line not in lines and len(lines) < _LINES:
+        lines.append(line)
+
+
+@contextmanager
+def seen_later() -> Iterator[None]:
+    """Have errors of programs that were started before name lines that called their operators."""
+    try:
+        yield
+    except PjrtError as error:
+        for operator, lines in _lines.items():
+            if f"{operator}: " in str(error) and lines:
+                error.add_note(
+                    f"{operator} is called at {', '.join(lines)}; with PJRT_BRIDGE_EAGER=sync the "
+                    "error is raised where the call is"
+                )
+        raise
 
 
 def described(operator: str, given: Iterable[TensorType], index: int, line: str) -> str:

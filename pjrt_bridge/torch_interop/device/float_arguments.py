@@ -18,13 +18,20 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.compat import OpOverload
 
 _NAMES = (
+    "_cdist_backward.default",
+    "_cdist_forward.default",
     "_native_batch_norm_legit.no_stats",
     "_native_batch_norm_legit_functional.default",
     "_native_batch_norm_legit_no_training.default",
+    "_pdist_backward.default",
+    "_pdist_forward.default",
     "embedding_renorm.default",
     "native_batch_norm_backward.default",
     "native_group_norm.default",
     "native_layer_norm.default",
+    "std.correction",
+    "var.correction",
+    "var_mean.correction",
 )
 
 _counterparts: dict[str, OpOverload] = {}

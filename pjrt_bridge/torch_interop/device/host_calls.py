@@ -15,9 +15,59 @@ from pjrt_bridge.torch_interop.device.calls import argument, form_of, tensors_in
 from pjrt_bridge.torch_interop.device.chosen import client
 from pjrt_bridge.torch_interop.device.factories import resize_as
 from pjrt_bridge.torch_interop.device.naming import NAME
-from pjrt_bridge.torch_interop.device.storage import is_resident
+from pjrt_bridge.torch_interop.device.storage import contents_of, is_resident, resident_tensor
 from pjrt_bridge.torch_interop.device.templates import with_tensors
 from pjrt_bridge.torch_interop.ledger import EAGER
+
+
+class Copies:
+    """Copies in host memory of the tensors of a call."""
+
+    def __init__(self) -> None:
+        self._copies: dict[int, torch.Tensor] = {}
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The copy of a tensor."""
+        if id(tensor) not in self._copies:
+            self._copies[id(tensor)] = self._made(tensor)
+        return self._copies[id(tensor)]
+
+    def _made(self, tensor: torch.Tensor) -> torch.Tensor:
+        return transfer.to_host(tensor)
+
+    def give_back(self, tensor: torch.Tensor) -> None:
+        """Give a tensor the elements of its copy, which the operator wrote."""
+        _assign(tensor, self.of(tensor))
+
+
+class CopiesOfStorages(Copies):
+    """The same, as views of copies of all that storages hold: no programs read and write parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._memories: dict[int, torch.Tensor] = {}
+
+    def _made(self, tensor: torch.Tensor) -> torch.Tensor:
+        contents = contents_of(tensor)
+        memory = self._memories.get(id(contents))
+        if memory is None:
+            if contents.is_written:
+                elements = contents.buffer
+                whole = ValueSpec.row_major(elements.type)
+                memory = transfer.to_host(resident_tensor(elements, whole, contents.index))
+            else:
+                memory = torch.empty(contents.shape, dtype=contents.dtype, device="cpu")
+            self._memories[id(contents)] = memory
+        return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def give_back(self, tensor: torch.Tensor) -> None:
+        """The same, in what its storage holds."""
+        copy = self.of(tensor)
+        if copy.shape != tensor.shape:
+            _assign(tensor, copy)
+            return
+        contents = contents_of(tensor)
+        contents.assign(transfer.put(self._memories[id(contents)], contents.index))
 
 
 def run_on_host(
@@ -26,6 +76,7 @@ def run_on_host(
     kwargs: Mapping[str, Any],
     index: int,
     reason: str | None,
+    copies: Copies | None = None,
 ) -> Any:
     """Run an operator in PyTorch on copies in host memory; its results on the device.
 
@@ -35,19 +86,18 @@ def run_on_host(
         kwargs: keyword arguments.
         index: of the device that results are brought to.
         reason: why; warned of once. None where this is what everybody expects.
+        copies: how tensors are copied; each by itself by default.
 
     Raises:
         Exception: the operator's own.
     """
-    copies: dict[int, torch.Tensor] = {}
+    kept = Copies() if copies is None else copies
 
     def host(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             if not is_resident(value):
                 return value
-            if id(value) not in copies:
-                copies[id(value)] = transfer.to_host(value)
-            return copies[id(value)]
+            return kept.of(value)
         if isinstance(value, (list, tuple)):
             return type(value)(map(host, value))
         if isinstance(value, torch.device) and value.type == NAME:
@@ -64,9 +114,8 @@ def run_on_host(
     form = form_of(op)
     for where in form.written:
         for tensor in tensors_in(argument(where, args, kwargs)):
-            copy = copies.get(id(tensor))
-            if copy is not None:
-                _assign(tensor, copy)
+            if is_resident(tensor):
+                kept.give_back(tensor)
 
     def back(value: Any) -> Any:
         if isinstance(value, torch.Tensor):

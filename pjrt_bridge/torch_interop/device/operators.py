@@ -25,9 +25,15 @@ from pjrt_bridge.torch_interop.device.calls import (
     form_of,
     tensors_in,
 )
-from pjrt_bridge.torch_interop.device.chosen import client
+from pjrt_bridge.torch_interop.device.changing_sizes import changes
+from pjrt_bridge.torch_interop.device.chosen import client, eager_mode
 from pjrt_bridge.torch_interop.device.factories import resize_as
-from pjrt_bridge.torch_interop.device.host_calls import elements_once, run_on_host, write_repeated
+from pjrt_bridge.torch_interop.device.host_calls import (
+    CopiesOfStorages,
+    elements_once,
+    run_on_host,
+    write_repeated,
+)
 from pjrt_bridge.torch_interop.device.moving_views import is_part, moves
 from pjrt_bridge.torch_interop.device.other_sizes import Resizes
 from pjrt_bridge.torch_interop.device.overlaps import need_apart
@@ -71,10 +77,18 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     client()
     family = find_family(asked)
     if family is None:
-        if any(map(is_part, tensors_in((args, *kwargs.values())))) and moves(asked):
-            return _call_on_copies(op, args, kwargs, is_part)
         _need_memory_apart(op, args, kwargs)
-        family = new_family(asked)
+        if any(map(is_part, tensors_in((args, *kwargs.values())))) and moves(asked):
+            moving = Call(op, args, kwargs, moves=True)
+            family = find_family(moving) or new_family(moving)
+            if family.find(moving) is not None:
+                asked = moving
+            elif eager_mode() != "fused":
+                return _call_on_copies(op, args, kwargs, is_part)
+        if not asked.moves and changes(asked):
+            return run_on_host(op, args, kwargs, asked.index, None, CopiesOfStorages())
+        if family is None or not asked.moves:
+            family = new_family(asked)
     program = family.find(asked)
     if isinstance(program, Resizes):
         for tensor, wanted in zip(_written(op, args, kwargs), program.forms, strict=True):
@@ -82,7 +96,7 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return call(op, *args, **kwargs)
     if program is None:
         return run_on_host(op, args, kwargs, asked.index, family.reason)
-    if program.has_run and _has_shortcut(asked, program):
+    if program.has_run and not asked.moves and _has_shortcut(asked, program):
         shortcuts.tell_numbers(asked_op, form_of(op).numbers)
         call.learn((asked_op, *given), kwargs, program.shortcut)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from pjrt_bridge.torch_interop.device import shortcuts
+from pjrt_bridge.torch_interop.device import changing_sizes, shortcuts
 from pjrt_bridge.torch_interop.device.call_programs import CallProgram, compiling_alone
 from pjrt_bridge.torch_interop.device.call_tracing import NotTraceable, traced
 from pjrt_bridge.torch_interop.device.calls import (
@@ -59,6 +59,8 @@ class Family:
 
     def _make(self, call: Call, key: tuple[str, ...]) -> CallProgram | Resizes | None:
         constants = 1 if any(type(item) is float for item in call.numbers) else _INTEGERS
+        if call.moves:
+            constants = 0
         with compiling_alone():
             if len(self._exact) >= constants and not self._cannot_lift:
                 with suppress(NotTraceable, Resizes):
@@ -68,7 +70,7 @@ class Family:
                         self._cannot_lift = len(self._lifted) >= _LIFTED
                         return lifted
                 self._cannot_lift = True
-            if len(self._exact) >= _VARIANTS:
+            if call.moves or len(self._exact) >= _VARIANTS:
                 return None
             try:
                 found = self._exact[key] = traced(call, lifted=False)
@@ -101,3 +103,4 @@ def forget() -> None:
     """Drop all programs."""
     shortcuts.forget()
     _families.clear()
+    changing_sizes.forget()

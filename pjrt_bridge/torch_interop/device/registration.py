@@ -13,6 +13,7 @@ from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop.compat import (
     accelerator_module,
     device_guard,
+    flex,
     host_promises,
     leave_alone,
     process_groups,
@@ -98,6 +99,7 @@ def register() -> None:
         saving.register()
         freed_storages.register()
         modules.register()
+        flex.take_device(NAME)
         accelerator_module.answer_for(NAME, of_accelerator())
         for guard in naming.GUARD:
             device_guard.answer_for(guard, NAME, backward_threads.count, streams.wait_in_cpp)

@@ -10,6 +10,7 @@ import torch
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop.device.chosen import existing_index
 from pjrt_bridge.torch_interop.device.current import Where
+from pjrt_bridge.torch_interop.device.failures import seen_later
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.recording import compute_all
 from pjrt_bridge.torch_interop.device.storage import wait_for_all
@@ -20,7 +21,8 @@ _logger = logging.getLogger(__name__)
 def wait() -> None:
     """Wait until everything that was called is over."""
     compute_all()
-    wait_for_all()
+    with seen_later():
+        wait_for_all()
 
 
 def wait_in_cpp() -> None:

@@ -10,6 +10,7 @@ import torch
 from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
 from pjrt_bridge.torch_interop.device.calls import Leaf, NumberArgument, OperatorSchema
 from pjrt_bridge.torch_interop.device.float_arguments import counterpart
+from pjrt_bridge.torch_interop.device.moving_views import read_at, write_at
 
 
 def built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
@@ -18,6 +19,8 @@ def built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
         base = given[value.place]
         if value.geometry is None:
             return base
+        if value.offset is not None:
+            return read_at(base, value.geometry, numbers[value.offset])
         _, shape, strides, offset = value.geometry
         return base.as_strided(shape, strides, offset)
     if isinstance(value, NumberArgument):
@@ -27,6 +30,23 @@ def built(value: Any, given: Sequence[Any], numbers: Sequence[Any]) -> Any:
     if isinstance(value, dict):
         return {name: built(item, given, numbers) for name, item in value.items()}
     return value
+
+
+def write_back(template: Any, built: Any, given: Sequence[Any], numbers: Sequence[Any]) -> None:
+    """Have storages hold what was written into views at offsets that are numbers.
+
+    Args:
+        template: an argument that an operator writes into.
+        built: what was made of it.
+        given: see `built`.
+        numbers: see `built`.
+    """
+    if isinstance(template, list):
+        for one, other in zip(template, built, strict=True):
+            write_back(one, other, given, numbers)
+    elif isinstance(template, Leaf) and template.offset is not None:
+        assert template.geometry is not None
+        write_at(given[template.place], built, template.geometry, numbers[template.offset])
 
 
 def with_tensors(op: OpOverload, args: list[Any]) -> list[Any]:
@@ -42,7 +62,10 @@ def with_tensors(op: OpOverload, args: list[Any]) -> list[Any]:
 
 
 def taking_symbols(
-    op: OpOverload, args: Sequence[Any], rules: Mapping[Any, Callable[..., Any]]
+    op: OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    rules: Mapping[Any, Callable[..., Any]],
 ) -> Callable[..., Any] | None:
     """What takes symbolic numbers in the place of an operator; None where that takes them.
 
@@ -52,17 +75,25 @@ def taking_symbols(
     Args:
         op: the operator.
         args: positional arguments.
+        kwargs: keyword arguments.
         rules: decompositions.
     """
+    own = counterpart(op)
+    if own is not None and any(map(_is_symbol, (*args, *kwargs.values()))):
+        return own
     for value, item in zip(args, op._schema.arguments, strict=False):
-        if not isinstance(value, torch.SymInt | torch.SymFloat):
+        if not _is_symbol(value):
             continue
         if str(item.type) == "Tensor" and not third_party_device.takes_numbers(op):
             packet: Callable[..., Any] = op.overloadpacket
             return packet
         if str(item.type) in _FLOATS:
-            return counterpart(op) or rules.get(op)
+            return rules.get(op)
     return None
+
+
+def _is_symbol(value: Any) -> bool:
+    return isinstance(value, torch.SymInt | torch.SymFloat)
 
 
 _FLOATS = ("float", "Optional[float]")

@@ -97,12 +97,29 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
     contents = contents_of(tensor)
     type = TensorType(tuple(tensor.shape), dtypes.from_torch(tensor.dtype))
     spec = ValueSpec.argument(type, tensor.stride())
-    buffer = buffer_as(tensor, spec)
+    place = place_of(tensor, contents, spec)
     COUNTS.to_host += spec.nbytes
-    with compat.real_tensors():
-        found = adopt(buffer, spec)
+    with compat.real_tensors(), failures.seen_later():
+        if place is not None and _is_readable_in_place(contents, place):
+            return _part_in_place(contents.buffer, place, spec)
+        found = adopt(contents.buffer if place is None else read(contents, place), spec)
         # The memory may be that of the buffer, which nobody may write into.
         return found.clone() if contents.buffer.client.shares_host_memory else found
+
+
+def _is_readable_in_place(contents: Contents, place: Geometry) -> bool:
+    """Whether the host can read a part of an array where it is: no program has to copy it."""
+    buffer = contents.buffer
+    shares = isinstance(buffer, Buffer) and buffer.client.shares_host_memory
+    return shares and place.dtype is contents.dtype
+
+
+def _part_in_place(buffer: AnyBuffer, place: Geometry, spec: ValueSpec) -> torch.Tensor:
+    """A copy of a part of an array in host memory; `place` is that of the array of `spec`."""
+    whole = adopt(buffer, ValueSpec.row_major(buffer.type))
+    part = whole.as_strided(place.shape, place.strides, place.offset)
+    dense = part.clone(memory_format=torch.contiguous_format)
+    return dense.as_strided(spec.type.shape, spec.strides)
 
 
 def to_host_in_memory(tensor: torch.Tensor) -> torch.Tensor:

@@ -85,6 +85,16 @@ IN_FLOAT32: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
     "batch norm backward": lambda x, v: torch.ops.aten.native_batch_norm_backward(
         x, x, None, x[0], x[0].abs(), None, None, False, v, [True, False, False]
     )[0],
+    "distance": lambda x, v: torch.dist(x, x.flip(0), v),
+    "distances of pairs": lambda x, v: functional.pdist(x, v),
+    "distances of rows": lambda x, v: torch.cdist(x, x.flip(0), v),
+    "gradient of distances": lambda x, v: torch.ops.aten._cdist_backward(
+        x[:, :3].contiguous(), x, x.flip(0), v, torch.cdist(x, x.flip(0), v)
+    ),
+    "gradient of pairs": lambda x, v: torch.ops.aten._pdist_backward(
+        x[0, :3].contiguous(), x, v, functional.pdist(x, v)
+    ),
+    "deviation": lambda x, v: x.std(1, correction=v),
     "group norm": lambda x, v: functional.group_norm(x, 2, eps=v),
     "in-place statistics": lambda x, v: _statistics_after(x, v),
     "index add": lambda x, v: x.index_add(0, torch.tensor([1], device=x.device), x[:1], alpha=v),
@@ -100,10 +110,13 @@ IN_FLOAT32: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
     "numbers for infinity": lambda x, v: torch.nan_to_num(x / x[0, 0].sub(x[0, 0]), v, v + 1, -v),
     "product and sum": lambda x, v: torch.addmm(x[:, :3], x, x.t(), alpha=v, beta=v + 1),
     "product alone": lambda x, v: torch.addmv(x[:, 0] / 0, x, x[0], alpha=v, beta=0.0),
+    "norm": lambda x, v: torch.linalg.vector_norm(x, v, dim=1),
+    "renormalized": lambda x, v: x.renorm(v, 0, 0.5),
     "renormalized rows": lambda x, v: functional.embedding(
-        torch.tensor([0, 2], device=x.device), x.clone(), max_norm=v
+        torch.tensor([0, 2], device=x.device), x.clone(), max_norm=v, norm_type=v + 1
     ),
     "search": lambda x, v: torch.searchsorted(x[0].sort().values, v),
+    "variance": lambda x, v: x.var(correction=v),
 }
 
 
@@ -118,6 +131,27 @@ def test_one_program_serves_floats_that_change(name: str) -> None:
     operator = IN_FLOAT32[name]
     x = X - Y + 0.1
     assert_one_program_serves(operator, x)
+
+
+ORDERS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "distances of rows": lambda x, v: torch.cdist(x, x.flip(0), v),
+    "gradient of distances": lambda x, v: torch.ops.aten._cdist_backward(
+        torch.ones(3, 3, device=x.device), x, x.flip(0), v, torch.cdist(x, x.flip(0), v)
+    ),
+    "norm": lambda x, v: torch.linalg.vector_norm(x, v, dim=1),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_program_for_all_orders_serves_those_with_forms_of_their_own(name: str) -> None:
+    operator, x = ORDERS[name], X - 0.5
+    x[0, 0], x[1] = 0, 0
+    here = x.to("pjrt")
+    programs.forget()
+    for order in (1.5, 2.5, 0.0, 0.5, 1.0, 2.0, 3.0, math.inf, -math.inf):
+        if order < 0 and name != "norm":
+            continue
+        torch.testing.assert_close(operator(here, order).cpu(), operator(x, order), equal_nan=True)
 
 
 @pytest.mark.filterwarnings("ignore::pjrt_bridge.errors.HostFallbackWarning")

@@ -73,6 +73,41 @@ def test_operators_write_through_views_that_move(name: str) -> None:
     assert counts[15] == counts[-1]
 
 
+MIXED: dict[str, Operator] = {
+    "rows of results": lambda x, at: ((x * 2)[at] + x[at + 1]).sum(),
+    "cache that is read": lambda x, at: x[:, at].copy_(x[:, 39] * 2) @ x[0],
+    "row and its number": lambda x, at: x[at] * (0.5 * at) + at,
+}
+
+
+@pytest.mark.parametrize("name", [*READING, *WRITING, *MIXED])
+def test_recorded_operators_on_views_that_move_are_one_program(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", "fused")
+    operator, x = {**READING, **WRITING, **MIXED}[name], torch.rand(40, 40)
+    here, counts = _without_programs(x), []
+    for at in range(24):
+        expected, found = operator(x, at), operator(here, at)
+        assert found.stride() == expected.stride()
+        torch.testing.assert_close(found.cpu(), expected)
+        torch.testing.assert_close(here.cpu(), x)
+        counts.append(_graphs())
+    assert counts[15] == counts[-1]
+
+
+def test_gradients_through_rows_that_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    for mode in ("async", "fused"):
+        monkeypatch.setenv("PJRT_BRIDGE_EAGER", mode)
+        x = torch.rand(20, 5)
+        gradients = []
+        for leaf in (x.clone().requires_grad_(), x.to("pjrt").requires_grad_()):
+            total = sum(((leaf[at] * leaf[at + 1]).exp().sum() for at in range(19)), start=0.0)
+            total.backward()
+            gradients.append(leaf.grad.cpu())
+        torch.testing.assert_close(gradients[1], gradients[0])
+
+
 def test_values_at_moving_positions_are_read_by_one_program() -> None:
     x = torch.arange(60.0).reshape(20, 3)
     here = x.to("pjrt")
@@ -84,7 +119,11 @@ def test_values_at_moving_positions_are_read_by_one_program() -> None:
     assert counts[6] == counts[-1]
 
 
-def test_memory_that_overlaps_is_refused_at_every_offset() -> None:
+@pytest.mark.parametrize("mode", ["async", "fused"])
+def test_memory_that_overlaps_is_refused_at_every_offset(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", mode)
     x = torch.ones(40, device="pjrt")
     for at in range(1, 20):
         with pytest.raises(RuntimeError, match="unsupported operation"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import subprocess
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader
 
 from pjrt_bridge.errors import DeviceError, PjrtError, ResourceExhausted
 from pjrt_bridge.torch_interop.device import programs
+from pjrt_bridge.user_warnings import line_of
 from tests import forked
 
 
@@ -119,6 +121,32 @@ def test_no_room_is_an_error_and_no_task_of_the_host(
     assert (x + 1).tolist() == [2, 2, 2]
 
 
+@pytest.mark.parametrize("mode", ["async", "fused"])
+def test_errors_that_are_seen_later_name_the_line(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PJRT_BRIDGE_EAGER", mode)
+    table, wide = torch.ones(5, 3, device="pjrt"), torch.ones(900, 900, device="pjrt")
+
+    def found(beyond: int) -> torch.Tensor:
+        busy = wide
+        for _ in range(3):
+            busy = busy @ wide * 1e-3
+        index = (busy.sum() * 0).long() + torch.tensor([beyond, 2], device="pjrt")
+        rows = torch.nn.functional.embedding(index, table)
+        return (rows * 2).sum()
+
+    for _ in range(4):
+        assert found(1).item() == 12
+    with pytest.raises(IndexError) as caught:
+        found(7).item()
+    _, start = inspect.getsourcelines(found)
+    called = f"{__file__}:{start + 5}"
+    assert called in str(caught.value.__notes__) or line_of(caught.value) == called
+    assert "aten.index_select.default" in f"{caught.value} {caught.value.__notes__}"
+    assert found(1).item() == 12
+
+
 def test_tensors_that_no_storage_holds() -> None:
     with pytest.raises(MemoryError, match=r"\(1099511627776,\) and type torch.int8 needs 1099511"):
         torch.empty(1 << 40, dtype=torch.int8, device="pjrt")
@@ -172,6 +200,7 @@ def test_tensors_of_a_client_that_was_closed() -> None:
 import torch
 from pjrt_bridge.errors import DeviceError, PjrtError, ResourceExhausted
 from pjrt_bridge.torch_interop.device import programs
+from pjrt_bridge.user_warnings import line_of
 from tests import forked
 from pjrt_bridge.torch_interop.device import use
 

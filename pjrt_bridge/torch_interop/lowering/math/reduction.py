@@ -24,13 +24,14 @@ from pjrt_bridge.torch_interop.lowering.context import (
     normalize_dims,
 )
 from pjrt_bridge.torch_interop.lowering.indexing.reading import gather_along
-from pjrt_bridge.torch_interop.lowering.math.complex_numbers import magnitude, true_quotient
+from pjrt_bridge.torch_interop.lowering.math.complex_numbers import true_quotient
 from pjrt_bridge.torch_interop.lowering.math.ordering import ranks
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
+from pjrt_bridge.torch_interop.lowering.numbers import FLOAT64, Number, minus
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 ReducedDims = int | Sequence[int] | None
-FLOAT64, UINT64 = dtypes.of("float64"), dtypes.of("uint64")
+UINT64 = dtypes.of("uint64")
 
 
 @lowering("aten.sum.default", "aten.sum.dim_IntList")
@@ -38,7 +39,7 @@ def sum_(
     c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False, *, dtype: object = None
 ) -> Value:
     """Sum; integers and bools sum in int64."""
-    return _finish(c, c.reduce("sum", _accumulated(c, x), normalize_dims(dim, x.rank)))
+    return finish(c, c.reduce("sum", _accumulated(c, x), normalize_dims(dim, x.rank)))
 
 
 @lowering("aten.mean.default", "aten.mean.dim")
@@ -46,7 +47,7 @@ def mean(
     c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False, *, dtype: object = None
 ) -> Value:
     """Sum over count."""
-    return _finish(c, mean_over(c, _accumulated(c, x), normalize_dims(dim, x.rank)))
+    return finish(c, mean_over(c, _accumulated(c, x), normalize_dims(dim, x.rank)))
 
 
 @lowering("aten.prod.default", "aten.prod.dim_int")
@@ -54,14 +55,15 @@ def prod(
     c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False, *, dtype: object = None
 ) -> Value:
     """Product; integers and bools multiply in int64."""
-    return _finish(c, c.reduce("prod", _accumulated(c, x), normalize_dims(dim, x.rank)))
+    return finish(c, c.reduce("prod", _accumulated(c, x), normalize_dims(dim, x.rank)))
 
 
 def _accumulated(c: Context, x: Value) -> Value:
     return c.widen(c.cast(x, c.output.dtype))
 
 
-def _finish(c: Context, x: Value) -> Value:
+def finish(c: Context, x: Value) -> Value:
+    """A reduced value in the type and shape of the output, which may keep dimensions."""
     return c.reshape(c.result(x), c.output.shape)
 
 
@@ -75,7 +77,7 @@ def mean_over(c: Context, x: Value, dims: Sequence[int]) -> Value:
 @lowering("aten.any.default", "aten.any.dim", "aten.any.dims", "aten._is_any_true.default")
 def any_(c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False) -> Value:
     """True where some element is not 0; NaN is not 0; an empty list of dimensions means none."""
-    return _finish(
+    return finish(
         c, c.reduce("or", c.cast(x, BOOL), () if dim == [] else normalize_dims(dim, x.rank))
     )
 
@@ -83,7 +85,7 @@ def any_(c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False) -
 @lowering("aten.all.default", "aten.all.dim", "aten.all.dims", "aten._is_all_true.default")
 def all_(c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False) -> Value:
     """True where no element is 0; an empty list of dimensions means none."""
-    return _finish(
+    return finish(
         c, c.reduce("and", c.cast(x, BOOL), () if dim == [] else normalize_dims(dim, x.rank))
     )
 
@@ -101,13 +103,13 @@ def smallest_over(c: Context, x: Value, dims: Sequence[int]) -> Value:
 @lowering("aten.amax.default", "aten.max.default")
 def amax(c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False) -> Value:
     """The largest element."""
-    return _finish(c, largest_over(c, x, normalize_dims(dim, x.rank)))
+    return finish(c, largest_over(c, x, normalize_dims(dim, x.rank)))
 
 
 @lowering("aten.amin.default", "aten.min.default")
 def amin(c: Context, x: Value, dim: ReducedDims = None, keepdim: bool = False) -> Value:
     """The smallest element."""
-    return _finish(c, smallest_over(c, x, normalize_dims(dim, x.rank)))
+    return finish(c, smallest_over(c, x, normalize_dims(dim, x.rank)))
 
 
 @lowering("aten.max.dim")
@@ -162,7 +164,7 @@ def argmin(c: Context, x: Value, dim: int | None = None, keepdim: bool = False) 
 def _position(c: Context, x: Value, dim: int | None, reducer: Reducer) -> Value:
     line = c.reshape(x, (x.size,)) if dim is None or x.rank == 0 else x
     at = 0 if dim is None else normalize_dim(dim, x.rank)
-    return _finish(c, _first_position(c, line, at, reducer))
+    return finish(c, _first_position(c, line, at, reducer))
 
 
 @lowering("aten.aminmax.default")
@@ -175,23 +177,29 @@ def aminmax(
 
 
 def moments(
-    c: Context, x: Value, dims: Sequence[int], correction: float = 0
+    c: Context, x: Value, dims: Sequence[int], correction: Number = 0
 ) -> tuple[Value, Value]:
     """Variance and mean over `dims`, which are dropped, by two passes; x in its compute type."""
     average = mean_over(c, x, dims)
     centered = c.b.subtract(x, c.spread(average, x.shape, dims))
     total = c.reduce("sum", c.b.multiply(centered, centered), dims)
-    freedom = max(0.0, math.prod(x.shape[d] for d in dims) - correction)
+    freedom = minus(c.b, math.prod(x.shape[d] for d in dims), correction)
+    if isinstance(freedom, Value):
+        freedom = c.b.maximum(freedom, c.full((), 0, freedom.dtype))
+    else:
+        freedom = max(0.0, freedom)
     return c.b.divide(total, c.full(total.shape, freedom, total.dtype)), average
 
 
 def _variance(
-    c: Context, x: Value, dim: ReducedDims, correction: Scalar | None
+    c: Context, x: Value, dim: ReducedDims, correction: Scalar | Value | None
 ) -> tuple[Value, Value]:
     if isinstance(correction, complex):
         raise NotLowerable("variance with a complex correction")
     dims = normalize_dims(dim, x.rank)
     less = 1 if correction is None else correction
+    if isinstance(less, Value):
+        less = c.cast(less, FLOAT64)
     if not x.dtype.is_complex:
         return moments(c, c.widen(x), dims, less)
     real, imaginary = (moments(c, part, dims, less) for part in (c.b.real(x), c.b.imag(x)))
@@ -203,75 +211,46 @@ def var_dim(
     c: Context, x: Value, dim: ReducedDims, unbiased: bool = True, keepdim: bool = False
 ) -> Value:
     """Variance with Bessel's correction unless `unbiased` is False."""
-    return _finish(c, _variance(c, x, dim, int(unbiased))[0])
+    return finish(c, _variance(c, x, dim, int(unbiased))[0])
 
 
-@lowering("aten.var.correction")
+@lowering("aten.var.correction", "pjrt_bridge.var.correction", values=("correction",))
 def var(
     c: Context,
     x: Value,
     dim: ReducedDims = None,
     *,
-    correction: Scalar | None = None,
+    correction: Scalar | Value | None = None,
     keepdim: bool = False,
 ) -> Value:
     """The mean squared distance from the mean."""
-    return _finish(c, _variance(c, x, dim, correction)[0])
+    return finish(c, _variance(c, x, dim, correction)[0])
 
 
-@lowering("aten.std.correction")
+@lowering("aten.std.correction", "pjrt_bridge.std.correction", values=("correction",))
 def std(
     c: Context,
     x: Value,
     dim: ReducedDims = None,
     *,
-    correction: Scalar | None = None,
+    correction: Scalar | Value | None = None,
     keepdim: bool = False,
 ) -> Value:
     """The root of the variance."""
-    return _finish(c, c.b.sqrt(_variance(c, x, dim, correction)[0]))
+    return finish(c, c.b.sqrt(_variance(c, x, dim, correction)[0]))
 
 
-@lowering("aten.var_mean.correction")
+@lowering("aten.var_mean.correction", "pjrt_bridge.var_mean.correction", values=("correction",))
 def var_mean(
     c: Context,
     x: Value,
     dim: ReducedDims = None,
     *,
-    correction: Scalar | None = None,
+    correction: Scalar | Value | None = None,
     keepdim: bool = False,
 ) -> tuple[Value | None, ...]:
     """Variance and mean."""
     return c.promised(*_variance(c, x, dim, correction))
-
-
-@lowering("aten.linalg_vector_norm.default")
-def vector_norm(
-    c: Context,
-    x: Value,
-    ord: Scalar = 2,
-    dim: ReducedDims = None,
-    keepdim: bool = False,
-    *,
-    dtype: object = None,
-) -> Value:
-    """The p-norm of the magnitudes; order 0 counts elements that are not 0, +-inf are extremes."""
-    b = c.b
-    size = c.cast(x, c.output.dtype) if not x.dtype.is_complex else x
-    size = c.widen(size if size.dtype.is_bool else magnitude(b, size))
-    dims = normalize_dims(dim, x.rank)
-    order = float(ord.real)
-    if math.isinf(order):
-        return _finish(c, (largest_over if order > 0 else smallest_over)(c, size, dims))
-    if order == 0:
-        hits = b.compare(size, c.full(size.shape, 0, size.dtype), "NE")
-        return _finish(c, c.reduce("sum", c.cast(hits, size.dtype), dims))
-    if order == 1:
-        return _finish(c, c.reduce("sum", size, dims))
-    if order == 2:
-        return _finish(c, b.sqrt(c.reduce("sum", b.multiply(size, size), dims)))
-    total = c.reduce("sum", b.power(size, c.full(size.shape, order, size.dtype)), dims)
-    return _finish(c, b.power(total, c.full(total.shape, 1 / order, total.dtype)))
 
 
 def _running(
@@ -306,7 +285,7 @@ def hash_tensor(
     (total,) = c.b.reduce(
         (bits,), (start,), normalize_dims(dim, x.rank), lambda old, new: c.b.xor(old[0], new[0])
     )
-    return _finish(c, total)
+    return finish(c, total)
 
 
 @lowering("aten.histc.default")
@@ -339,4 +318,4 @@ def histc(c: Context, x: Value, bins: int = 100, min: Scalar = 0, max: Scalar = 
     place = b.select(inside, place, c.full(value.shape, -1, INT32))
     grid = (x.size, bins)
     hits = b.compare(b.broadcast_in_dim(place, grid, (0,)), b.iota(grid, 1, INT32), "EQ")
-    return _finish(c, c.reduce("sum", c.cast(hits, FLOAT32), (0,)))
+    return finish(c, c.reduce("sum", c.cast(hits, FLOAT32), (0,)))

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 
-from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Scalar, result_type
 from pjrt_bridge.torch_interop.lowering.indexing.reading import broadcast_shapes
-from pjrt_bridge.torch_interop.lowering.math.reduction import vector_norm
+from pjrt_bridge.torch_interop.lowering.math.norms import norm_over, vector_norm
+from pjrt_bridge.torch_interop.lowering.numbers import FLOAT64, Number, minus
 from pjrt_bridge.torch_interop.lowering.registry import lowering
 from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
-
-_FLOAT64 = dtypes.of("float64")
 
 
 @lowering("aten.dist.default")
@@ -30,28 +28,16 @@ def dist(c: Context, x: Value, y: Value, p: Scalar = 2) -> Value:
     return vector_norm(c, c.cast(c.b.subtract(left, right), kind), p)
 
 
-def _norm(c: Context, differences: Value, p: float) -> Value:
+def _norm(c: Context, differences: Value, p: Number) -> Value:
     """The p-norm over the last dimension, which is dropped."""
-    b = c.b
-    last = (differences.rank - 1,)
-    size = b.abs(differences)
-    if p == 0:
-        hits = b.compare(size, c.full(size.shape, 0, size.dtype), "NE")
-        return c.reduce("sum", c.cast(hits, size.dtype), last)
-    if p == 1:
-        return c.reduce("sum", size, last)
-    if p == 2:
-        return b.sqrt(c.reduce("sum", b.multiply(size, size), last))
-    if math.isinf(p):
-        start = c.full((), 0, size.dtype)
-        return b.reduce((size,), (start,), last, lambda old, new: b.maximum(old[0], new[0]))[0]
-    total = c.reduce("sum", b.power(size, c.full(size.shape, p, size.dtype)), last)
-    return b.power(total, c.full(total.shape, 1 / p, total.dtype))
+    return norm_over(c, c.b.abs(differences), (differences.rank - 1,), p)
 
 
-def _derivative(c: Context, differences: Value, grad: Value, distance: Value, p: float) -> Value:
+def _derivative(c: Context, differences: Value, grad: Value, distance: Value, p: Number) -> Value:
     """The gradient of each difference, from that of its distance; all of one shape."""
     b = c.b
+    if isinstance(p, Value):
+        return _derivative_of_any_norm(c, differences, grad, distance, c.cast(p, FLOAT64))
     zero = c.full(differences.shape, 0, differences.dtype)
     if p == 0:
         return zero
@@ -78,6 +64,26 @@ def _derivative(c: Context, differences: Value, grad: Value, distance: Value, p:
     return b.select(apart, b.divide(b.multiply(numerator, grad), power(divisor, p - 1)), zero)
 
 
+def _derivative_of_any_norm(
+    c: Context, differences: Value, grad: Value, distance: Value, p: Value
+) -> Value:
+    b, shape = c.b, differences.shape
+    zero = c.full(shape, 0, differences.dtype)
+    size, steepest = b.abs(differences), b.multiply(grad, b.sign(differences))
+    less = c.full(shape, minus(b, p, 1), differences.dtype)
+    apart = b.and_(b.compare(distance, zero, "NE"), b.compare(size, zero, "NE"))
+    # Where nothing is apart, powers would be infinite.
+    lengths = (b.select(apart, x, c.full(shape, 1, x.dtype)) for x in (size, distance))
+    over, under = (b.power(x, less) for x in lengths)
+    found = b.select(apart, b.divide(b.multiply(steepest, over), under), zero)
+    largest = b.select(b.compare(size, distance, "EQ"), steepest, zero)
+    counts, infinite = (
+        c.broadcast(b.compare(p, c.full((), value, FLOAT64), "EQ"), shape)
+        for value in (0.0, math.inf)
+    )
+    return b.select(counts, zero, b.select(infinite, largest, found))
+
+
 def _all_pairs(c: Context, x: Value, y: Value, batch: tuple[int, ...]) -> Value:
     """(*batch, rows of x, rows of y, columns) differences."""
     shape = (*batch, x.shape[-2], y.shape[-2], x.shape[-1])
@@ -86,16 +92,16 @@ def _all_pairs(c: Context, x: Value, y: Value, batch: tuple[int, ...]) -> Value:
     return c.b.subtract(c.broadcast(left, shape), c.broadcast(right, shape))
 
 
-@lowering("aten._cdist_forward.default")
-def cdist(c: Context, x: Value, y: Value, p: float, compute_mode: int | None) -> Value:
+@lowering("aten._cdist_forward.default", "pjrt_bridge._cdist_forward.default", values=("p",))
+def cdist(c: Context, x: Value, y: Value, p: Number, compute_mode: int | None) -> Value:
     """The distance of each row of `x` to each row of `y`; leading dimensions broadcast."""
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     return c.result(_norm(c, c.widen(_all_pairs(c, x, y, batch)), p))
 
 
-@lowering("aten._cdist_backward.default")
+@lowering("aten._cdist_backward.default", "pjrt_bridge._cdist_backward.default", values=("p",))
 def cdist_backward(
-    c: Context, grad: Value, x: Value, y: Value, p: float, distances: Value
+    c: Context, grad: Value, x: Value, y: Value, p: Number, distances: Value
 ) -> Value:
     """The gradient of `x`."""
     batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
@@ -103,7 +109,9 @@ def cdist_backward(
     return c.reshape(c.result(found), c.output.shape)
 
 
-def _towards_rows(c: Context, differences: Value, grad: Value, distances: Value, p: float) -> Value:
+def _towards_rows(
+    c: Context, differences: Value, grad: Value, distances: Value, p: Number
+) -> Value:
     shape = differences.shape
     last = (len(shape) - 1,)
     given, apart = (c.spread(c.broadcast(v, shape[:-1]), shape, last) for v in (grad, distances))
@@ -113,8 +121,8 @@ def _towards_rows(c: Context, differences: Value, grad: Value, distances: Value,
 # -- pairs of rows of one matrix ------------------------------------------------------------------
 
 
-@lowering("aten._pdist_forward.default")
-def pdist(c: Context, x: Value, p: float = 2) -> Value:
+@lowering("aten._pdist_forward.default", "pjrt_bridge._pdist_forward.default", values=("p",))
+def pdist(c: Context, x: Value, p: Number = 2) -> Value:
     """The distances of the rows i < j, ordered by i, then j."""
     if c.output.shape[0] == 0:
         return c.zeros(0)
@@ -137,10 +145,8 @@ def _pairs(c: Context, rows: int) -> tuple[Value, Value]:
 
     wide = 2 * rows - 1
     under = b.subtract(whole(wide * wide), b.multiply(whole(8), number))
-    root = b.sqrt(c.cast(under, _FLOAT64))
-    half = b.divide(
-        b.subtract(c.full((count,), wide, _FLOAT64), root), c.full((count,), 2, _FLOAT64)
-    )
+    root = b.sqrt(c.cast(under, FLOAT64))
+    half = b.divide(b.subtract(c.full((count,), wide, FLOAT64), root), c.full((count,), 2, FLOAT64))
     first = c.cast(b.floor(half), INT64)
     # The root is rounded: the row may be one off.
     first = b.select(b.compare(before(first), number, "GT"), b.subtract(first, whole(1)), first)
@@ -149,8 +155,8 @@ def _pairs(c: Context, rows: int) -> tuple[Value, Value]:
     return first, b.add(b.add(first, whole(1)), b.subtract(number, before(first)))
 
 
-@lowering("aten._pdist_backward.default")
-def pdist_backward(c: Context, grad: Value, x: Value, p: float, distances: Value) -> Value:
+@lowering("aten._pdist_backward.default", "pjrt_bridge._pdist_backward.default", values=("p",))
+def pdist_backward(c: Context, grad: Value, x: Value, p: Number, distances: Value) -> Value:
     """The gradient of the rows, through the whole matrix of distances."""
     b = c.b
     rows = x.shape[0]

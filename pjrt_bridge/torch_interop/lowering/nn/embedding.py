@@ -21,6 +21,7 @@ from pjrt_bridge.torch_interop.lowering.context import (
     lowest,
 )
 from pjrt_bridge.torch_interop.lowering.indexing.writing import Combine, into_rows
+from pjrt_bridge.torch_interop.lowering.math.norms import norm_over
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.numbers import Number
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
@@ -274,21 +275,17 @@ def per_sample_weights_backward(
 
 
 @lowering(
-    "aten.embedding_renorm.default", "pjrt_bridge.embedding_renorm.default", values=("max_norm",)
+    "aten.embedding_renorm.default",
+    "pjrt_bridge.embedding_renorm.default",
+    values=("max_norm", "norm_type"),
 )
 def embedding_renorm(
-    c: Context, x: Value, indices: Value, max_norm: Number, norm_type: float
+    c: Context, x: Value, indices: Value, max_norm: Number, norm_type: Number
 ) -> Value:
     """The rows that are in `indices` scaled down to `max_norm` where they are longer."""
     b = c.b
     wide = c.widen(x)
-    size = b.abs(wide)
-    if math.isinf(norm_type):
-        norm = b.reduce_max(size, (1,))
-    else:
-        order = c.full(size.shape, norm_type, size.dtype)
-        total = b.reduce_sum(b.power(size, order), (1,))
-        norm = b.power(total, c.full(total.shape, 1 / norm_type, total.dtype))
+    norm = norm_over(c, b.abs(wide), (1,), norm_type)
     used = into_rows(
         c,
         c.full((x.shape[0], 1), False, BOOL),

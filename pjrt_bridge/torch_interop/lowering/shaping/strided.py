@@ -47,6 +47,31 @@ def as_strided_scatter(
     return c.reshape(write(c, flat, source, size, stride, storage_offset or 0), x.shape)
 
 
+@lowering("pjrt_bridge.read_at.default", values=("offset",))
+def read_moving_view(
+    c: Context, memory: Value, size: Sequence[int], stride: Sequence[int], offset: Value | int
+) -> Value:
+    """The elements of a view of a row-major array."""
+    if isinstance(offset, Value):
+        return read_at(c, memory, size, stride, offset)
+    return read(c, memory, size, stride, offset)
+
+
+@lowering("pjrt_bridge.write_at.default", values=("offset",))
+def write_moving_view(
+    c: Context,
+    memory: Value,
+    part: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    offset: Value | int,
+) -> Value:
+    """A row-major array with other elements where a view is."""
+    if isinstance(offset, Value):
+        return write_at(c, memory, part, size, stride, offset)
+    return write(c, memory, part, size, stride, offset)
+
+
 def _check(
     c: Context, x: Value, size: Sequence[int], stride: Sequence[int], offset: int | None
 ) -> None:
