@@ -62,6 +62,7 @@ class PaddedSizes:
         positions: of the sizes that may be padded; others are part of what a program is made for.
         fits: whether a program can have these sizes: operators may divide them.
         compiles: the work that takes as long as making a program.
+        changing: whether sizes are known to change: the first is padded like others.
 
     Attributes:
         made: sizes of programs, in the order in which they were made.
@@ -71,6 +72,7 @@ class PaddedSizes:
     positions: Sequence[int]
     fits: Callable[[SizesOfCall], bool] = lambda _: True
     compiles: float = COMPILES
+    changing: bool = False
     made: list[SizesOfCall] = field(default_factory=list)
     _first: SizesOfCall | None = None
     _first_stays: bool = True
@@ -97,7 +99,8 @@ class PaddedSizes:
                 self._first = sizes
                 padded = self._fitting(round_up(sizes, self.positions, self.work))
                 little = _little(self.work(sizes))
-                self._first_stays = padded == sizes or self.work(padded) > little
+                dear = padded == sizes or self.work(padded) > little
+                self._first_stays = dear and not self.changing
             if sizes == self._first and self._first_stays:
                 return None
             found = self._chosen.get(sizes)

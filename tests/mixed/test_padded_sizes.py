@@ -146,6 +146,14 @@ def test_first_sizes_that_are_dear_to_pad_stay() -> None:
     assert policy.made == [policy.choose((101,))]
 
 
+def test_first_sizes_that_are_known_to_change_are_padded_like_others() -> None:
+    policy = PaddedSizes(heavy, [0], changing=True)
+    first = policy.choose((100,))
+    assert first == round_up((100,), [0], heavy) > (100,)
+    assert [policy.choose((size,)) for size in (101, *first, 100)] == [first] * 3
+    assert policy.made == [first]
+
+
 def test_first_sizes_that_are_cheap_to_pad_share_a_program_with_the_next() -> None:
     policy = PaddedSizes(WORK["launch"], [0])
     first = policy.choose((7,))

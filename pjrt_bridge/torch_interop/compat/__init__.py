@@ -37,6 +37,7 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
     original,
     outside_of_graphs,
     recompile_reasons,
+    sizes_are_known_to_change,
     skipped_functions,
     trace_recurrent_layers,
 )
@@ -203,6 +204,7 @@ __all__ = [
     "save_for_backward",
     "saved_inputs",
     "sign",
+    "sizes_are_known_to_change",
     "skipped_functions",
     "stack_trace",
     "stand_in",

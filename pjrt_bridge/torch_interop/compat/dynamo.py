@@ -21,6 +21,7 @@ from torch._C._dynamo.eval_frame import (
     _FrameExecStrategy,
     set_code_exec_strategy,
 )
+from torch._dynamo import config
 from torch._dynamo.decorators import assume_constant_result
 from torch._dynamo.eval_frame import TorchPatcher
 from torch._dynamo.symbolic_convert import tls
@@ -60,6 +61,15 @@ def compile_id() -> tuple[int, int] | None:
     if found is None or found.frame_id is None:
         return None
     return found.frame_id, found.frame_compile_id or 0
+
+
+def sizes_are_known_to_change() -> bool:
+    """While a graph is compiled: whether its sizes are symbols because they changed, or are to.
+
+    They are marked then, or a call brought others than those before. Under `dynamic=True` all
+    sizes are symbols.
+    """
+    return bool(config.assume_static_by_default)
 
 
 def recompile_reasons() -> dict[tuple[int, int], str]:

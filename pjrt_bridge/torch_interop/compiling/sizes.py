@@ -43,6 +43,8 @@ class SymbolicCompiler:
         self._target = target
         self._options = target.options
         self._compile = compile
+        # A backward graph is compiled when it runs, where that is not known any more.
+        self._changing = compat.sizes_are_known_to_change()
         # The padded dimensions of what the forward graph saves, for the backward graph.
         self._extents: Mapping[str, PaddedDims] = {}
 
@@ -61,6 +63,7 @@ class SymbolicCompiler:
                 # A backward graph computes with the positions of its forward graph.
                 checks_positions=record.kind != "backward"
                 and self._options.check_indices is not False,
+                changing=self._changing,
             )
             if record.kind == "forward":
                 self._extents = padding.extents

@@ -39,6 +39,7 @@ class GraphPadding:
         hints: see `find`.
         memory: where its arguments are.
         checks_positions: see `Walk`.
+        changing: see `PaddedSizes`.
 
     Attributes:
         module: the padded graph.
@@ -54,6 +55,7 @@ class GraphPadding:
         memory: PaddingMemory = HOST,
         *,
         checks_positions: bool = False,
+        changing: bool = False,
     ) -> None:
         self._found = find(module, hints, memory, checks_positions=checks_positions)
         self._memory = memory
@@ -69,7 +71,13 @@ class GraphPadding:
         if buckets == AUTOMATIC and self._padded:
             work = estimate(module.graph, self._symbols, self.positions)
             cost = compiling(module.graph)
-            self._policy = PaddedSizes(work, self._padded, self._numbers.are_equal, cost)
+            self._policy = PaddedSizes(
+                work,
+                self._padded,
+                self._numbers.are_equal,
+                cost,
+                changing=changing,
+            )
 
     def __bool__(self) -> bool:
         return bool(self._found.symbols)

@@ -230,6 +230,21 @@ def test_first_sizes_share_a_program_where_padding_costs_little() -> None:
     assert graph.trigger is None
 
 
+def test_training_with_sizes_that_changed_pads_the_first_of_them() -> None:
+    model = nn.Sequential(nn.Linear(256, 512), nn.Tanh(), nn.Linear(512, 256))
+    run = torch.compile(model, backend="pjrt")
+    for rows in (500, 300, 310, 315):
+        x = torch.randn(rows, 256)
+        gradients = []
+        for candidate in (run, model):
+            model.zero_grad()
+            candidate(x).square().sum().backward()
+            gradients.append([parameter.grad for parameter in model.parameters()])
+        assert_same(*gradients, rtol=1e-4, atol=1e-3)
+    # Forward and backward: the sizes before they changed, and padded ones.
+    assert len(compiled_graphs()) == 2 * 2
+
+
 def test_a_size_that_falls_as_another_grows() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return x[y.shape[0] :].sum(0) + y.sum(0)
