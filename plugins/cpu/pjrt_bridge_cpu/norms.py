@@ -18,7 +18,7 @@ from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
 from pjrt_bridge.stablehlo.kernels import Kernels, Norm, convert
 from pjrt_bridge_cpu.aten.library import can_call
 
-TARGET = "pjrt_bridge.norm.1"
+TARGET = "pjrt_bridge.norm.2"
 """Name of the custom call. Its number changes with what it is given."""
 
 LEAST = 1 << 14
@@ -47,6 +47,7 @@ class NormalizedRows(Kernels):
             self.can_normalize
             and x.dtype in (_FLOAT32, _BFLOAT16)
             and how.dtype in (_FLOAT32, _BFLOAT16)
+            and how.rounding in (None, _BFLOAT16)
             and x.size >= LEAST
             and memory_order(x) == tuple(range(x.rank))
         )
@@ -63,7 +64,14 @@ class NormalizedRows(Kernels):
             for side, neutral in ((weight, 1.0), (bias, -0.0))
         )
         y, mean, rstd = normalize(
-            b, rows, scale, shift, eps=how.eps, dtype=how.dtype, centered=how.is_centered
+            b,
+            rows,
+            scale,
+            shift,
+            eps=how.eps,
+            dtype=how.dtype,
+            centered=how.is_centered,
+            rounded=how.rounding is not None,
         )
         return b.reshape(y, x.shape), b.reshape(mean, kept), b.reshape(rstd, kept)
 
@@ -82,6 +90,7 @@ def normalize(
     eps: float,
     dtype: DType,
     centered: bool,
+    rounded: bool = False,
     vectors: int = AVX512,
 ) -> tuple[Value, Value, Value]:
     """The custom call.
@@ -94,14 +103,15 @@ def normalize(
         eps: is added to the variance.
         dtype: of the result, float32 or bfloat16.
         centered: the mean is subtracted; else it is 0.
+        rounded: to bfloat16, before the weight is multiplied.
         vectors: the widest that it may use.
 
     Returns:
-        (rows, length), computed in float32 and rounded once; mean and reciprocal standard
-        deviation, (rows,), float32.
+        (rows, length), computed in float32 and rounded; mean and reciprocal standard deviation,
+        (rows,), float32.
     """
     config: dict[str, Any] = {
-        "how": np.array([centered, vectors], np.int64),
+        "how": np.array([centered, rounded, vectors], np.int64),
         "eps": np.array([eps], np.float64),
     }
     statistic = TensorType(x.shape[:1], _FLOAT32)

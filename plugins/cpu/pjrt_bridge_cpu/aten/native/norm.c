@@ -24,7 +24,7 @@ typedef struct {
     int x_type, y_type;
     int64_t rows, length;
     double eps;
-    bool is_centered;
+    bool is_centered, is_rounded;
     Vectors vectors;
 } Norm;
 
@@ -50,18 +50,31 @@ float_at(const char *data, int type, int64_t index)
     return value;
 }
 
+/* The bits of a number in bfloat16, before zeros: the nearest, ties to even; a NaN stays one. */
+INLINE uint32_t
+narrow(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
+    return (value != value ? nan : rounded) & 0xffff0000;
+}
+
+INLINE float
+rounded(float value)
+{
+    const uint32_t bits = narrow(value);
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
+
 INLINE void
 put(char *data, int type, int64_t index, float value)
 {
-    if (type == F32) {
+    if (type == F32)
         ((float *)data)[index] = value;
-        return;
-    }
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    /* To the nearest, ties to even; a NaN stays one. */
-    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
-    ((uint16_t *)data)[index] = (uint16_t)((value != value ? nan : rounded) >> 16);
+    else
+        ((uint16_t *)data)[index] = (uint16_t)(narrow(value) >> 16);
 }
 
 INLINE float
@@ -107,13 +120,16 @@ mean_of(const Norm *norm, const char *x, int type, bool is_squared, float center
 }
 
 INLINE void
-write_row(const Norm *norm, const char *restrict x, int64_t row, int x_type, int y_type)
+write_row(const Norm *norm, const char *restrict x, int64_t row, int x_type, int y_type,
+          bool is_rounded)
 {
     char *restrict y = norm->y + row * norm->length * size_of(y_type);
     const float *restrict weight = norm->weight, *restrict bias = norm->bias;
     const float mean = norm->mean[row], rstd = norm->rstd[row];
-    for (int64_t i = 0; i < norm->length; i++)
-        put(y, y_type, i, (float_at(x, x_type, i) - mean) * rstd * weight[i] + bias[i]);
+    for (int64_t i = 0; i < norm->length; i++) {
+        const float normal = (float_at(x, x_type, i) - mean) * rstd;
+        put(y, y_type, i, (is_rounded ? rounded(normal) : normal) * weight[i] + bias[i]);
+    }
 }
 
 INLINE void
@@ -124,10 +140,16 @@ run_rows_of(const Norm *norm, int type, int64_t begin, int64_t end)
         const float mean = norm->is_centered ? (float)mean_of(norm, x, type, false, 0) : 0;
         norm->mean[row] = mean;
         norm->rstd[row] = (float)(1 / sqrt(mean_of(norm, x, type, true, mean) + norm->eps));
-        if (norm->y_type == F32)
-            write_row(norm, x, row, type, F32);
+#define WRITE(y_type, is_rounded) write_row(norm, x, row, type, y_type, is_rounded)
+        if (norm->y_type == F32 && norm->is_rounded)
+            WRITE(F32, true);
+        else if (norm->y_type == F32)
+            WRITE(F32, false);
+        else if (norm->is_rounded)
+            WRITE(BF16, true);
         else
-            write_row(norm, x, row, type, BF16);
+            WRITE(BF16, false);
+#undef WRITE
     }
 }
 
@@ -210,9 +232,9 @@ array_of(const Frame *frame, const char *name, int dtype, size_t size)
 static int
 read_norm(const Frame *frame, Norm *norm, char *message)
 {
-    const int64_t *how = array_of(frame, "how", S64, 2);
+    const int64_t *how = array_of(frame, "how", S64, 3);
     const double *eps = array_of(frame, "eps", F64, 1);
-    if (!how || !eps || how[1] < PORTABLE || how[1] > AVX512)
+    if (!how || !eps || how[2] < PORTABLE || how[2] > AVX512)
         return fail(message, "its attributes are not those that the bridge writes");
     if (frame->operands.count != 3 || frame->results.count != 3)
         return fail(message, "expected three operands and three results");
@@ -242,8 +264,8 @@ read_norm(const Frame *frame, Norm *norm, char *message)
         .x = x->data, .weight = (const float *)weight->data, .bias = (const float *)bias->data,
         .y = y->data, .mean = (float *)all[4]->data, .rstd = (float *)all[5]->data,
         .x_type = x->dtype, .y_type = y->dtype, .rows = rows, .length = length, .eps = *eps,
-        .is_centered = how[0] != 0,
-        .vectors = how[1] < (int64_t)widest ? (Vectors)how[1] : widest,
+        .is_centered = how[0] != 0, .is_rounded = how[1] != 0,
+        .vectors = how[2] < (int64_t)widest ? (Vectors)how[2] : widest,
     };
     return 0;
 }
