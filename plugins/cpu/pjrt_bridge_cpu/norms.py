@@ -60,7 +60,7 @@ class NormalizedRows(Kernels):
         scale, shift = (
             b.full((length,), neutral, _FLOAT32)
             if side is None
-            else convert(b, b.reshape(side, (length,)), _FLOAT32)
+            else _narrow_or_wide(b, b.reshape(side, (length,)))
             for side, neutral in ((weight, 1.0), (bias, -0.0))
         )
         y, mean, rstd = normalize(
@@ -74,6 +74,11 @@ class NormalizedRows(Kernels):
             rounded=how.rounding is not None,
         )
         return b.reshape(y, x.shape), b.reshape(mean, kept), b.reshape(rstd, kept)
+
+
+def _narrow_or_wide(b: Builder, side: Value) -> Value:
+    """A weight or a bias as the call takes it: XLA would start a loop to convert bfloat16."""
+    return side if side.dtype == _BFLOAT16 else convert(b, side, _FLOAT32)
 
 
 def can_normalize(client: Client) -> bool:
@@ -98,7 +103,7 @@ def normalize(
     Args:
         b: the builder to emit into.
         x: (rows, length), float32 or bfloat16.
-        weight: (length,), float32.
+        weight: (length,), float32 or bfloat16.
         bias: the same.
         eps: is added to the variance.
         dtype: of the result, float32 or bfloat16.

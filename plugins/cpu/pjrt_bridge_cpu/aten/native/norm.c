@@ -5,6 +5,7 @@
 #include "divide.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char NAME[] = "A norm of rows";
@@ -18,10 +19,10 @@ typedef enum { PORTABLE, AVX2, AVX512 } Vectors;
 
 typedef struct {
     const char *x;
-    const float *weight, *bias;
+    const float *weight, *bias; /* The type of each may be another one as they are read. */
     char *y;
     float *mean, *rstd;
-    int x_type, y_type;
+    int x_type, y_type, weight_type, bias_type;
     int64_t rows, length;
     double eps;
     bool is_centered, is_rounded;
@@ -246,10 +247,10 @@ read_norm(const Frame *frame, Norm *norm, char *message)
         all[i] = side->buffers[i % 3];
         if (!REACHES(all[i]->size, Buffer, dims))
             return fail(message, "an operand or a result ends early");
-        const bool is_row = i % 3 == 0;
-        if (all[i]->dtype != F32 && !(is_row && all[i]->dtype == BF16))
+        const bool is_row = i % 3 == 0, is_statistic = i > 3;
+        if (all[i]->dtype != F32 && (is_statistic || all[i]->dtype != BF16))
             return fail(message, "found element type %d, expected float32%s", all[i]->dtype,
-                        is_row ? " or bfloat16" : "");
+                        is_statistic ? "" : " or bfloat16");
         if (all[i]->rank != 1 + is_row)
             return fail(message, "found an array of rank %lld, expected %d",
                         (long long)all[i]->rank, 1 + is_row);
@@ -263,10 +264,34 @@ read_norm(const Frame *frame, Norm *norm, char *message)
     *norm = (Norm){
         .x = x->data, .weight = (const float *)weight->data, .bias = (const float *)bias->data,
         .y = y->data, .mean = (float *)all[4]->data, .rstd = (float *)all[5]->data,
-        .x_type = x->dtype, .y_type = y->dtype, .rows = rows, .length = length, .eps = *eps,
+        .x_type = x->dtype, .y_type = y->dtype, .weight_type = weight->dtype,
+        .bias_type = bias->dtype, .rows = rows, .length = length, .eps = *eps,
         .is_centered = how[0] != 0, .is_rounded = how[1] != 0,
         .vectors = how[2] < (int64_t)widest ? (Vectors)how[2] : widest,
     };
+    return 0;
+}
+
+/* Weight and bias in float32, in memory that they return; NULL where they are so already. */
+static int
+widen_sides(Norm *norm, float **memory, char *message)
+{
+    const float **sides[] = {&norm->weight, &norm->bias};
+    const int types[] = {norm->weight_type, norm->bias_type};
+    *memory = NULL;
+    if (types[0] == F32 && types[1] == F32)
+        return 0;
+    *memory = calloc((size_t)norm->length + 1, 2 * sizeof **memory);
+    if (!*memory)
+        return fail(message, "no memory is left for %lld weights", (long long)norm->length);
+    for (int side = 0; side < 2; side++) {
+        float *wide = *memory + side * norm->length;
+        if (types[side] == F32)
+            continue;
+        for (int64_t i = 0; i < norm->length; i++)
+            wide[i] = float_at((const char *)*sides[side], BF16, i);
+        *sides[side] = wide;
+    }
     return 0;
 }
 
@@ -280,9 +305,12 @@ normalize_rows(Frame *frame)
     Norm norm;
     if (check_caller(frame, message) || read_norm(frame, &norm, message))
         return refuse(frame, INVALID_ARGUMENT, NAME, message);
+    float *memory;
+    if (widen_sides(&norm, &memory, message))
+        return refuse(frame, INTERNAL, NAME, message);
     const int64_t bytes = norm.length * size_of(norm.x_type);
     const Division division = {run_range, &norm, norm.rows, WORTH_A_THREAD / (bytes + 1) + 1, 1};
-    if (norm.rows && divide(frame, &division, message))
-        return refuse(frame, INTERNAL, NAME, message);
-    return NULL;
+    const int failed = norm.rows ? divide(frame, &division, message) : 0;
+    free(memory);
+    return failed ? refuse(frame, INTERNAL, NAME, message) : NULL;
 }

@@ -9,7 +9,7 @@
 
 #include "xla.h"
 
-/* Operands: x (rows, length), float32 or bfloat16; weight and bias (length), float32. Results:
+/* Operands: x (rows, length), weight and bias (length), float32 or bfloat16. Results:
  * (x - mean) * rstd * weight + bias, of the shape of x, float32 or bfloat16, computed in float32 and
  * rounded; mean and rstd (rows), float32, where rstd = 1 / sqrt(variance + eps) with the biased
  * variance. All are row-major. The attribute `how` has three int64: whether rows are centered,
