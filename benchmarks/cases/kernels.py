@@ -70,7 +70,7 @@ def _softmax(rows: int) -> Case:
     )
 
 
-def _layernorm(rows: int) -> Case:
+def _layer_norm(rows: int, dtype: str) -> Case:
     def jax(jax: Any) -> Callable[..., Any]:
         def norm(x: Any) -> Any:
             centered = x - x.mean(-1, keepdims=True)
@@ -79,11 +79,34 @@ def _layernorm(rows: int) -> Case:
         return norm
 
     return _kernel(
-        f"layernorm of {rows} x 1000",
-        (Array((rows, 1000)),),
+        f"layernorm of {rows} x 1000, {SHORT[dtype]}",
+        (Array((rows, 1000), dtype),),
         lambda torch: lambda x: torch.nn.functional.layer_norm(x, (1000,)),
         jax,
     )
+
+
+def _rms_norm(rows: int, dtype: str) -> Case:
+    """As transformers' models write it."""
+
+    def own(torch: Any) -> Callable[..., Any]:
+        def norm(x: Any, weight: Any) -> Any:
+            wide = x.to(torch.float32)
+            normal = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+            return weight * normal.to(x.dtype)
+
+        return norm
+
+    def jax(jax: Any) -> Callable[..., Any]:
+        def norm(x: Any, weight: Any) -> Any:
+            wide = x.astype("float32")
+            normal = wide * jax.lax.rsqrt((wide**2).mean(-1, keepdims=True) + 1e-6)
+            return weight * normal.astype(x.dtype)
+
+        return norm
+
+    arrays = (Array((rows, 1000), dtype), Array((1000,), dtype))
+    return _kernel(f"RMS norm of {rows} x 1000, {SHORT[dtype]}", arrays, own, jax)
 
 
 _MILLION = Array((1000, 1000))
@@ -102,7 +125,10 @@ CASES = (
     _convolution("3x3 depthwise convolution", (4, 128, 56, 56), (128, 1, 3, 3)),
     _softmax(10),
     _softmax(1000),
-    _layernorm(1000),
+    _layer_norm(1000, "float32"),
+    _layer_norm(1000, "bfloat16"),
+    _rms_norm(1000, "float32"),
+    _rms_norm(1000, "bfloat16"),
     _kernel(
         "gelu of a product and a sum, 1000 x 1000",
         (_MILLION, _MILLION, _MILLION),

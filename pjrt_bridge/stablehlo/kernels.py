@@ -68,12 +68,14 @@ class Norm:
         eps: is added to the variance.
         is_centered: the mean is subtracted, as in layer norm; else it is 0, as in RMS norm.
         dtype: of the result.
+        rounding: the type that is rounded to before the weight is multiplied; None: none.
     """
 
     count: int
     eps: float
     is_centered: bool
     dtype: DType
+    rounding: DType | None = None
 
 
 class Kernels:

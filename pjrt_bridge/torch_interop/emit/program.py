@@ -27,6 +27,7 @@ from pjrt_bridge.torch_interop.emit.node_lowering import (
     order_of_input,
     tensor_types,
 )
+from pjrt_bridge.torch_interop.emit.norms import emit_norm, find_norms
 from pjrt_bridge.torch_interop.emit.positions import PositionChecks
 from pjrt_bridge.torch_interop.lowering.context import Context
 from pjrt_bridge.torch_interop.nodes import COPY_INTO_INPUT, source_frame
@@ -188,6 +189,8 @@ class _GraphEmission:
         self._computed: dict[fx.Node, Computed] = {}
         self._updates: list[tuple[SegmentInput, int]] = []
         self._in_place = in_place
+        self._norms = {found.nodes[-1]: found for found in find_norms(module.graph)}
+        self._held = {node for found in self._norms.values() for node in found.nodes[:-1]}
         self._checks = PositionChecks(self._builder, kernels) if checks_positions else None
         self._result_spec = result_spec
         self._written: set[int] = set()
@@ -200,7 +203,7 @@ class _GraphEmission:
         outputs: tuple[SegmentInput | Computed | Constant, ...] = ()
         for node in self._nodes:
             if node.op == "call_function":
-                with self._located(node):
+                if node not in self._held:
                     self._call(node)
             elif node.op == "output":
                 outputs = tuple(self._output(item) for item in node.args[0])
@@ -220,6 +223,20 @@ class _GraphEmission:
         )
 
     def _call(self, node: fx.Node) -> None:
+        found = self._norms.get(node)
+        with self._located(node):
+            if found is not None:
+                made = emit_norm(self._builder, self._kernels, found, self._values)
+                self._values |= made
+                if made:
+                    return
+        for held in () if found is None else found.nodes[:-1]:
+            with self._located(held):
+                self._lower(held)
+        with self._located(node):
+            self._lower(node)
+
+    def _lower(self, node: fx.Node) -> None:
         if node.target is operator.getitem:
             source, index = node.args
             assert isinstance(source, fx.Node)

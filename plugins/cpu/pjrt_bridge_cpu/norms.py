@@ -18,7 +18,7 @@ from pjrt_bridge.stablehlo import Builder, TensorType, Value, memory_order
 from pjrt_bridge.stablehlo.kernels import Kernels, Norm, convert
 from pjrt_bridge_cpu.aten.library import can_call
 
-TARGET = "pjrt_bridge.norm.1"
+TARGET = "pjrt_bridge.norm.2"
 """Name of the custom call. Its number changes with what it is given."""
 
 LEAST = 1 << 14
@@ -47,6 +47,7 @@ class NormalizedRows(Kernels):
             self.can_normalize
             and x.dtype in (_FLOAT32, _BFLOAT16)
             and how.dtype in (_FLOAT32, _BFLOAT16)
+            and how.rounding in (None, _BFLOAT16)
             and x.size >= LEAST
             and memory_order(x) == tuple(range(x.rank))
         )
@@ -59,13 +60,25 @@ class NormalizedRows(Kernels):
         scale, shift = (
             b.full((length,), neutral, _FLOAT32)
             if side is None
-            else convert(b, b.reshape(side, (length,)), _FLOAT32)
+            else _narrow_or_wide(b, b.reshape(side, (length,)))
             for side, neutral in ((weight, 1.0), (bias, -0.0))
         )
         y, mean, rstd = normalize(
-            b, rows, scale, shift, eps=how.eps, dtype=how.dtype, centered=how.is_centered
+            b,
+            rows,
+            scale,
+            shift,
+            eps=how.eps,
+            dtype=how.dtype,
+            centered=how.is_centered,
+            rounded=how.rounding is not None,
         )
         return b.reshape(y, x.shape), b.reshape(mean, kept), b.reshape(rstd, kept)
+
+
+def _narrow_or_wide(b: Builder, side: Value) -> Value:
+    """A weight or a bias as the call takes it: XLA would start a loop to convert bfloat16."""
+    return side if side.dtype == _BFLOAT16 else convert(b, side, _FLOAT32)
 
 
 def can_normalize(client: Client) -> bool:
@@ -82,6 +95,7 @@ def normalize(
     eps: float,
     dtype: DType,
     centered: bool,
+    rounded: bool = False,
     vectors: int = AVX512,
 ) -> tuple[Value, Value, Value]:
     """The custom call.
@@ -89,19 +103,20 @@ def normalize(
     Args:
         b: the builder to emit into.
         x: (rows, length), float32 or bfloat16.
-        weight: (length,), float32.
+        weight: (length,), float32 or bfloat16.
         bias: the same.
         eps: is added to the variance.
         dtype: of the result, float32 or bfloat16.
         centered: the mean is subtracted; else it is 0.
+        rounded: to bfloat16, before the weight is multiplied.
         vectors: the widest that it may use.
 
     Returns:
-        (rows, length), computed in float32 and rounded once; mean and reciprocal standard
-        deviation, (rows,), float32.
+        (rows, length), computed in float32 and rounded; mean and reciprocal standard deviation,
+        (rows,), float32.
     """
     config: dict[str, Any] = {
-        "how": np.array([centered, vectors], np.int64),
+        "how": np.array([centered, rounded, vectors], np.int64),
         "eps": np.array([eps], np.float64),
     }
     statistic = TensorType(x.shape[:1], _FLOAT32)

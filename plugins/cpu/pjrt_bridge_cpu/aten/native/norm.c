@@ -5,6 +5,7 @@
 #include "divide.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char NAME[] = "A norm of rows";
@@ -18,13 +19,13 @@ typedef enum { PORTABLE, AVX2, AVX512 } Vectors;
 
 typedef struct {
     const char *x;
-    const float *weight, *bias;
+    const float *weight, *bias; /* The type of each may be another one as they are read. */
     char *y;
     float *mean, *rstd;
-    int x_type, y_type;
+    int x_type, y_type, weight_type, bias_type;
     int64_t rows, length;
     double eps;
-    bool is_centered;
+    bool is_centered, is_rounded;
     Vectors vectors;
 } Norm;
 
@@ -50,18 +51,31 @@ float_at(const char *data, int type, int64_t index)
     return value;
 }
 
+/* The bits of a number in bfloat16, before zeros: the nearest, ties to even; a NaN stays one. */
+INLINE uint32_t
+narrow(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
+    return (value != value ? nan : rounded) & 0xffff0000;
+}
+
+INLINE float
+rounded(float value)
+{
+    const uint32_t bits = narrow(value);
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
+
 INLINE void
 put(char *data, int type, int64_t index, float value)
 {
-    if (type == F32) {
+    if (type == F32)
         ((float *)data)[index] = value;
-        return;
-    }
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    /* To the nearest, ties to even; a NaN stays one. */
-    const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1), nan = bits | 0x400000;
-    ((uint16_t *)data)[index] = (uint16_t)((value != value ? nan : rounded) >> 16);
+    else
+        ((uint16_t *)data)[index] = (uint16_t)(narrow(value) >> 16);
 }
 
 INLINE float
@@ -107,13 +121,16 @@ mean_of(const Norm *norm, const char *x, int type, bool is_squared, float center
 }
 
 INLINE void
-write_row(const Norm *norm, const char *restrict x, int64_t row, int x_type, int y_type)
+write_row(const Norm *norm, const char *restrict x, int64_t row, int x_type, int y_type,
+          bool is_rounded)
 {
     char *restrict y = norm->y + row * norm->length * size_of(y_type);
     const float *restrict weight = norm->weight, *restrict bias = norm->bias;
     const float mean = norm->mean[row], rstd = norm->rstd[row];
-    for (int64_t i = 0; i < norm->length; i++)
-        put(y, y_type, i, (float_at(x, x_type, i) - mean) * rstd * weight[i] + bias[i]);
+    for (int64_t i = 0; i < norm->length; i++) {
+        const float normal = (float_at(x, x_type, i) - mean) * rstd;
+        put(y, y_type, i, (is_rounded ? rounded(normal) : normal) * weight[i] + bias[i]);
+    }
 }
 
 INLINE void
@@ -124,10 +141,16 @@ run_rows_of(const Norm *norm, int type, int64_t begin, int64_t end)
         const float mean = norm->is_centered ? (float)mean_of(norm, x, type, false, 0) : 0;
         norm->mean[row] = mean;
         norm->rstd[row] = (float)(1 / sqrt(mean_of(norm, x, type, true, mean) + norm->eps));
-        if (norm->y_type == F32)
-            write_row(norm, x, row, type, F32);
+#define WRITE(y_type, is_rounded) write_row(norm, x, row, type, y_type, is_rounded)
+        if (norm->y_type == F32 && norm->is_rounded)
+            WRITE(F32, true);
+        else if (norm->y_type == F32)
+            WRITE(F32, false);
+        else if (norm->is_rounded)
+            WRITE(BF16, true);
         else
-            write_row(norm, x, row, type, BF16);
+            WRITE(BF16, false);
+#undef WRITE
     }
 }
 
@@ -210,9 +233,9 @@ array_of(const Frame *frame, const char *name, int dtype, size_t size)
 static int
 read_norm(const Frame *frame, Norm *norm, char *message)
 {
-    const int64_t *how = array_of(frame, "how", S64, 2);
+    const int64_t *how = array_of(frame, "how", S64, 3);
     const double *eps = array_of(frame, "eps", F64, 1);
-    if (!how || !eps || how[1] < PORTABLE || how[1] > AVX512)
+    if (!how || !eps || how[2] < PORTABLE || how[2] > AVX512)
         return fail(message, "its attributes are not those that the bridge writes");
     if (frame->operands.count != 3 || frame->results.count != 3)
         return fail(message, "expected three operands and three results");
@@ -224,10 +247,10 @@ read_norm(const Frame *frame, Norm *norm, char *message)
         all[i] = side->buffers[i % 3];
         if (!REACHES(all[i]->size, Buffer, dims))
             return fail(message, "an operand or a result ends early");
-        const bool is_row = i % 3 == 0;
-        if (all[i]->dtype != F32 && !(is_row && all[i]->dtype == BF16))
+        const bool is_row = i % 3 == 0, is_statistic = i > 3;
+        if (all[i]->dtype != F32 && (is_statistic || all[i]->dtype != BF16))
             return fail(message, "found element type %d, expected float32%s", all[i]->dtype,
-                        is_row ? " or bfloat16" : "");
+                        is_statistic ? "" : " or bfloat16");
         if (all[i]->rank != 1 + is_row)
             return fail(message, "found an array of rank %lld, expected %d",
                         (long long)all[i]->rank, 1 + is_row);
@@ -241,10 +264,34 @@ read_norm(const Frame *frame, Norm *norm, char *message)
     *norm = (Norm){
         .x = x->data, .weight = (const float *)weight->data, .bias = (const float *)bias->data,
         .y = y->data, .mean = (float *)all[4]->data, .rstd = (float *)all[5]->data,
-        .x_type = x->dtype, .y_type = y->dtype, .rows = rows, .length = length, .eps = *eps,
-        .is_centered = how[0] != 0,
-        .vectors = how[1] < (int64_t)widest ? (Vectors)how[1] : widest,
+        .x_type = x->dtype, .y_type = y->dtype, .weight_type = weight->dtype,
+        .bias_type = bias->dtype, .rows = rows, .length = length, .eps = *eps,
+        .is_centered = how[0] != 0, .is_rounded = how[1] != 0,
+        .vectors = how[2] < (int64_t)widest ? (Vectors)how[2] : widest,
     };
+    return 0;
+}
+
+/* Weight and bias in float32, in memory that they return; NULL where they are so already. */
+static int
+widen_sides(Norm *norm, float **memory, char *message)
+{
+    const float **sides[] = {&norm->weight, &norm->bias};
+    const int types[] = {norm->weight_type, norm->bias_type};
+    *memory = NULL;
+    if (types[0] == F32 && types[1] == F32)
+        return 0;
+    *memory = calloc((size_t)norm->length + 1, 2 * sizeof **memory);
+    if (!*memory)
+        return fail(message, "no memory is left for %lld weights", (long long)norm->length);
+    for (int side = 0; side < 2; side++) {
+        float *wide = *memory + side * norm->length;
+        if (types[side] == F32)
+            continue;
+        for (int64_t i = 0; i < norm->length; i++)
+            wide[i] = float_at((const char *)*sides[side], BF16, i);
+        *sides[side] = wide;
+    }
     return 0;
 }
 
@@ -258,9 +305,12 @@ normalize_rows(Frame *frame)
     Norm norm;
     if (check_caller(frame, message) || read_norm(frame, &norm, message))
         return refuse(frame, INVALID_ARGUMENT, NAME, message);
+    float *memory;
+    if (widen_sides(&norm, &memory, message))
+        return refuse(frame, INTERNAL, NAME, message);
     const int64_t bytes = norm.length * size_of(norm.x_type);
     const Division division = {run_range, &norm, norm.rows, WORTH_A_THREAD / (bytes + 1) + 1, 1};
-    if (norm.rows && divide(frame, &division, message))
-        return refuse(frame, INTERNAL, NAME, message);
-    return NULL;
+    const int failed = norm.rows ? divide(frame, &division, message) : 0;
+    free(memory);
+    return failed ? refuse(frame, INTERNAL, NAME, message) : NULL;
 }

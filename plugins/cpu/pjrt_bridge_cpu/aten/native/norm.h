@@ -9,12 +9,12 @@
 
 #include "xla.h"
 
-/* Operands: x (rows, length), float32 or bfloat16; weight and bias (length), float32. Results:
+/* Operands: x (rows, length), weight and bias (length), float32 or bfloat16. Results:
  * (x - mean) * rstd * weight + bias, of the shape of x, float32 or bfloat16, computed in float32 and
- * rounded once; mean and rstd (rows), float32, where rstd = 1 / sqrt(variance + eps) with the biased
- * variance. All are row-major. The attribute `how` has two int64: whether rows are centered, else
- * the mean is 0; and the widest vectors that may be used: 0 the portable ones, 1 those of AVX2, 2
- * those of AVX-512. The attribute `eps` has one float64. */
+ * rounded; mean and rstd (rows), float32, where rstd = 1 / sqrt(variance + eps) with the biased
+ * variance. All are row-major. The attribute `how` has three int64: whether rows are centered,
+ * else the mean is 0; whether (x - mean) * rstd is rounded to bfloat16; and the widest vectors that
+ * may be used: 0 the portable ones, 1 those of AVX2, 2 those of AVX-512. The attribute `eps` has one float64. */
 Error *normalize_rows(Frame *frame);
 
 #endif
