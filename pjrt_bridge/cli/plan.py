@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pjrt_bridge.registry import Budget
     from pjrt_bridge.torch_interop.planning import TracedModel
 
+_AXIS = "tp"
+
 
 def plan(
     model: Annotated[
@@ -78,7 +80,7 @@ def plan(
     ] = None,
     axis: Annotated[
         str, typer.Option("--axis", help="The mesh axis that the plan divides over.")
-    ] = "tp",
+    ] = _AXIS,
     estimate: Annotated[
         bool,
         typer.Option("--estimate", help="Estimate instead of compiling, which may take minutes."),
@@ -92,6 +94,9 @@ def plan(
     the times for computing, memory traffic and communication at the device's peak figures.
     """
     meshes = [Mesh.read(text) for text in mesh]
+    if axis != _AXIS and not any(axis in one.sizes for one in meshes):
+        names = ", ".join(map(str, meshes))
+        raise OptionError(f"--axis: found {axis!r}, expected an axis of a mesh; found {names}")
     need_torch("plan")
     progress = Console(stderr=True)
     with progress.status(f"tracing {model}"):

@@ -130,14 +130,15 @@ def budget(
     """
     started = time.perf_counter()
     name = topology.name if isinstance(topology, Topology) else topology
-    if figures is None and name is not None:
-        spec = topology_spec(plugin, name, {})
-        figures = None if spec is None else spec.figures
+    spec = None if name is None else topology_spec(plugin, name, {})
+    if figures is None and spec is not None:
+        figures = spec.figures
     devices, reason = _devices(topology, plugin, only_estimate=only_estimate)
-    if devices is not None and len(devices.devices) < program.mesh.size:
+    known = None if spec is None else spec.devices
+    count = known if devices is None else len(devices.devices)
+    if count is not None and count < program.mesh.size:
         raise OptionError(
-            f"{program.mesh} needs {program.mesh.size} devices, the topology {name!r} has "
-            f"{len(devices.devices)}"
+            f"{program.mesh} needs {program.mesh.size} devices, the topology {name!r} has {count}"
         )
     compiled, refused = None, None
     if devices is not None and not only_estimate:

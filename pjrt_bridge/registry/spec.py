@@ -154,12 +154,14 @@ class TopologySpec:
         name: the plugin's own name of the topology.
         options: create options of the topology, as the plugin defines them.
         figures: of each of its devices; None where the package does not know them.
+        devices: how many it has; None where the package does not know.
     """
 
     plugin: str
     name: str
     options: Mapping[str, NamedValue] = field(default_factory=dict, hash=False)
     figures: DeviceFigures | None = None
+    devices: int | None = None
 
 
 def checked_options(options: Mapping[str, object], *, where: str) -> dict[str, NamedValue]:

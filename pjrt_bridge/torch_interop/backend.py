@@ -77,6 +77,8 @@ def pjrt(
                 keep=chosen.wants_on_host,
                 refused=refused,
                 change=compiler.prepare_joint,
+                # A view may merge dimensions, of which then the first alone can be divided.
+                saves_views=chosen.mesh is None,
             )
     except SystemError as error:
         # Dynamo divides a function where AOTAutograd cannot trace it, backward included.

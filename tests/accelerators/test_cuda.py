@@ -61,7 +61,7 @@ def test_a_gpu_by_name(plugin: str | None, target: str, shape: str) -> None:
     found = pjrt_bridge_cuda.pjrt_bridge_topology(plugin, target, {})
     gpu = GPUS[target.lower().partition(":")[0]]
     options = {"target_config": gpu.target_config(), "topology": shape}
-    assert found == TopologySpec("cuda", target, options, gpu.figures())
+    assert found == TopologySpec("cuda", target, options, gpu.figures(), int(shape[4:]))
     assert gpu.figures().memory == gpu.memory_mib << 20
 
 

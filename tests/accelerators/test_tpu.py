@@ -72,9 +72,10 @@ def test_figures_of_chips() -> None:
     )
     assert v5e is not None
     assert v5e.figures is not None
-    assert (v5e.figures.flops, v5e.figures.memory) == (197e12, 16e9)
+    assert (v5e.figures.flops, v5e.figures.memory, v5e.devices) == (197e12, 16e9, 16)
     assert v2 is not None
     assert v2.figures is None
+    assert v2.devices is None
 
 
 WRONG = ["", " ", "v5e", "v5e:", "2x2", "v5e:0x2", "v5e:2x", "h100", "h100:8", "v5e:2x2 "]

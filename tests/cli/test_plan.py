@@ -85,6 +85,11 @@ def test_bad_input(command: Command) -> None:
         (("model.py:make", "-i", "q=f32[4]", "-m", "tp=2"), "arguments of Network.forward"),
         (("model.py:make", "-i", "gone[4]", "-m", "tp=2"), "gone[4]"),
         (("model.py:make", *INPUT, "-m", "tp=2", "-t", "gone:4"), "knows the topology 'gone:4'"),
+        (("model.py:make", *INPUT, "-m", "tp=2", "--axis", "xx"), "found 'xx', expected an axis"),
+        (
+            ("model.py:make", *INPUT, "-m", "tp=16", "-t", "v5e:2x4", "--estimate"),
+            "Mesh(tp=16) needs 16 devices, the topology 'v5e:2x4' has 8",
+        ),
     ):
         outcome = command("plan", *arguments)
         assert outcome.status == 1

@@ -16,6 +16,7 @@ from pjrt_bridge.stablehlo import bindings, composites, modules
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import SYMBOL, Mesh, axes_in
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding, axes_of, is_open, symbol_in
+from pjrt_bridge.stablehlo.sharding.unmerged import unmerge
 from pjrt_bridge.wrong_arguments import checked
 
 _KEY = "sdy.sharding"
@@ -70,6 +71,7 @@ def shard(
     """
     results = _written_in_place(program, parameters, results)
     module = bindings.parse(program.bytecode(), f"program {program.name!r}")
+    unmerge(module)
     modules.declare_mesh(module, SYMBOL, mesh.text)
     main = modules.find_main(module)
     for (what, name), values, shardings in zip(

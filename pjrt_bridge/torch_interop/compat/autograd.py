@@ -126,11 +126,13 @@ def run_aot_autograd(
     keep: Callable[[str], bool] = lambda _: False,
     refused: Callable[[OpOverload, Any], bool] | None = None,
     change: Callable[[fx.GraphModule], None] = lambda _: None,
+    saves_views: bool = True,
 ) -> Callable[..., Any]:
     """Capture forward and backward of a Dynamo graph as functional ATen graphs and compile them.
 
     `keep` names operators that must not be decomposed, and `refused` uses of others; `change` is
-    given each joint graph before it is divided into forward and backward.
+    given each joint graph before it is divided into forward and backward. Unless forward
+    `saves_views` for backward, it saves what they are views of.
     """
     replace_fused_steps(graph.graph)
     graph.recompile()
@@ -142,7 +144,7 @@ def run_aot_autograd(
             bw_compiler=backward,
             inference_compiler=inference,
             decompositions=lambda: decompositions(kept, refused),
-            partition_fn=partial(_partition, change),
+            partition_fn=partial(_partition, change, saves_views),
             keep_inference_input_mutations=True,
         )(graph, inputs)
 
@@ -174,6 +176,7 @@ def is_of_overlapping_arguments(error: Exception) -> bool:
 
 def _partition(
     change: Callable[[fx.GraphModule], None],
+    saves_views: bool,
     joint: fx.GraphModule,
     inputs: Sequence[Any],
     **counts: Any,
@@ -185,7 +188,8 @@ def _partition(
             # AOTAutograd keeps the old value of an input that is written into by a copy. Left to
             # itself the partitioner would copy the input again in backward, when it is too late.
             save_for_backward(node)
-    return divided(joint, inputs, **counts)
+    with functorch_config.patch(recompute_views=not saves_views):
+        return divided(joint, inputs, **counts)
 
 
 def divided(joint: fx.GraphModule, inputs: Sequence[Any], **counts: Any) -> Any:

@@ -105,4 +105,4 @@ def pjrt_bridge_topology(
     count = int(found[2] or 1)
     shape = f"1x1x{count}"
     options = {"target_config": gpu.target_config(), "topology": shape}
-    return TopologySpec("cuda", target, options, gpu.figures())
+    return TopologySpec("cuda", target, options, gpu.figures(), count)

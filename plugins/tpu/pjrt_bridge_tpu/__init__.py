@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ _CHIPS = {
 """Generations by PCI device id of Google's; its network cards have the same vendor."""
 
 _TOPOLOGY = re.compile(
-    r"(v\d+[a-z]*|tpu\d+[a-z]?)[:=_][1-9]\d*(x[1-9]\d*){0,3}(_twisted|_untwisted)?"
+    r"(v\d+[a-z]*|tpu\d+[a-z]?)[:=_]([1-9]\d*(?:x[1-9]\d*){0,3})(_twisted|_untwisted)?"
 )
 
 _GB = 10**9
@@ -98,7 +99,10 @@ def pjrt_bridge_topology(
     if plugin not in (None, "tpu"):
         return None
     if found := _TOPOLOGY.fullmatch(target):
-        return TopologySpec("tpu", target, figures=_FIGURES.get(found[1]))
+        figures = _FIGURES.get(found[1])
+        # A chip of these generations is one device; one of others may be two.
+        chips = math.prod(map(int, found[2].split("x"))) if figures else None
+        return TopologySpec("tpu", target, figures=figures, devices=chips)
     if plugin is None:
         return None
     raise OptionError(

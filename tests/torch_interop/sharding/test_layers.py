@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from pjrt_bridge.torch_interop import compiled_graphs
 from pjrt_bridge.torch_interop.sharding import (
     Mesh,
     full,
@@ -108,6 +109,36 @@ def test_recurrent_layers(mesh: Mesh, kind: type[nn.RNNBase], whole: bool) -> No
 
     with torch._dynamo.config.patch(allow_rnn=whole):
         check_gradients(Network(), mesh, fully_shard, torch.randn(4, 5, 8), whole=whole)
+
+
+@pytest.mark.parametrize(
+    ("make", "spec"),
+    [
+        (lambda: nn.LSTM(8, 8, num_layers=2), (None, "dp")),
+        (lambda: nn.GRU(8, 8, batch_first=True, bidirectional=True), ("dp",)),
+        (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), (None, "dp")),
+        (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), ("dp",)),
+    ],
+    ids=["time first", "batch first", "sequence first", "attention batch first"],
+)
+def test_batches_that_are_not_first_stay_divided(
+    mesh: Mesh, make: Callable[[], nn.Module], spec: tuple[str | None, ...]
+) -> None:
+    """Products of (time, batch, width): devices exchange nothing but gradients of parameters."""
+    model = parallelize(make(), mesh)
+    x = mark_sharding(torch.randn(4, 4, 8), mesh, spec)
+    with torch._dynamo.config.patch(allow_rnn=True):
+        compiled = torch.compile(model, backend="pjrt", fullgraph=True, options={"mesh": mesh})
+        found = compiled(x)
+        y = found[0] if isinstance(found, tuple) else found
+        y.square().mean().backward()
+    assert sharding_of(y) == sharding_of(x)
+    exchanges = {
+        graph.kind: [one.operation for segment in graph.segments for one in segment.exchanges]
+        for graph in compiled_graphs()
+        if graph.kind in ("forward", "backward")
+    }
+    assert exchanges == {"forward": [], "backward": ["all-reduce"]}
 
 
 def test_a_parameter_stays_the_object_that_it_was(mesh: Mesh) -> None:
