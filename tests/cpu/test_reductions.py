@@ -89,9 +89,9 @@ def test_extremes_of_narrow_numbers_are_eagers(operator, dim, dtype):
 def test_narrow_numbers_are_compared_as_float32():
     """Each comparison would be rounded to the narrow type again, one number at a time."""
     text = program("max", (8, 64), "bfloat16", (1,)).text
-    assert "stablehlo.reduce" in text
-    assert "maximum %" in text
-    assert not [line for line in text.splitlines() if "maximum" in line and "bf16" in line]
+    compared = [line for line in text.splitlines() if "maximum" in line]
+    assert compared
+    assert not [line for line in compared if "bf16" in line]
 
 
 @pytest.mark.parametrize("place", [0, 40, 127, 129])

@@ -12,6 +12,7 @@ from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.values import (
     Origin,
     PairBody,
+    Repeats,
     Value,
     check_length,
     paired,
@@ -35,7 +36,8 @@ class ShapeOps(Emitter):
         """Broadcast: dimension i of x (equal, or 1) becomes dimension `dims[i]` of the shape."""
         attributes = {"broadcast_dimensions": self._dims(dims)}
         result = TensorType(tuple(shape), x.dtype)
-        return self._emit_one("stablehlo.broadcast_in_dim", (x,), attributes, result)
+        value = self._emit_one("stablehlo.broadcast_in_dim", (x,), attributes, result)
+        return replace(value, repeats=Repeats(x, tuple(dims)))
 
     def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
         """Dimension i of the result is dimension `permutation[i]` of x.

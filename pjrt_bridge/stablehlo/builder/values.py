@@ -33,6 +33,8 @@ class Value:
         exact: what it was rounded from, which readers may take in its place; None: they may not.
         widened: what it was converted from, of fewer bits: it has the same numbers wherever its
             element type has them all. None where it was not.
+        repeats: what it has the elements of, repeated along other dimensions; None where it was
+            computed.
     """
 
     type: TensorType
@@ -41,6 +43,7 @@ class Value:
     origin: Origin | None = field(default=None, repr=False)
     exact: Value | None = field(default=None, repr=False)
     widened: Value | None = field(default=None, repr=False)
+    repeats: Repeats | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,6 +82,19 @@ class Origin:
 
     value: Value
     permutation: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeats:
+    """A value that is repeated, as by `Builder.broadcast_in_dim`.
+
+    Attributes:
+        value: what is repeated.
+        dims: of the result, for each of its dimensions.
+    """
+
+    value: Value
+    dims: tuple[int, ...]
 
 
 Body = Callable[[tuple[Value, ...]], "Value | Sequence[Value]"]

@@ -49,9 +49,18 @@ class PositionChecks:
 
     def _value(self, item: Bounds, positions: Value, where: str) -> Value:
         if item not in self._checked:
-            self._checked[item] = self._kernels.checked_positions(
-                self._builder, positions, item.low, item.high, where
+            repeats = positions.repeats if positions.size else None
+            found = self._kernels.checked_positions(
+                self._builder,
+                positions if repeats is None else repeats.value,
+                item.low,
+                item.high,
+                where,
             )
+            if repeats is not None:
+                # Still known to be the same for whole slices.
+                found = self._builder.broadcast_in_dim(found, positions.shape, repeats.dims)
+            self._checked[item] = found
         return self._checked[item]
 
     def _divisor(self, item: fx.Node, divisors: Value, where: str) -> Value:

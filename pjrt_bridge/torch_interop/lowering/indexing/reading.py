@@ -158,21 +158,44 @@ def along_last(c: Context, x: Value, index: Value) -> Value:
 
 
 def gather_along(c: Context, x: Value, at: int, index: Value) -> Value:
-    """`gather` of tensors that have a dimension, for an index that is not empty."""
-    others = [d for d in range(x.rank) if d != at]
-    for d in others:
-        x = part(c, x, d, 0, index.shape[d])
+    """`gather` of tensors that have a dimension, for an index that is not empty.
+
+    Positions that are the same for whole slices read slices.
+    """
+    for d in range(x.rank):
+        if d != at:
+            x = part(c, x, d, 0, index.shape[d])
+    positions, dims = varying(index, at)
+    batches = [d for d in dims if d != at]
+    slices = [d for d in range(x.rank) if d not in dims]
     return c.b.gather(
         x,
-        c.reshape(index, (*index.shape, 1)),
-        offset_dims=[],
+        c.reshape(positions, (*(index.shape[d] for d in dims), 1)),
+        offset_dims=slices,
         collapsed_slice_dims=[at],
         start_index_map=[at],
-        operand_batching_dims=others,
-        start_indices_batching_dims=others,
-        index_vector_dim=index.rank,
-        slice_sizes=[1] * x.rank,
+        operand_batching_dims=batches,
+        start_indices_batching_dims=[dims.index(d) for d in batches],
+        index_vector_dim=len(dims),
+        slice_sizes=[x.shape[d] if d in slices else 1 for d in range(x.rank)],
     )
+
+
+def varying(index: Value, at: int) -> tuple[Value, tuple[int, ...]]:
+    """Positions without the dimensions that they are repeated along, and the dimensions left.
+
+    Args:
+        index: of the positions, such as `index.unsqueeze(-1).expand_as(x)`.
+        at: a dimension that stays.
+    """
+    everything = index, tuple(range(index.rank))
+    if index.repeats is None:
+        return everything
+    source, dims = index.repeats.value, index.repeats.dims
+    kept = [d for size, d in zip(source.shape, dims, strict=True) if size == index.shape[d]]
+    if index.shape[at] == 1 and at not in kept:
+        kept = sorted([*kept, at])
+    return (source, tuple(kept)) if at in kept and kept == sorted(kept) else everything
 
 
 @lowering("aten.nonzero_static.default")

@@ -13,8 +13,8 @@ import math
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context, Scalar
+from pjrt_bridge.torch_interop.lowering.indexing.along import Combine, scatter_along
 from pjrt_bridge.torch_interop.lowering.indexing.reading import gather_along
-from pjrt_bridge.torch_interop.lowering.indexing.writing import Combine, scatter_along
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 from pjrt_bridge.torch_interop.lowering.shaping.shape import part

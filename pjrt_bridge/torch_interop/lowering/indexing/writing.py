@@ -9,9 +9,8 @@ a selection among what is there and what is written.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.builder.orders import inverse_order
@@ -26,38 +25,23 @@ from pjrt_bridge.torch_interop.lowering.context import (
     lowest,
     normalize_dim,
 )
+from pjrt_bridge.torch_interop.lowering.indexing.along import (
+    Combine,
+    replace,
+    scatter_along,
+    write,
+)
 from pjrt_bridge.torch_interop.lowering.indexing.reading import (
     Places,
     from_front,
     in_order,
     order_of_places,
+    varying,
 )
 from pjrt_bridge.torch_interop.lowering.math.elementwise import divide_down, term
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
-from pjrt_bridge.torch_interop.lowering.shaping.shape import part
 from pjrt_bridge.torch_interop.lowering.shaping.slicing import take
-
-Combine = Callable[[Value, Value], Value]
-
-
-def _replace(_: Value, update: Value) -> Value:
-    return update
-
-
-def _scatter(
-    c: Context, x: Value, positions: Value, updates: Value, combine: Combine, **numbers: Any
-) -> Value:
-    """One-operand scatter with the index vectors in the last dimension of `positions`."""
-    (out,) = c.b.scatter(
-        [x],
-        positions,
-        [updates],
-        lambda old, new: combine(old[0], new[0]),
-        index_vector_dim=positions.rank - 1,
-        **numbers,
-    )
-    return out
 
 
 @lowering("aten.index_put.default", "aten._unsafe_index_put.default")
@@ -82,7 +66,7 @@ def index_put(
     if not accumulate:
         return c.result(_write_places(c, x, places, values))
     kind = compute_type(x.dtype)
-    updated = _scatter(
+    updated = write(
         c,
         c.cast(x, kind),
         places.positions,
@@ -152,7 +136,7 @@ def _at_hits(c: Context, shape: Sequence[int], start: int, mask: Value, values: 
 @lowering("aten.scatter.src", "aten.scatter.value")
 def scatter(c: Context, x: Value, dim: int, index: Value, src: Operand) -> Value:
     """`out[index[i][j]][j] = src[i][j]` for dim 0, over a copy of `x`."""
-    return c.result(scatter_along(c, x, dim, index, src, _replace))
+    return c.result(scatter_along(c, x, dim, index, src, replace))
 
 
 @lowering("aten.scatter.reduce", "aten.scatter.value_reduce")
@@ -168,41 +152,6 @@ def scatter_with(
 def scatter_add(c: Context, x: Value, dim: int, index: Value, src: Value) -> Value:
     """The same, added to the elements of `x`."""
     return c.result(scatter_along(c, c.widen(x), dim, index, src, c.b.add))
-
-
-def scatter_along(
-    c: Context, x: Value, dim: int, index: Value, src: Operand, combine: Combine
-) -> Value:
-    """Scatter along one dimension, in the type of `x`; `index` may be smaller elsewhere."""
-    if index.size == 0:
-        return x
-    shape = x.shape
-    if x.rank == 0 or index.rank == 0:
-        x, index = c.reshape(x, (x.size,)), c.reshape(index, (index.size,))
-        src = c.reshape(src, (src.size,)) if isinstance(src, Value) else src
-    at = normalize_dim(dim, x.rank)
-    others = [d for d in range(x.rank) if d != at]
-    covered, update = x, src
-    for d in range(x.rank):
-        if d != at:
-            covered = part(c, covered, d, 0, index.shape[d])
-        if isinstance(update, Value):
-            update = part(c, update, d, 0, index.shape[d])
-    written = _scatter(
-        c,
-        covered,
-        c.reshape(index, (*index.shape, 1)),
-        c.operand(update, x.dtype, index.shape),
-        combine,
-        update_window_dims=[],
-        inserted_window_dims=[at],
-        scatter_dims_to_operand_dims=[at],
-        input_batching_dims=others,
-        scatter_indices_batching_dims=others,
-    )
-    if written.shape != x.shape:
-        written = c.kernels.overwrite(c.b, x, written, [0] * x.rank)
-    return c.reshape(written, shape)
 
 
 @lowering("aten.scatter_reduce.two")
@@ -228,17 +177,30 @@ def scatter_reduce(
     }
     start, combine = starts[reduce]
     if not include_self:
-        base = scatter_along(c, base, dim, index, start, _replace)
+        base = scatter_along(c, base, dim, index, start, replace)
     total = scatter_along(c, base, dim, index, src, combine)
     if reduce == "mean":
-        own = c.full(x.shape, 1, INT64)
-        if not include_self:
-            own = scatter_along(c, own, dim, index, 0, _replace)
-        count = scatter_along(c, own, dim, index, 1, b.add)
-        count = b.maximum(count, c.full(x.shape, 1, INT64))
+        count = _updates(c, x, dim, index, include_self)
         divide = partial(divide_down, b) if total.dtype.is_integer else b.divide
         total = divide(total, c.cast(count, total.dtype))
     return c.result(total)
+
+
+def _updates(c: Context, x: Value, dim: int, index: Value, include_self: bool) -> Value:
+    """How many numbers there are at each place of `x`, at least 1; `x` itself may be one."""
+    shape = x.shape
+    if x.rank and index.rank and index.size:
+        positions, dims = varying(index, normalize_dim(dim, x.rank))
+        if all(index.shape[d] == n for d, n in enumerate(shape) if d not in dims):
+            # The same along the others.
+            shape = tuple(n if d in dims else 1 for d, n in enumerate(shape))
+            sizes = (n if d in dims else 1 for d, n in enumerate(index.shape))
+            index = c.reshape(positions, tuple(sizes))
+    own = c.full(shape, 1, INT64)
+    if not include_self:
+        own = scatter_along(c, own, dim, index, 0, replace)
+    count = scatter_along(c, own, dim, index, 1, c.b.add)
+    return c.broadcast(c.b.maximum(count, c.full(shape, 1, INT64)), x.shape)
 
 
 @lowering("aten.index_reduce.default")
@@ -267,7 +229,7 @@ def index_add(
     base = c.widen(x)
     update = term(c, c.cast(source, base.dtype), alpha)
     line, at, positions, slices = _of_slices(c, base, dim, index, update)
-    written = _scatter(
+    written = write(
         c,
         line,
         positions,
@@ -327,7 +289,7 @@ def embedding_dense_backward(
 
 def into_rows(c: Context, table: Value, rows: Value, updates: Value, combine: Combine) -> Value:
     """A matrix with the updates (one a row number) combined with its rows; -1 is dropped."""
-    return _scatter(
+    return write(
         c,
         table,
         c.reshape(rows, (rows.size, 1)),
@@ -340,7 +302,7 @@ def into_rows(c: Context, table: Value, rows: Value, updates: Value, combine: Co
 
 
 @lowering("aten.masked_scatter.default")
-def masked_scatter(c: Context, x: Value, mask: Value, source: Value) -> Value:
+def maskedwrite(c: Context, x: Value, mask: Value, source: Value) -> Value:
     """The k-th hit of the mask, row-major, replaced by the k-th element of `source`."""
     b = c.b
     hit = c.reshape(c.broadcast(c.cast(mask, BOOL), c.output.shape), (c.output.size,))
@@ -364,7 +326,7 @@ def masked_scatter_backward(c: Context, grad: Value, mask: Value, sizes: Sequenc
     rank = b.subtract(scan(c, c.cast(hit, INT64), 0, 0, b.add), c.full(flat, 1, INT64))
     place = b.select(hit, rank, c.full(flat, source.size, INT64))
     base = c.reshape(source, (source.size,))
-    return c.reshape(_put_flat(c, base, place, c.reshape(grad, flat), _replace), source.shape)
+    return c.reshape(_put_flat(c, base, place, c.reshape(grad, flat), replace), source.shape)
 
 
 @lowering("aten.put.default")
@@ -376,14 +338,14 @@ def put(c: Context, x: Value, index: Value, source: Value, accumulate: bool = Fa
     line, places = (base.size,), (index.size,)
     position = c.reshape(from_front(c, index, x.size), places)
     update = c.reshape(c.cast(source, base.dtype), places)
-    combine = c.b.add if accumulate else _replace
+    combine = c.b.add if accumulate else replace
     return c.result(
         c.reshape(_put_flat(c, c.reshape(base, line), position, update, combine), x.shape)
     )
 
 
 def _put_flat(c: Context, x: Value, positions: Value, updates: Value, combine: Combine) -> Value:
-    return _scatter(
+    return write(
         c,
         x,
         c.reshape(positions, (positions.size, 1)),

@@ -20,7 +20,8 @@ from pjrt_bridge.torch_interop.lowering.context import (
     highest,
     lowest,
 )
-from pjrt_bridge.torch_interop.lowering.indexing.writing import Combine, into_rows
+from pjrt_bridge.torch_interop.lowering.indexing.along import Combine
+from pjrt_bridge.torch_interop.lowering.indexing.writing import into_rows
 from pjrt_bridge.torch_interop.lowering.math.norms import norm_over
 from pjrt_bridge.torch_interop.lowering.math.scan import scan
 from pjrt_bridge.torch_interop.lowering.numbers import Number

@@ -1,9 +1,9 @@
 """Products of groups of rows, each with a matrix of its own: the experts of a mixture.
 
 Rows are sorted by group and `ends` says where each group ends, so the sizes of groups are data. A
-loop walks over the rows in blocks of about the mean size of a group; a block ends where its group
-does. So the work grows with the rows and not with rows times groups (the idea of MegaBlocks, Gale
-et al., 2023). Rows behind the last group give 0. Half precision is accumulated in float32 and
+loop walks over the rows in blocks of about half the mean size of a group; a block ends where its
+group does. So the work grows with the rows and not with rows times groups (the idea of MegaBlocks,
+Gale et al., 2023). Rows behind the last group give 0. Half precision is accumulated in float32 and
 rounded once for each row; gradients of matrices once for each block.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.torch_interop.lowering.context import INT64, Context
+from pjrt_bridge.torch_interop.lowering.linalg.matmul import product
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable, lowering
 
 _LEAST_BLOCK = 16
@@ -68,12 +69,10 @@ def _rows_product(c: Context, x: Value, weight: Value, ends: Value, *, contract:
         matrix = b.reshape(
             b.dynamic_slice(weight, (group, zero, zero), (1, *weight.shape[1:])), weight.shape[1:]
         )
-        found = b.dot_general(
-            c.widen(part), c.widen(matrix), lhs_contract=(1,), rhs_contract=(contract - 1,)
-        )
+        found = product(c, part, matrix if contract == 1 else b.transpose(matrix, (1, 0)), x.dtype)
         old = b.dynamic_slice(done, (row, zero), (block, width))
         mask = b.broadcast_in_dim(inside, (block, width), (0,))
-        new = b.select(mask, b.convert(found, x.dtype), old)
+        new = b.select(mask, found, old)
         return b.dynamic_update_slice(done, new, (row, zero))
 
     made = _walk(c, ends, rows, block, c.full((rows + block, width), 0, x.dtype), step)
@@ -98,9 +97,7 @@ def _matrices_product(c: Context, x: Value, y: Value, ends: Value) -> Value:
         # Rows of the next group may hold NaN, so they are replaced, not multiplied by 0.
         mask = b.broadcast_in_dim(inside, parts[1].shape, (0,))
         parts[1] = b.select(mask, parts[1], c.full(parts[1].shape, 0, y.dtype))
-        found = b.dot_general(
-            c.widen(parts[0]), c.widen(parts[1]), lhs_contract=(0,), rhs_contract=(0,)
-        )
+        found = product(c, b.transpose(parts[0], (1, 0)), parts[1])
         old = b.dynamic_slice(done, (group, zero, zero), one)
         new = b.convert(b.add(c.widen(old), b.reshape(found, one)), x.dtype)
         return b.dynamic_update_slice(done, new, (group, zero, zero))
@@ -109,7 +106,7 @@ def _matrices_product(c: Context, x: Value, y: Value, ends: Value) -> Value:
 
 
 def _block(rows: int, groups: int) -> int:
-    return max(1, min(rows, max(_LEAST_BLOCK, -(-rows // max(groups, 1)))))
+    return max(1, min(rows, max(_LEAST_BLOCK, -(-rows // max(2 * groups, 1)))))
 
 
 def _with_rows(c: Context, x: Value, count: int) -> Value:

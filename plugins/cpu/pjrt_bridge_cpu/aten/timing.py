@@ -3,17 +3,21 @@
 `python -m pjrt_bridge_cpu.aten.timing LIBRARY` reads what is known of uses (`probe.Findings`) as
 JSON, and prints the ratios (`gains`). Each of `loads` is made a program with the call and one
 without. They take turns, and medians of processor time are compared: the process runs beside the
-program whose kernels it measures, whose threads have the cores.
+program whose kernels it measures, whose threads have the cores. It has one core itself: threads
+that wait for the next part of a call would be counted otherwise.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+
+import torch
 
 from pjrt_bridge import registry
 from pjrt_bridge.dtypes import DType
@@ -143,11 +147,19 @@ class Timing:
         return max(min(times), 1e-6)
 
 
+def _stay_on_one_core() -> None:
+    """Have no second thread in the pools that are made from now on."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    torch.set_num_threads(1)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Measure with the library whose path is given, or what is shipped as right, to ship it."""
     ships = list(arguments) == ["--ship"]
     library = registry.load("cpu").library if ships else Path(*arguments)
     assert library is not None
+    _stay_on_one_core()
     known = (outcomes.shipped(library) or {}) if ships else json.load(sys.stdin)
     usable = {use for use, reason in known.items() if not reason}
     client = Plugin.load(library, name="cpu").client({"cpu_device_count": 1})
