@@ -10,6 +10,7 @@ import torch
 import pjrt_bridge
 import pjrt_bridge_cpu
 from pjrt_bridge.registry import PlatformSpec
+from pjrt_bridge.runtime import Client
 from pjrt_bridge.runtime.objects.client import compiling
 from pjrt_bridge_cpu import builds
 from pjrt_bridge_cpu.aten import processor
@@ -70,19 +71,19 @@ def test_programs_get_flags_that_are_faster_on_this_processor_unless_the_caller_
     width, unknown = "xla_cpu_prefer_vector_width", "xla_cpu_of_another_version"
     expected = {width: 512} if processor.has_wide_vectors() else {}
     assert client.platform_spec.tuning_flags == expected
-    with client.plugin.client({"cpu_device_count": 1}) as other:
-        spec = PlatformSpec("cpu", tuning_flags={width: 128, unknown: True})
-        object.__setattr__(other, "platform_spec", spec)
-        other.__dict__.pop("_tuning_flags", None)  # of the programs that it began with
-        original = compiling.compile_program
+    other = Client(client.plugin, {"cpu_device_count": 1})
+    spec = PlatformSpec("cpu", tuning_flags={width: 128, unknown: True})
+    object.__setattr__(other, "platform_spec", spec)
+    original = compiling.compile_program
 
-        def spied(*args: Any) -> Any:
-            compiled.append(dict(args[-1].env))
-            return original(*args)
+    def spied(*args: Any) -> Any:
+        compiled.append(dict(args[-1].env))
+        return original(*args)
 
-        monkeypatch.setattr(compiling, "compile_program", spied)
-        for flags in ({}, {width: 64}):
-            other.compile(MATMUL, options=pjrt_bridge.CompileOptions(env=flags)).close()
+    monkeypatch.setattr(compiling, "compile_program", spied)
+    for flags in ({}, {width: 64}):
+        other.compile(MATMUL, options=pjrt_bridge.CompileOptions(env=flags)).close()
+    other.close()
     *before, first, last = [found for found in compiled if width in found]
     assert (first[width], last[width]) == (128, 64)
     assert not {unknown} & {*first, *last}

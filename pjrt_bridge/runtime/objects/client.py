@@ -127,7 +127,7 @@ class Client(ClientCore):
         known, plugin = self.platform_spec, self.plugin.name
         compiling.check_constants(program, known.fatal_constants, plugin=plugin)
         compiling.check_calls(program, known.call_forms, plugin=plugin)
-        flags = {**self._tuning_flags, **self.safe_flags, **checked.env}
+        flags = {**self._known(known.tuning_flags), **self.safe_flags, **checked.env}
         return compiling.compile_program(self, program, replace(checked, env=flags))
 
     def _on_own_device(self, options: CompileOptions) -> CompileOptions:
@@ -155,12 +155,14 @@ class Client(ClientCore):
         self.platform_spec.warn()
         return self._known(self.platform_spec.compiler_flags)
 
-    @cached_property
-    def _tuning_flags(self) -> Mapping[str, Override]:
-        return self._known(self.platform_spec.tuning_flags)
-
     def _known(self, flags: Mapping[str, Override]) -> Mapping[str, Override]:
-        """Those of some compiler flags that the plugin knows."""
+        """Those of some compiler flags of the platform that the plugin knows."""
+        return {name: value for name, value in flags.items() if name in self._known_flags}
+
+    @cached_property
+    def _known_flags(self) -> Mapping[str, Override]:
+        platform = self.platform_spec
+        flags = {**platform.tuning_flags, **platform.compiler_flags}
         if not flags or self._knows(flags):
             return flags
         return {name: value for name, value in flags.items() if self._knows({name: value})}

@@ -22,7 +22,7 @@ _RESHAPE, _JOIN = "stablehlo.reshape", "stablehlo.concatenate"
 _STATED = ("mhlo.sharding", "sdy.sharding")
 """Attributes that say how the results of an operation are divided."""
 
-Sizes = list[list[int]]
+MergedSizes = list[list[int]]
 """For each dimension the sizes of those that were merged into it, in their order."""
 
 
@@ -30,7 +30,7 @@ class _Merged(NamedTuple):
     """What a merged value was before: the value, and its dimensions by those of the merged one."""
 
     value: Any
-    sizes: Sizes
+    sizes: MergedSizes
 
 
 def unmerge(module: Any) -> None:
@@ -59,7 +59,7 @@ def unmerge(module: Any) -> None:
                 source.erase()
 
 
-def merged_sizes(before: Sequence[int], after: Sequence[int]) -> Sizes | None:
+def merged_sizes(before: Sequence[int], after: Sequence[int]) -> MergedSizes | None:
     """The sizes that a reshape merges; None where it does anything else.
 
     Args:
@@ -90,7 +90,7 @@ def _merge_of(value: Any) -> _Merged | None:
     return _Merged(owner.operands[0], sizes)
 
 
-def _with_sizes(operation: Any, merge: _Merged, sizes: Sizes) -> Any:
+def _with_sizes(operation: Any, merge: _Merged, sizes: MergedSizes) -> Any:
     """The value with some of its dimensions merged, in front of an operation that reads it."""
     shape = _flat(sizes)
     if list(merge.value.type.shape) == shape:
@@ -131,7 +131,7 @@ def _stack(operation: Any) -> _Merged | None:
     return _Merged(made, [[size] for size in wanted])
 
 
-def _with_ones(groups: Sizes, wanted: Sequence[int]) -> Sizes | None:
+def _with_ones(groups: MergedSizes, wanted: Sequence[int]) -> MergedSizes | None:
     """The groups with those of 1 that a shape has between them; None for another shape."""
     left, found = list(groups), []
     for size in wanted:
@@ -171,7 +171,7 @@ def _elementwise(operation: Any) -> _Merged | None:
     return _Merged(_made(operation, operation.name, operands, _flat(sizes), {}), sizes)
 
 
-def _spread(operation: Any, value: Any, sizes: Sizes) -> Any:
+def _spread(operation: Any, value: Any, sizes: MergedSizes) -> Any:
     """An operand of an elementwise operation with dimensions of these sizes."""
     merge, owner = _merge_of(value), _owner(value)
     if merge is not None:
@@ -253,7 +253,7 @@ def _product(operation: Any) -> _Merged:
     return _Merged(_made(operation, operation.name, operands, _flat(found), attributes), found)
 
 
-def _common(sizes: Sizes, others: Sizes) -> Sizes:
+def _common(sizes: MergedSizes, others: MergedSizes) -> MergedSizes:
     """The sizes, those of a dimension merged that is not merged alike in the others."""
     return [
         one if one == other else [math.prod(one)] for one, other in zip(sizes, others, strict=True)
@@ -348,7 +348,7 @@ def _flat(groups: Iterable[Sequence[int]]) -> list[int]:
     return list(itertools.chain(*groups))
 
 
-def _numbered(sizes: Sizes) -> list[list[int]]:
+def _numbered(sizes: MergedSizes) -> list[list[int]]:
     """For each dimension the places of those that were merged into it."""
     count = itertools.count()
     return [[next(count) for _ in group] for group in sizes]
