@@ -114,7 +114,8 @@ def _flags(api: Api, client: Any, known: Mapping[str, PlatformSpec]) -> bytes:
     # Nothing may be raised into C, where warnings may be errors.
     with suppress(BridgeWarning):
         platform.warn()
-    return serialize_flags(platform.for_api(api.version).compiler_flags)
+    spec = platform.for_api(api.version)
+    return serialize_flags({**spec.tuning_flags, **spec.compiler_flags})
 
 
 def _guard(address: int, api: Api) -> None:

@@ -45,7 +45,7 @@ class Compiling:
         api = self.table.plugin("counted").api
         copy = Plugin.from_address(table_for_jax(api, guarded=False), name="copy")
         client = Client(copy, {"cpu_device_count": 1})
-        client.__dict__["safe_flags"] = {}
+        client.__dict__["_known_flags"] = {}
         return client
 
 
@@ -102,7 +102,7 @@ def test_an_interrupt_while_compiling_comes_afterwards() -> None:
 
         copy = Plugin.from_address(table_for_jax(cpu_plugin().api, guarded=False), name="copy")
         client = Client(copy, {"cpu_device_count": 1})
-        client.__dict__["safe_flags"] = {}
+        client.__dict__["_known_flags"] = {}
         signal.signal(signal.SIGALRM, interrupt)
         # Shells have it ignored in what they run in the background.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -121,6 +121,8 @@ def test_no_room_is_an_error_and_no_task_of_the_host(
     assert (x + 1).tolist() == [2, 2, 2]
 
 
+# The line is that of the call whose program was made.
+@pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("mode", ["async", "fused"])
 def test_errors_that_are_seen_later_name_the_line(
     mode: str, monkeypatch: pytest.MonkeyPatch

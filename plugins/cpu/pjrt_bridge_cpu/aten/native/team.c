@@ -84,8 +84,8 @@ offer(Offer *offer)
     offer->next = team.first;
     team.first = offer;
     atomic_fetch_add(&team.open, offer->open);
-    if (team.asleep)
-        pthread_cond_broadcast(&team.offered);
+    for (int64_t i = 0; i < offer->open && i < team.asleep; i++)
+        pthread_cond_signal(&team.offered);
     pthread_mutex_unlock(&team.lock);
 }
 
