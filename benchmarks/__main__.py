@@ -53,8 +53,7 @@ class Chosen:
             for case in members
             if case.quick or not quick
         ]
-        # The same order in each run, but no sort of model comes first.
-        cases = _mixed(cases)
+        cases = _shuffled(cases)
         families = [] if quick else list(figures.FAMILIES)
         if not only:
             return Chosen(cases, families)
@@ -71,8 +70,8 @@ class Chosen:
         )
 
 
-def _mixed(cases: Sequence[tuple[str, Case]]) -> list[tuple[str, Case]]:
-    """The cases of the world's suite by chance, behind all others."""
+def _shuffled(cases: Sequence[tuple[str, Case]]) -> list[tuple[str, Case]]:
+    """The cases of the world's suite behind all others, in a random order that each run has."""
     world = [item for item in cases if item[0] in WORLD]
     random.Random(0).shuffle(world)
     return [item for item in cases if item[0] not in WORLD] + world
@@ -170,10 +169,9 @@ def _interpreters(**named: str | None) -> dict[str, str]:
 
 def _without(*, inductor: bool, tuned: bool) -> frozenset[str]:
     """Who is not wanted."""
-    unwanted = set() if tuned else {"inductor tuned"}
-    return frozenset(
-        unwanted if inductor else {*unwanted, "inductor", "inductor warm", "inductor tuned"}
-    )
+    if not inductor:
+        return frozenset({"inductor", "inductor warm", "inductor tuned"})
+    return frozenset() if tuned else frozenset({"inductor tuned"})
 
 
 @app.command()

@@ -29,9 +29,8 @@ def architectures() -> list[str]:
 
 def _work(model: str, form: str) -> TorchWork:
     import torch
-    from torch.utils import _pytree as pytree
 
-    from tests.models import running, zoo
+    from tests.models import running
     from tests.models.zoo.scale import Scale, scaled
 
     class Whole(torch.nn.Module):
@@ -47,14 +46,7 @@ def _work(model: str, form: str) -> TorchWork:
             return running.loss(results) if self.training else results
 
     with scaled(Scale(width=8, length=4, side=2, batch=4)):
-        made, inputs = zoo.build(model)
-    if "bf16" in form:
-        made.bfloat16()
-        inputs = pytree.tree_map_only(
-            torch.Tensor, lambda x: x.bfloat16() if x.is_floating_point() else x, inputs
-        )
-    with torch.no_grad():
-        made.eval()(**inputs)  # Some make in their first call what cannot be traced.
+        made, inputs = running.ready(model, torch.bfloat16 if "bf16" in form else torch.float32)
     training = form.startswith("training")
     return TorchWork(Whole(made).train(training), (inputs,), training=training)
 

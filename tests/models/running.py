@@ -189,15 +189,7 @@ def _differences(found: list[Ran], expected: list[Ran], tolerance: float) -> lis
 
 def calls(name: str, mode: Mode, wrap: Wrapper, number: int = CALLS) -> Iterator[Ran]:
     """What each call gave: outputs, gradients of all parameters, and buffers afterwards."""
-    torch.manual_seed(0)
-    model, inputs = zoo.build(name)
-    assert_determined(model)
-    model.to(mode.dtype)
-    inputs = pytree.tree_map_only(
-        torch.Tensor, lambda x: x.to(mode.dtype) if x.is_floating_point() else x, inputs
-    )
-    with torch.no_grad():
-        model.eval()(**inputs)  # Some make in their first call what cannot be traced.
+    model, inputs = ready(name, mode.dtype)
     model.to(mode.device)
     inputs = pytree.tree_map_only(torch.Tensor, lambda x: x.to(mode.device), inputs)
     function = wrap(model.train(mode.training))
@@ -214,6 +206,23 @@ def calls(name: str, mode: Mode, wrap: Wrapper, number: int = CALLS) -> Iterator
         if mode.training:
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+
+
+def ready(name: str, dtype: torch.dtype) -> zoo.Made:
+    """A model and its inputs in an element type, after a call in evaluation mode.
+
+    Some make in their first call what cannot be traced.
+    """
+    torch.manual_seed(0)
+    model, inputs = zoo.build(name)
+    assert_determined(model)
+    model.to(dtype)
+    inputs = pytree.tree_map_only(
+        torch.Tensor, lambda x: x.to(dtype) if x.is_floating_point() else x, inputs
+    )
+    with torch.no_grad():
+        model.eval()(**inputs)
+    return model, inputs
 
 
 def _copied(tree: Any) -> Any:
