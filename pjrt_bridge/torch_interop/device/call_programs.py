@@ -31,6 +31,7 @@ from pjrt_bridge.torch_interop.device.resident_contents import ResidentContents
 from pjrt_bridge.torch_interop.device.storage import (
     Contents,
     contents_of,
+    has_divided,
     resident_tensor,
 )
 from pjrt_bridge.torch_interop.passes.pipeline import Rewritten
@@ -149,7 +150,7 @@ class CallProgram:
         again: Callable[[Sequence[torch.Tensor]], Any],
     ) -> list[Any]:
         """The outputs; `again` computes the call in PyTorch, of host tensors."""
-        divides = any(isinstance(item, Contents) and item.is_divided for item in given)
+        divides = has_divided(given)
         self.has_run = self.has_run or not divides
         values: list[Any] = [
             ResidentContents(item) if isinstance(item, Contents) else item for item in given

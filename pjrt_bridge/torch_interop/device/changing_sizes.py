@@ -15,7 +15,7 @@ import torch
 from pjrt_bridge.torch_interop.device.calls import Call, TensorKey, tensors_in
 from pjrt_bridge.torch_interop.device.chosen import eager_mode
 from pjrt_bridge.torch_interop.device.recent import Recent
-from pjrt_bridge.torch_interop.device.storage import Contents
+from pjrt_bridge.torch_interop.device.storage import has_divided
 
 _PROGRAMS = 32
 """Programs of an operator for calls that differ in sizes and integers alone."""
@@ -53,7 +53,7 @@ def changes(call: Call) -> bool:
     seeded = torch.Tag.nondeterministic_seeded in call.op.tags
     if eager_mode() == "fused" or call.op.namespace != "aten" or seeded:
         return False
-    if any(isinstance(item, Contents) and item.is_divided for item in call.given):
+    if has_divided(call.given):
         return False
     if any(
         item.is_conj() or item.is_neg() for item in tensors_in((*call.args, *call.kwargs.values()))

@@ -17,10 +17,10 @@ from pjrt_bridge.torch_interop.device.calls import Call, can_move
 from pjrt_bridge.torch_interop.device.chosen import of_client
 from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.storage import (
-    Contents,
     Geometry,
     contents_of,
     geometry_of,
+    has_divided,
     is_resident,
 )
 
@@ -36,7 +36,7 @@ def moves(call: Call) -> bool:
     key = _without_offsets(call.key)
     if key == call.key:
         return False
-    if any(isinstance(item, Contents) and item.is_divided for item in call.given):
+    if has_divided(call.given):
         return False
     count = _counts.find(key) or _counts.add(key, [0])
     count[0] += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
@@ -211,6 +211,11 @@ def is_resident(value: Any) -> bool:
 def is_divided(value: Any) -> bool:
     """Whether a value is a tensor that is divided over a mesh."""
     return is_resident(value) and contents_of(value).is_divided
+
+
+def has_divided(given: Iterable[Any]) -> bool:
+    """Whether a storage, among the contents and tensors of a call, is divided over a mesh."""
+    return any(isinstance(item, Contents) and item.is_divided for item in given)
 
 
 def contents_of(tensor: torch.Tensor) -> Contents:
