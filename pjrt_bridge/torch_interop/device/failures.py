@@ -15,7 +15,7 @@ _SHOWN = 4
 
 
 _LINES = 4
-"""Lines of the user's code that are kept for an operator: of those that called it first."""
+"""Lines kept for an operator: those for which programs were made last."""
 
 _lines: dict[str, list[str]] = {}
 
@@ -51,8 +51,12 @@ def told(
 def called(operator: str, line: str) -> None:
     """Note a line of the user's code that calls an operator, for errors that are seen later."""
     lines = _lines.setdefault(operator, [])
-    if line and line not in lines and len(lines) < _LINES:
-        lines.append(line)
+    if not line:
+        return
+    if line in lines:
+        lines.remove(line)
+    lines.append(line)
+    del lines[:-_LINES]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from pjrt_bridge.errors import DeviceError, PjrtError, ResourceExhausted
-from pjrt_bridge.torch_interop.device import programs
+from pjrt_bridge.torch_interop.device import failures, programs
 from pjrt_bridge.user_warnings import line_of
 from tests import forked
 
@@ -138,6 +138,9 @@ def test_errors_that_are_seen_later_name_the_line(
         rows = torch.nn.functional.embedding(index, table)
         return (rows * 2).sum()
 
+    # As by a program that has called the operator in many places before.
+    for number in range(9):
+        failures.called("aten.index_select.default", f"{__file__}:{number}")
     for _ in range(4):
         assert found(1).item() == 12
     with pytest.raises(IndexError) as caught:
