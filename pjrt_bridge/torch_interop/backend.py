@@ -16,9 +16,11 @@ from torch import fx
 
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.report.fallback_reason import FallbackReason
-from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.compiling.repeated_writes import repeated_write
+from pjrt_bridge.torch_interop.device.chosen import client as device_client
+from pjrt_bridge.torch_interop.device.chosen import is_in_use
 from pjrt_bridge.torch_interop.device.naming import exceptions_of_backward
 from pjrt_bridge.torch_interop.foreign import eager
 from pjrt_bridge.torch_interop.ledger import LEDGER
@@ -63,6 +65,9 @@ def pjrt(
     )
     compiler = Compiler(client, chosen, compat.division(graph))
     compat.guard_offsets(graph)
+    clients = [client, device_client()] if is_in_use() else [client]
+    if not all(item.platform_spec.exact_products for item in clients):
+        compat.guard_answer(precision.__name__, precision.settings.__name__)
     repeated = repeated_write(graph)
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)
