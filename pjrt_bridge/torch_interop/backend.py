@@ -67,7 +67,7 @@ def pjrt(
     compat.guard_offsets(graph)
     clients = [client, device_client()] if is_in_use() else [client]
     if not all(item.platform_spec.exact_products for item in clients):
-        compat.guard_answer(precision.__name__, precision.settings.__name__)
+        compat.guard_answer(precision.__name__, precision.settings.__name__, precision.NAME)
     repeated = repeated_write(graph)
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)

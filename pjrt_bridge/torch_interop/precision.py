@@ -13,12 +13,26 @@ from typing import Any
 
 import torch
 
-from pjrt_bridge.stablehlo.precision import Precision, Precisions
+from pjrt_bridge.stablehlo.precision import ORDER, Precision, Precisions
+
+NAME = "torch.get_float32_matmul_precision()"
+"""The setting, for people."""
 
 _BACKENDS: Any = torch.backends
 """Its modules have attributes that type checkers do not see."""
 
-_BY_NAME: dict[str, Precision] = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
+_ALL: dict[tuple[Precision, Precision], Precisions] = {
+    (product, convolution): Precisions(product, convolution)
+    for product in ORDER
+    for convolution in ORDER
+}
+"""One object for each setting, as guards and the keys of programs compare them in each call."""
+
+_BY_NAME = {
+    "highest": _ALL["HIGHEST", "HIGHEST"],
+    "high": _ALL["HIGH", "HIGH"],
+    "medium": _ALL["DEFAULT", "DEFAULT"],
+}
 _BY_TYPE: dict[str, Precision] = {"tf32": "HIGH", "bf16": "DEFAULT"}
 """By what `fp32_precision` allows; `ieee` and `none` are float32."""
 
@@ -29,10 +43,10 @@ def settings() -> Precisions:
     torch has no setting for convolutions on such devices: they follow that of products.
     """
     try:
-        found = _BY_NAME[torch.get_float32_matmul_precision()]
+        return _BY_NAME[torch.get_float32_matmul_precision()]
     except RuntimeError:
         found = _of(_BACKENDS.mkldnn.matmul.fp32_precision)
-    return _KNOWN[found, found]
+        return _ALL[found, found]
 
 
 def settings_of_cuda() -> Precisions:
@@ -42,16 +56,8 @@ def settings_of_cuda() -> Precisions:
     `torch.backends.cudnn.allow_tf32`, change what these say. Convolutions may take TF32 by default.
     """
     product = _of(_BACKENDS.cuda.matmul.fp32_precision)
-    return _KNOWN[product, _of(_BACKENDS.cudnn.conv.fp32_precision)]
+    return _ALL[product, _of(_BACKENDS.cudnn.conv.fp32_precision)]
 
 
 def _of(allowed: str) -> Precision:
     return _BY_TYPE.get(allowed, "HIGHEST")
-
-
-_KNOWN: dict[tuple[Precision, Precision], Precisions] = {
-    (product, convolution): Precisions(product, convolution)
-    for product in _BY_NAME.values()
-    for convolution in _BY_NAME.values()
-}
-"""One object for each setting, as guards and the keys of programs compare them in each call."""

@@ -16,8 +16,9 @@ from pjrt_bridge import registry
 from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.precision import Precision, Precisions
-from pjrt_bridge.torch_interop import compiled_graphs, export, precision
+from pjrt_bridge.torch_interop import compiled_graphs, custom_op, explain, export, precision
 from pjrt_bridge.torch_interop.device import chosen
+from pjrt_bridge.torch_interop.foreign import eager
 from tests.torch_interop.helpers import compiled
 
 SETTINGS: dict[str, Precision] = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
@@ -142,6 +143,18 @@ def test_a_changed_setting_compiles_again(texts: list[str]) -> None:
     assert len(compiled_graphs()) == 3
 
 
+def test_why_it_was_compiled_again(texts: list[str]) -> None:
+    function = compiled(torch.mm)
+    x, y = torch.randn(3, 4), torch.randn(4, 5)
+    torch.set_float32_matmul_precision("medium")
+    function(x, y)
+    # Dynamo's own guard sees no difference between these two.
+    torch.set_float32_matmul_precision("high")
+    report = explain(function, x, y)
+    reason = "torch.get_float32_matmul_precision() changed"
+    assert [graph.trigger for graph in report.graphs] == [None, reason]
+
+
 def test_where_products_are_exact_nothing_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = _spied(monkeypatch)
     compiled(nn.Sequential(nn.Conv1d(4, 6, 3), nn.Linear(5, 2)))(torch.randn(2, 4, 7))
@@ -232,3 +245,22 @@ def test_what_torch_says(change: Callable[[], None], found: Precision) -> None:
 def test_what_torch_says_of_tensors_on_cuda(change: Callable[[], None], found: Precisions) -> None:
     change()
     assert precision.settings_of_cuda() == found
+
+
+square = custom_op(
+    "pjrt_bridge_tests::square_by_product",
+    lambda b, x: b.dot_general(x, x, lhs_contract=(1,), rhs_contract=(0,)),
+    schema="(Tensor x) -> Tensor",
+)
+
+
+def test_programs_of_the_users_operators(texts: list[str]) -> None:
+    eager.forget()
+    x = torch.randn(3, 3)
+    square(x)
+    texts.clear()
+    for setting in ("highest", "medium", "high", "highest"):
+        torch.set_float32_matmul_precision(setting)
+        torch.testing.assert_close(square(x), x @ x)
+    assert [_stated(text) for text in texts] == [["HIGHEST"], ["DEFAULT"], ["HIGH"]]
+    eager.forget()

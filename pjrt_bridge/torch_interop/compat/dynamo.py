@@ -32,6 +32,7 @@ from torch.optim import adagrad, adam, rmsprop, sgd
 
 from pjrt_bridge.torch_interop.compat.convolution_choice import choose_for_all_sizes
 from pjrt_bridge.torch_interop.compat.fused_steps import traced_step
+from pjrt_bridge.torch_interop.compat.guards import in_words
 from pjrt_bridge.torch_interop.compat.recurrent_modules import trace_recurrent_modules
 from pjrt_bridge.torch_interop.compat.sized_calls import trace_symbolic_sizes
 from pjrt_bridge.torch_interop.compat.symbolic_numbers import leave_calculations_to_python
@@ -80,7 +81,7 @@ def recompile_reasons() -> dict[tuple[int, int], str]:
         if metrics.recompile_reason and identity.isdigit() and again.isdigit():
             # "0/0: tensor 'x' size mismatch ...": which compilation the guard belongs to.
             reason = metrics.recompile_reason.partition(": ")[2] or metrics.recompile_reason
-            reasons[int(identity), int(again)] = reason.strip()
+            reasons[int(identity), int(again)] = in_words(reason.strip())
     return reasons
 
 

@@ -33,6 +33,8 @@ _KEPT = 512
 
 _programs: dict[Hashable, _CompiledCall] = {}
 _compiling = threading.RLock()
+_states_precisions = False
+"""Programs were compiled that state how exact products are: torch's settings tell them apart."""
 
 
 def kernel(op: OpOverload) -> Callable[..., Any]:
@@ -47,9 +49,8 @@ def kernel(op: OpOverload) -> Callable[..., Any]:
 
     def run(*args: Any) -> Any:
         tensors: list[torch.Tensor] = []
-        results = _program((op, precision.settings(), _form(args, tensors)), op, args, tensors)(
-            *tensors
-        )
+        key = op, _settings(), _form(args, tensors)
+        results = _program(key, op, args, tensors)(*tensors)
         if is_single:
             return results[0]
         return list(results) if is_list else tuple(results)
@@ -68,7 +69,7 @@ def results_of_plain(
     """
     if compat.is_observed() or compat.is_forward_mode():
         return None
-    key: list[Hashable] = [name, precision.settings()]
+    key: list[Hashable] = [name, _settings()]
     is_recorded = False
     for tensor in tensors:
         if type(tensor) not in _CLASSES or not tensor.is_cpu or tensor.layout is not torch.strided:
@@ -108,6 +109,10 @@ def forget() -> None:
     _programs.clear()
 
 
+def _settings() -> Hashable:
+    return precision.settings() if _states_precisions else None
+
+
 def _form(value: Any, tensors: list[torch.Tensor]) -> Hashable:
     """The part of a program's key that arguments decide; collects the tensors."""
     if isinstance(value, torch.Tensor):
@@ -140,7 +145,9 @@ def _compile(op: OpOverload, args: Sequence[Any], tensors: Sequence[torch.Tensor
             return list(found) if isinstance(found, (list, tuple)) else [found]
 
         graph = third_party_device.trace_call(call, promises, {})
+    global _states_precisions
     target = Target.of(client, _OPTIONS, EAGER, precision.settings())
+    _states_precisions = _states_precisions or target.precisions is not None
     for reason in target.placement().fallback_reasons(graph.graph).values():
         raise ProgramError(f"{reason.operator} on plugin {target.plugin!r}: {reason.reason}")
     compiler = GraphCompiler(target)
