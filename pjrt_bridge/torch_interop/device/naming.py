@@ -20,6 +20,9 @@ from torch.utils import backend_registration
 NAME = "pjrt"
 """Of the device in torch."""
 
+OWN_DEVICES = ("cpu", NAME)
+"""Torch's types of the devices whose tensors all programs take."""
+
 _CODE_GENERATORS = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
 """Classes that Inductor looks for in the module of a device."""
 
