@@ -133,8 +133,10 @@ class GraphCompiler:
         module = with_host_promises(module, NAME, transfer.to_host)
         target = self._target.for_device(NAME, residency.index)
         over_mesh = self._for(target.over_mesh())
+        in_place = target.client.shares_host_memory
         if self._divisions.have_mesh(module.graph):
-            return ResidentGraph(over_mesh.compile_rewritten(module, record, static), residency)
+            compiled = over_mesh.compile_rewritten(module, record, static)
+            return ResidentGraph(compiled, residency, in_place=in_place)
 
         def divided() -> ResidentGraph:
             again = GraphRecord(
@@ -146,10 +148,11 @@ class GraphCompiler:
                 code=record.code,
                 division=record.division,
             )
-            return ResidentGraph(over_mesh.compile_rewritten(module, again, static), residency)
+            compiled = over_mesh.compile_rewritten(module, again, static)
+            return ResidentGraph(compiled, residency, in_place=in_place)
 
         plain = self._for(target).compile_rewritten(module, record)
-        return ResidentGraph(plain, residency, divided)
+        return ResidentGraph(plain, residency, divided, in_place=in_place)
 
     def _shared(
         self,
@@ -163,7 +166,9 @@ class GraphCompiler:
         target = self._target.for_device(residency.kind, residency.index)
         place = SharedPlace(target.client, residency.kind, residency.index)
         plain = self._for(target).compile_rewritten(module, record)
-        return BorderGraph(plain, residency, place.of_call)
+        return BorderGraph(
+            plain, residency, place.of_call, in_place=target.client.shares_host_memory
+        )
 
     def compile_rewritten(
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int] = frozenset()

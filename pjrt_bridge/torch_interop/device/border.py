@@ -85,15 +85,24 @@ class BorderGraph:
         graph: the same over host tensors.
         residency: what is where.
         place: gives the device for each call.
+        in_place: programs read host tensors where they lie.
 
     Attributes:
         record: of the graph.
     """
 
-    def __init__(self, graph: PlainGraph, residency: Residency, place: Callable[[], Place]) -> None:
+    def __init__(
+        self,
+        graph: PlainGraph,
+        residency: Residency,
+        place: Callable[[], Place],
+        *,
+        in_place: bool,
+    ) -> None:
         self._graph = graph
         self._residency = residency
         self._place = place
+        self._in_place = in_place
         self.record: GraphRecord = graph.record
 
     def run(self, arguments: list[Any], call: CallRecord) -> Sequence[Any]:
@@ -105,11 +114,11 @@ class BorderGraph:
         place = self._place()
         values = [self._given(at, value, place) for at, value in enumerate(arguments)]
         arguments.clear()
-        from_host = any(isinstance(value, torch.Tensor) for value in values)
+        # Their owner may write into them.
+        read = self._in_place and any(isinstance(value, torch.Tensor) for value in values)
         written = [values[at] for at in self._residency.written]
         outputs = self._graph.start(list(values), call)
-        if from_host:
-            # The program may read them in place, and their owner may write into them.
+        if read:
             call.finish()
         results = [
             _result(item, place, resident=resident)

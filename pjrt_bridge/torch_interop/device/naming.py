@@ -44,6 +44,16 @@ def name() -> str | None:
     return None if found == _UNNAMED else found
 
 
+def has_own_accelerator() -> bool:
+    """Whether this build of torch has an accelerator of its own in this machine.
+
+    Nothing of the accelerator is started: processes may be forked afterwards.
+    """
+    # Asks NVIDIA's management library, where there is one.
+    cuda: int = torch.cuda.device_count() if torch.version.cuda or torch.version.hip else 0
+    return cuda > 0 or (torch.xpu._is_compiled() and torch.xpu.device_count() > 0)
+
+
 def give_name(load_module: Callable[[], Any], first_call: Callable[..., Any] | None = None) -> None:
     """Name the device, with its module, `torch.pjrt`.
 

@@ -120,6 +120,7 @@ class ResidentGraph(BorderGraph):
         graph: the same over host tensors.
         residency: what is where.
         divided: gives the same for tensors that are divided over a mesh; None: it is that.
+        in_place: programs read host tensors where they lie.
     """
 
     def __init__(
@@ -127,9 +128,11 @@ class ResidentGraph(BorderGraph):
         graph: PlainGraph,
         residency: Residency,
         divided: Callable[[], ResidentGraph] | None = None,
+        *,
+        in_place: bool,
     ) -> None:
         place = ResidentPlace(residency.index)
-        super().__init__(graph, residency, lambda: place)
+        super().__init__(graph, residency, lambda: place, in_place=in_place)
         self._make_divided = divided
         self._shortcut = GraphShortcut.of(graph, residency.results, residency.index)
 

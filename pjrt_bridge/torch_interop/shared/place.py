@@ -8,6 +8,8 @@ import torch
 from pjrt_bridge.runtime import Buffer, Client
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
+from pjrt_bridge.runtime.transfers import putting
+from pjrt_bridge.runtime.transfers.host import describe
 from pjrt_bridge.torch_interop.device.border import GivenTensor
 from pjrt_bridge.torch_interop.passes.padding.memory import PaddingMemory
 from pjrt_bridge.torch_interop.shared.kinds import device_of
@@ -61,6 +63,7 @@ class SharedPlace:
     Attributes:
         device: torch's.
         client: see above.
+        on: the client's device.
         views: buffers over its tensors.
 
     Raises:
@@ -70,7 +73,8 @@ class SharedPlace:
     def __init__(self, client: Client, kind: str, index: int) -> None:
         self.device = torch.device(kind, index)
         self.client = client
-        self.views = TensorViews(client, device_of(client, kind, index))
+        self.on = device_of(client, kind, index)
+        self.views = TensorViews(client, self.on)
 
     def of_call(self) -> SharedCall:
         """The device as one call of a graph uses it."""
@@ -101,8 +105,8 @@ class SharedCall:
         """
         views = self._place.views
         if not spec.nbytes:
-            memory = spec.memory
-            return self._place.client.put(np.empty(memory.shape, memory.dtype.numpy))
+            nothing = describe(np.empty(spec.memory.shape, spec.memory.dtype.numpy))
+            return putting.put_host(self._place.client, nothing, self._place.on)
         kept = views.kept(given, spec) if self._is_behind else None
         if kept is None:
             kept = views.new(given, values, spec)
