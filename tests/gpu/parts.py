@@ -124,7 +124,8 @@ def _tests_numbers(outcomes: Sequence[Outcome], files: Path) -> dict[str, Any]:
 
 def _faults(files: Path) -> list[Job]:
     jobs = max((os.cpu_count() or 1) // 2, 1)
-    command = _python("-m", "tests.faults", "--plugin", "cuda", "--jobs", str(jobs))
+    options = ("--plugin", "cuda", "--jobs", str(jobs), "--minutes", "7")
+    command = _python("-m", "tests.faults", *options)
     return [Job("faults", "matrix", command, limit=560, cores=jobs)]
 
 
