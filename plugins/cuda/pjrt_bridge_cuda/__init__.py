@@ -36,7 +36,7 @@ _EVENTS = CudaEvents()
 
 @hookimpl
 def pjrt_bridge_platforms() -> PlatformSpec:
-    """That frameworks use the memory of these devices, and what else XLA's CUDA plugin reads."""
+    """What XLA's CUDA plugin reads, what ends its process, and that frameworks use its memory."""
     return PlatformSpec(
         "cuda",
         dlpack_device_type=_DLPACK_CUDA,
@@ -46,6 +46,8 @@ def pjrt_bridge_platforms() -> PlatformSpec:
             "mock_gpu_topology": str,
             "use_tfrt_gpu_client": bool,
         },
+        # Seen with PJRT API 0.115. Conversions of these types to others end in a clean error.
+        fatal_constants=("float6_e2m3fn", "float6_e3m2fn"),
     )
 
 
