@@ -99,6 +99,9 @@ class _Module:
         # Torch asks every module of a device for these, also where nobody uses the device.
         if name == "_is_in_bad_fork":
             return lambda: False
+        if name == "_lazy_init":
+            # Without it torch (2.11) takes the device for one without work to wait for.
+            return lambda: None
         if name in ("is_available", "is_initialized"):
             return is_available
         if name == "Scheduling":
