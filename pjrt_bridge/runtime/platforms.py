@@ -73,6 +73,8 @@ class PlatformSpec:
             in a range; the first range that holds it counts.
         tuning_flags: flags like `compiler_flags`, because programs are faster with them on this
             machine.
+        exact_products: products and convolutions of float32 are computed in float32 where a program
+            does not ask for a precision. Elsewhere programs state it.
 
     Raises:
         OptionError: a field has a wrong type or an impossible value.
@@ -89,6 +91,7 @@ class PlatformSpec:
     warning: str | None = None
     versions: Mapping[range, PlatformSpec] = field(default_factory=dict, hash=False)
     tuning_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
+    exact_products: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -115,6 +118,10 @@ class PlatformSpec:
         if kind is not None and type(kind) is not int:
             raise OptionError(f"{where}, dlpack_device_type: found {kind!r}, expected an int")
         check_option_types(self.option_types, where=where)
+        if type(self.exact_products) is not bool:
+            raise OptionError(
+                f"{where}, exact_products: found {self.exact_products!r}, expected a bool"
+            )
         if not isinstance(self.versions, Mapping) or not all(
             isinstance(minor, range)
             and isinstance(spec, PlatformSpec)

@@ -16,7 +16,8 @@ from torch import fx
 from pjrt_bridge.mixed.records import GraphRecord, Ledger, SegmentRecord
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.stablehlo.precision import Precisions
+from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.bind.graphs import Before, Direct, PlainGraph, run
 from pjrt_bridge.torch_interop.bind.sizes import is_symbolic
 from pjrt_bridge.torch_interop.compiling import fallbacks
@@ -41,6 +42,10 @@ class Compiler:
         options: the user's.
         division: see `GraphRecord.division`.
         ledger: of what is compiled, and of the warnings.
+        settings: how exact products have to be; None: as torch's settings are now.
+
+    Attributes:
+        settings: see above. Graphs that are compiled later, such as backward, have the same.
     """
 
     def __init__(
@@ -49,8 +54,10 @@ class Compiler:
         options: BackendOptions,
         division: str | None = None,
         ledger: Ledger = LEDGER,
+        settings: Precisions | None = None,
     ) -> None:
-        self._target = Target.of(client, options, ledger)
+        self.settings = precision.settings() if settings is None else settings
+        self._target = Target.of(client, options, ledger, self.settings)
         self._options = options
         self._division = division
         self._graphs = GraphCompiler(self._target)

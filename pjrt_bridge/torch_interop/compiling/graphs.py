@@ -199,7 +199,7 @@ class GraphCompiler:
             return self._on_host(host, record)
         self._target.ledger.add(record)
         self.saved = emitted.saved
-        return DeviceGraph(compiled, record)
+        return DeviceGraph(compiled, record, took_precisions=emitted.took_precisions)
 
     def _in_parts(
         self,
@@ -292,6 +292,7 @@ class GraphCompiler:
                 argument_specs=dict.fromkeys(static, self._orders.parameter),
                 kernels=self._target.kernels,
                 excess_precision=self._options.excess_precision,
+                precisions=self._target.precisions,
                 # A backward graph computes with the positions of its forward graph.
                 checks_positions=record.kind != "backward"
                 and self._options.check_indices is not False,
