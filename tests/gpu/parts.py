@@ -32,6 +32,9 @@ CONFORMANCE = (
 SUITES = ("tests/gpu", "tests/accelerators")
 """Folders whose modules of tests run in a process each."""
 
+FILLING = frozenset({"test_failures"})
+"""Modules whose tests take all of the GPU's memory, which others would lack."""
+
 Numbers = Callable[[Sequence[Outcome], Path], dict[str, Any]]
 
 
@@ -91,7 +94,8 @@ def _tests(files: Path) -> list[Job]:
         # A process each, since a test may end its own.
         options = ("-q", "-rs", "-p", "no:cacheprovider", "--durations=5", report)
         command = _python("-m", "pytest", *options, str(module.relative_to(ROOT)))
-        jobs.append(Job("tests", name, command, limit=400))
+        alone = module.stem in FILLING
+        jobs.append(Job("tests", name, command, limit=400, alone=alone))
     return jobs
 
 
