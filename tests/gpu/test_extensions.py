@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
+import pytest
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.abi.values import free
@@ -77,7 +78,7 @@ def test_memories_are_described(gpu: Client) -> None:
 
 def test_a_runtime_is_compatible_with_itself(gpu: Client) -> None:
     if AbiVersion.TABLE.type not in {link.type for link in gpu.extensions}:
-        return
+        pytest.skip("this build of the plugin has no extension AbiVersion")
     versions = gpu.extension(AbiVersion)
     with gpu.handle.held() as pointer:
         runtime = versions.call("client_runtime_abi_version", client=pointer).abi_version
