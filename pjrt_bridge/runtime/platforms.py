@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pjrt_bridge import dtypes, user_warnings
 from pjrt_bridge.errors import OptionError
@@ -22,6 +22,21 @@ OptionType = type | range
 
 _OPTION_TYPES = (str, bool, int, float, list)
 _TYPE_NAMES = frozenset(dtype.name for dtype in dtypes.ALL)
+
+
+class StreamEvents(Protocol):
+    """Finds out how far work on streams of a platform's devices has come."""
+
+    def record(self, device: int, stream: int) -> object:
+        """An event behind all work that is on a stream now.
+
+        Args:
+            device: its number in the machine.
+            stream: its handle.
+        """
+
+    def is_over(self, event: object) -> bool:
+        """Whether that work is over; an event that is over is not asked again."""
 
 
 class CallForm(NamedTuple):
@@ -42,6 +57,8 @@ class PlatformSpec:
         ffi_name: name of the platform in the registry of FFI handlers; None: `name` in capitals.
         dlpack_device_type: DLDeviceType of the memory of its devices (dlpack.h), whose streams are
             then CUDA's or named like them; None where frameworks cannot use that memory.
+        stream_events: for those streams: memory that other frameworks were given is used again only
+            when their work with it is over; None: they have done with it when they let go of it.
         option_types: create options that its plugins read, beyond those that several vendors'
             plugins have in common. Plugins abort over values of another type, and no plugin tells
             its platform before it has a client, so these types hold for every plugin that does not
@@ -56,6 +73,8 @@ class PlatformSpec:
             in a range; the first range that holds it counts.
         tuning_flags: flags like `compiler_flags`, because programs are faster with them on this
             machine.
+        exact_products: products and convolutions of float32 are computed in float32 where a program
+            does not ask for a precision. Elsewhere programs state it.
 
     Raises:
         OptionError: a field has a wrong type or an impossible value.
@@ -65,12 +84,14 @@ class PlatformSpec:
     compiler_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
     ffi_name: str | None = None
     dlpack_device_type: int | None = None
+    stream_events: StreamEvents | None = field(default=None, hash=False)
     option_types: Mapping[str, OptionType] = field(default_factory=dict, hash=False)
     fatal_constants: tuple[str, ...] = ()
     call_forms: Mapping[str, CallForm | None] = field(default_factory=dict, hash=False)
     warning: str | None = None
     versions: Mapping[range, PlatformSpec] = field(default_factory=dict, hash=False)
     tuning_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
+    exact_products: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -97,6 +118,10 @@ class PlatformSpec:
         if kind is not None and type(kind) is not int:
             raise OptionError(f"{where}, dlpack_device_type: found {kind!r}, expected an int")
         check_option_types(self.option_types, where=where)
+        if type(self.exact_products) is not bool:
+            raise OptionError(
+                f"{where}, exact_products: found {self.exact_products!r}, expected a bool"
+            )
         if not isinstance(self.versions, Mapping) or not all(
             isinstance(minor, range)
             and isinstance(spec, PlatformSpec)

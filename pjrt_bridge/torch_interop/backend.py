@@ -16,15 +16,18 @@ from torch import fx
 
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.report.fallback_reason import FallbackReason
-from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.compiling.repeated_writes import repeated_write
+from pjrt_bridge.torch_interop.device.chosen import client as device_client
+from pjrt_bridge.torch_interop.device.chosen import is_in_use
 from pjrt_bridge.torch_interop.device.naming import exceptions_of_backward
 from pjrt_bridge.torch_interop.foreign import eager
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.refusals import refused
 from pjrt_bridge.torch_interop.recurrent import layers
+from pjrt_bridge.torch_interop.shared.kinds import kind_shared_with
 
 _OVERLAPPING = FallbackReason(
     "",
@@ -63,6 +66,11 @@ def pjrt(
     )
     compiler = Compiler(client, chosen, compat.division(graph))
     compat.guard_offsets(graph)
+    clients = [client, device_client()] if is_in_use() else [client]
+    if not all(item.platform_spec.exact_products for item in clients):
+        compat.guard_answer(precision.__name__, precision.settings.__name__)
+        if kind_shared_with(client) == "cuda":
+            compat.guard_answer(precision.__name__, precision.settings_of_cuda.__name__)
     repeated = repeated_write(graph)
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)

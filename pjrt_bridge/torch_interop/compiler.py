@@ -16,13 +16,15 @@ from torch import fx
 from pjrt_bridge.mixed.records import GraphRecord, Ledger, SegmentRecord
 from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.stablehlo.precision import Precisions
+from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.bind.graphs import Before, Direct, PlainGraph, run
 from pjrt_bridge.torch_interop.bind.sizes import is_symbolic
 from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.division import number_gradients
 from pjrt_bridge.torch_interop.compiling.graphs import GraphCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
+from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, Rewritten, rewrite
@@ -40,6 +42,10 @@ class Compiler:
         options: the user's.
         division: see `GraphRecord.division`.
         ledger: of what is compiled, and of the warnings.
+        settings: how exact products have to be; None: as torch's settings are now.
+
+    Attributes:
+        settings: see above. Graphs that are compiled later, such as backward, have the same.
     """
 
     def __init__(
@@ -48,8 +54,10 @@ class Compiler:
         options: BackendOptions,
         division: str | None = None,
         ledger: Ledger = LEDGER,
+        settings: Precisions | None = None,
     ) -> None:
-        self._target = Target.of(client, options, ledger)
+        self.settings = precision.settings() if settings is None else settings
+        self._target = Target.of(client, options, ledger, self.settings)
         self._options = options
         self._division = division
         self._graphs = GraphCompiler(self._target)
@@ -111,6 +119,7 @@ class Compiler:
             refused=refused,
             check_indices=self._options.check_indices is True,
             has_composite=self._target.kernels.takes,
+            devices=self._target.devices,
         )
         rewritten = rewrite(graph, context, "unsized")
         record = GraphRecord(
@@ -167,6 +176,7 @@ class Compiler:
             keeps=self._options.wants_on_host,
             refused=refused,
             has_composite=self._target.kernels.takes,
+            devices=self._target.devices,
         )
         rewrite(graph, context, "joint")
 
@@ -205,7 +215,7 @@ class Compiler:
             index: of the device.
             divides: for values over a mesh, instead of a device.
         """
-        target = self._target.for_resident(index)
+        target = self._target.for_device(NAME, index)
         compiler = GraphCompiler((target.over_mesh() if divides else target).of_operators())
         return compiler.compile_rewritten(graph, record)
 

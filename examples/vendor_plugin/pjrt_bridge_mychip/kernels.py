@@ -34,7 +34,9 @@ class MychipKernels(Kernels):
         if reduction != "sum" or tuple(dims) != (x.rank - 1,) or x.dtype.name != "float32":
             return super().reduce(b, reduction, x, dims)
         ones = b.full(x.shape[-1:], 1, x.dtype)
-        return b.dot_general(x, ones, lhs_contract=(x.rank - 1,), rhs_contract=(0,))
+        return b.dot_general(
+            x, ones, lhs_contract=(x.rank - 1,), rhs_contract=(0,), precision="HIGHEST"
+        )
 
     def attention(
         self,

@@ -23,6 +23,7 @@ from pjrt_bridge.stablehlo.builder.rewriting import Round
 from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
 from pjrt_bridge.stablehlo.builder.structured import StructuredOps
 from pjrt_bridge.stablehlo.builder.values import Value
+from pjrt_bridge.stablehlo.precision import Precisions
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import SYMBOL
 from pjrt_bridge.stablehlo.sharding.sharding import Sharding
@@ -47,6 +48,11 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         name: symbol name of the module.
         excess_precision: floats that are rounded to a narrower type remember what they were
             (`Value.exact`). The caller decides where that is read instead.
+        precisions: of products and convolutions that do not state their own; None: these leave it
+            to the compiler.
+
+    Attributes:
+        took_precisions: there are operations that the precisions were asked for.
     """
 
     def __init__(
@@ -55,8 +61,10 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         *,
         name: str = "main",
         excess_precision: bool = False,
+        precisions: Precisions | None = None,
     ) -> None:
         super().__init__(name, excess_precision=excess_precision)
+        self._precisions = precisions
         self._described = [
             item if isinstance(item, Parameter) else Parameter(item) for item in parameters
         ]

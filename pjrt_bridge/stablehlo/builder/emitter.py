@@ -23,6 +23,7 @@ from pjrt_bridge.errors import ProgramError, UnsupportedDtype
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder import constants
 from pjrt_bridge.stablehlo.builder.values import Body, Region, Scope, Value, as_tuple
+from pjrt_bridge.stablehlo.precision import Precision, Precisions
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.wrong_arguments import wrong
 
@@ -51,6 +52,9 @@ class Emitter:
         self._created: tuple[Scope | None, list[Any]] = (None, [])
         self._ip: Any = None
         self._used_chlo = False
+        self._precisions: Precisions | None = None
+        self._stated: Precision | None = None
+        self.took_precisions = False
         self._finished = False
 
     # -- attributes and types ---------------------------------------------------------------

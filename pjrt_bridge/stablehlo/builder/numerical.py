@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -15,10 +16,9 @@ from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.sharding_rules import custom_call_rule
 from pjrt_bridge.stablehlo.builder.structured import Padding, window_count
 from pjrt_bridge.stablehlo.builder.values import Value, check_dims, check_length
+from pjrt_bridge.stablehlo.precision import ORDER, Precision, stated
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.wrong_arguments import checked_methods
-
-Precision = Literal["DEFAULT", "HIGH", "HIGHEST"]
 
 
 @checked_methods
@@ -35,7 +35,7 @@ class NumericalOps(Emitter):
         lhs_contract: Sequence[int],
         rhs_contract: Sequence[int],
         out_dtype: DType | str | None = None,
-        precision: Precision = "DEFAULT",
+        precision: Precision | None = None,
     ) -> Value:
         """Batched contraction; the result has batch, then free lhs, then free rhs dimensions.
 
@@ -47,7 +47,8 @@ class NumericalOps(Emitter):
             lhs_contract: dimensions of lhs that are summed over.
             rhs_contract: the matching ones of rhs.
             out_dtype: element type of sums and result; None: lhs'.
-            precision: how exact the plugin must multiply floats (`precision_config`).
+            precision: how exact the plugin must multiply floats (`precision_config`); None: as the
+                builder's `precisions` have it.
         """
         op = "stablehlo.dot_general"
         lhs_dims, rhs_dims = (*lhs_batch, *lhs_contract), (*rhs_batch, *rhs_contract)
@@ -65,7 +66,7 @@ class NumericalOps(Emitter):
             rhs_contracting_dimensions=list(rhs_contract),
             context=self._context,
         )
-        attributes = {"dot_dimension_numbers": numbers, **self._precision(op, precision)}
+        attributes = {"dot_dimension_numbers": numbers, **self._precision(op, lhs, precision)}
         dtype = lhs.dtype if out_dtype is None else dtypes.of(out_dtype)
         return self._emit_one(op, (lhs, rhs), attributes, TensorType(shape, dtype))
 
@@ -83,7 +84,7 @@ class NumericalOps(Emitter):
         window_reversal: Sequence[bool] | None = None,
         dimension_numbers: tuple[str, str, str],
         out_dtype: DType | str | None = None,
-        precision: Precision = "DEFAULT",
+        precision: Precision | None = None,
     ) -> Value:
         """Convolution (correlation, unless the window is reversed).
 
@@ -102,7 +103,8 @@ class NumericalOps(Emitter):
                 kernel's output and input features; other letters name spatial dimensions and
                 their order in the input is the order of the sequences above.
             out_dtype: element type of sums and result; None: lhs'.
-            precision: how exact the plugin must multiply floats (`precision_config`).
+            precision: how exact the plugin must multiply floats (`precision_config`); None: as the
+                builder's `precisions` have it.
         """
         op = "stablehlo.convolution"
         lhs_spec, rhs_spec, out_spec = dimension_numbers
@@ -166,16 +168,30 @@ class NumericalOps(Emitter):
             "dimension_numbers": numbers,
             "feature_group_count": self._int(feature_group_count),
             "batch_group_count": self._int(batch_group_count),
-            **self._precision(op, precision),
+            **self._precision(op, lhs, precision),
         }
         dtype = lhs.dtype if out_dtype is None else dtypes.of(out_dtype)
         result = TensorType(tuple(sizes[c] for c in out_spec), dtype)
         return self._emit_one(op, (lhs, rhs), attributes, result)
 
-    def _precision(self, op: str, precision: Precision) -> dict[str, Any]:
-        if precision == "DEFAULT":
+    @contextmanager
+    def as_precise_as(self, operation: Any) -> Iterator[None]:
+        """Have operations that do not state their precision take that of one of MLIR."""
+        before, self._stated = self._stated, stated(operation)
+        try:
+            yield
+        finally:
+            self._stated = before
+
+    def _precision(self, op: str, lhs: Value, precision: Precision | None) -> dict[str, Any]:
+        if precision is None:
+            precision = self._stated
+        if precision is None and self._precisions is not None:
+            precision = self._precisions.of(op, lhs.dtype)
+            self.took_precisions = True
+        if precision is None or precision == "DEFAULT":
             return {}
-        if precision not in ("HIGH", "HIGHEST"):
+        if precision not in ORDER:
             raise ProgramError(f"{op}: precision {precision!r} is none of DEFAULT HIGH HIGHEST")
         attribute = bindings.load().stablehlo.PrecisionAttr.get(precision, self._context)
         return {"precision_config": self._ir.ArrayAttr.get([attribute] * 2, self._context)}

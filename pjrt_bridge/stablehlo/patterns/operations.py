@@ -22,7 +22,8 @@ def product(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Valu
     sides = _sides(reading.Product.of(operation.handle), operation.operands)
     if sides is None:
         return None
-    return [_product(kernels, b, *sides, operation.results[0])]
+    with b.as_precise_as(operation.handle):
+        return [_product(kernels, b, *sides, operation.results[0])]
 
 
 def transposed_product(
@@ -50,7 +51,8 @@ def transposed_product(
         return None
     if _integers(operation.handle.attributes, "permutation", ()) != swapped:
         return None
-    return [_product(kernels, b, right, left, operation.results[0])]
+    with b.as_precise_as(found.handle):
+        return [_product(kernels, b, right, left, operation.results[0])]
 
 
 class _Side(NamedTuple):
@@ -127,7 +129,8 @@ def convolution(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[
         batch_group_count=int(attributes["batch_group_count"]),
     )
     accumulator = _accumulator(result.dtype)
-    found = kernels.convolution(b, x, weight, how, accumulator=accumulator, dtype=result.dtype)
+    with b.as_precise_as(operation.handle):
+        found = kernels.convolution(b, x, weight, how, accumulator=accumulator, dtype=result.dtype)
     return [found]
 
 

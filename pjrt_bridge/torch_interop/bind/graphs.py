@@ -107,15 +107,20 @@ class DeviceGraph:
     Args:
         segment: the program.
         record: of the graph.
+        took_precisions: see `Emitted`.
 
     Attributes:
         segment: see above.
         record: see above.
+        took_precisions: see above.
     """
 
-    def __init__(self, segment: DeviceSegment, record: GraphRecord) -> None:
+    def __init__(
+        self, segment: DeviceSegment, record: GraphRecord, *, took_precisions: bool
+    ) -> None:
         self.segment = segment
         self.record = record
+        self.took_precisions = took_precisions
 
     def fast_path(self) -> Entrance | None:
         """The fast path for calls like the one before; None where there is none."""

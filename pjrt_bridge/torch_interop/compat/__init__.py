@@ -66,6 +66,7 @@ from pjrt_bridge.torch_interop.compat.graphs import (
     tree_leaves,
     tree_parts,
 )
+from pjrt_bridge.torch_interop.compat.guards import guard_answer
 from pjrt_bridge.torch_interop.compat.modules import remove_forward_hooks, swap_parameters
 from pjrt_bridge.torch_interop.compat.offsets import guard_offsets
 from pjrt_bridge.torch_interop.compat.operators import (
@@ -160,6 +161,7 @@ __all__ = [
     "graph_attribute",
     "graph_breaks",
     "graphs_made",
+    "guard_answer",
     "guard_offsets",
     "has_host_kernel",
     "hint",

@@ -16,8 +16,8 @@ from pjrt_bridge.mixed.execution import CallRecord, DeferredValue
 from pjrt_bridge.mixed.launchers import BufferOutput
 from pjrt_bridge.mixed.records import GraphRecord
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
-from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
+from pjrt_bridge.torch_interop import compat, precision
+from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.device import data_errors, shortcuts, transfer
@@ -82,13 +82,20 @@ class CallProgram:
         """Whether it computes what a call with these numbers asks for."""
         return self.conditions is None or self.conditions(numbers)
 
+    def _serves_as_precise(self, numbers: Sequence[float]) -> bool:
+        """`serves`, of calls whose key lacks torch's settings: those of the compiled module."""
+        return precision.settings() == self.compiler.settings and self.serves(numbers)
+
     @cached_property
     def shortcut(self) -> Any:
         """The way of further calls through the compiled module; None where there is none."""
         if self.mode != "async":
             return None
+        conditions = self.conditions
+        if isinstance(self.graph, DeviceGraph) and self.graph.took_precisions:
+            conditions = self._serves_as_precise
         added = shortcuts.CallNumbers.of(
-            self.steps, self.given, lifted=self.lifted, conditions=self.conditions
+            self.steps, self.given, lifted=self.lifted, conditions=conditions
         )
         if added is None:
             return None
@@ -120,7 +127,7 @@ class CallProgram:
         """
         if self.mode != "fused" or not self.compiler.lowers(self.module):
             return None
-        return Recordable.of(self.name, self.module)
+        return Recordable.of(self.name, self.module, self.compiler.settings)
 
     def run(self, given: Sequence[Contents | torch.Tensor], numbers: Sequence[float]) -> list[Any]:
         """The outputs: resident tensors, and what is none.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.torch_interop import precision
 from pjrt_bridge.torch_interop.compat import OpOverload
 from pjrt_bridge.torch_interop.device import transfer
 from pjrt_bridge.torch_interop.device.naming import NAME
@@ -130,7 +131,7 @@ class Call:
             key += tuple((name, self._key(value)) for name, value in kwargs.items())
         if self.index < 0:
             self.index = 0
-        self.key = (*key, self.index, torch.get_default_dtype())
+        self.key = (*key, self.index, torch.get_default_dtype(), precision.settings())
 
     def _key(self, value: Any) -> Hashable:
         kind = type(value)

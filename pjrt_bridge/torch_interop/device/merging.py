@@ -12,6 +12,7 @@ from torch import fx
 from pjrt_bridge.mixed.adapter import Constant, SegmentInput
 from pjrt_bridge.mixed.records import GraphRecord
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.stablehlo.precision import Precisions
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compiler import Compiler
@@ -39,6 +40,7 @@ class Recordable:
         name: of the operator.
         module: the graph.
         number: no other has it.
+        settings: how exact its products have to be.
         results: the nodes that compute what it gives and writes.
         specs: how these results lie.
         outputs: what it gives: the index of a result, an argument, or a constant.
@@ -48,13 +50,14 @@ class Recordable:
     name: str
     module: fx.GraphModule
     number: int
+    settings: Precisions
     results: tuple[fx.Node, ...]
     specs: tuple[ValueSpec, ...]
     outputs: tuple[int | SegmentInput | Constant, ...]
     written: tuple[tuple[int, int | SegmentInput], ...]
 
     @staticmethod
-    def of(name: str, module: fx.GraphModule) -> Recordable | None:
+    def of(name: str, module: fx.GraphModule, settings: Precisions) -> Recordable | None:
         """The parts of a graph; None where something else than its results tells of its end."""
         placeholders = {
             node: at for at, node in enumerate(module.graph.find_nodes(op="placeholder"))
@@ -88,12 +91,14 @@ class Recordable:
             return None
         specs = tuple(map(result_spec, promises))
         number = next(_numbers)
-        return Recordable(name, module, number, tuple(results), specs, outputs, tuple(written))
+        return Recordable(
+            name, module, number, settings, tuple(results), specs, outputs, tuple(written)
+        )
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Operators that become one program.
+    """Operators that become one program, all of one `settings`.
 
     Attributes:
         operators: each with its arguments.
@@ -136,7 +141,9 @@ def compiled(recorded: Recorded, index: int, trigger: str | None = None) -> Plai
     found = client()
     name = f"fused_{len(recorded.operators)}_operators"
     record = GraphRecord("inference", name, found.plugin.name, trigger=trigger)
-    compiler = Compiler(found, BackendOptions(placement="device"), ledger=EAGER)
+    settings = recorded.operators[0][0].settings
+    options = BackendOptions(placement="device")
+    compiler = Compiler(found, options, ledger=EAGER, settings=settings)
     return compiler.compile_rewritten(merged(recorded), record, index)
 
 

@@ -167,6 +167,9 @@ class Recorder:
         with self._lock:
             backward = third_party_device.backward_pass()
             left = self._backward not in (-1, backward)
+            left = left or bool(
+                self._operators and self._operators[0].part.settings != part.settings
+            )
             if left or len(self._operators) >= LONGEST:
                 self.flush()
             self._backward = backward

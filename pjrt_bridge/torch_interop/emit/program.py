@@ -18,6 +18,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.stablehlo import Builder, memory_order
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.kernels import Kernels
+from pjrt_bridge.stablehlo.precision import Precisions
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.emit.materialization import is_large_elementwise, should_materialize
@@ -50,6 +51,7 @@ class Emitted:
         kernels_version: of the kernels when it was begun.
         saved: strides of the results that only backward reads, where they lie otherwise than
             promised; by position in the graph before any pass.
+        took_precisions: its products depend on the precisions that it was emitted with.
     """
 
     program: Program
@@ -57,6 +59,7 @@ class Emitted:
     captured: tuple[torch.Tensor, ...]
     kernels_version: int = 0
     saved: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    took_precisions: bool = False
 
     def takes_as(self, other: Emitted) -> bool:
         """Whether it takes and gives the same as another program of the graph.
@@ -95,6 +98,7 @@ def emit(
     constants: Mapping[int, ArrayLike] | None = None,
     kernels: Kernels | None = None,
     excess_precision: bool = False,
+    precisions: Precisions | None = None,
     checks_positions: bool = False,
     orders_saved: bool = False,
     like: Emitted | None = None,
@@ -111,6 +115,7 @@ def emit(
         constants: values of arguments, by position, that become part of the program.
         kernels: materialize values; the portable ones by default.
         excess_precision: round half precision where a chain of operators ends.
+        precisions: see `Builder`.
         checks_positions: indices that are out of range make the program fail, where the kernels
             can check that.
         orders_saved: results that only backward reads lie as the compiler is expected to have them.
@@ -130,6 +135,7 @@ def emit(
         constants or {},
         kernels or Kernels(),
         excess_precision,
+        precisions,
         checks_positions,
         orders_saved,
         like,
@@ -148,6 +154,7 @@ class _GraphEmission:
         constants: Mapping[int, ArrayLike],
         kernels: Kernels,
         excess_precision: bool,
+        precisions: Precisions | None,
         checks_positions: bool,
         orders_saved: bool,
         like: Emitted | None,
@@ -176,7 +183,10 @@ class _GraphEmission:
         self._captured_specs = captured
         specs = [*(spec for _, spec in self._inputs), *captured]
         self._builder = Builder(
-            [spec.memory for spec in specs], name=name, excess_precision=excess_precision
+            [spec.memory for spec in specs],
+            name=name,
+            excess_precision=excess_precision,
+            precisions=precisions,
         )
         self._values: dict[fx.Node, Any] = {node: compat.promise(node) for node in placeholders}
         self._values |= held
@@ -220,6 +230,7 @@ class _GraphEmission:
             captured=self._captured,
             kernels_version=version,
             saved=self._saved,
+            took_precisions=self._builder.took_precisions,
         )
 
     def _call(self, node: fx.Node) -> None:

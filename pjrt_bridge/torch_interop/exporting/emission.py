@@ -12,7 +12,7 @@ from torch import fx
 from pjrt_bridge.exported import Slot, SplitProgram
 from pjrt_bridge.mixed.adapter import Computed, SegmentInput
 from pjrt_bridge.stablehlo.program.program import Program
-from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.exporting.capture import COPY, CapturedGraph
@@ -120,7 +120,10 @@ def emitted_row_major(
     *,
     in_place: bool,
 ) -> Emitted:
-    """A program whose parameters and results are row-major; `find` gives lowerings."""
+    """A program whose parameters and results are row-major; `find` gives lowerings.
+
+    It states how exact products are by torch's settings, as any plugin may be given it.
+    """
     count = len(module.graph.find_nodes(op="placeholder"))
     return emit(
         module,
@@ -130,6 +133,7 @@ def emitted_row_major(
         argument_specs=dict.fromkeys(range(count), row_major_spec),
         result_spec=row_major_spec,
         constants=constants,
+        precisions=precision.settings(),
     )
 
 

@@ -1,7 +1,7 @@
 """Kernels for host tensors of operators that PyTorch has none for: their lowering, compiled.
 
-Each combination of shapes, strides, element types and other arguments is compiled once, for the
-default plugin.
+Each combination of shapes, strides, element types and other arguments, and of torch's settings for
+products, is compiled once, for the default plugin.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.mixed.records import GraphRecord
 from pjrt_bridge.registry import client as select_client
-from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph
 from pjrt_bridge.torch_interop.bind.graphs import run as run_graph
 from pjrt_bridge.torch_interop.compat import OpOverload, third_party_device
@@ -47,7 +47,9 @@ def kernel(op: OpOverload) -> Callable[..., Any]:
 
     def run(*args: Any) -> Any:
         tensors: list[torch.Tensor] = []
-        results = _program((op, _form(args, tensors)), op, args, tensors)(*tensors)
+        results = _program((op, precision.settings(), _form(args, tensors)), op, args, tensors)(
+            *tensors
+        )
         if is_single:
             return results[0]
         return list(results) if is_list else tuple(results)
@@ -66,7 +68,7 @@ def results_of_plain(
     """
     if compat.is_observed() or compat.is_forward_mode():
         return None
-    key: list[Hashable] = [name]
+    key: list[Hashable] = [name, precision.settings()]
     is_recorded = False
     for tensor in tensors:
         if type(tensor) not in _CLASSES or not tensor.is_cpu or tensor.layout is not torch.strided:
@@ -138,7 +140,7 @@ def _compile(op: OpOverload, args: Sequence[Any], tensors: Sequence[torch.Tensor
             return list(found) if isinstance(found, (list, tuple)) else [found]
 
         graph = third_party_device.trace_call(call, promises, {})
-    target = Target.of(client, _OPTIONS, EAGER)
+    target = Target.of(client, _OPTIONS, EAGER, precision.settings())
     for reason in target.placement().fallback_reasons(graph.graph).values():
         raise ProgramError(f"{reason.operator} on plugin {target.plugin!r}: {reason.reason}")
     compiler = GraphCompiler(target)

@@ -18,7 +18,7 @@ from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.builder.builder import Value
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.types import TensorType
-from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.exporting.emission import emitted_row_major, held_by
 from pjrt_bridge.torch_interop.exporting.lowering import not_lowerable
 from pjrt_bridge.torch_interop.foreign.mapped_attention import (
@@ -106,7 +106,8 @@ class TorchFunction:
             NotExportable: operators that do not lower; the text lists all of them.
         """
         specs = tuple(arguments)
-        return self._once(("program", specs), lambda: self._emitted(specs))
+        key = "program", specs, precision.settings()
+        return self._once(key, lambda: self._emitted(specs))
 
     def artifact(self, arguments: Sequence[ArraySpec], target: str) -> bytes:
         """Its program as a portable artifact of a version of StableHLO, which is made once.
@@ -116,9 +117,8 @@ class TorchFunction:
             ProgramError: the version has no such operations.
         """
         specs = tuple(arguments)
-        return self._once(
-            ("artifact", specs, target), lambda: self.program(specs).portable_artifact(target)
-        )
+        key = "artifact", specs, target, precision.settings()
+        return self._once(key, lambda: self.program(specs).portable_artifact(target))
 
     def mapped(
         self, dimensions: Sequence[int | None], arguments: Sequence[ArraySpec]

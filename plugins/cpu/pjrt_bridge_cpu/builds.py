@@ -237,6 +237,7 @@ def _spec(
         fatal_constants=fatal,
         call_forms=_CALL_FORMS,
         versions=versions or {},
+        exact_products=True,
     )
 
 

@@ -17,6 +17,7 @@ from pjrt_bridge.registry import (
 )
 from pjrt_bridge_cuda.gpus import GPUS, Gpu, check_description
 from pjrt_bridge_cuda.presence import no_gpu
+from pjrt_bridge_cuda.stream_events import CudaEvents
 
 __all__ = ["GPUS", "Gpu"]
 
@@ -30,6 +31,8 @@ _ONE = "1x1x1"
 _DLPACK_CUDA = 2
 """kDLCUDA of dlpack.h."""
 
+_EVENTS = CudaEvents()
+
 
 @hookimpl
 def pjrt_bridge_platforms() -> PlatformSpec:
@@ -37,6 +40,7 @@ def pjrt_bridge_platforms() -> PlatformSpec:
     return PlatformSpec(
         "cuda",
         dlpack_device_type=_DLPACK_CUDA,
+        stream_events=_EVENTS,
         option_types={
             "enable_mock_nccl": bool,
             "mock_gpu_topology": str,

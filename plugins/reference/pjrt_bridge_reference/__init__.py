@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pjrt_bridge.registry import PluginSpec, hookimpl
-from pjrt_bridge_reference.version import OPTIONS
+from pjrt_bridge.registry import PlatformSpec, PluginSpec, hookimpl
+from pjrt_bridge_reference.version import OPTIONS, PLATFORM
 
 if TYPE_CHECKING:
     from pjrt_bridge.extensions.base import Accessor
@@ -28,6 +28,12 @@ def pjrt_bridge_plugins() -> PluginSpec:
         spans_processes=True,
         description="StableHLO's reference interpreter behind the PJRT C API",
     )
+
+
+@hookimpl
+def pjrt_bridge_platforms() -> PlatformSpec:
+    """That the interpreter multiplies in the type of its operands."""
+    return PlatformSpec(PLATFORM, exact_products=True)
 
 
 def _address() -> int:
