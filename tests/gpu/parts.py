@@ -32,6 +32,9 @@ CONFORMANCE = (
 SUITES = ("tests/gpu", "tests/accelerators")
 """Folders whose modules of tests run in a process each."""
 
+UNHEARD = ("-W", "ignore:`torch.jit.script_method`:DeprecationWarning")
+"""Releases of torch before those that the project supports warn of their own imports."""
+
 FILLING = frozenset({"test_failures"})
 """Modules whose tests take all of the GPU's memory, which others would lack."""
 
@@ -92,7 +95,7 @@ def _tests(files: Path) -> list[Job]:
         name = f"{module.parent.name}.{module.stem}"
         report = f"--junitxml={files / f'tests.{name}.xml'}"
         # A process each, since a test may end its own.
-        options = ("-q", "-rs", "-p", "no:cacheprovider", "--durations=5", report)
+        options = ("-q", "-rs", "-p", "no:cacheprovider", "--durations=5", report, *UNHEARD)
         command = _python("-m", "pytest", *options, str(module.relative_to(ROOT)))
         alone = module.stem in FILLING
         jobs.append(Job("tests", name, command, limit=400, alone=alone))
