@@ -22,7 +22,7 @@ from typing import Any
 
 from tests.gpu import machine
 from tests.gpu.jobs import Outcome, run
-from tests.gpu.parts import PARTS
+from tests.gpu.parts import PARTS, USUAL
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
     parser.add_argument("wheels", nargs="?", type=Path, help="a folder of wheels")
     parser.add_argument(
-        "--only", default=",".join(PARTS), help=f"of facts, {', '.join(PARTS)}; by commas"
+        "--only",
+        default=",".join(USUAL),
+        help=f"parts by commas, of facts, {', '.join(PARTS)} ({','.join(USUAL)})",
     )
     parser.add_argument("--minutes", type=float, default=9.0, help="for everything (9)")
     parser.add_argument("--out", type=Path, default=os.environ.get("OUT"), help="instead of $OUT")

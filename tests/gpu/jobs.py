@@ -26,7 +26,7 @@ class Job:
         command: program and arguments.
         limit: seconds that it may take.
         cores: how many it keeps busy; it waits until so many are free.
-        alone: nothing else may run meanwhile, because it measures times.
+        alone: nothing else may run meanwhile: it measures times, or takes all memory.
     """
 
     part: str

@@ -32,6 +32,9 @@ NEEDED = {
 }
 """Modules that nothing works without, and their distributions."""
 
+WANTED = {"diffusers": "diffusers", "expecttest": "expecttest"}
+"""Modules that the sweeps over operators and models import, and their distributions."""
+
 TOLD = (
     "jax",
     "jax-cuda12-pjrt",
@@ -75,6 +78,12 @@ from pjrt_bridge.runtime.dispatch import native
 print(json.dumps(native.module is not None))
 """
 
+_MISSING = """
+import json
+from tests.gpu.machine import missing
+print(json.dumps(missing()))
+"""
+
 _NETWORK = """
 import json, socket
 try:
@@ -95,8 +104,9 @@ def environment(site: Path) -> dict[str, str]:
 
 
 def missing() -> list[str]:
-    """Distributions that this Python lacks of those that are needed."""
-    return [name for module, name in NEEDED.items() if importlib.util.find_spec(module) is None]
+    """Distributions that this Python lacks of those that are needed or wanted."""
+    modules = {**NEEDED, **WANTED}
+    return [name for module, name in modules.items() if importlib.util.find_spec(module) is None]
 
 
 def wheels_for(names: Iterable[str], folder: Path) -> list[Path]:
@@ -158,7 +168,7 @@ def facts(children: Mapping[str, str]) -> dict[str, Any]:
         "compiler": _said("gcc", "--version"),
         "commit": _said("git", "-C", str(ROOT), "rev-parse", "HEAD"),
         "versions": _versions((*NEEDED.values(), *TOLD)),
-        "missing": missing(),
+        "missing": _asked(_MISSING, children),
         "torch": _asked(_TORCH, children),
         "plugins": _asked(_PLUGINS, children),
         "dispatcher": _asked(_DISPATCHER, children),

@@ -32,6 +32,12 @@ CONFORMANCE = (
 SUITES = ("tests/gpu", "tests/accelerators")
 """Folders whose modules of tests run in a process each."""
 
+UNHEARD = ("-W", "ignore:`torch.jit.script_method`:DeprecationWarning")
+"""Releases of torch before those that the project supports warn of their own imports."""
+
+FILLING = frozenset({"test_failures"})
+"""Modules whose tests take all of the GPU's memory, which others would lack."""
+
 Numbers = Callable[[Sequence[Outcome], Path], dict[str, Any]]
 
 
@@ -89,9 +95,10 @@ def _tests(files: Path) -> list[Job]:
         name = f"{module.parent.name}.{module.stem}"
         report = f"--junitxml={files / f'tests.{name}.xml'}"
         # A process each, since a test may end its own.
-        options = ("-q", "-rs", "-p", "no:cacheprovider", "--durations=5", report)
+        options = ("-q", "-rs", "-p", "no:cacheprovider", "--durations=5", report, *UNHEARD)
         command = _python("-m", "pytest", *options, str(module.relative_to(ROOT)))
-        jobs.append(Job("tests", name, command, limit=400))
+        alone = module.stem in FILLING
+        jobs.append(Job("tests", name, command, limit=400, alone=alone))
     return jobs
 
 
@@ -119,11 +126,58 @@ def _tests_numbers(outcomes: Sequence[Outcome], files: Path) -> dict[str, Any]:
     return {"counts": dict(counts), "failed": failed, "skipped": skipped}
 
 
+# -- sweeps over operators, models and random programs ---------------------------------------------
+
+
+def _sweep(name: str, minutes: float, *options: str) -> Callable[[Path], list[Job]]:
+    """The jobs of `python -m tests.NAME`, on the default plugin: that with the device."""
+
+    def jobs(files: Path) -> list[Job]:
+        cores = _half()
+        kept = ("--journal", str(files / f"{name}.jsonl"), "--minutes", str(minutes))
+        command = _python("-m", f"tests.{name}", "--jobs", str(cores), *kept, *options)
+        return [Job(name, "sweep", command, limit=60 * minutes + 90, cores=cores)]
+
+    return jobs
+
+
+def _sweep_numbers(outcomes: Sequence[Outcome], files: Path) -> dict[str, Any]:
+    """Cases by where they ran, and what is wrong."""
+    counts: Counter[str] = Counter()
+    wrong = {}
+    for outcome in outcomes:
+        file = files / f"{outcome.job.part}.jsonl"
+        for line in file.read_text().splitlines() if file.exists() else ():
+            case, found, problems, _seconds = json.loads(line)
+            counts["wrong" if problems else found.split(" & ")[0].split()[0]] += 1
+            if problems:
+                wrong[case] = " ".join(problems)[:600]
+    return {"counts": dict(counts), "wrong": wrong}
+
+
+def _differential(files: Path) -> list[Job]:
+    cores = _half()
+    options = ("--seconds", "300", "--jobs", str(cores), "--shrink", "5")
+    report = ("--report", str(files / "differential.json"))
+    command = _python("-m", "tests.differential", *options, *report)
+    return [Job("differential", "programs", command, limit=480, cores=cores)]
+
+
+def _differential_numbers(outcomes: Sequence[Outcome], files: Path) -> dict[str, Any]:
+    """What the report of random programs holds."""
+    file = files / "differential.json"
+    return {"report": json.loads(file.read_text())} if file.exists() else {}
+
+
+def _half() -> int:
+    return max((os.cpu_count() or 1) // 2, 1)
+
+
 # -- faults and benchmarks -------------------------------------------------------------------------
 
 
 def _faults(files: Path) -> list[Job]:
-    jobs = max((os.cpu_count() or 1) // 2, 1)
+    jobs = _half()
     options = ("--plugin", "cuda", "--jobs", str(jobs), "--minutes", "7")
     command = _python("-m", "tests.faults", *options)
     return [Job("faults", "matrix", command, limit=560, cores=jobs)]
@@ -159,7 +213,13 @@ PARTS = {
         Part("conformance", _conformance, _conformance_numbers),
         Part("tests", _tests, _tests_numbers),
         Part("faults", _faults, _faults_numbers),
+        Part("opinfo", _sweep("opinfo", 6), _sweep_numbers),
+        Part("models", _sweep("models", 6), _sweep_numbers),
+        Part("differential", _differential, _differential_numbers),
         Part("benchmarks", _benchmarks, _benchmarks_numbers),
     )
 }
 """By name, in the order in which they begin."""
+
+USUAL = ("conformance", "tests", "faults", "benchmarks")
+"""Those that fit into one run of ten minutes on sixteen cores."""

@@ -31,8 +31,7 @@ typedef struct { size_t size; void *extension; size_t version_size; void *versio
                  int major, minor; void *internal; void *error_create, *error_get_message,
                  *error_destroy, *handler_register, *stream_get; } Api;
 typedef struct { size_t size; int type; void *next; } Extension;
-typedef struct { size_t size; void *extension; size_t version_size; void *version_extension;
-                 int major, minor; } Metadata;
+typedef struct { size_t size, version_size; void *version_extension; int major, minor; } Metadata;
 typedef struct { size_t size; int type; void *next; Metadata *metadata; } MetadataExtension;
 typedef struct { size_t size; void *extension; int dtype; void *data; int64_t rank;
                  int64_t *dims; } Buffer;

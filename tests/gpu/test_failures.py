@@ -18,6 +18,12 @@ from tests import programs
 ONES = np.ones(64, np.float32)
 GB = 1 << 30
 
+_USE = """
+import torch
+from pjrt_bridge.torch_interop import device
+device.use("cuda")
+"""
+
 
 def works(gpu: Client) -> None:
     with gpu.compile(programs.ADD) as executable:
@@ -39,11 +45,13 @@ def filled(bytes: int) -> str:
 def on_the_device(source: str) -> list[str]:
     """The lines that a process of its own prints, in which device `pjrt` of torch is the GPU.
 
+    By itself torch would leave the GPU to its own device.
+
     What the plugin writes to standard error, such as the state of its memory, may be there.
     """
     done = subprocess.run(
-        [sys.executable, "-c", dedent(source)],
-        env=child_processes.environment({"PJRT_BRIDGE_PLUGIN": "cuda"}),
+        [sys.executable, "-c", _USE + dedent(source)],
+        env=child_processes.environment(),
         capture_output=True,
         text=True,
         timeout=200,
@@ -126,8 +134,6 @@ def test_torch_gets_its_own_error(gpu: Client, limit: int) -> None:
     pytest.importorskip("torch")
     shown = on_the_device(
         f"""
-        import torch
-        import pjrt_bridge.torch_interop
         x = torch.ones(1 << 20, device="pjrt")
         try:
             y = torch.ones({2 * limit // 4}, device="pjrt") + 1
@@ -144,8 +150,6 @@ def test_an_index_out_of_range_on_the_device(gpu: Client) -> None:
     pytest.importorskip("torch")
     shown = on_the_device(
         """
-        import torch
-        import pjrt_bridge.torch_interop
         table = torch.arange(12.0, device="pjrt").reshape(4, 3)
         try:
             print(table[torch.tensor([0, 7], device="pjrt")].cpu())
