@@ -167,10 +167,10 @@ def _moments(params: Any, count: int) -> Any:
 
 
 def _sgd(params: Any, gradients: Any, state: Any) -> Any:
-    """As torch.optim.SGD(lr=1e-2, momentum=0.9)."""
+    """As torch.optim.SGD(lr=1e-3, momentum=0.9)."""
     count, momentum = state
     momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, gradients)
-    return jax.tree.map(lambda p, m: p - 1e-2 * m, params, momentum), (count + 1, momentum)
+    return jax.tree.map(lambda p, m: p - 1e-3 * m, params, momentum), (count + 1, momentum)
 
 
 def _adamw(params: Any, gradients: Any, state: Any) -> Any:

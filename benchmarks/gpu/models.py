@@ -113,7 +113,7 @@ def _adamw(parameters: Any) -> torch.optim.Optimizer:
 
 
 def _sgd(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
 
 
 def _network(work: Work) -> networks.Network:
