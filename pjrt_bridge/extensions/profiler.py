@@ -11,6 +11,7 @@ import ctypes
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from pjrt_bridge import wire
 from pjrt_bridge.abi.chain import Extension
 from pjrt_bridge.abi.extension_structs import PROFILER_API, by_name
 from pjrt_bridge.errors import ExtensionUnavailable, PjrtError
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _LARGEST_PROFILE = 1 << 34
+
+DEFAULT_OPTIONS = b"".join(
+    wire.varint(number, value) for number, value in ((2, 2), (3, 1), (5, 1), (7, 1))
+)
+"""A ProfileOptions message (profiler_options.proto): levels of tracing of the host 2 and of devices
+1, version 1, programs enclosed. Without a message XLA's profilers trace nothing."""
 
 
 @checked_methods
@@ -43,11 +50,11 @@ class Profiler(Accessor):
         self._api = self.pointer("profiler_api")
         self._size = ctypes.c_size_t.from_address(self._api).value if self._api else 0
 
-    def session(self, options: bytes = b"") -> Session:
+    def session(self, options: bytes = DEFAULT_OPTIONS) -> Session:
         """A session that has not begun.
 
         Args:
-            options: a serialized ProfileOptions message; empty for the plugin's defaults.
+            options: a serialized ProfileOptions message.
 
         Raises:
             PjrtError: the plugin refused.
@@ -141,11 +148,15 @@ class Session:
             self._destroy()
 
     def _collect(self) -> bytes:
-        # Asked twice: the first call tells the size.
+        # Asked twice, as the header has it: the first call tells the size, the second fills memory
+        # of the caller's. XLA's profilers give memory of their own at the first call, and their
+        # second does nothing.
         args = self._profiler.invoke("collect_data", profiler=self._pointer)
         size = int(args.buffer_size_in_bytes)
         if not 0 < size <= _LARGEST_PROFILE:
             return b""
+        if args.buffer:
+            return _without_terminator(ctypes.string_at(args.buffer, size))
         memory = ctypes.create_string_buffer(size)
         self._profiler.invoke(
             "collect_data",
@@ -153,9 +164,24 @@ class Session:
             buffer=ctypes.addressof(memory),
             buffer_size_in_bytes=size,
         )
-        return memory.raw
+        return _without_terminator(memory.raw)
 
     def _destroy(self) -> None:
         pointer, self._pointer = self._pointer, 0
         if pointer:
             self._profiler.invoke("destroy", profiler=pointer)
+
+
+def _without_terminator(data: bytes) -> bytes:
+    """An XSpace without the zero byte that XLA's profilers put behind it.
+
+    A zero is no key of a field, but may end one, so the fields decide.
+    """
+    if not data.endswith(b"\0"):
+        return data
+    try:
+        for _ in wire.fields(data[:-1]):
+            pass
+    except ValueError:
+        return data
+    return data[:-1]

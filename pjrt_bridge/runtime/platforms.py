@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from pjrt_bridge import dtypes, user_warnings
 from pjrt_bridge.errors import OptionError
@@ -22,6 +22,30 @@ OptionType = type | range
 
 _OPTION_TYPES = (str, bool, int, float, list)
 _TYPE_NAMES = frozenset(dtype.name for dtype in dtypes.ALL)
+
+
+class StreamEvents(Protocol):
+    """Finds out how far work on streams of a platform's devices has come."""
+
+    def record(self, device: int, stream: int) -> object:
+        """An event behind all work that is on a stream now.
+
+        Args:
+            device: its number in the machine.
+            stream: its handle.
+        """
+
+    def follow(self, device: int, stream: int, leading: int) -> None:
+        """Let a stream wait for all work that is on another one now.
+
+        Args:
+            device: its number in the machine.
+            stream: the handle of the one that waits.
+            leading: the handle of the other one.
+        """
+
+    def is_over(self, event: object) -> bool:
+        """Whether that work is over; an event that is over is not asked again."""
 
 
 class CallForm(NamedTuple):
@@ -42,6 +66,8 @@ class PlatformSpec:
         ffi_name: name of the platform in the registry of FFI handlers; None: `name` in capitals.
         dlpack_device_type: DLDeviceType of the memory of its devices (dlpack.h), whose streams are
             then CUDA's or named like them; None where frameworks cannot use that memory.
+        stream_events: for those streams: memory that other frameworks were given is used again only
+            when their work with it is over; None: they have done with it when they let go of it.
         option_types: create options that its plugins read, beyond those that several vendors'
             plugins have in common. Plugins abort over values of another type, and no plugin tells
             its platform before it has a client, so these types hold for every plugin that does not
@@ -67,6 +93,7 @@ class PlatformSpec:
     compiler_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
     ffi_name: str | None = None
     dlpack_device_type: int | None = None
+    stream_events: StreamEvents | None = field(default=None, hash=False)
     option_types: Mapping[str, OptionType] = field(default_factory=dict, hash=False)
     fatal_constants: tuple[str, ...] = ()
     call_forms: Mapping[str, CallForm | None] = field(default_factory=dict, hash=False)

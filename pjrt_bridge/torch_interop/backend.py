@@ -27,6 +27,7 @@ from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.refusals import refused
 from pjrt_bridge.torch_interop.recurrent import layers
+from pjrt_bridge.torch_interop.shared.kinds import kind_shared_with
 
 _OVERLAPPING = FallbackReason(
     "",
@@ -68,6 +69,10 @@ def pjrt(
     clients = [client, device_client()] if is_in_use() else [client]
     if not all(item.platform_spec.exact_products for item in clients):
         compat.guard_answer(precision.__name__, precision.settings.__name__, precision.NAME)
+        if kind_shared_with(client) == "cuda":
+            compat.guard_answer(
+                precision.__name__, precision.settings_of_cuda.__name__, precision.NAME_OF_CUDA
+            )
     repeated = repeated_write(graph)
     if repeated is not None:
         return compiler.leave_to_pytorch(graph, example_inputs, repeated)

@@ -24,6 +24,7 @@ from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.division import number_gradients
 from pjrt_bridge.torch_interop.compiling.graphs import GraphCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
+from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, Rewritten, rewrite
@@ -118,6 +119,7 @@ class Compiler:
             refused=refused,
             check_indices=self._options.check_indices is True,
             has_composite=self._target.kernels.takes,
+            devices=self._target.devices,
         )
         rewritten = rewrite(graph, context, "unsized")
         record = GraphRecord(
@@ -174,6 +176,7 @@ class Compiler:
             keeps=self._options.wants_on_host,
             refused=refused,
             has_composite=self._target.kernels.takes,
+            devices=self._target.devices,
         )
         rewrite(graph, context, "joint")
 
@@ -212,7 +215,7 @@ class Compiler:
             index: of the device.
             divides: for values over a mesh, instead of a device.
         """
-        target = self._target.for_resident(index)
+        target = self._target.for_device(NAME, index)
         compiler = GraphCompiler((target.over_mesh() if divides else target).of_operators())
         return compiler.compile_rewritten(graph, record)
 

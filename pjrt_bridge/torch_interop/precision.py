@@ -16,7 +16,10 @@ import torch
 from pjrt_bridge.stablehlo.precision import ORDER, Precision, Precisions
 
 NAME = "torch.get_float32_matmul_precision()"
-"""The setting, for people."""
+"""The setting of `settings`, for people."""
+
+NAME_OF_CUDA = "torch.backends.cuda.matmul.fp32_precision, or that of torch.backends.cudnn.conv,"
+"""Those of `settings_of_cuda`."""
 
 _BACKENDS: Any = torch.backends
 """Its modules have attributes that type checkers do not see."""

@@ -165,6 +165,24 @@ def test_it_compiles_for_every_gpu_without_one() -> None:
     assert shown.split() == list(GPUS)
 
 
+def test_what_ends_the_compiler_is_refused() -> None:
+    need(*pjrt_bridge_cuda.WHEELS)
+    shown = run_python(
+        """
+        for name in ("f6E2M3FN", "f6E3M2FN"):
+            type = f"tensor<3x{name}>"
+            body = f"%0 = stablehlo.constant dense<[1.0, 2.0, 0.5]> : {type} return %0 : {type}"
+            try:
+                compile_for(f"func.func @main() -> {type} {{ {body} }}", topology="h100")
+            except UnsupportedDtype as error:
+                print(error)
+        """,
+        prelude=PRELUDE,
+    )
+    assert len(shown.splitlines()) == 2
+    assert shown.count("on which this version of plugin 'cuda' ends the process") == 2
+
+
 def test_without_a_gpu_it_is_listed_and_tells_what_it_can() -> None:
     need(*pjrt_bridge_cuda.WHEELS)
     if presence.no_gpu() is None:

@@ -151,13 +151,16 @@ def test_flags_that_a_plugin_does_not_know_cost_the_others_nothing(client: Clien
 
 
 def test_constants_that_would_end_the_process_are_refused() -> None:
+    def refusing(name: str) -> pjrt_bridge.registry.PlatformSpec:
+        return pjrt_bridge.registry.PlatformSpec("cpu", fatal_constants=(name,))
+
     program = Program.parse(CONSTANT)
     assert program.has_constant(of("float6_e2m3fn"))
     assert not program.has_constant(of("float6_e3m2fn"))
     assert not program.has_constant(of("float32"))
     with pytest.raises(UnsupportedDtype, match=r"a constant of float6_e2m3fn, on which this vers"):
-        compiling.check_constants(program, ("float6_e2m3fn",), plugin="cpu")
-    compiling.check_constants(program, ("float6_e3m2fn",), plugin="cpu")
+        compiling.check_for(program, refusing("float6_e2m3fn"), plugin="cpu")
+    compiling.check_for(program, refusing("float6_e3m2fn"), plugin="cpu")
 
 
 def test_unknown_options_are_refused_before_the_plugin() -> None:

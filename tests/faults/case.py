@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+NOT_HERE = "not here: "
+"""What the outcome of an operation begins with that a plugin does not have, without a fault."""
+
 
 @dataclass(frozen=True)
 class Case:

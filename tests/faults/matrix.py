@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from tests.faults.case import Case
+from tests.faults.case import NOT_HERE, Case
 from tests.faults.faulty import kinds_for
 from tests.sweeping.worker import Result, Worker, run
 
@@ -31,8 +31,9 @@ _BUILT_BEFORE = "torch/warm"
 missing functions are a matter of those that compile."""
 
 
-def start(command: Sequence[str] = WORKER) -> Worker[Case]:
-    """A worker process."""
+def start(command: Sequence[str] = WORKER, plugin: str = "cpu") -> Worker[Case]:
+    """A worker process, for cases over a plugin."""
+    command = command if plugin == "cpu" else (*command, plugin)
     return Worker(Case, command, limit=LIMIT, life=LIFE)
 
 
@@ -65,13 +66,19 @@ def cases(called: Mapping[str, Mapping[str, int]]) -> list[Case]:
     return found
 
 
-def record(jobs: int) -> tuple[list[Result[Case]], list[Case]]:
-    """What became of the recording cases, and the matrix that follows from them."""
-    with start() as worker:
+def record(
+    jobs: int, begin: Callable[[], Worker[Case]] = start
+) -> tuple[list[Result[Case]], list[Case]]:
+    """What became of the recording cases, and the matrix that follows from them.
+
+    Operations that the plugin does not have are not in the matrix.
+    """
+    with begin() as worker:
         names = worker.cases()
-    recorded = list(run(start, names, jobs))
+    recorded = list(run(begin, names, jobs))
     recorded.sort(key=lambda result: names.index(result.case))
-    return recorded, cases(calls(recorded))
+    here = [result for result in recorded if not result.outcome.startswith(NOT_HERE)]
+    return recorded, cases(calls(here))
 
 
 def table(results: Sequence[Result[Case]]) -> str:

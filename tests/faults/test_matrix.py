@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults import matrix
-from tests.faults.case import Case
+from tests.faults.case import NOT_HERE, Case
 from tests.sweeping.worker import Worker, run
 
 _PART = 7
@@ -59,3 +59,17 @@ def test_the_whole_matrix() -> None:
         if len({case.kind for case in cases if case.function == function}) >= 4
     ]
     assert len(several) >= 60
+
+
+def test_a_part_over_another_plugin() -> None:
+    with matrix.start(plugin="reference") as worker:
+        recorded = [
+            worker.run(Case(operation, "", "record"))
+            for operation in ("execute/call", "put/copied", "put/shared")
+        ]
+        assert [one.outcome.startswith(NOT_HERE) for one in recorded] == [False, False, True]
+        assert "DataError" in recorded[-1].outcome
+        cases = matrix.cases(matrix.calls(recorded[:2]))
+        part = [case for case in cases if zlib.crc32(str(case).encode()) % (3 * _PART) == 0]
+        assert part
+        assert not [result for case in part if (result := worker.run(case)).problems]

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from pjrt_bridge import registry
 from pjrt_bridge.abi.functions import SLOT
 from pjrt_bridge.abi.implementation_objects import Keep
+from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.runtime import Client, Executable, Plugin, live_handles
 from tests import programs
 from tests.faults.faulty import Faulty
@@ -20,6 +22,34 @@ from tests.plugins import cpu_plugin
 from tests.runtime.arrays import aligned
 
 _keep = Keep()
+
+_COUNTS = {"cpu": "cpu_device_count", "reference": "device_count"}
+"""Create options for the number of devices, by plugin; others have the devices of the machine."""
+
+_beneath = "cpu"
+
+
+class AbsentDevice(Exception):
+    """The plugin has fewer devices than an operation needs."""
+
+
+def use(plugin: str) -> None:
+    """Let the worlds of this process be over another plugin than `cpu`."""
+    global _beneath
+    _beneath = plugin
+
+
+def beneath() -> str:
+    """Name of the plugin that worlds are over."""
+    return _beneath
+
+
+def _real() -> Plugin:
+    if _beneath == "cpu":
+        return cpu_plugin()
+    info = registry.select(_beneath)
+    assert info.spec is not None
+    return registry.load(info.spec)
 
 
 def _attributes(args: Any) -> None:
@@ -67,22 +97,36 @@ class World:
         # What earlier tests have dropped must not end while this one counts.
         gc.collect()
         self._before = live_handles()
-        self.table = Faulty(cpu_plugin().api.address, **options)
+        self.table = Faulty(_real().api.address, **options)
 
     @cached_property
     def plugin(self) -> Plugin:
         """The plugin over the table."""
         return Plugin.from_address(self.table.address, name="faulty", keepalive=self.table)
 
+    def options(self, devices: int) -> dict[str, NamedValue]:
+        """Create options of a client with so many devices.
+
+        Raises:
+            AbsentDevice: the plugin has not so many on this machine.
+        """
+        count = _COUNTS.get(_beneath)
+        if count is not None:
+            return {count: devices}
+        info = registry.select(_beneath)
+        if devices > 1:
+            raise AbsentDevice(f"plugin {_beneath!r} has one device here, {devices} are needed")
+        return dict(info.spec.options) if info.spec else {}
+
     @cached_property
     def client(self) -> Client:
         """One device."""
-        return self.plugin.client({"cpu_device_count": 1})
+        return self.plugin.client(self.options(1))
 
     @cached_property
     def pair(self) -> Client:
         """Two devices."""
-        return self.plugin.client({"cpu_device_count": 2})
+        return self.plugin.client(self.options(2))
 
     @cached_property
     def add(self) -> Executable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from pjrt_bridge import registry
@@ -9,6 +11,7 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge_cuda import WHEELS
 from pjrt_bridge_cuda.presence import no_gpu
 from tests.accelerators.wheels import need
+from tests.conftest import Census
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +22,11 @@ def gpu() -> Client:
         pytest.skip(f"needs a GPU: {reason}")
     need(*WHEELS)
     return registry.client("cuda")
+
+
+@pytest.fixture
+def no_leaks(gpu: Client) -> Iterator[Census]:
+    """Asserts that the test leaves no plugin object behind; the CPU plugin need not be there."""
+    census = Census()
+    yield census
+    census.check()

@@ -17,8 +17,11 @@ from pjrt_bridge.runtime import Client
 from pjrt_bridge.stablehlo import Program
 from pjrt_bridge.stablehlo.precision import Precision, Precisions
 from pjrt_bridge.torch_interop import compiled_graphs, custom_op, explain, export, precision
+from pjrt_bridge.torch_interop.compiling import target
 from pjrt_bridge.torch_interop.device import chosen
 from pjrt_bridge.torch_interop.foreign import eager
+from pjrt_bridge.torch_interop.ledger import LEDGER
+from pjrt_bridge.torch_interop.options import BackendOptions
 from tests.torch_interop.helpers import compiled
 
 SETTINGS: dict[str, Precision] = {"highest": "HIGHEST", "high": "HIGH", "medium": "DEFAULT"}
@@ -264,3 +267,14 @@ def test_programs_of_the_users_operators(texts: list[str]) -> None:
         torch.testing.assert_close(square(x), x @ x)
     assert [_stated(text) for text in texts] == [["HIGHEST"], ["DEFAULT"], ["HIGH"]]
     eager.forget()
+
+
+def test_on_cuda_backward_keeps_what_forward_was_traced_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = registry.client("cpu")
+    monkeypatch.setattr(target, "device_of", lambda *_: client.devices[0])
+    before = target.Target.of(client, BackendOptions(), LEDGER, precision.settings())
+    torch.backends.cudnn.allow_tf32 = False
+    torch.set_float32_matmul_precision("high")
+    assert before.for_device("cuda", 0).settings == Precisions("HIGHEST", "HIGH")

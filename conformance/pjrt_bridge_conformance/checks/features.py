@@ -162,7 +162,11 @@ def profile(context: Context) -> None:
         try:
             planes = xspace.decode(session.data)
         except ValueError as error:
-            raise Fail(f"no XSpace: {error}") from error
+            data = session.data
+            raise Fail(
+                f"no XSpace: {error}; {len(data)} bytes: {data[:32].hex(' ')}"
+                f"{' ... ' + data[-8:].hex(' ') if len(data) > 40 else ''}"
+            ) from error
         for line in (line for plane in planes for line in plane.lines):
             require(all(one.end >= one.start for one in line.spans), f"times of {line.name!r}")
 

@@ -12,7 +12,7 @@ import numpy as np
 from pjrt_bridge import dtypes
 from pjrt_bridge.abi.values import int64s, read_int64s
 from pjrt_bridge.errors import ErrorCode
-from pjrt_bridge.runtime import Buffer, Client
+from pjrt_bridge.runtime import Buffer, Client, Layout
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT
 from pjrt_bridge.stablehlo.builder.constants import Array
 from pjrt_bridge_conformance import raw
@@ -242,7 +242,7 @@ def uninitialized(context: Context) -> None:
 def _alias(client: Client) -> Iterator[tuple[Buffer, int]]:
     """A buffer that stands for another, and the handle by which it becomes that."""
     raw.need(client.api, "Client_CreateAliasBuffer", "Client_FulfillAliasBuffer")
-    dims = int64s(_X.shape)
+    dims, (layout, _kept) = int64s(_X.shape), Layout.default(_X.ndim).encode()
     made = client.api.call(
         "Client_CreateAliasBuffer",
         client=client.handle.pointer,
@@ -250,6 +250,8 @@ def _alias(client: Client) -> Iterator[tuple[Buffer, int]]:
         shape_dims=ctypes.addressof(dims),
         shape_num_dims=2,
         shape_element_type=F32.code,
+        # Without one some plugins cannot tell how many bytes the buffer has.
+        shape_layout=ctypes.addressof(layout),
     )
     with raw.buffer(client, made.alias_buffer, *_X.shape) as buffer:
         yield buffer, made.fulfill_alias_buffer_cb

@@ -30,7 +30,7 @@ from pjrt_bridge.runtime.objects.accessors import Extensible
 from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.executable import Executable
 from pjrt_bridge.runtime.ownership.handles import Handle
-from pjrt_bridge.runtime.platforms import CallForm
+from pjrt_bridge.runtime.platforms import CallForm, PlatformSpec
 from pjrt_bridge.runtime.transfers import relayout
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.divisible import divisible
@@ -75,7 +75,23 @@ def prepared(
     return program, checked
 
 
-def check_constants(program: Program, fatal: Collection[str], *, plugin: str) -> None:
+def check_for(program: Program, platform: PlatformSpec, *, plugin: str) -> None:
+    """Refuse what is known to end the process in the compiler of a platform.
+
+    Args:
+        program: what is to be compiled.
+        platform: what is known of it.
+        plugin: name for messages.
+
+    Raises:
+        UnsupportedDtype: the program has a constant of a fatal type.
+        ProgramError: it has a call of the compiler's own in a form that the compiler does not take.
+    """
+    _check_constants(program, platform.fatal_constants, plugin=plugin)
+    _check_calls(program, platform.call_forms, plugin=plugin)
+
+
+def _check_constants(program: Program, fatal: Collection[str], *, plugin: str) -> None:
     """Refuse constants on which a plugin's compiler ends the process.
 
     Args:
@@ -94,7 +110,7 @@ def check_constants(program: Program, fatal: Collection[str], *, plugin: str) ->
             )
 
 
-def check_calls(program: Program, forms: Mapping[str, CallForm | None], *, plugin: str) -> None:
+def _check_calls(program: Program, forms: Mapping[str, CallForm | None], *, plugin: str) -> None:
     """Refuse custom calls of the compiler's own that it does not check itself.
 
     Args:

@@ -116,6 +116,9 @@ class Arguments:
     ) -> tuple[Sequence[int], Sequence[int]]:
         """Indices of parameters to donate, and of donors to keep.
 
+        A buffer of which there are views is kept. The plugin counts these views, too; some donate
+        nothing then, others refuse the execution (XLA on GPUs).
+
         Args:
             lists: the arguments for each device.
             donate: what the caller allows; None means all that the program donates.
@@ -143,6 +146,10 @@ class Arguments:
         for buffers in lists if donated else ():
             if len(set(map(id, buffers))) < len(buffers):
                 self._check_passed_once(buffers, donated)
+        if any(buffers[index].handle.is_held for buffers in lists for index in donated):
+            donated = tuple(
+                index for index in donated if not any(row[index].handle.is_held for row in lists)
+            )
         kept = set(self.donors).difference(donated)
         return donated, tuple(index for index in self.donors if index in kept) if kept else ()
 

@@ -124,9 +124,8 @@ class Client(ClientCore):
         program, checked = compiling.prepared(self, self.num_devices, program, options)
         if checked.num_devices == 1 and self.num_devices > len(self.devices):
             checked = self._on_own_device(checked)
-        known, plugin = self.platform_spec, self.plugin.name
-        compiling.check_constants(program, known.fatal_constants, plugin=plugin)
-        compiling.check_calls(program, known.call_forms, plugin=plugin)
+        known = self.platform_spec
+        compiling.check_for(program, known, plugin=self.plugin.name)
         flags = {**self._known(known.tuning_flags), **self.safe_flags, **checked.env}
         return compiling.compile_program(self, program, replace(checked, env=flags))
 

@@ -16,6 +16,7 @@ from pjrt_bridge.abi.values import (
     utf8,
 )
 from pjrt_bridge.errors import Closed, OptionError, PjrtError, PluginIncompatible
+from pjrt_bridge.runtime import platforms
 from pjrt_bridge.runtime.compile import compiling
 from pjrt_bridge.runtime.compile.options import CompileOptions
 from pjrt_bridge.runtime.objects import description
@@ -137,14 +138,17 @@ class Topology(Extensible):
             options: replicas, partitions, flags; one device by default.
 
         Raises:
-            ProgramError: not a program, not expressible for the plugin's StableHLO version, or
-                packed elements in a custom layout.
-            UnsupportedDtype: an argument or result type that the plugin does not know.
+            ProgramError: not a program, not expressible for the plugin's StableHLO version,
+                packed elements in a custom layout, or a call on which it would end the process.
+            UnsupportedDtype: an argument or result type that the plugin does not know, or a
+                constant on which it would end the process.
             OptionError: more devices are asked for than the topology has.
             Unimplemented: the plugin compiles for its own client's devices only.
             PjrtError: the plugin could not compile it.
         """
         program, checked = compiling.prepared(self, len(self.devices), program, options)
+        known = platforms.find(self.platform_name, self.plugin.api_version)
+        compiling.check_for(program, known, plugin=self.plugin.name)
         code = program.serialize_for(self.plugin.stablehlo_version)
         serialized = checked.serialize()
         with self.handle.held(), Handle(self.api, "Executable", self.handle) as made:

@@ -9,6 +9,10 @@ specification, `stream`; pjrt_c_api_stream_extension.h).
 from __future__ import annotations
 
 import ctypes
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,9 @@ from pjrt_bridge.errors import Closed
 from pjrt_bridge.runtime.objects.buffer_core import BufferCore
 from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device
+from pjrt_bridge.runtime.ownership.deferred import defer
 from pjrt_bridge.runtime.ownership.pins import Pin
+from pjrt_bridge.runtime.platforms import StreamEvents
 from pjrt_bridge.runtime.transfers import dlpack
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT
 
@@ -65,6 +71,7 @@ def export(buffer: BufferCore, place: tuple[int, int], *, stream: object, versio
         pin = Pin(buffer.handle)
     except Closed:
         raise buffer.unavailable() from None
+    _LENT.sweep()
     if stream != _NO_ORDER and not _queue_behind(buffer, stream):
         buffer.block_until_ready()
     address = buffer.client.api.call(
@@ -73,10 +80,63 @@ def export(buffer: BufferCore, place: tuple[int, int], *, stream: object, versio
     dtype = dlpack.words(buffer.dtype)
     # Nothing is read through these two; NumPy makes the capsule of what they state.
     memory: Any = (ctypes.c_char * max(buffer.type.nbytes, 1)).from_address(address or ALIGNMENT)
-    memory._pin = pin
+    events = buffer.client.platform_spec.stream_events
+    ordered = events is not None and stream != _NO_ORDER
+    memory._pin = _Lent(pin, events, place[1], stream) if events and ordered else pin
     steps = [step * dtype.itemsize for step in buffer.layout.strides(buffer.shape)]
     array: np.ndarray[Any, Any] = np.ndarray(buffer.shape, dtype, memory, strides=steps)
     return dlpack.export(array, buffer.dtype, versioned=versioned, device=place)
+
+
+class _Lent:
+    """The hold of a consumer on a buffer's memory, which its work may use after it let go of it.
+
+    Plugins would give the memory to the next program that needs some, whose work is on another
+    stream than the consumer's.
+
+    Args:
+        pin: holds the buffer.
+        events: of the platform.
+        device: its number in the machine.
+        stream: the consumer's.
+    """
+
+    __slots__ = ("_device", "_events", "_pin", "_stream")
+
+    def __init__(self, pin: Pin, events: StreamEvents, device: int, stream: int) -> None:
+        self._pin = pin
+        self._events = events
+        self._device = device
+        self._stream = stream
+
+    def __del__(self, defer: Callable[[Callable[[], None]], None] = defer) -> None:
+        if hasattr(self, "_stream"):
+            defer(partial(_LENT.let_go, self._pin, self._events, self._device, self._stream))
+
+
+class _LentMemory:
+    """The holds that consumers let go of, until their work is over."""
+
+    def __init__(self) -> None:
+        self._held: deque[tuple[StreamEvents, object, Pin]] = deque()
+
+    def let_go(self, pin: Pin, events: StreamEvents, device: int, stream: int) -> None:
+        """Keep a hold until the work that is on a stream now is over."""
+        self._held.append((events, events.record(device, stream), pin))
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Drop the holds of work that is over."""
+        # Threads sweep at the same time, and each hold is looked at by one of them.
+        with suppress(IndexError):
+            while True:
+                first = self._held.popleft()
+                if not first[0].is_over(first[1]):
+                    self._held.appendleft(first)
+                    return
+
+
+_LENT = _LentMemory()
 
 
 def _queue_behind(buffer: BufferCore, stream: int) -> bool:

@@ -50,7 +50,14 @@ def is_on_device(client: ClientCore, data: Any) -> bool:
     return bool(data.__dlpack_device__()[0] == kind)
 
 
-def put(client: ClientCore, data: Any, device: Device | None, *, copy: bool | None) -> Buffer:
+def put(
+    client: ClientCore,
+    data: Any,
+    device: Device | None,
+    *,
+    copy: bool | None,
+    type: TensorType | None = None,
+) -> Buffer:
     """A buffer over an array for which `is_on_device` holds, queued behind the array's stream.
 
     Args:
@@ -58,6 +65,7 @@ def put(client: ClientCore, data: Any, device: Device | None, *, copy: bool | No
         data: the array; it is kept until the plugin has done with its memory.
         device: where it has to be; None: where it is.
         copy: a buffer of its own.
+        type: of the buffer, where `data` is the bytes of its elements.
 
     Raises:
         DataError: the array is elsewhere, strided or not aligned.
@@ -77,7 +85,7 @@ def put(client: ClientCore, data: Any, device: Device | None, *, copy: bool | No
             f"an array of {found.dtype} at {found.address:#x} on GPU {ordinal} cannot be shared: "
             f"it needs row-major order and {ALIGNMENT}-byte alignment; make it contiguous"
         )
-    type = TensorType(found.shape, found.dtype)
+    type = type or TensorType(found.shape, found.dtype)
     made = view(client, place, type, found.address, stream=stream or 0, owner=found.owner)
     return made.copy_to(place) if copy else made
 

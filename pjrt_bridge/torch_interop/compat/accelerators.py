@@ -1,20 +1,47 @@
-"""Decompositions of what torch's kernels for accelerators take and those for the host refuse."""
+"""What torch traces for accelerators otherwise than for the host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pjrt_bridge.torch_interop.compat.operators import operator
 
 
+@contextmanager
+def portable_kernels(inputs: Iterable[Any]) -> Iterator[None]:
+    """Have torch trace no operators of one maker's libraries while a `with` block runs.
+
+    For tensors on CUDA it would choose cuDNN's normalization and recurrent layers, and one of
+    several fused attentions, each with operators of its own.
+
+    Args:
+        inputs: of the graph that is traced.
+    """
+    if not any(isinstance(item, Tensor) and item.device.type in _CHOOSING for item in inputs):
+        yield
+        return
+    enabled = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.cudnn.enabled = enabled
+
+
+_CHOOSING = ("cuda", "xpu")
+
+
 def accelerator_decompositions(*, traced: bool) -> dict[OpOverload, Callable[..., Any]]:
-    """For each such operator its decomposition.
+    """A decomposition for each operator that takes more on accelerators than on the host.
 
     Args:
         traced: rules apply to tensors on the device alone, and those of the host raise their own

@@ -16,7 +16,10 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
-from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
+from pjrt_bridge.torch_interop.compat.accelerators import (
+    accelerator_decompositions,
+    portable_kernels,
+)
 from pjrt_bridge.torch_interop.compat.changing_numbers import number_decompositions
 from pjrt_bridge.torch_interop.compat.filling import filling_decompositions
 from pjrt_bridge.torch_interop.compat.fused_cells import fused_cell_decompositions
@@ -138,7 +141,7 @@ def run_aot_autograd(
     graph.recompile()
     kept = (lambda name: name == _DETACH or keep(name)) if _has_scan(graph) else keep
     # The cache of AOTAutograd does not know which backend an entry belongs to.
-    with functorch_config.patch(enable_autograd_cache=False):
+    with functorch_config.patch(enable_autograd_cache=False), portable_kernels(inputs):
         return aot_autograd(
             fw_compiler=forward,
             bw_compiler=backward,

@@ -151,6 +151,7 @@ _KNOWN_FIELDS: Mapping[type, frozenset[str]] = {
             "graphsafe_rng_state_index",
             "indices_of_inputs_that_requires_grad_with_mutations_in_bw",
             "input_info",
+            "is_train",
             "keep_input_mutations",
             "mutated_inp_stream_indices",
             "num_backward_tokens",
@@ -177,14 +178,27 @@ _KNOWN_FIELDS: Mapping[type, frozenset[str]] = {
 A field that another version adds may be a reason not to go past its wrapper.
 """
 
+_OPTIONAL_FIELDS = frozenset(
+    [
+        "act_input_indices",
+        "compile_id_str",
+        "graphsafe_rng_device",
+        "is_train",
+        "requires_grad_for_backward",
+        "tangent_source_stack_traces",
+    ]
+)
+"""Known fields that some versions (2.11 to 2.13) do not have."""
+
 
 def is_known_metadata(metadata: Any) -> bool:
     """Whether AOTAutograd's metadata of a graph has the fields that are known, and no others."""
-    found = {type(item) for item in (metadata, *metadata.input_info, *metadata.output_info)}
-    return all(
-        kind in _KNOWN_FIELDS and {field.name for field in fields(kind)} == _KNOWN_FIELDS[kind]
-        for kind in found
-    )
+    kinds = {type(item) for item in (metadata, *metadata.input_info, *metadata.output_info)}
+    for kind in kinds:
+        known, found = _KNOWN_FIELDS.get(kind), {field.name for field in fields(kind)}
+        if known is None or not known - _OPTIONAL_FIELDS <= found <= known:
+            return False
+    return True
 
 
 def passes_through(inputs: int) -> bool:
@@ -209,7 +223,7 @@ def passes_through(inputs: int) -> bool:
             or metadata.num_intermediate_bases
             or metadata.dynamic_outputs
             or metadata.tokens
-            or metadata.act_input_indices
+            or getattr(metadata, "act_input_indices", None)
             or metadata.is_rng_op_functionalized
             or metadata.num_graphsafe_rng_states
             or metadata.grad_enabled_mutation is not None

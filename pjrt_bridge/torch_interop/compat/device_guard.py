@@ -18,11 +18,16 @@ import torch
 _CLASS = b"N5torch3acc17PythonDeviceGuardE"
 """The type's name in the Itanium C++ ABI, which every compiler for Linux and macOS follows."""
 
-_SLOTS = 26
-"""Functions in the table (`c10/core/impl/DeviceGuardImplInterface.h`), destructors included."""
+_SLOTS = 24
+"""Functions that are copied from the table (`c10/core/impl/DeviceGuardImplInterface.h`).
 
-_QUERY_EVENT, _DEVICE_COUNT, _QUERY_STREAM = 14, 15, 17
-_SYNCHRONIZE_STREAM, _SYNCHRONIZE_EVENT, _SYNCHRONIZE_DEVICE = 18, 20, 21
+The destructors behind them are not called.
+"""
+
+_QUERY_EVENT, _DEVICE_COUNT, _QUERY_STREAM, _SYNCHRONIZE_STREAM = 14, 15, 17, 18
+
+_SYNCHRONIZE_EVENT = (19, 20)
+"""Where the function may be: torch 2.13 has another one before it. Behind it is the device's."""
 
 _BEFORE = 2
 """Words before the functions: an offset, and what describes the type."""
@@ -63,12 +68,15 @@ def answer_for(guard: Any, kind: str, count: Callable[[], int], wait: Callable[[
         return False
     if not _is_as_expected(address, kind):
         return False
+    synchronize_event = _synchronize_event(address, kind)
+    if synchronize_event is None:
+        return False
     waits = _Wait(lambda guard, subject: wait())
     answers = {
         _DEVICE_COUNT: _Count(lambda guard: count()),
         _SYNCHRONIZE_STREAM: waits,
-        _SYNCHRONIZE_EVENT: waits,
-        _SYNCHRONIZE_DEVICE: waits,
+        synchronize_event: waits,
+        synchronize_event + 1: waits,
     }
     _kept.append((answers, _with_answers(address, answers)))
     return True
@@ -87,6 +95,29 @@ def _is_as_expected(address: int, kind: str) -> bool:
     finally:
         _Word.from_address(address).value = table
     return replaced and event.query() and torch.Stream(kind).query()
+
+
+def _synchronize_event(address: int, kind: str) -> int | None:
+    """The place of the function that waits for an event; None if it is at another place."""
+    called: list[int] = []
+    event: Any = torch.Event(kind)
+    event.record()
+    table = _word(address)
+    try:
+        kept = _with_answers(address, {slot: _noting(slot, called) for slot in _SYNCHRONIZE_EVENT})
+        event.synchronize()
+        del kept
+    except RuntimeError:
+        # What is there without an answer raises.
+        return None
+    finally:
+        _Word.from_address(address).value = table
+    return called[0] if len(called) == 1 else None
+
+
+def _noting(slot: int, called: list[int]) -> Any:
+    """A function that notes that it was called."""
+    return _Wait(lambda guard, subject: called.append(slot))
 
 
 def _with_answers(address: int, answers: Mapping[int, Any]) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._C import DispatchKey
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.builtin import BuiltinVariable
 from torch._dynamo.variables.lists import BaseListVariable
@@ -77,10 +78,17 @@ def _functions() -> dict[Any, Callable[..., Any]]:
 _NOT_LOWERED = frozenset(
     (
         *(torch.fft.fftfreq, torch.fft.rfftfreq, torch.blackman_window, torch.bartlett_window),
-        *(torch.hamming_window, torch.kaiser_window),
+        *(torch.hamming_window, torch.hann_window, torch.kaiser_window),
     )
 )
 """Functions whose operators have no lowering: they are traced otherwise for any size."""
+
+_UNCHECKED = frozenset(
+    ()
+    if DispatchKey.CompositeImplicitAutograd in _aten.one_hot.default.py_kernels
+    else (functional.one_hot,)
+)
+"""Functions that torch (2.11) traces without their checks of data."""
 
 _METHODS = {"kron": torch.kron, "histc": torch.histc}
 """Methods of tensors, by name, and the functions that they are."""
@@ -244,7 +252,7 @@ def _fits(function: Any, instead: Callable[..., Any]) -> Callable[[Any, Any], bo
     """Whether a call is traced otherwise: where sizes are symbols, and what is traced can do it."""
     signature = inspect.signature(instead)
     has_symbols = _has_symbolic_shape if function is torch.kron else _has_symbols
-    always = function in _NOT_LOWERED
+    always = function in _NOT_LOWERED | _UNCHECKED
 
     def fits(args: Any, kwargs: Any) -> bool:
         try:

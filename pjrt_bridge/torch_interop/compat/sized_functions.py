@@ -168,7 +168,7 @@ def kaiser_window(
 
 def one_hot(input: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     """`torch.nn.functional.one_hot`, with the checks of PyTorch's decomposition."""
-    if input.dtype != torch.int64:
+    if input.dtype != torch.int64 or num_classes < 0:
         made: torch.Tensor = _aten.one_hot(input, num_classes)
         return made
     _aten._assert_async.msg(torch.all(input >= 0), "one_hot: Class values must be non-negative.")
@@ -335,6 +335,11 @@ def _without_numbers(x: torch.Tensor, key: Sequence[Any]) -> tuple[torch.Tensor,
     left, rank, dim = [], x.dim(), 0
     for item in key:
         if isinstance(item, int) and not isinstance(item, bool):
+            # Torch (2.11) does not compare an index with a size where both are symbols.
+            if item >= x.shape[dim] or item < -x.shape[dim]:
+                raise IndexError(
+                    f"index {item} is out of bounds for dimension {dim} with size {x.shape[dim]}"
+                )
             x = x.select(dim, item)
             continue
         left.append(item)

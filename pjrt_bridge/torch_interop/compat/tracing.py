@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import (
     disable_autocast_cache,
     dispatch_trace,
     fake_signature,
+    set_original_aten_op,
     wrap_key,
 )
 
@@ -62,15 +64,38 @@ def trace_beside_others(
     tracer = _LocalTracer()
     rules = {torch.ops.aten.sym_numel.default: torch_decompositions.sym_numel, **table}
     named = fake_signature(function, len(arguments))
-    with (
-        ProxyTorchDispatchMode(tracer, "real", decomposition_table=rules),
-        disable_autocast_cache(),
-    ):
+    with _proxies(tracer, rules), disable_autocast_cache():
         return dispatch_trace(
             wrap_key(named, tuple(arguments), tracer, False),
             tracer=tracer,
             concrete_args=(PH,) * len(arguments),
         )
+
+
+def _proxies(
+    tracer: PythonKeyTracer, rules: Mapping[Any, Callable[..., Any]]
+) -> ProxyTorchDispatchMode:
+    """The mode that records operators, with decompositions of its own."""
+    if "decomposition_table" in signature(ProxyTorchDispatchMode).parameters:
+        return ProxyTorchDispatchMode(tracer, "real", decomposition_table=rules)
+    return _Decomposing(tracer, rules)
+
+
+class _Decomposing(ProxyTorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The mode for a torch (2.11) whose modes of all threads read one table of decompositions."""
+
+    def __init__(self, tracer: PythonKeyTracer, rules: Mapping[Any, Callable[..., Any]]) -> None:
+        super().__init__(tracer, "real")
+        self._rules = rules
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rule = self._rules.get(func)
+        if rule is not None:
+            with set_original_aten_op(func), self:
+                found = rule(*args, **(kwargs or {}))
+            if found is not NotImplemented:
+                return found
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 class _FromElsewhere(logging.Filter):

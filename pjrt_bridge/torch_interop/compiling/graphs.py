@@ -46,12 +46,17 @@ from pjrt_bridge.torch_interop.compiling.records import (
 )
 from pjrt_bridge.torch_interop.compiling.sizes import SymbolicCompiler
 from pjrt_bridge.torch_interop.compiling.target import Target
-from pjrt_bridge.torch_interop.device.border import Residency, ResidentGraph, with_host_promises
+from pjrt_bridge.torch_interop.device import transfer
+from pjrt_bridge.torch_interop.device.border import BorderGraph
+from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.device.residency import Residency, with_host_promises
+from pjrt_bridge.torch_interop.device.resident_graph import ResidentGraph
 from pjrt_bridge.torch_interop.emit.program import Emitted, emit
 from pjrt_bridge.torch_interop.lowering.registry import NotLowerable
 from pjrt_bridge.torch_interop.nodes import is_mutation, is_size_computation
 from pjrt_bridge.torch_interop.passes.pipeline import PassContext, rewrite
 from pjrt_bridge.torch_interop.placement.split import Part, node_names, operators, split
+from pjrt_bridge.torch_interop.shared.place import SharedPlace, to_host
 
 _FAILURES = (NotLowerable, *DEVICE_FAILURES, ProgramError, UnsupportedDtype)
 _COMPILING = 4
@@ -103,7 +108,7 @@ class GraphCompiler:
         )
         rewritten = rewrite(graph, context, "sized")
         module = rewritten.module
-        residency = Residency.of(module.graph)
+        residency = Residency.of(module.graph, self._target.devices[1:])
         compiled: CompiledGraph
         if residency is None:
             compiler = self
@@ -111,7 +116,8 @@ class GraphCompiler:
                 compiler = self._for(self._target.over_mesh())
             compiled = compiler.compile_rewritten(module, record, static)
         else:
-            compiled = self._resident(with_host_promises(module), residency, record, static)
+            of_device = self._resident if residency.kind == NAME else self._shared
+            compiled = of_device(module, residency, record, static)
         return RewrittenGraph(compiled, rewritten) if rewritten.steps else compiled
 
     def _for(self, target: Target) -> GraphCompiler:
@@ -124,10 +130,13 @@ class GraphCompiler:
         record: GraphRecord,
         static: frozenset[int],
     ) -> ResidentGraph:
-        target = self._target.for_resident(residency.index)
+        module = with_host_promises(module, NAME, transfer.to_host)
+        target = self._target.for_device(NAME, residency.index)
         over_mesh = self._for(target.over_mesh())
+        in_place = target.client.shares_host_memory
         if self._divisions.have_mesh(module.graph):
-            return ResidentGraph(over_mesh.compile_rewritten(module, record, static), residency)
+            compiled = over_mesh.compile_rewritten(module, record, static)
+            return ResidentGraph(compiled, residency, in_place=in_place)
 
         def divided() -> ResidentGraph:
             again = GraphRecord(
@@ -139,10 +148,27 @@ class GraphCompiler:
                 code=record.code,
                 division=record.division,
             )
-            return ResidentGraph(over_mesh.compile_rewritten(module, again, static), residency)
+            compiled = over_mesh.compile_rewritten(module, again, static)
+            return ResidentGraph(compiled, residency, in_place=in_place)
 
         plain = self._for(target).compile_rewritten(module, record)
-        return ResidentGraph(plain, residency, divided)
+        return ResidentGraph(plain, residency, divided, in_place=in_place)
+
+    def _shared(
+        self,
+        module: fx.GraphModule,
+        residency: Residency,
+        record: GraphRecord,
+        static: frozenset[int],
+    ) -> BorderGraph:
+        """A graph over tensors of torch's own device, whose memory its programs use."""
+        module = with_host_promises(module, residency.kind, to_host)
+        target = self._target.for_device(residency.kind, residency.index)
+        place = SharedPlace(target.client, residency.kind, residency.index)
+        plain = self._for(target).compile_rewritten(module, record)
+        return BorderGraph(
+            plain, residency, place.of_call, in_place=target.client.shares_host_memory
+        )
 
     def compile_rewritten(
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int] = frozenset()

@@ -19,13 +19,15 @@ from pjrt_bridge.torch_interop.compiling import fallbacks
 from pjrt_bridge.torch_interop.compiling.host_calls import HostCalls
 from pjrt_bridge.torch_interop.compiling.many_sizes import ManySizes
 from pjrt_bridge.torch_interop.compiling.target import Target
-from pjrt_bridge.torch_interop.device.border import Residency
+from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.padded import ResidentMemory
+from pjrt_bridge.torch_interop.device.residency import Residency
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.passes.padding import GraphPadding, Padded
 from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims
-from pjrt_bridge.torch_interop.passes.padding.memory import HOST
+from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
+from pjrt_bridge.torch_interop.shared.place import SharedMemory
 
 CompileSized = Callable[[fx.GraphModule, GraphRecord, frozenset[int]], CompiledGraph]
 """Compiles a graph of known sizes; with its record, and positions of what stays between calls."""
@@ -53,13 +55,13 @@ class SymbolicCompiler:
     ) -> SymbolicGraph:
         """Compile a graph for the sizes that come; `record` tells what it is."""
         padding = None
-        residency = Residency.of(graph.graph)
+        residency = Residency.of(graph.graph, self._target.devices[1:])
         if self._options.buckets and self._options.check_indices is not True:
             padding = GraphPadding(
                 graph,
                 self._options.buckets,
                 self._extents,
-                HOST if residency is None else ResidentMemory(residency.index),
+                _memory_of(residency),
                 # A backward graph computes with the positions of its forward graph.
                 checks_positions=record.kind != "backward"
                 and self._options.check_indices is not False,
@@ -130,3 +132,12 @@ class SymbolicCompiler:
             # An operator refuses the padded sizes, not those of the call.
             raise padding.refused(padded, str(error)) from error
         return self._compile(specialized, record, static)
+
+
+def _memory_of(residency: Residency | None) -> PaddingMemory:
+    """The memory that the tensors of a graph are in."""
+    if residency is None:
+        return HOST
+    if residency.kind == NAME:
+        return ResidentMemory(residency.index)
+    return SharedMemory(residency.kind, residency.index)

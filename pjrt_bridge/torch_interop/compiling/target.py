@@ -16,15 +16,17 @@ from pjrt_bridge.stablehlo.precision import Precisions
 from pjrt_bridge.torch_interop import nodes
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER, TorchAdapter
 from pjrt_bridge.torch_interop.compiling.agreement import Agreement, agree
-from pjrt_bridge.torch_interop.device.border import RESIDENT
+from pjrt_bridge.torch_interop.device.border import BUFFERS
 from pjrt_bridge.torch_interop.device.chosen import chosen
-from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.device.naming import NAME, OWN_DEVICES
 from pjrt_bridge.torch_interop.emit.lookup import lookup
 from pjrt_bridge.torch_interop.emit.node_lowering import Lookup
 from pjrt_bridge.torch_interop.options import BackendOptions
 from pjrt_bridge.torch_interop.placement.calibration import slower_operators
 from pjrt_bridge.torch_interop.placement.predicate import Placement
+from pjrt_bridge.torch_interop.precision import settings_of_cuda
 from pjrt_bridge.torch_interop.sharding.constraint import lowering_over_mesh
+from pjrt_bridge.torch_interop.shared.kinds import device_of, kind_shared_with
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Target:
         lookup: finds lowerings.
         slower: see `Placement`.
         settings: how exact torch's settings wanted products when the graph was traced.
+        settings_of_cuda: the same of tensors on CUDA.
         adapter: of the values that programs are given.
         device: that programs run on; None: the client's default.
         divides: programs run over the mesh of the values that they are given.
@@ -53,6 +56,7 @@ class Target:
     lookup: Lookup
     slower: Mapping[str, int]
     settings: Precisions
+    settings_of_cuda: Precisions
     adapter: TorchAdapter = ADAPTER
     device: Device | None = None
     divides: bool = False
@@ -74,19 +78,38 @@ class Target:
             lookup(client, kernels),
             slower,
             settings,
+            settings_of_cuda(),
             # Elsewhere the argument of a program is a copy.
             donates=client.shares_host_memory,
         )
 
-    def for_resident(self, index: int) -> Target:
-        """The target of graphs over resident tensors.
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Torch's types of the devices whose tensors programs take; the host's is the first."""
+        shared = kind_shared_with(self.client)
+        return OWN_DEVICES if shared is None else (*OWN_DEVICES, shared)
+
+    def for_device(self, kind: str, index: int) -> Target:
+        """The target of graphs over tensors on a device.
 
         Args:
-            index: of their device.
+            kind: torch's type of the device.
+            index: of the device.
 
         Raises:
-            DeviceError: the user asked for another plugin than the one that these tensors are on.
+            DeviceError: the client has no such device; or the user asked for another plugin than
+                the one that resident tensors are on.
         """
+        if kind != NAME:
+            return replace(
+                self,
+                adapter=BUFFERS,
+                device=device_of(self.client, kind, index),
+                slower={},
+                settings=self.settings_of_cuda if kind == "cuda" else self.settings,
+                # The memory of arguments is torch's.
+                donates=False,
+            )
         client, device = chosen(index)
         if self.options.plugin is not None and client.plugin.name != self.plugin:
             raise DeviceError(
@@ -96,7 +119,7 @@ class Target:
         found = self
         if client is not self.client:
             found = Target.of(client, self.options, self.ledger, self.settings)
-        return replace(found, adapter=RESIDENT, device=device, slower={}, donates=True)
+        return replace(found, adapter=BUFFERS, device=device, slower={}, donates=True)
 
     def over_mesh(self) -> Target:
         """The target of the same graphs over values that are divided over a mesh.

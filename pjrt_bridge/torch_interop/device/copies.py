@@ -13,7 +13,7 @@ from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import placed, whole
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
-from pjrt_bridge.torch_interop.device import border, failures, shortcuts, transfer, uploads
+from pjrt_bridge.torch_interop.device import failures, replacement, shortcuts, transfer, uploads
 from pjrt_bridge.torch_interop.device.chosen import chosen, eager_mode
 from pjrt_bridge.torch_interop.device.factories import resize
 from pjrt_bridge.torch_interop.device.operators import call
@@ -62,7 +62,7 @@ def copy_from(
         call(_copy(), target, source)
         return target
     row_major = ValueSpec.row_major(transfer.type_of(source))
-    border.replace_elements(target, transfer.buffer_as(source, row_major), row_major)
+    replacement.replace_elements(target, transfer.buffer_as(source, row_major), row_major)
     return target
 
 

@@ -10,7 +10,7 @@ from torch.fx.node import map_aggregate
 
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.compat import OpOverload
-from pjrt_bridge.torch_interop.device import border, transfer
+from pjrt_bridge.torch_interop.device import replacement, transfer
 from pjrt_bridge.torch_interop.device.calls import argument, form_of, tensors_in
 from pjrt_bridge.torch_interop.device.chosen import client
 from pjrt_bridge.torch_interop.device.factories import resize_as
@@ -171,4 +171,4 @@ def _assign(tensor: torch.Tensor, copy: torch.Tensor) -> None:
     """Give a resident tensor the elements of a host tensor, and its size where that is another."""
     resize_as(tensor, tuple(copy.shape), copy.stride())
     buffer = transfer.put(copy, tensor.device.index or 0)
-    border.replace_elements(tensor, buffer, ValueSpec.row_major(buffer.type))
+    replacement.replace_elements(tensor, buffer, ValueSpec.row_major(buffer.type))

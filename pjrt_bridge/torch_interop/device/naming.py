@@ -20,6 +20,9 @@ from torch.utils import backend_registration
 NAME = "pjrt"
 """Of the device in torch."""
 
+OWN_DEVICES = ("cpu", NAME)
+"""Torch's types of the devices whose tensors all programs take."""
+
 _CODE_GENERATORS = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
 """Classes that Inductor looks for in the module of a device."""
 
@@ -39,6 +42,16 @@ def name() -> str | None:
     """The name that torch's device for others has in this process; None if it has none."""
     found: str = torch._C._get_privateuse1_backend_name()
     return None if found == _UNNAMED else found
+
+
+def has_own_accelerator() -> bool:
+    """Whether this build of torch has an accelerator of its own in this machine.
+
+    Nothing of the accelerator is started: processes may be forked afterwards.
+    """
+    # Asks NVIDIA's management library, where there is one.
+    cuda: int = torch.cuda.device_count() if torch.version.cuda or torch.version.hip else 0
+    return cuda > 0 or (torch.xpu._is_compiled() and torch.xpu.device_count() > 0)
 
 
 def give_name(load_module: Callable[[], Any], first_call: Callable[..., Any] | None = None) -> None:
@@ -86,6 +99,9 @@ class _Module:
         # Torch asks every module of a device for these, also where nobody uses the device.
         if name == "_is_in_bad_fork":
             return lambda: False
+        if name == "_lazy_init":
+            # Without it torch (2.11) takes the device for one without work to wait for.
+            return lambda: None
         if name in ("is_available", "is_initialized"):
             return is_available
         if name == "Scheduling":

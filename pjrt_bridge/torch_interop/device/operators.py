@@ -16,7 +16,7 @@ from pjrt_bridge.torch_interop.compat import (
     leave_alone,
     without_autocast,
 )
-from pjrt_bridge.torch_interop.device import border, failures, shortcuts, transfer
+from pjrt_bridge.torch_interop.device import failures, replacement, shortcuts, transfer
 from pjrt_bridge.torch_interop.device.call_programs import CallProgram
 from pjrt_bridge.torch_interop.device.calls import (
     Call,
@@ -180,7 +180,7 @@ def _call_on_copies(
         if copy is not None:
             resize_as(tensor, tuple(copy.shape), copy.stride())
             spec = ValueSpec.row_major(transfer.type_of(copy))
-            border.replace_elements(tensor, transfer.buffer_as(copy, spec), spec)
+            replacement.replace_elements(tensor, transfer.buffer_as(copy, spec), spec)
     if not form.returns:
         return None
     results = tuple(

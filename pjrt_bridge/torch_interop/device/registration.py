@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from pjrt_bridge import user_warnings
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop.compat import (
     accelerator_module,
@@ -63,6 +64,11 @@ def register() -> None:
         if _registered:
             return
         if name is None:
+            if naming.has_own_accelerator():
+                user_warnings.warn(
+                    f"from now on torch computes gradients on device {NAME!r} and the host only: "
+                    "it has one accelerator in a process; use another process for CUDA's"
+                )
             naming.give_name(lambda: MODULE)
         naming.forget_first_call()
         # Code that Dynamo compiles while it lets go of other code keeps that alive.

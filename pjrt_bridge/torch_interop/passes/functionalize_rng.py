@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.device.naming import OWN_DEVICES
 from pjrt_bridge.torch_interop.nodes import is_without_dropout
 from pjrt_bridge.torch_interop.randomness.host import raise_as_eager
 from pjrt_bridge.torch_interop.randomness.operators import (
@@ -30,6 +31,7 @@ def functionalize_rng(
     graph: fx.Graph,
     keep: Callable[[str], bool] = lambda _: False,
     refused: Refused = lambda *_: False,
+    devices: Container[str] = OWN_DEVICES,
 ) -> None:
     """Replace the random operators of a graph; each has a key of its own, drawn at its begin.
 
@@ -41,6 +43,7 @@ def functionalize_rng(
         graph: functional; changed in place.
         keep: whether the operator of a name is not to be replaced.
         refused: calls that are kept, so that they raise what eager raises.
+        devices: torch's types of those on which programs draw.
     """
     _hide_pure(graph)
     count = 0
@@ -51,7 +54,7 @@ def functionalize_rng(
         if name == "aten.native_dropout.default":
             _hand_on_empty(node)
         made = counterpart(name)
-        if made is None or not _can_be_drawn(node, name):
+        if made is None or not _can_be_drawn(node, name, devices):
             continue
         assert isinstance(node.target, compat.OpOverload)
         values = {used: compat.promise(used) for used in node.all_input_nodes}
@@ -175,7 +178,7 @@ def _hand_on_empty(dropout: fx.Node) -> None:
             user.graph.erase_node(user)
 
 
-def _can_be_drawn(node: fx.Node, name: str) -> bool:
+def _can_be_drawn(node: fx.Node, name: str, devices: Container[str]) -> bool:
     """Whether the operator with a key gives the same kind of result as this node.
 
     False where eager raises, so that the call raises eager's error.
@@ -185,7 +188,7 @@ def _can_be_drawn(node: fx.Node, name: str) -> bool:
     promise = compat.promise(node)
     made = promise[0] if isinstance(promise, (tuple, list)) else promise
     aten = compat.operator(name)
-    if node.kwargs.get("generator") is not None or not gives(name, made, taken):
+    if node.kwargs.get("generator") is not None or not gives(name, made, taken, devices):
         return False
     assert aten is not None
     args, kwargs = compat.substitute((node.args, node.kwargs), promises)

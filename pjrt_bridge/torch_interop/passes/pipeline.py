@@ -7,7 +7,7 @@ to its results after it (the epilogue).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ from torch import fx
 
 from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop.device.naming import OWN_DEVICES
 from pjrt_bridge.torch_interop.nodes import split_products
 from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
 from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases
@@ -68,6 +69,7 @@ class PassContext:
         refused: random operators that PyTorch refuses, see `placement/refusals.py`.
         check_indices: check positions and integer divisors.
         has_composite: says of a composite that the target computes it in its own way.
+        devices: torch's types of those whose tensors programs take.
     """
 
     kind: str
@@ -77,6 +79,7 @@ class PassContext:
     refused: Refused = lambda *_: False
     check_indices: bool = False
     has_composite: Callable[[Composite], bool] = lambda composite: False
+    devices: Container[str] = OWN_DEVICES
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ def _lay_out_results(module: fx.GraphModule, context: PassContext) -> None:
 def _functionalize_rng(module: fx.GraphModule, context: PassContext) -> None:
     # Forward and backward graphs got their keys in the joint graph.
     if context.kind in ("joint", "inference", "exported"):
-        functionalize_rng(module.graph, context.keeps, context.refused)
+        functionalize_rng(module.graph, context.keeps, context.refused, context.devices)
 
 
 def _remove_marks(module: fx.GraphModule, context: PassContext) -> None:

@@ -9,7 +9,7 @@ the installed torch lacks are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from torch.fx.node import map_aggregate
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.device.naming import NAME
+from pjrt_bridge.torch_interop.device.naming import OWN_DEVICES
 from pjrt_bridge.torch_interop.randomness.host import kernel
 from pjrt_bridge.torch_interop.randomness.transforms import gradients, over_rows
 
@@ -99,10 +99,22 @@ def of_pure_counterpart(target: object) -> compat.OpOverload | None:
     return _of_pure.get(target) if isinstance(target, compat.OpOverload) else None
 
 
-def gives(name: str, made: torch.Tensor, taken: Sequence[torch.Tensor]) -> bool:
-    """Whether the counterpart of an operator supports such a result for such tensors."""
+def gives(
+    name: str,
+    made: torch.Tensor,
+    taken: Sequence[torch.Tensor],
+    devices: Container[str] = OWN_DEVICES,
+) -> bool:
+    """Whether the counterpart of an operator supports such a result for such tensors.
+
+    Args:
+        name: of the operator.
+        made: its result.
+        taken: its tensors.
+        devices: torch's types of those on which programs compute it.
+    """
     plain = name.removeprefix("aten.")
-    if made.layout is not torch.strided or made.device.type not in ("cpu", NAME):
+    if made.layout is not torch.strided or made.device.type not in devices:
         return False
     if made.dtype not in _FLOATS and (
         made.dtype.is_floating_point or made.dtype.is_complex or plain not in _INTEGERS

@@ -17,6 +17,7 @@ from pjrt_bridge.registry import (
 )
 from pjrt_bridge_cuda.gpus import GPUS, Gpu, check_description
 from pjrt_bridge_cuda.presence import no_gpu
+from pjrt_bridge_cuda.stream_events import CudaEvents
 
 __all__ = ["GPUS", "Gpu"]
 
@@ -30,18 +31,23 @@ _ONE = "1x1x1"
 _DLPACK_CUDA = 2
 """kDLCUDA of dlpack.h."""
 
+_EVENTS = CudaEvents()
+
 
 @hookimpl
 def pjrt_bridge_platforms() -> PlatformSpec:
-    """That frameworks use the memory of these devices, and what else XLA's CUDA plugin reads."""
+    """What XLA's CUDA plugin reads, what ends its process, and that frameworks use its memory."""
     return PlatformSpec(
         "cuda",
         dlpack_device_type=_DLPACK_CUDA,
+        stream_events=_EVENTS,
         option_types={
             "enable_mock_nccl": bool,
             "mock_gpu_topology": str,
             "use_tfrt_gpu_client": bool,
         },
+        # Seen with PJRT API 0.115. Conversions of these types to others end in a clean error.
+        fatal_constants=("float6_e2m3fn", "float6_e3m2fn"),
     )
 
 

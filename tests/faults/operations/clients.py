@@ -41,7 +41,7 @@ def client__create(world: World) -> Act:
     plugin = world.plugin
 
     def act() -> Any:
-        with Client(plugin, {"cpu_device_count": 2}) as client:
+        with Client(plugin, world.options(2)) as client:
             return _described(client)
 
     return act
@@ -52,7 +52,7 @@ def client__create_newer(world: World) -> Act:
     plugin = world.plugin
 
     def act() -> Any:
-        with Client(plugin, {"cpu_device_count": 1}) as client:
+        with Client(plugin, world.options(1)) as client:
             return _described(client), dict(client.devices[0].attributes)
 
     return act
@@ -63,7 +63,7 @@ def client__topology(world: World) -> Act:
     plugin = world.plugin
 
     def act() -> Any:
-        with Client(plugin, {"cpu_device_count": 2}) as client:
+        with Client(plugin, world.options(2)) as client:
             topology = client.topology
             devices = [(one.id, one.kind, one.description) for one in topology.devices]
             return topology.platform, devices, dict(topology.attributes), len(topology.serialize())
@@ -77,7 +77,7 @@ def client__use_once(world: World) -> Act:
     plugin, array = world.plugin, world.array
 
     def act() -> Any:
-        with Client(plugin, {"cpu_device_count": 1}) as client:
+        with Client(plugin, world.options(1)) as client:
             (result,) = client.compile(programs.ADD)(array, array)
             return numbers(result)
 

@@ -58,7 +58,7 @@ def executable__close_first(world: World) -> Act:
     plugin, array = world.plugin, world.array
 
     def act() -> Any:
-        client = Client(plugin, {"cpu_device_count": 1})
+        client = Client(plugin, world.options(1))
         try:
             executable: Executable = client.compile(programs.ADD)
             (result,) = executable(array, array)

@@ -8,10 +8,20 @@ import numpy as np
 import pytest
 import torch
 
+from pjrt_bridge.abi.structs import STRUCTS
+from pjrt_bridge.abi.values import read_int64s
 from pjrt_bridge.errors import BufferUnavailable, InvalidArgument, SignatureMismatch
-from pjrt_bridge.runtime import Buffer, BufferState, Client, CompileOptions, Executable
+from pjrt_bridge.runtime import (
+    Buffer,
+    BufferState,
+    Client,
+    CompileOptions,
+    Executable,
+    Plugin,
+)
 from tests import programs
 from tests.conftest import Census
+from tests.faults.replaced import Replaced
 from tests.runtime.arrays import aligned
 
 ONES = np.ones(64, np.float32)
@@ -113,6 +123,30 @@ def test_views_prevent_donation(
     del seen
     add.execute([owned, other])
     assert owned.state is BufferState.DONATED
+
+
+def test_the_plugin_is_told_what_is_not_to_be_donated(plugin: Plugin) -> None:
+    """Some refuse an execution that donates a buffer of which there are views."""
+    told: list[list[int]] = []
+
+    def execute(table: Replaced, args: Any) -> int | None:
+        options = STRUCTS["PJRT_ExecuteOptions"].ctype.from_address(args.options)
+        count = options.num_non_donatable_input_indices
+        told.append(list(read_int64s(options.non_donatable_input_indices, count)))
+        return table.real("LoadedExecutable_Execute", args)
+
+    table = Replaced(plugin.api.address, {"LoadedExecutable_Execute": execute})
+    with (
+        Client(table.plugin("told"), {"cpu_device_count": 1}) as client,
+        client.compile(programs.DONOR_ADD) as add,
+        client.put(ONES) as other,
+    ):
+        state = client.put(ONES, copy=True)
+        view = np.asarray(state)
+        add.execute([state, other])
+        del view
+        add.execute([state, other])
+    assert told == [[0], []]
 
 
 def test_a_view_of_a_donated_result(client: Client, add: Executable, owned: Buffer) -> None:

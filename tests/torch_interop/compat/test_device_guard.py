@@ -10,7 +10,11 @@ import torch
 from pjrt_bridge.torch_interop.compat import device_guard
 from pjrt_bridge.torch_interop.device import naming, streams
 
-pytestmark = pytest.mark.usefixtures("pjrt_device")
+
+@pytest.fixture(autouse=True)
+def in_use(pjrt_device: None) -> None:
+    """Torch (2.11) waits for no device of which it has made no tensor."""
+    torch.ones(1, device="pjrt")
 
 
 def test_functions_of_python_are_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from pjrt_bridge.mixed import records
 from pjrt_bridge.runtime.dispatch import native, plans
 from pjrt_bridge.torch_interop import compat, compiled_graphs, device
 from pjrt_bridge.torch_interop.compat import third_party_device
-from pjrt_bridge.torch_interop.device.border import ResidentPath
+from pjrt_bridge.torch_interop.device.resident_graph import ResidentPath
 from tests.runtime.dispatch.launching import FailingFunction, too_small
 from tests.torch_interop.helpers import assert_same, compiled
 
