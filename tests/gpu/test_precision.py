@@ -9,6 +9,11 @@ import pytest
 
 from pjrt_bridge.runtime import Client
 
+# Of torch's own modules, when `torch.compiler.reset` imports them.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.torch.jit.script_method. is deprecated:DeprecationWarning"
+)
+
 SINGLE = 1e-6
 """Error of float32, in units of the result. TF32 has 13 bits less: errors are near 3e-4."""
 
@@ -93,3 +98,21 @@ def test_double_precision_is_never_shortened(torch: Any) -> None:
     torch.set_float32_matmul_precision("medium")
     doubles = tuple(item.double() for item in arguments)
     assert _error(compiled(*doubles), function(*doubles)) < 1e-14
+
+
+def test_tensors_on_cuda_follow_the_settings_of_cuda(torch: Any) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a build of torch with CUDA")
+    functions = _functions(torch)
+    before = torch.backends.cudnn.allow_tf32
+    try:
+        for name, allowed in (("product", True), ("convolution", False), ("convolution", True)):
+            torch.backends.cudnn.allow_tf32 = allowed
+            function, arguments, bound = functions[name]
+            compiled = torch.compile(function, backend="pjrt", options={"plugin": "cuda"})
+            found = compiled(*(item.cuda() for item in arguments)).cpu()
+            exact = function(*(item.double() for item in arguments))
+            shortened = name == "convolution" and allowed
+            assert _error(found, exact) < (2e-3 if shortened else bound), (name, allowed)
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
