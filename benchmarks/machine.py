@@ -20,7 +20,7 @@ def machine() -> Mapping[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.0f} GB",
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
-        **{package: _version(package) for package in _PACKAGES},
+        **{package: version(package) for package in _PACKAGES},
     }
 
 
@@ -36,7 +36,8 @@ def _processor() -> str:
     return f"{name} ({', '.join(found)})" if found else name
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """Of an installed package."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

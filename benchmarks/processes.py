@@ -38,17 +38,24 @@ class Process:
     Args:
         interpreter: runs it; the coordinator's own by default.
         environment: in addition to the coordinator's.
+        module: serves the requests.
+        log: gets what the process prints; by default it is kept only while the process is there.
     """
 
     def __init__(
-        self, interpreter: str | None = None, environment: Mapping[str, str] | None = None
+        self,
+        interpreter: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        *,
+        module: str = "benchmarks.worker",
+        log: Path | None = None,
     ) -> None:
         # Closed with the process.
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._errors = tempfile.TemporaryFile() if log is None else log.open("a+b")  # noqa: SIM115
         self._unread = b""
         try:
             self._process = subprocess.Popen(
-                [interpreter or sys.executable, "-m", "benchmarks.worker"],
+                [interpreter or sys.executable, "-m", module],
                 cwd=ROOT,
                 # All programs of a worker are compiled alike.
                 env={**os.environ, BACKGROUND_VARIABLE: "off", **(environment or {})},

@@ -81,7 +81,7 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"benchmarks.competitors.{competitor(name).module}")
 
 
-def _own_output() -> TextIO:
+def own_output() -> TextIO:
     """Standard output for answers alone."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -90,7 +90,7 @@ def _own_output() -> TextIO:
 
 def main() -> None:
     """Serve until the input ends."""
-    answers = _own_output()
+    answers = own_output()
     warnings.simplefilter("ignore")
     worker = Worker()
     for line in sys.stdin:

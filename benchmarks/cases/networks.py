@@ -67,18 +67,25 @@ def gpt2(
     return model, (torch.randint(0, config.vocab_size, (batch, tokens)),)
 
 
-def bert(dtype: str = "float32", batch: int = 2, tokens: int = 128) -> Network:
-    """BERT base."""
+def bert(
+    dtype: str = "float32", batch: int = 2, tokens: int = 128, layers: int = 12, width: int = 768
+) -> Network:
+    """BERT; BERT base unless told otherwise."""
     import torch
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    config = BertConfig()
+    config = BertConfig(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        num_attention_heads=width // 64,
+        intermediate_size=4 * width,
+    )
     model = BertModel(config).eval().to(getattr(torch, dtype))
     return model, (torch.randint(0, config.vocab_size, (batch, tokens)),)
 
 
-def resnet50(dtype: str = "float32", batch: int = 4) -> Network:
+def resnet50(dtype: str = "float32", batch: int = 4, side: int = 224) -> Network:
     """ResNet-50 with its classifier."""
     import torch
     from transformers import ResNetConfig, ResNetForImageClassification
@@ -86,4 +93,4 @@ def resnet50(dtype: str = "float32", batch: int = 4) -> Network:
     torch.manual_seed(0)
     kind = getattr(torch, dtype)
     model = ResNetForImageClassification(ResNetConfig(num_labels=1000)).eval().to(kind)
-    return model, (torch.randn(batch, 3, 224, 224).to(kind),)
+    return model, (torch.randn(batch, 3, side, side).to(kind),)

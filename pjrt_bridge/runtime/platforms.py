@@ -35,6 +35,15 @@ class StreamEvents(Protocol):
             stream: its handle.
         """
 
+    def follow(self, device: int, stream: int, leading: int) -> None:
+        """Let a stream wait for all work that is on another one now.
+
+        Args:
+            device: its number in the machine.
+            stream: the handle of the one that waits.
+            leading: the handle of the other one.
+        """
+
     def is_over(self, event: object) -> bool:
         """Whether that work is over; an event that is over is not asked again."""
 

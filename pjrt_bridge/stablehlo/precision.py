@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.stablehlo import bindings
 
@@ -29,7 +30,7 @@ class Precisions:
 
     Attributes:
         product: of `dot_general`.
-        convolution: of `convolution`.
+        convolution: of `convolution` and `dynamic_conv`.
     """
 
     product: Precision = "HIGHEST"
@@ -42,7 +43,20 @@ class Precisions:
             return "DEFAULT"
         if bits > 32:
             return "HIGHEST"
-        return self.convolution if op == "stablehlo.convolution" else self.product
+        return self.product if op == "stablehlo.dot_general" else self.convolution
+
+
+_OPERATIONS = tuple(f"stablehlo.{name}" for name in ("convolution", "dot_general", "dynamic_conv"))
+
+
+def state(operation: Any, precisions: Precisions) -> None:
+    """Have an operation of MLIR state its precision, if it is a product or a convolution."""
+    if operation.name not in _OPERATIONS:
+        return
+    element = dtypes.from_stablehlo(str(operation.operands[0].type.element_type))
+    stablehlo, ir = bindings.load().stablehlo, bindings.load().ir
+    found = stablehlo.PrecisionAttr.get(precisions.of(operation.name, element), operation.context)
+    operation.attributes["precision_config"] = ir.ArrayAttr.get([found] * 2, operation.context)
 
 
 def stated(operation: Any) -> Precision:

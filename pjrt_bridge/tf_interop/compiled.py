@@ -39,11 +39,13 @@ class Settings:
         client: of the plugin that runs it.
         fallback: what happens to operations that the plugin cannot run.
         placement: whether TensorFlow keeps what it is faster at.
+        tensor_float_32: see `function`.
     """
 
     client: Client
     fallback: Literal["host", "error"]
     placement: Literal["auto", "device"] = "auto"
+    tensor_float_32: bool = False
 
     def slower(self) -> Mapping[str, int]:
         """From how many elements on operations are faster in TensorFlow."""
@@ -205,6 +207,7 @@ class CompiledFunction:
                 segment,
                 self._failure,
                 host_allowed=self._settings.fallback == "host",
+                tensor_float_32=self._settings.tensor_float_32,
             )
             try:
                 if device.is_static:

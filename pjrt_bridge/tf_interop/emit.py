@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from pjrt_bridge.errors import NotExportable
 from pjrt_bridge.stablehlo import Program
+from pjrt_bridge.stablehlo.precision import Precisions
 from pjrt_bridge.stablehlo.program import mhlo
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes, randomness, xla_traces
@@ -90,13 +91,15 @@ class Emitted:
     updates: Sequence[tuple[int, int]]
 
 
-def emit(function: Any, types: Sequence[TensorType], outputs: int) -> Emitted:
+def emit(function: Any, types: Sequence[TensorType], outputs: int, *, exact: bool) -> Emitted:
     """The program of a concrete function for arguments of these shapes.
 
     Args:
         function: as `traced` makes it.
         types: of its arguments.
         outputs: how many results it has.
+        exact: products and convolutions of float32 are float32; False: as TensorFlow's setting is
+            (`tf.config.experimental.tensor_float_32_execution_enabled`).
 
     Raises:
         NotExportable: XLA cannot compile it (the message names operation and node), would give
@@ -112,7 +115,8 @@ def emit(function: Any, types: Sequence[TensorType], outputs: int) -> Emitted:
         for type, given in zip(types, function.inputs, strict=False)
     ]
     held = list(function.captured_inputs)
-    program, aliases = mhlo.from_tensorflow(compat.stablehlo(function, specs))
+    exported = compat.stablehlo(function, specs)
+    program, aliases = mhlo.from_tensorflow(exported, Precisions() if exact else None)
     parameters, results = program.signature.parameters, program.signature.results
     updates = [(parameter - len(types), result) for parameter, result in aliases]
     if len(parameters) != len(types) + len(held) or sorted(result for _, result in updates) != list(

@@ -25,7 +25,8 @@ def export(
 
     Its parameters are the arguments, flat, then the variables and large constants that the function
     holds; its results are those of the function, flat, then the new values of variables that it
-    updates, in the order of the variables. Nothing is executed.
+    updates, in the order of the variables. Nothing is executed. Products and convolutions of
+    float32 state that they are to be exact (`precision_config`).
 
     Args:
         fn: what `function` takes.
@@ -54,7 +55,8 @@ def export(
         raise _refusal(captured, [f"the value of {names} is needed to compile; make it constant"])
     try:
         with compat.eagerly():
-            program = emit(traced(captured, part), types, len(part.outputs)).program
+            made = traced(captured, part)
+            program = emit(made, types, len(part.outputs), exact=True).program
     except NotExportable as error:
         raise _refusal(captured, [" ".join(str(error).split())]) from error
     if target is None:

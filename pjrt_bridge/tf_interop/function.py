@@ -24,6 +24,7 @@ def function(
     plugin: str | None = None,
     fallback: Literal["host", "error"] = "host",
     placement: Literal["auto", "device"] = "auto",
+    tensor_float_32: bool = False,
     input_signature: Sequence[Any] | None = None,
 ) -> Any:
     """Run a function on a PJRT plugin; what that cannot do stays in TensorFlow.
@@ -42,6 +43,9 @@ def function(
             TensorFlow and warns once, `"error"` raises.
         placement: `"auto"` leaves to TensorFlow what it was measured to be faster at, unless
             `fallback` forbids that; `"device"` has all on the device that it can run.
+        tensor_float_32: products and convolutions of float32 may be shortened, as to TF32 on GPUs,
+            where `tf.config.experimental.enable_tensor_float_32_execution` allows that when they
+            are compiled, as it does by default. False: they are as exact as on the host.
         input_signature: as of `tf.function`; sizes that are None are compiled as they come.
 
     Returns:
@@ -57,6 +61,7 @@ def function(
             plugin=plugin,
             fallback=fallback,
             placement=placement,
+            tensor_float_32=tensor_float_32,
             input_signature=input_signature,
         )
     if fallback not in ("host", "error"):
@@ -65,7 +70,10 @@ def function(
         raise OptionError(f"placement: found {placement!r}, expected 'auto' or 'device'")
     if not callable(fn):
         raise OptionError(f"fn: found a {type(fn).__name__}, expected something to call")
-    return Function(fn, Settings(select_client(plugin), fallback, placement), input_signature)
+    if type(tensor_float_32) is not bool:
+        raise OptionError(f"tensor_float_32: found {tensor_float_32!r}, expected a bool")
+    settings = Settings(select_client(plugin), fallback, placement, tensor_float_32)
+    return Function(fn, settings, input_signature)
 
 
 class Function:

@@ -122,6 +122,7 @@ class SizedSegment:
         record: told what compiling costs, and what fails.
         on_failure: told each failure; raises it where the host is forbidden.
         host_allowed: TensorFlow may compute what comes for the first time.
+        tensor_float_32: see `function`.
 
     Attributes:
         part: see above.
@@ -140,10 +141,12 @@ class SizedSegment:
         on_failure: Callable[[SegmentRecord, Exception, str], None],
         *,
         host_allowed: bool,
+        tensor_float_32: bool,
     ) -> None:
         self._captured = captured
         self.part = part
         self._client = client
+        self._states_exact = not tensor_float_32 and not client.platform_spec.exact_products
         self._name = name
         self._record = record
         self._on_failure = on_failure
@@ -218,7 +221,8 @@ class SizedSegment:
         with compat.eagerly(), timeline.span(f"emit {self._name}"):
             function = traced(self._captured, part, constants)
             inputs = [at for at, value in enumerate(part.inputs) if value not in constants]
-            emitted = emit(function, [types[at] for at in inputs], len(part.outputs))
+            given = [types[at] for at in inputs]
+            emitted = emit(function, given, len(part.outputs), exact=self._states_exact)
         executable = compile_for(self._client, emitted.program, CompileOptions())
         takes = [part.places[at] for at in inputs]
         bindings = bindings_of(executable, emitted, len(part.outputs), takes)

@@ -213,3 +213,30 @@ def test_without_a_gpu_it_is_listed_and_tells_what_it_can() -> None:
     first, *rest = shown.splitlines()
     assert first.startswith("plugin 'cuda' has no device on this machine: ")
     assert rest == ["FailedPrecondition", "OptionError"]
+
+
+def test_float32_becomes_tf32_only_where_torch_allows_it(tmp_path: Path) -> None:
+    need(*pjrt_bridge_cuda.WHEELS)
+    pytest.importorskip("torch")
+    shown = run_python(
+        f"""
+        import os
+        from pathlib import Path
+        os.environ["XLA_FLAGS"] = "--xla_dump_to={tmp_path} --xla_dump_emitter_re=.*"
+        import torch
+        from pjrt_bridge.torch_interop import export
+        for setting in ("highest", "high", "medium"):
+            torch.set_float32_matmul_precision(setting)
+            model = export(torch.nn.Linear(512, 512), (torch.randn(512, 512),), name=setting)
+            compile_for(model.program, topology="h100")
+            (code,) = [
+                path.read_text()
+                for path in Path({str(tmp_path)!r}).glob(f"*.{{setting}}.*.ptx")
+                if "gemm" in path.read_text()
+            ]
+            print("tf32" in code)
+        """,
+        prelude=PRELUDE,
+        timeout=200,
+    )
+    assert shown.split() == ["False", "True", "True"]

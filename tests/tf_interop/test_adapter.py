@@ -40,7 +40,7 @@ def started(function: Callable[..., Any], *specs: Any) -> Launcher:
     (part,) = found.parts
     types = static_types(found.captured, part)
     assert types is not None
-    made = emit(traced(found.captured, part), types, len(part.outputs))
+    made = emit(traced(found.captured, part), types, len(part.outputs), exact=False)
     executable = pjrt_bridge.client().compile(made.program)
     bindings = bindings_of(executable, made, len(part.outputs), range(len(types)))
     return launcher_of(executable, bindings, ADAPTER)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo.precision import Precisions, state
 from pjrt_bridge.stablehlo.program.program import Program
 
 _COPY = "mhlo.copy"
@@ -18,7 +19,9 @@ _ALIASES = "mhlo.input_output_alias"
 _ALIAS = re.compile(r"parameter_number = (\d+).*?output_index = array<i64(?:: (\d+))?>")
 
 
-def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
+def from_tensorflow(
+    bytecode: bytes, precisions: Precisions | None = None
+) -> tuple[Program, list[tuple[int, int]]]:
     """A program that TensorFlow's XLA bridge wrote in this process.
 
     MHLO's attributes, which are only hints to a compiler, and its copies are dropped; its functions
@@ -27,6 +30,7 @@ def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
 
     Args:
         bytecode: of a module of StableHLO and MHLO; it is trusted.
+        precisions: that its products and convolutions are to state; None: as TensorFlow wrote them.
 
     Returns:
         The program, and pairs of a parameter and the result that is its new value.
@@ -49,6 +53,8 @@ def from_tensorflow(bytecode: bytes) -> tuple[Program, list[tuple[int, int]]]:
             _rewrite(operation)
         else:
             _drop_attributes(operation)
+            if precisions is not None:
+                state(operation, precisions)
     _drop_attributes(module.operation)
     return Program.from_module(module), aliases
 

@@ -8,16 +8,14 @@ import torch
 from pjrt_bridge.runtime import Buffer, Client
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
-from pjrt_bridge.runtime.transfers import putting
+from pjrt_bridge.runtime.transfers import device_dlpack, putting
 from pjrt_bridge.runtime.transfers.host import describe
 from pjrt_bridge.torch_interop.device.border import GivenTensor
 from pjrt_bridge.torch_interop.passes.padding.memory import PaddingMemory
 from pjrt_bridge.torch_interop.shared.kinds import device_of
+from pjrt_bridge.torch_interop.shared.order import StreamOrder
 from pjrt_bridge.torch_interop.shared.views import TensorViews
 from pjrt_bridge.torch_interop.tensors import adopt, torch_dtype
-
-_HOST = 1
-"""kDLCPU of dlpack.h."""
 
 
 class SharedArgument(GivenTensor):
@@ -64,7 +62,9 @@ class SharedPlace:
         device: torch's.
         client: see above.
         on: the client's device.
+        order: of torch's work there and of the plugin's.
         views: buffers over its tensors.
+        dlpack_type: DLDeviceType of the device.
 
     Raises:
         DeviceError: the client has no such device.
@@ -73,8 +73,10 @@ class SharedPlace:
     def __init__(self, client: Client, kind: str, index: int) -> None:
         self.device = torch.device(kind, index)
         self.client = client
+        self.dlpack_type = client.platform_spec.dlpack_device_type or 0
         self.on = device_of(client, kind, index)
-        self.views = TensorViews(client, self.on)
+        self.order = StreamOrder(client, self.on)
+        self.views = TensorViews(client, self.on, self.order)
 
     def of_call(self) -> SharedCall:
         """The device as one call of a graph uses it."""
@@ -86,6 +88,7 @@ class SharedCall:
 
     def __init__(self, place: SharedPlace) -> None:
         self._place = place
+        self._stream = place.order.of_torch() if place.order.plugin else 0
         self._is_behind = False
 
     def given(self, tensor: torch.Tensor, *, addressed: bool) -> GivenTensor:
@@ -109,7 +112,7 @@ class SharedCall:
             return putting.put_host(self._place.client, nothing, self._place.on)
         kept = views.kept(given, spec) if self._is_behind else None
         if kept is None:
-            kept = views.new(given, values, spec)
+            kept = views.new(given, values, spec, 0 if self._is_behind else self._stream)
             self._is_behind = True
         return kept
 
@@ -118,10 +121,16 @@ class SharedCall:
         shape, dtype = spec.type.shape, torch_dtype(spec.type.dtype)
         if 0 in shape:
             return torch.empty_strided(shape, spec.strides, dtype=dtype, device=self._place.device)
-        if not isinstance(buffer, Buffer) or buffer.__dlpack_device__()[0] == _HOST:
+        if not isinstance(buffer, Buffer) or buffer.dtype.dlpack is None:
             # DLPack has no name for its element type.
             return self.to_device(adopt(buffer, spec))
-        found: torch.Tensor = torch.utils.dlpack.from_dlpack(buffer)
+        found: torch.Tensor
+        if self._stream:
+            place = (self._place.dlpack_type, self._place.on.local_hardware_id)
+            capsule = device_dlpack.export(buffer, place, stream=self._stream, versioned=False)
+            found = torch.utils.dlpack.from_dlpack(capsule)
+        else:
+            found = torch.utils.dlpack.from_dlpack(buffer)
         if found.shape == shape and found.stride() == spec.strides:
             return found
         # No view of another tensor, which autograd would forbid the user to write into.

@@ -12,6 +12,7 @@ from pjrt_bridge.runtime import Buffer, Client, Device
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.transfers import device_view
 from pjrt_bridge.runtime.transfers.host import ALIGNMENT
+from pjrt_bridge.torch_interop.shared.order import StreamOrder
 from pjrt_bridge.torch_interop.tensors import in_memory
 
 
@@ -31,9 +32,11 @@ class TensorViews:
     Args:
         client: the buffers'.
         device: where the memory is.
+        order: of the streams there.
     """
 
-    def __init__(self, client: Client, device: Device) -> None:
+    def __init__(self, client: Client, device: Device, order: StreamOrder) -> None:
+        self._order = order
         self._client = client
         self._device = device
         self._kept: dict[int, _Kept] = {}
@@ -51,7 +54,9 @@ class TensorViews:
         buffer = found.buffer
         return buffer if buffer is not None and buffer.type == spec.memory else None
 
-    def new(self, tensor: torch.Tensor, values: torch.Tensor, spec: ValueSpec) -> Buffer:
+    def new(
+        self, tensor: torch.Tensor, values: torch.Tensor, spec: ValueSpec, behind: int
+    ) -> Buffer:
         """A buffer over the memory of a tensor, or of a copy that lies as a program takes it.
 
         It is kept where a tensor comes for the second time.
@@ -60,23 +65,35 @@ class TensorViews:
             tensor: the user's.
             values: it, or a copy whose memory holds its values as they are.
             spec: what the program takes.
+            behind: the stream of torch behind which the buffer is read; 0 where the plugin's
+                comes behind it already.
 
         Raises:
             DataError: a tensor of another shape.
             PjrtError: the plugin refused.
         """
+        address = tensor.data_ptr()
         dense = in_memory(values, spec)
         if dense.data_ptr() % ALIGNMENT:
             dense = dense.clone()
-        # DLPack has no names for some element types.
-        made = device_view.put(
-            self._client,
-            dense.reshape(-1).view(torch.uint8),
-            self._device,
-            copy=None,
-            type=spec.memory,
-        )
-        address = tensor.data_ptr()
+        if not self._order.plugin:
+            # DLPack has no names for some element types.
+            elements = dense.reshape(-1).view(torch.uint8)
+            made = device_view.put(
+                self._client, elements, self._device, copy=None, type=spec.memory
+            )
+        else:
+            in_place = dense.data_ptr() == address
+            if behind or not in_place:
+                self._order.come_behind(behind or self._order.of_torch())
+            made = device_view.view(
+                self._client,
+                self._device,
+                spec.memory,
+                dense.data_ptr(),
+                stream=self._order.plugin,
+                owner=dense,
+            )
         if dense.data_ptr() == address:
             self._keep(tensor, address, made)
         return made

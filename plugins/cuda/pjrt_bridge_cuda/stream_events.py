@@ -56,11 +56,27 @@ class CudaEvents:
             DataError: the driver refused, with its number for the reason.
         """
         with self._in_context(device):
+            return self._recorded(device, stream)
+
+    def follow(self, device: int, stream: int, leading: int) -> None:
+        """Let a stream wait for all work that is on another one now.
+
+        Args:
+            device: number of the GPU, as the driver counts.
+            stream: the handle of the one that waits.
+            leading: the handle of the other one.
+
+        Raises:
+            DataError: the driver refused, with its number for the reason.
+        """
+        with self._in_context(device):
+            event = self._recorded(device, leading)
+            self._call(
+                "cuStreamWaitEvent", ctypes.c_void_p(stream), ctypes.c_void_p(event.handle), 0
+            )
+            # What waits for it keeps what was recorded when it is recorded again.
             with self._lock:
-                free = self._free.setdefault(device, [])
-                handle = free.pop() if free else self._made()
-            self._call("cuEventRecord", ctypes.c_void_p(handle), ctypes.c_void_p(stream))
-        return Recorded(device, handle)
+                self._free[device].append(event.handle)
 
     def is_over(self, event: object) -> bool:
         """Whether the work before an event is over; the event is used again then.
@@ -74,6 +90,13 @@ class CudaEvents:
         with self._lock:
             self._free.setdefault(event.device, []).append(event.handle)
         return True
+
+    def _recorded(self, device: int, stream: int) -> Recorded:
+        with self._lock:
+            free = self._free.setdefault(device, [])
+            handle = free.pop() if free else self._made()
+        self._call("cuEventRecord", ctypes.c_void_p(handle), ctypes.c_void_p(stream))
+        return Recorded(device, handle)
 
     @cached_property
     def _driver(self) -> Any:

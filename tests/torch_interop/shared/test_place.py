@@ -12,6 +12,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from pjrt_bridge.runtime import Client
+from pjrt_bridge.torch_interop.shared.order import StreamOrder
 from pjrt_bridge.torch_interop.shared.views import TensorViews
 
 pytestmark = pytest.mark.usefixtures("client")
@@ -76,11 +77,12 @@ def test_a_view_ends_with_its_tensor(client: Client) -> None:
     from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
     from pjrt_bridge.torch_interop.tensors import argument_spec
 
-    views = TensorViews(client, client.devices[0])
+    device = client.devices[0]
+    views = TensorViews(client, device, StreamOrder(client, device))
     tensor = torch.ones(8)
     spec: ValueSpec = argument_spec(tensor)
     for _ in range(2):
-        views.new(tensor, tensor, spec)
+        views.new(tensor, tensor, spec, 0)
     assert views.kept(tensor, spec) is not None
     other = torch.ones(8)
     assert views.kept(other, spec) is None
