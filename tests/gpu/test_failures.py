@@ -68,10 +68,10 @@ def limit(gpu: Client) -> int:
 
 def test_a_program_that_needs_more_than_there_is(gpu: Client, limit: int) -> None:
     with gpu.compile(filled(2 * limit)) as executable:
-        for _ in range(3):
-            with pytest.raises(ResourceExhausted, match="plugin 'cuda'"):
-                executable.execute([])[0].block_until_ready()
-            works(gpu)
+        # XLA waits ten seconds for memory before it gives up.
+        with pytest.raises(ResourceExhausted, match="plugin 'cuda'"):
+            executable.execute([])[0].block_until_ready()
+        works(gpu)
 
 
 def test_an_error_goes_through_what_uses_the_result(gpu: Client, limit: int) -> None:

@@ -146,9 +146,9 @@ class Arguments:
         for buffers in lists if donated else ():
             if len(set(map(id, buffers))) < len(buffers):
                 self._check_passed_once(buffers, donated)
-        if any(buffers[index].handle.is_held for buffers in lists for index in donated):
+        if any(buffers[index].handle.is_viewed for buffers in lists for index in donated):
             donated = tuple(
-                index for index in donated if not any(row[index].handle.is_held for row in lists)
+                index for index in donated if not any(row[index].handle.is_viewed for row in lists)
             )
         kept = set(self.donors).difference(donated)
         return donated, tuple(index for index in self.donors if index in kept) if kept else ()

@@ -35,6 +35,11 @@ class BufferHandle(Handle):
             self.done.event = self.made.done_with_host_buffer or 0
         return super().find()
 
+    @property
+    def is_viewed(self) -> bool:
+        """Whether there are views of the buffer's memory (`pins.Pin`)."""
+        return bool(self._holders)
+
     def wait_for(self, function: str, memory: object = None, **values: Any) -> None:
         """Call a function that gives an event of this buffer, and wait for it.
 

@@ -232,11 +232,6 @@ class Handle:
         """Whether `hold` was called for a holder, and `let_go` not yet."""
         return self._holders is not None and holder in self._holders
 
-    @property
-    def is_held(self) -> bool:
-        """Whether somebody keeps the object by `hold`."""
-        return bool(self._holders)
-
     def _add(self, holder: object) -> None:
         if self._holders is None:
             self._holders = set()

@@ -101,17 +101,14 @@ class _Lent:
         stream: the consumer's.
     """
 
-    __slots__ = ("_device", "_events", "_pin", "_stream")
+    __slots__ = ("_let_go",)
 
     def __init__(self, pin: Pin, events: StreamEvents, device: int, stream: int) -> None:
-        self._pin = pin
-        self._events = events
-        self._device = device
-        self._stream = stream
+        self._let_go = partial(_LENT.let_go, pin, events, device, stream)
 
     def __del__(self, defer: Callable[[Callable[[], None]], None] = defer) -> None:
-        if hasattr(self, "_stream"):
-            defer(partial(_LENT.let_go, self._pin, self._events, self._device, self._stream))
+        if hasattr(self, "_let_go"):
+            defer(self._let_go)
 
 
 class _LentMemory:
