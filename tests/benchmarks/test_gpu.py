@@ -17,7 +17,7 @@ import torch
 from benchmarks.gpu.__main__ import chosen
 from benchmarks.gpu.decoder import Decoder, Sizes, Step, decoder
 from benchmarks.gpu.models import make
-from benchmarks.gpu.page import section
+from benchmarks.gpu.page import section, section_of, with_section
 from benchmarks.gpu.reference import compute
 from benchmarks.gpu.results import Measured, Report, Result
 from benchmarks.gpu.turns import error
@@ -44,10 +44,11 @@ def run(*options: object, status: int = 0) -> str:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a rehearsal of one work has written."""
     path = tmp_path_factory.mktemp("gpu")
+    (path / "page.md").write_text("# Page\n\n## On a GPU\n\nold\n\n## After\n\nit\n")
     shown = run(
         *("--small", "--device=cpu", "--plugin=cpu", "--minutes=4", "--rounds=3"),
         *("--only=dispatch", "--side=pjrt", "--side=runtime", "--side=eager"),
-        *(f"--json={path / 'gpu.json'}", f"--section={path / 'gpu.md'}", f"--logs={path}"),
+        *(f"--json={path / 'gpu.json'}", f"--document={path / 'page.md'}", f"--logs={path}"),
     )
     (path / "shown.txt").write_text(shown)
     return path
@@ -70,17 +71,21 @@ def test_every_side_is_timed_and_right(folder: Path) -> None:
 def test_the_tables_have_it(folder: Path) -> None:
     for text in ("add dispatch 64, f32", "runtime", "each waited for", "0.0e+00 relative error"):
         assert text in (folder / "shown.txt").read_text()
-    page = (folder / "gpu.md").read_text()
+    page = (folder / "page.md").read_text()
+    assert page.startswith("# Page\n\n## On a GPU\n\nMade by")
+    assert page.endswith("\n\n## After\n\nit\n")
+    assert "old" not in page
     assert "| add dispatch 64, f32 |" in page
     assert "with waiting)" in page
     assert (folder / "pjrt.log").exists()
 
 
 def test_an_earlier_run_is_shown_again(folder: Path, tmp_path: Path) -> None:
-    again, page = tmp_path / "again.json", tmp_path / "gpu.md"
-    run(f"--read={folder / 'gpu.json'}", f"--json={again}", f"--section={page}")
+    again, page = tmp_path / "again.json", tmp_path / "page.md"
+    page.write_text((folder / "page.md").read_text())
+    run(f"--read={folder / 'gpu.json'}", f"--json={again}", f"--document={page}")
     assert json.loads(again.read_text()) == json.loads((folder / "gpu.json").read_text())
-    assert page.read_text() == (folder / "gpu.md").read_text()
+    assert page.read_text() == (folder / "page.md").read_text()
 
 
 def test_a_wrong_result_is_the_exit_status(folder: Path, tmp_path: Path) -> None:
@@ -109,6 +114,7 @@ def test_a_side_that_fails_says_why(tmp_path: Path) -> None:
         (["--only=nothing"], "gpt2 inference 8x512, bf16"),
         (["--side=nothing"], "pjrt on cuda"),
         (["--read=/nowhere.json"], "/nowhere.json"),
+        (["--document=README.md"], "found no line '## On a GPU'"),
     ],
 )
 def test_bad_input_is_told_before_anything_runs(options: list[str], said: str) -> None:
@@ -198,6 +204,15 @@ def test_shares_and_ratios() -> None:
     assert "pjrt / jax |" in page
     assert "| 2.00x |" in page
     assert "bf16: 100 TFLOP/s, copy: 4 TB/s" in page
+
+
+def test_a_page_that_is_made_anew_keeps_its_section() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text()
+    before, _, after = text.partition(section_of(text))
+    assert before.endswith("\n\n")
+    assert after.startswith("\n## All cases")
+    assert with_section(text, section_of(text)) == text
+    assert section_of("# Other") == "## On a GPU\n\nNothing was measured.\n"
 
 
 @pytest.mark.parametrize("name", ["_adamw", "_sgd"])
