@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.competitors import COMPETITORS
+from benchmarks.gpu.page import section_of
 from benchmarks.results import Outcome, Report, Result, Verdict, shown
 
 TEMPLATE = Path(__file__).parent / "performance.md.in"
@@ -34,6 +35,8 @@ def write(report: Report, path: Path, picture: Path | None) -> None:
         competitors="\n".join(f"- **{name}**: {it.about}" for name, it in COMPETITORS.items()),
         tables="\n\n".join(_family(*item) for item in report.families().items()),
         missing=_missing(report),
+        # Measured elsewhere, by `python -m benchmarks.gpu`.
+        gpu=section_of(path.read_text() if path.exists() else ""),
     )
     path.write_text(text)
 

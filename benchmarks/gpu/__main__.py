@@ -137,8 +137,8 @@ def main(
     read: Annotated[
         Path | None, typer.Option(help="Show an earlier run's JSON instead of measuring.")
     ] = None,
-    section: Annotated[
-        Path | None, typer.Option(help="Write the tables of docs/performance.md.")
+    document: Annotated[
+        Path | None, typer.Option(help="Put the tables into a page like docs/performance.md.")
     ] = None,
 ) -> None:
     """Measure models on a GPU; every ratio is one of medians from the same rounds."""
@@ -147,12 +147,17 @@ def main(
         if side not in SIDES:
             raise typer.BadParameter(f"found {side!r}, expected one of {', '.join(SIDES)}")
     works = chosen(only or (), small=small, tuned=tuned)
+    if document is not None:
+        try:
+            page.with_section(document.read_text(), "")
+        except (OSError, ValueError) as error:
+            raise typer.BadParameter(f"--document {document}: {error}") from error
 
     def keep(report: Report) -> None:
         if output is not None:
             report.write(output)
-        if section is not None:
-            section.write_text(page.section(report))
+        if document is not None:
+            document.write_text(page.with_section(document.read_text(), page.section(report)))
 
     if read is not None:
         try:

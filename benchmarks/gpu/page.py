@@ -8,6 +8,9 @@ from benchmarks.gpu.results import Measured, Report, Result
 from benchmarks.gpu.works import SIDES
 from benchmarks.results import shown
 
+_TITLE = "## On a GPU"
+_NOTHING = f"{_TITLE}\n\nNothing was measured.\n"
+
 _HOW = (
     "The sides take turns, each in a process of its own; a number is the median over the rounds, "
     "and the device is waited for after many calls. Beside the time stands which share of the peak "
@@ -68,9 +71,9 @@ def section(report: Report) -> str:
         return any(name in result.sides for result in report.results)
 
     parts = [
-        "## On a GPU",
-        "Made by `python -m benchmarks.gpu --json gpu.json --section gpu.md`, on",
-        _rows(["", ""], report.machine.items()),
+        _TITLE,
+        "Made by `python -m benchmarks.gpu --document docs/performance.md`, on",
+        _rows(["", ""], (row for row in report.machine.items() if row[1] != "not installed")),
         _HOW + _peaks(report.peaks),
         "\n".join(f"- **{name}**: {about}." for name, about in SIDES.items() if there(name)),
         _times(timed, report.peaks),
@@ -88,6 +91,35 @@ def section(report: Report) -> str:
         ]
     parts.append(_missing(report))
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def section_of(page: str) -> str:
+    """The section that a page has; one that says so where it has none."""
+    found = _split(page)
+    return _NOTHING if found is None else found[1]
+
+
+def with_section(page: str, made: str) -> str:
+    """A page with another section.
+
+    Raises:
+        ValueError: it has none.
+    """
+    found = _split(page)
+    if found is None:
+        raise ValueError(f"found no line {_TITLE!r}, expected a page like docs/performance.md")
+    before, _, after = found
+    return before + made + after
+
+
+def _split(page: str) -> tuple[str, str, str] | None:
+    """What is before the section, the section, and what comes behind it."""
+    begin = page.find(f"\n{_TITLE}\n") + 1
+    if not begin:
+        return None
+    end = page.find("\n## ", begin)
+    end = len(page) if end < 0 else end
+    return page[:begin], page[begin:end], page[end:]
 
 
 def _peaks(peaks: Mapping[str, float]) -> str:
