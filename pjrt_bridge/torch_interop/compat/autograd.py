@@ -18,6 +18,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
 from pjrt_bridge.torch_interop.compat.changing_numbers import number_decompositions
+from pjrt_bridge.torch_interop.compat.checks import checks_kept
 from pjrt_bridge.torch_interop.compat.filling import filling_decompositions
 from pjrt_bridge.torch_interop.compat.fused_cells import fused_cell_decompositions
 from pjrt_bridge.torch_interop.compat.fused_steps import (
@@ -138,7 +139,7 @@ def run_aot_autograd(
     graph.recompile()
     kept = (lambda name: name == _DETACH or keep(name)) if _has_scan(graph) else keep
     # The cache of AOTAutograd does not know which backend an entry belongs to.
-    with functorch_config.patch(enable_autograd_cache=False):
+    with functorch_config.patch(enable_autograd_cache=False), checks_kept():
         return aot_autograd(
             fw_compiler=forward,
             bw_compiler=backward,
