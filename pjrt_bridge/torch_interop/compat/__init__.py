@@ -26,6 +26,7 @@ from pjrt_bridge.torch_interop.compat.autograd_metadata import (
     static_inputs,
 )
 from pjrt_bridge.torch_interop.compat.changing_numbers import renew_views
+from pjrt_bridge.torch_interop.compat.checks import CHECKS
 from pjrt_bridge.torch_interop.compat.dynamo import (
     compile_id,
     division,
@@ -43,7 +44,6 @@ from pjrt_bridge.torch_interop.compat.dynamo import (
 )
 from pjrt_bridge.torch_interop.compat.eager_operators import eager_decompositions
 from pjrt_bridge.torch_interop.compat.export import (
-    CHECKS,
     decomposed,
     export_joint,
     promise_alike,

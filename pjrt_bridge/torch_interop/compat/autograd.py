@@ -20,7 +20,11 @@ from pjrt_bridge.torch_interop.compat.accelerators import (
     accelerator_decompositions,
     portable_kernels,
 )
-from pjrt_bridge.torch_interop.compat.changing_numbers import number_decompositions
+from pjrt_bridge.torch_interop.compat.changing_numbers import (
+    number_decompositions,
+    numbers_in_expressions,
+)
+from pjrt_bridge.torch_interop.compat.checks import checks_kept
 from pjrt_bridge.torch_interop.compat.filling import filling_decompositions
 from pjrt_bridge.torch_interop.compat.fused_cells import fused_cell_decompositions
 from pjrt_bridge.torch_interop.compat.fused_steps import (
@@ -141,7 +145,12 @@ def run_aot_autograd(
     graph.recompile()
     kept = (lambda name: name == _DETACH or keep(name)) if _has_scan(graph) else keep
     # The cache of AOTAutograd does not know which backend an entry belongs to.
-    with functorch_config.patch(enable_autograd_cache=False), portable_kernels(inputs):
+    with (
+        functorch_config.patch(enable_autograd_cache=False),
+        portable_kernels(inputs),
+        checks_kept(),
+        numbers_in_expressions(),
+    ):
         return aot_autograd(
             fw_compiler=forward,
             bw_compiler=backward,

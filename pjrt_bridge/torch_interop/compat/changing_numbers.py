@@ -7,15 +7,19 @@ for its value, and again for the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import operator as math_operator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from operator import getitem
 from typing import Any
 
 import torch
 from torch import SymFloat, SymInt, Tensor, fx
+from torch._functorch._aot_autograd import graph_compile
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.passes._tensorify_python_scalars import SUPPORTED_OPS
 
 from pjrt_bridge.torch_interop.compat.operators import operator
 from pjrt_bridge.torch_interop.compat.values import DATA_DEPENDENT, promise, storage_identity
@@ -35,6 +39,39 @@ def number_decompositions(
         for op, rule in found.items()
         if op is not None
     }
+
+
+@contextmanager
+def numbers_in_expressions() -> Iterator[None]:
+    """Have torch lift numbers, while it compiles, that a graph reads in expressions, such as `-n`.
+
+    Torch (2.11) makes tensors of these, too, but then counts a number that is read nowhere by
+    itself among those that it could not lift, and compiles a graph for each of its values.
+    """
+    module: Any = graph_compile
+    lift = module.tensorify_python_scalars
+    # The table lists functions of Python since torch keeps account of numbers in expressions.
+    if math_operator.mul in SUPPORTED_OPS:
+        yield
+        return
+    module.tensorify_python_scalars = partial(_lift, lift)
+    try:
+        yield
+    finally:
+        module.tensorify_python_scalars = lift
+
+
+def _lift(lift: Callable[..., None], module: fx.GraphModule, *others: Any) -> None:
+    """Lift numbers, each of which is also read by itself; what reads it is dropped by torch."""
+    aten = torch.ops.aten
+    for node in module.graph.find_nodes(
+        op="call_function", target=aten._local_scalar_dense.default
+    ):
+        if isinstance(promise(node), SymFloat):
+            with module.graph.inserting_after(node):
+                reader = module.graph.call_function(aten.mul.Tensor, (node.args[0], node))
+            reader.meta["val"] = promise(node.args[0])
+    lift(module, *others)
 
 
 def renew_views(graph: fx.Graph) -> None:

@@ -21,7 +21,8 @@ from torch.export.passes import move_to_device_pass
 from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop.compat.autograd import KEPT, decompositions
-from pjrt_bridge.torch_interop.compat.operators import is_composite, operator
+from pjrt_bridge.torch_interop.compat.checks import plain_checks
+from pjrt_bridge.torch_interop.compat.operators import is_composite
 from pjrt_bridge.torch_interop.compat.tracing import errors_unlogged
 from pjrt_bridge.torch_interop.compat.values import is_symbolic, without_autocast
 
@@ -31,7 +32,7 @@ def trace(
 ) -> torch.export.ExportedProgram:
     """Trace a module with torch.export."""
     args, kwargs = _each_once(args, kwargs)
-    with without_own_warnings(), _plain_checks(), errors_unlogged():
+    with without_own_warnings(), plain_checks(), errors_unlogged():
         program: torch.export.ExportedProgram = torch.export.export(
             module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
         )
@@ -84,7 +85,7 @@ def decomposed(
     _take_out_expressions(program)
     # Where it is given a table of one's own, torch does not decompose operators that it decomposes
     # everywhere else; what these are made of may be such operators, too.
-    with without_own_warnings(), without_autocast(), _plain_checks(), _registered_once():
+    with without_own_warnings(), without_autocast(), plain_checks(), _registered_once():
         usual: Any = torch.export.default_decompositions()
         table = {op: rule for op, rule in dict(usual).items() if str(op) not in KEPT}
         table |= {**decompositions(), **rules}
@@ -160,35 +161,6 @@ def _composite(graph: fx.Graph) -> set[OpOverload]:
     return {op for op in found if str(op) not in KEPT and is_composite(str(op))}
 
 
-CHECKS = ("aten._linalg_check_errors.default", "aten._assert_async.default")
-"""Operators that give nothing, which torch would drop from graphs that are exported."""
-
-
-@contextmanager
-def _plain_checks() -> Iterator[None]:
-    """Keep checks while a graph is traced, as plain calls.
-
-    Torch (2.13) has those of linear algebra hand on tokens of their order. Exported programs have
-    no place for these, and joint graphs with them cannot be traced.
-    """
-    try:
-        from torch._library.simple_registry import singleton
-
-        effects = singleton.find("aten::_linalg_check_errors").effect
-        before, kept = effects.effect, fx.node._side_effectful_functions
-    except (ImportError, AttributeError):
-        yield
-        return
-    new: set[Any] = set(filter(None, map(operator, CHECKS))) - kept
-    effects.register(None)
-    kept |= new
-    try:
-        yield
-    finally:
-        effects.register(before)
-        kept -= new
-
-
 @contextmanager
 def without_own_warnings() -> Iterator[None]:
     """Without what torch (2.13) says of its own doings: `LeafSpec` in copies, weights of an RNN."""
@@ -208,7 +180,7 @@ def export_joint(
     """
     from torch._functorch.aot_autograd import aot_export_module
 
-    with without_own_warnings(), _plain_checks(), errors_unlogged():
+    with without_own_warnings(), plain_checks(), errors_unlogged():
         joint, signature = aot_export_module(
             module,
             arguments,
