@@ -183,6 +183,34 @@ def test_what_ends_the_compiler_is_refused() -> None:
     assert shown.count("on which this version of plugin 'cuda' ends the process") == 2
 
 
+def test_libraries_choose_how_products_and_convolutions_are_computed() -> None:
+    """The compiler chooses badly where it cannot try: what it chose did not run, or was slow."""
+    need(*pjrt_bridge_cuda.WHEELS)
+    shown = run_python(
+        '''
+        from pjrt_bridge.runtime import CompileOptions
+        convolution = """
+        func.func @main(%x: tensor<4x16x16x8xf32>, %w: tensor<3x3x8x16xf32>)
+            -> tensor<4x14x14x16xf32> {
+          %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+            window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+            : (tensor<4x16x16x8xf32>, tensor<3x3x8x16xf32>) -> tensor<4x14x14x16xf32>
+          return %0 : tensor<4x14x14x16xf32>
+        }
+        """
+        product, _ = compile_for(programs.MATMUL, topology="h100").optimized()
+        convolved, _ = compile_for(convolution, topology="h100").optimized()
+        print(b"__cublas" in product, b"__triton" in product)
+        print(b"__cudnn" in convolved, b'"algo_id":"-1"' in convolved)
+        own = CompileOptions(env={"xla_gpu_enable_triton_gemm": True})
+        product, _ = compile_for(programs.MATMUL, topology="h100", options=own).optimized()
+        print(b"__cublas" in product, b"__triton" in product)
+        ''',
+        prelude=PRELUDE,
+    )
+    assert shown.splitlines() == ["True False", "True False", "False True"]
+
+
 def test_without_a_gpu_it_is_listed_and_tells_what_it_can() -> None:
     need(*pjrt_bridge_cuda.WHEELS)
     if presence.no_gpu() is None:
