@@ -82,6 +82,8 @@ class PlatformSpec:
             in a range; the first range that holds it counts.
         tuning_flags: flags like `compiler_flags`, because programs are faster with them on this
             machine.
+        ahead_flags: flags like `tuning_flags`, of programs compiled for a topology: without
+            a device the compiler cannot try what it chooses from.
         exact_products: products and convolutions of float32 are computed in float32 where a program
             does not ask for a precision. Elsewhere programs state it.
 
@@ -100,13 +102,14 @@ class PlatformSpec:
     warning: str | None = None
     versions: Mapping[range, PlatformSpec] = field(default_factory=dict, hash=False)
     tuning_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
+    ahead_flags: Mapping[str, Override] = field(default_factory=dict, hash=False)
     exact_products: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise OptionError(f"platform name: found {self.name!r}, expected text")
         where = f"platform {self.name!r}"
-        for flags in ("compiler_flags", "tuning_flags"):
+        for flags in ("compiler_flags", "tuning_flags", "ahead_flags"):
             try:
                 CompileOptions(env=getattr(self, flags))
             except OptionError as error:
@@ -146,6 +149,7 @@ class PlatformSpec:
         object.__setattr__(self, "call_forms", MappingProxyType(dict(self.call_forms)))
         object.__setattr__(self, "compiler_flags", MappingProxyType(dict(self.compiler_flags)))
         object.__setattr__(self, "tuning_flags", MappingProxyType(dict(self.tuning_flags)))
+        object.__setattr__(self, "ahead_flags", MappingProxyType(dict(self.ahead_flags)))
         object.__setattr__(self, "option_types", MappingProxyType(dict(self.option_types)))
 
     def for_api(self, version: tuple[int, int]) -> PlatformSpec:

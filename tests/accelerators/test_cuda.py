@@ -183,6 +183,34 @@ def test_what_ends_the_compiler_is_refused() -> None:
     assert shown.count("on which this version of plugin 'cuda' ends the process") == 2
 
 
+def test_libraries_choose_how_products_and_convolutions_are_computed() -> None:
+    """The compiler chooses badly where it cannot try: what it chose did not run, or was slow."""
+    need(*pjrt_bridge_cuda.WHEELS)
+    shown = run_python(
+        '''
+        from pjrt_bridge.runtime import CompileOptions
+        convolution = """
+        func.func @main(%x: tensor<4x16x16x8xf32>, %w: tensor<3x3x8x16xf32>)
+            -> tensor<4x14x14x16xf32> {
+          %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+            window = {} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+            : (tensor<4x16x16x8xf32>, tensor<3x3x8x16xf32>) -> tensor<4x14x14x16xf32>
+          return %0 : tensor<4x14x14x16xf32>
+        }
+        """
+        product, _ = compile_for(programs.MATMUL, topology="h100").optimized()
+        convolved, _ = compile_for(convolution, topology="h100").optimized()
+        print(b"__cublas" in product, b"__triton" in product)
+        print(b"__cudnn" in convolved, b'"algo_id":"-1"' in convolved)
+        own = CompileOptions(env={"xla_gpu_enable_triton_gemm": True})
+        product, _ = compile_for(programs.MATMUL, topology="h100", options=own).optimized()
+        print(b"__cublas" in product, b"__triton" in product)
+        ''',
+        prelude=PRELUDE,
+    )
+    assert shown.splitlines() == ["True False", "True False", "False True"]
+
+
 def test_without_a_gpu_it_is_listed_and_tells_what_it_can() -> None:
     need(*pjrt_bridge_cuda.WHEELS)
     if presence.no_gpu() is None:
@@ -224,11 +252,14 @@ def test_float32_becomes_tf32_only_where_torch_allows_it(tmp_path: Path) -> None
         from pathlib import Path
         os.environ["XLA_FLAGS"] = "--xla_dump_to={tmp_path} --xla_dump_emitter_re=.*"
         import torch
+        from pjrt_bridge.runtime import CompileOptions
         from pjrt_bridge.torch_interop import export
+        # A library of NVIDIA's would show no code.
+        own = CompileOptions(env={{"xla_gpu_enable_triton_gemm": True}})
         for setting in ("highest", "high", "medium"):
             torch.set_float32_matmul_precision(setting)
             model = export(torch.nn.Linear(512, 512), (torch.randn(512, 512),), name=setting)
-            compile_for(model.program, topology="h100")
+            compile_for(model.program, topology="h100", options=own)
             (code,) = [
                 path.read_text()
                 for path in Path({str(tmp_path)!r}).glob(f"*.{{setting}}.*.ptx")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from pjrt_bridge.abi.values import (
     NamedValue,
@@ -149,6 +150,7 @@ class Topology(Extensible):
         program, checked = compiling.prepared(self, len(self.devices), program, options)
         known = platforms.find(self.platform_name, self.plugin.api_version)
         compiling.check_for(program, known, plugin=self.plugin.name)
+        checked = replace(checked, env={**known.ahead_flags, **checked.env})
         code = program.serialize_for(self.plugin.stablehlo_version)
         serialized = checked.serialize()
         with self.handle.held(), Handle(self.api, "Executable", self.handle) as made:

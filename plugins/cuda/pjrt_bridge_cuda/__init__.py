@@ -28,6 +28,11 @@ _TARGET = re.compile(r"([a-z0-9-]+?)(?::(\d{1,5}))?")
 _ONE = "1x1x1"
 
 
+_AHEAD = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+"""Without a device the compiler names algorithms of convolutions that cuDNN does not have, and
+computes products in tiles of 16 by 8. With these flags cuDNN and cuBLAS choose, by their rules,
+when a program runs."""
+
 _DLPACK_CUDA = 2
 """kDLCUDA of dlpack.h."""
 
@@ -48,6 +53,7 @@ def pjrt_bridge_platforms() -> PlatformSpec:
         },
         # Seen with PJRT API 0.115. Conversions of these types to others end in a clean error.
         fatal_constants=("float6_e2m3fn", "float6_e3m2fn"),
+        ahead_flags=_AHEAD,
     )
 
 
