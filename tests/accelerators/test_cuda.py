@@ -271,3 +271,26 @@ def test_float32_becomes_tf32_only_where_torch_allows_it(tmp_path: Path) -> None
         timeout=200,
     )
     assert shown.split() == ["False", "True", "True"]
+
+
+def test_what_a_program_rounds_stays_rounded(tmp_path: Path) -> None:
+    need(*pjrt_bridge_cuda.WHEELS)
+    shown = run_python(
+        f"""
+        import os
+        from pathlib import Path
+        os.environ["XLA_FLAGS"] = "--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"
+        compile_for(
+            '''func.func @main(%a: tensor<64xf32>) -> tensor<64xf32> {{
+                %0 = stablehlo.convert %a : (tensor<64xf32>) -> tensor<64xbf16>
+                %1 = stablehlo.convert %0 : (tensor<64xbf16>) -> tensor<64xf32>
+                return %1 : tensor<64xf32>
+            }}''',
+            topology="h100",
+        )
+        (text,) = Path({str(tmp_path)!r}).glob("*after_optimizations.txt")
+        print("bf16[64]" in text.read_text())
+        """,
+        prelude=PRELUDE,
+    )
+    assert shown == "True"

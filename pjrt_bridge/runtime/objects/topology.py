@@ -150,7 +150,7 @@ class Topology(Extensible):
         program, checked = compiling.prepared(self, len(self.devices), program, options)
         known = platforms.find(self.platform_name, self.plugin.api_version)
         compiling.check_for(program, known, plugin=self.plugin.name)
-        checked = replace(checked, env={**known.ahead_flags, **checked.env})
+        checked = replace(checked, env={**known.ahead_flags, **known.compiler_flags, **checked.env})
         code = program.serialize_for(self.plugin.stablehlo_version)
         serialized = checked.serialize()
         with self.handle.held(), Handle(self.api, "Executable", self.handle) as made:

@@ -44,6 +44,8 @@ def pjrt_bridge_platforms() -> PlatformSpec:
     """What XLA's CUDA plugin reads, what ends its process, and that frameworks use its memory."""
     return PlatformSpec(
         "cuda",
+        # Else the compiler takes numbers that were rounded to bfloat16 or half for those before.
+        compiler_flags={"xla_allow_excess_precision": False},
         dlpack_device_type=_DLPACK_CUDA,
         stream_events=_EVENTS,
         option_types={
