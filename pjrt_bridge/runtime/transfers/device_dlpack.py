@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from pjrt_bridge.abi.extension_structs import by_name
-from pjrt_bridge.errors import Closed
+from pjrt_bridge.errors import Closed, DataError
 from pjrt_bridge.runtime.objects.buffer_core import BufferCore
 from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device
@@ -119,7 +119,9 @@ class _LentMemory:
 
     def let_go(self, pin: Pin, events: StreamEvents, device: int, stream: int) -> None:
         """Keep a hold until the work that is on a stream now is over."""
-        self._held.append((events, events.record(device, stream), pin))
+        # Where no event can be had, the consumer has done with the memory, as DLPack has it.
+        with suppress(DataError):
+            self._held.append((events, events.record(device, stream), pin))
         self.sweep()
 
     def sweep(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -114,6 +115,54 @@ def test_a_buffer_for_a_framework(device: Client, stream: int | None) -> None:
         assert np.array_equal(seen, np.arange(64))
     # The capsule keeps the memory.
     assert np.array_equal(seen, np.arange(64))
+
+
+class Streams:
+    """Streams whose work is over when the test says so."""
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[int, int]] = []
+        self.over: set[object] = set()
+        self.works = True
+
+    def record(self, device: int, stream: int) -> object:
+        if not self.works:
+            raise DataError("no event")
+        self.recorded.append((device, stream))
+        return len(self.recorded)
+
+    def follow(self, device: int, stream: int, leading: int) -> None:
+        raise NotImplementedError
+
+    def is_over(self, event: object) -> bool:
+        return event in self.over
+
+
+def test_memory_that_a_consumer_let_go_of_stays_until_its_stream_has_come_so_far(
+    device: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = Streams()
+    spec = replace(device.platform_spec, stream_events=streams)
+    monkeypatch.setitem(device.__dict__, "platform_spec", spec)
+    before = live_handles().get("Buffer", 0)
+    for _ in range(2):
+        seen = exported(device.put(values()), 0x7000)
+        assert np.array_equal(seen, np.arange(64))
+        del seen
+        gc.collect()
+    assert streams.recorded == [(0, 0x7000)] * 2
+    assert live_handles().get("Buffer", 0) == before + 2
+    # The next capsule asks.
+    streams.over = {1}
+    seen = exported(device.put(values()), -1)
+    assert live_handles().get("Buffer", 0) == before + 2
+    del seen
+    gc.collect()
+    assert live_handles().get("Buffer", 0) == before + 1
+    streams.over, streams.works = {1, 2}, False
+    exported(device.put(values()), 1)
+    gc.collect()
+    assert live_handles().get("Buffer", 0) == before
 
 
 @pytest.mark.parametrize("stream", [0, -2, "1", 1.5])
