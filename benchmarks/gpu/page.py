@@ -29,6 +29,7 @@ def lines(result: Result, peaks: Mapping[str, float]) -> str:
         share = result.share(name, peaks)
         parts = [
             _time(side.median),
+            _told("tokens/s", _tokens(result, side)),
             _told("each waited for", _time(_middle(side.waited))),
             _told("of the peak", "" if share is None else f"{100 * share:.0f} %"),
             _told("first call", _time(side.first)),
@@ -48,6 +49,13 @@ def _starts(side: Measured) -> str:
 
 def _told(what: str, value: str) -> str:
     return f"{value} {what}" if value else ""
+
+
+def _tokens(result: Result, side: Measured) -> str:
+    """Of all texts together; of decoding alone."""
+    if result.work.task != "decoding" or side.median is None:
+        return ""
+    return f"{result.work.batch / side.median:.0f}"
 
 
 def _time(seconds: float | None) -> str:
@@ -152,7 +160,9 @@ def _times(results: Sequence[Result], peaks: Mapping[str, float]) -> str:
         for name in names:
             side = result.sides.get(name, Measured())
             share = None if name not in result.sides else result.share(name, peaks)
-            cell = _time(side.median) + (f", {100 * share:.0f} %" if share is not None else "")
+            tokens = _told("tokens/s", _tokens(result, side))
+            percent = "" if share is None else f"{100 * share:.0f} %"
+            cell = ", ".join(part for part in (_time(side.median), tokens, percent) if part)
             waited = _time(_middle(side.waited))
             row.append(cell + (f" ({waited} with waiting)" if waited else ""))
         rows.append(row + [_ratio(result, base) for base in _BASES if base in names])

@@ -143,25 +143,26 @@ class Turns:
     # -- making ready --------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        lanes = [[name for name in lane if name in self._sides] for lane in LANES]
-        with ThreadPoolExecutor(len(lanes) + 1) as pool:
+        """Make all models at a time; then compile, in lanes."""
+        with ThreadPoolExecutor(len(self._sides) + 1) as pool:
             reference = pool.submit(self._compute)
-            list(pool.map(self._ready, lanes))
+            list(pool.map(self._make, self._sides))
+            lanes = [[name for name in lane if name in self._there()] for lane in LANES]
+            list(pool.map(self._compile, lanes))
             reference.result()
 
-    def _ready(self, lane: Sequence[str]) -> None:
+    def _make(self, name: str) -> None:
+        with self._noting(name):
+            self._ask(name, "make", _READY, **self._named(name))
+
+    def _named(self, name: str) -> dict[str, Any]:
+        return {"work": asdict(self._work), "side": name, "device": self._settings.device}
+
+    def _compile(self, lane: Sequence[str]) -> None:
         for name in lane:
             with self._noting(name):
-                found = self._ask(
-                    name,
-                    "prepare",
-                    _READY,
-                    work=asdict(self._work),
-                    side=name,
-                    device=self._settings.device,
-                    results=self._file(name),
-                )
-                self._sides[name].first = found["first"]
+                found = self._ask(name, "first", _READY, results=self._file(name))
+                self._sides[name].first = found["seconds"]
 
     def _file(self, name: str) -> str:
         return str(self._settings.disk / f"{name}.npy")
@@ -221,9 +222,6 @@ class Turns:
                         found = self._time(name, repeats[name], wait)
                         side = self._sides[name]
                         (side.waited if wait == "each" else side.samples).append(found)
-        for name in self._there():
-            with self._noting(name):
-                self._sides[name].memory = self._ask(name, "memory", _CALLS)
 
     def _time(self, name: str, repeats: int, wait: str) -> float:
         """Seconds of a call."""
@@ -239,20 +237,14 @@ class Turns:
                 for kept in (False, True):
                     with self._noting(name), start(self._settings, name, Path(caches)) as process:
                         patience = self._settings.patience(_READY)
-                        found = process.ask(
-                            "prepare",
-                            patience=patience,
-                            work=asdict(self._work),
-                            side=name,
-                            device=self._settings.device,
-                            results=self._file(name),
-                        )
+                        process.ask("make", patience=patience, **self._named(name))
+                        found = process.ask("first", patience=patience, results=self._file(name))
                         process.ask("time", patience=patience, repeats=3, wait="end")
                         if kept:
-                            side.again = found["first"]
+                            side.again = found["seconds"]
                             side.memory = process.ask("memory", patience=patience)
                         else:
-                            side.first = found["first"]
+                            side.first = found["seconds"]
 
     # -- all -----------------------------------------------------------------------------------
 
@@ -264,16 +256,17 @@ class Turns:
         return [name for name, side in self._sides.items() if side.status == "measured"]
 
     def _noting(self, name: str) -> _Noting:
-        return _Noting(self._sides[name], self._processes, name)
+        return _Noting(self._sides[name], self._processes, name, self._settings)
 
 
 class _Noting:
     """Notes that a side gives no number, and ends its process, which may be in any state."""
 
-    def __init__(self, side: Measured, processes: Processes, name: str) -> None:
+    def __init__(self, side: Measured, processes: Processes, name: str, settings: Settings) -> None:
         self._side = side
         self._processes = processes
         self._name = name
+        self._settings = settings
 
     def __enter__(self) -> None:
         return None
@@ -281,6 +274,8 @@ class _Noting:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         if isinstance(error, Missing):
             self._side.status, self._side.reason = error.status, error.reason
+            if self._settings.left() <= 0:
+                self._side.status, self._side.reason = "absent", "no time was left"
             self._processes.drop(self._name)
             return True
         return False

@@ -2,10 +2,11 @@
 
 Requests and answers are lines of JSON, as those of `benchmarks.worker`:
 
-    {"do": "prepare", "work": {...}, "side": NAME, "device": TYPE, "results": PATH}
-        {"made": s, "first": s}            the results of the first calls are written to PATH.npy
+    {"do": "make", "work": {...}, "side": NAME, "device": TYPE}  {}: nothing is compiled
+    {"do": "first", "results": PATH}   {"seconds": of the first call}; results of the first calls
+        are written to this file
     {"do": "time", "repeats": N, "wait": "each" | "end" | "untimed"}    {"seconds": of all N calls}
-    {"do": "memory"}                                {"used": bytes, "taken": bytes}, or {}
+    {"do": "memory"}                   {"used": bytes, "taken": bytes}, or {}
     {"do": "reference", "work": {...}, "results": PATH}          {"flops": N, "weights": bytes}
     {"do": "peaks", "device": TYPE, "small": BOOL}               {form: FLOP/s, "copy": bytes/s}
     {"do": "beside", "device": TYPE, "small": BOOL}              {what: bytes}
@@ -36,8 +37,10 @@ class Worker:
 
     def __init__(self) -> None:
         self._side: Side | None = None
+        self._task = ""
         self._actions: dict[str, Callable[..., dict[str, Any]]] = {
-            "prepare": self._prepare,
+            "make": self._make,
+            "first": self._first,
             "time": self._time,
             "memory": self._memory,
             "reference": _reference,
@@ -56,31 +59,33 @@ class Worker:
             traceback.print_exc()
             return {"failed": f"{type(error).__name__}: {str(error).strip()[:_SAID]}"}
 
-    def _prepare(self, work: dict[str, Any], side: str, device: str, results: str) -> Any:
+    def _make(self, work: dict[str, Any], side: str, device: str) -> dict[str, Any]:
         self._side = None
-        declared = _work(work)
+        self._task = work["task"]
+        self._side = _made(_work(work), side, device)
+        return {}
+
+    def _first(self, results: str) -> dict[str, Any]:
+        made = self._ready()
         begun = time.perf_counter()
-        made = _made(declared, side, device)
-        ready = time.perf_counter()
         found = made.call()
         made.wait(found)
-        first = time.perf_counter() - ready
-        compared = [made.floats(found)]
-        if declared.task in ("training", "decoding"):
+        seconds = time.perf_counter() - begun
+        compared = made.floats(found)
+        if self._task in ("training", "decoding"):
             from benchmarks.gpu.models import CHECKED
 
+            several = [compared]
             for _ in range(CHECKED - 1):
                 made.again()
-                compared.append(made.floats(made.call()))
-            np.save(results, np.stack(compared))
-        else:
-            np.save(results, compared[0])
-        self._side = made
-        return {"made": ready - begun, "first": first}
+                several.append(made.floats(made.call()))
+            compared = np.stack(several)
+        np.save(results, compared)
+        return {"seconds": seconds}
 
     def _time(self, repeats: int, wait: str) -> dict[str, Any]:
-        assert self._side is not None, "nothing was prepared"
-        call, waited = self._side.call, self._side.wait
+        side = self._ready()
+        call, waited = side.call, side.wait
         begun = time.perf_counter()
         if wait == "each":
             for _ in range(repeats):
@@ -95,8 +100,11 @@ class Worker:
         return {"seconds": seconds}
 
     def _memory(self) -> dict[str, Any]:
-        assert self._side is not None, "nothing was prepared"
-        return self._side.memory()
+        return self._ready().memory()
+
+    def _ready(self) -> Side:
+        assert self._side is not None, "nothing was made"
+        return self._side
 
 
 def _work(fields: dict[str, Any]) -> Work:

@@ -90,9 +90,12 @@ def test_an_earlier_run_is_shown_again(folder: Path, tmp_path: Path) -> None:
 
 def test_a_wrong_result_is_the_exit_status(folder: Path, tmp_path: Path) -> None:
     found = Report.read(folder / "gpu.json")
-    found.results[0].sides["pjrt"].wrong = True
+    for name in ("pjrt", "eager"):
+        found.results[0].sides[name].wrong = True
     found.write(tmp_path / "wrong.json")
     shown = run(f"--read={tmp_path / 'wrong.json'}", status=1)
+    assert shown.count("WRONG") == 2
+    assert "eager in add" not in shown
     assert "pjrt in add dispatch 64, f32: relative error" in shown
 
 
@@ -202,6 +205,7 @@ def test_shares_and_ratios() -> None:
     assert other.share("jax", {"bf16": 100.0}) == 0.1
     page = section(Report({"GPU": "none"}, {"bf16": 1e14, "copy": 4e12}, {}, [result, other]))
     assert "pjrt / jax |" in page
+    assert "| 2.00 s, 0 tokens/s, 0 % |" in page
     assert "| 2.00x |" in page
     assert "bf16: 100 TFLOP/s, copy: 4 TB/s" in page
 
