@@ -24,6 +24,11 @@ from tests.plugins import cpu_plugin
 """
 
 
+def of_device() -> str:
+    """The plugin that `torch.device("pjrt")` stands for in sweeps; TEST_PLUGIN names another."""
+    return os.environ.get("TEST_PLUGIN", "cpu")
+
+
 def cpu_library() -> Path:
     """Path of the XLA CPU plugin, of the build that `PJRT_BRIDGE_CPU_BUILD` names."""
     from pjrt_bridge_cpu import builds

@@ -10,6 +10,7 @@ from unittest import mock
 import torch
 
 from pjrt_bridge.torch_interop.device import chosen, programs, use
+from tests.plugins import of_device
 
 _kept = ""
 """How the programs of operators run that are kept for further programs of the fuzzer."""
@@ -30,7 +31,7 @@ def on_device(eager: str) -> Iterator[None]:
         eager: a value of PJRT_BRIDGE_EAGER.
     """
     global _kept
-    use("cpu")
+    use(of_device())
     if eager != _kept:
         # A program of an operator keeps the way in which it was made to run.
         forget()

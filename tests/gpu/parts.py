@@ -60,6 +60,11 @@ def _python(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, *arguments)
 
 
+def _on_gpu(*arguments: str) -> tuple[str, ...]:
+    """The same with device `pjrt` on the GPU."""
+    return ("env", "TEST_PLUGIN=cuda", *_python(*arguments))
+
+
 # -- conformance -----------------------------------------------------------------------------------
 
 
@@ -135,7 +140,7 @@ def _sweep(name: str, minutes: float, *options: str) -> Callable[[Path], list[Jo
     def jobs(files: Path) -> list[Job]:
         cores = _half()
         kept = ("--journal", str(files / f"{name}.jsonl"), "--minutes", str(minutes))
-        command = _python("-m", f"tests.{name}", "--jobs", str(cores), *kept, *options)
+        command = _on_gpu("-m", f"tests.{name}", "--jobs", str(cores), *kept, *options)
         return [Job(name, "sweep", command, limit=60 * minutes + 90, cores=cores)]
 
     return jobs
@@ -159,7 +164,7 @@ def _differential(files: Path) -> list[Job]:
     cores = _half()
     options = ("--seconds", "300", "--jobs", str(cores), "--shrink", "5")
     report = ("--report", str(files / "differential.json"))
-    command = _python("-m", "tests.differential", *options, *report)
+    command = _on_gpu("-m", "tests.differential", *options, *report)
     return [Job("differential", "programs", command, limit=480, cores=cores)]
 
 

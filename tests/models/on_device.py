@@ -23,6 +23,7 @@ from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.torch_interop.device import chosen, programs, use
 from tests.models import zoo
 from tests.models.running import MODES, ROUGH, calls, compare
+from tests.plugins import of_device
 from tests.sweeping.placed import line_of, name_of
 
 WAYS: dict[str, Callable[[Any], Any]] = {
@@ -59,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*")
     asked = parser.parse_args().models or list(zoo.MODELS)
-    use("cpu")
+    use(of_device())
     wrong = 0
     for model in asked:
         for way in WAYS:

@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop.device import use
 from pjrt_bridge.torch_interop.device.transfer import COUNTS
+from tests.plugins import of_device
 
 SAMPLES = 3
 """Of an operator, at most."""
@@ -30,7 +31,7 @@ SAMPLES = 3
 def operator_tests() -> list[unittest.TestCase]:
     """One test for each operator, as torch's harness makes them for the device."""
     # The harness looks for devices when it is imported.
-    use("cpu")
+    use(of_device())
     from torch.testing._internal.common_device_type import instantiate_device_type_tests, ops
     from torch.testing._internal.common_methods_invocations import op_db
     from torch.testing._internal.common_utils import TestCase
