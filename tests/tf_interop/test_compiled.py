@@ -88,7 +88,7 @@ def test_the_same_at_shapes_that_come_later(fussy: list[str]) -> None:
 
 
 def test_a_failure_that_names_no_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*given: Any) -> Any:
+    def failing(*given: Any, **how: Any) -> Any:
         raise NotExportable("no reason at all")
 
     monkeypatch.setattr(segments, "emit", failing)
