@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.gpu.results import Measured, Report, Result
-from benchmarks.gpu.works import SIDES
+from benchmarks.gpu.works import OURS, SIDES
 from benchmarks.results import shown
 
+_WRONG = {True: "WRONG", False: "more than is allowed"}
 _TITLE = "## On a GPU"
 _NOTHING = f"{_TITLE}\n\nNothing was measured.\n"
 
@@ -36,7 +38,7 @@ def lines(result: Result, peaks: Mapping[str, float]) -> str:
             _told("from the cache", _time(side.again)),
             _told("relative error", "" if side.error is None else f"{side.error:.1e}"),
             _told("used", _gigabytes(side.memory.get("used"))),
-            "WRONG" if side.wrong else "",
+            _WRONG[name in OURS] if side.wrong else "",
             f"{side.status}: {side.reason}" if side.status != "measured" else "",
         ]
         found.append(f"  {name:16} " + ", ".join(part for part in parts if part))
@@ -82,9 +84,10 @@ def section(report: Report) -> str:
         _TITLE,
         "Made by `python -m benchmarks.gpu --document docs/performance.md`, on",
         _rows(["", ""], (row for row in report.machine.items() if row[1] != "not installed")),
-        _HOW + _peaks(report.peaks),
+        textwrap.fill(_HOW + _peaks(report.peaks), 120),
         "\n".join(f"- **{name}**: {about}." for name, about in SIDES.items() if there(name)),
-        _times(timed, report.peaks),
+        _times([item for item in timed if item.work.task == "dispatch"], report.peaks),
+        _times([item for item in timed if item.work.task != "dispatch"], report.peaks),
         "### Errors",
         "Norm of the difference to results in full precision on the host, by the norm of these.",
         _table(timed, lambda side: "" if side.error is None else f"{side.error:.1e}"),
@@ -153,6 +156,8 @@ def _names(results: Sequence[Result]) -> list[str]:
 
 
 def _times(results: Sequence[Result], peaks: Mapping[str, float]) -> str:
+    if not results:
+        return ""
     names = _names(results)
     rows = []
     for result in results:
