@@ -130,13 +130,19 @@ class Faulty:
         self._table.put(function, self._taken.pop(function))
 
     def take_back(self) -> None:
-        """End the objects that a fault kept from being destroyed."""
+        """End the objects that a fault kept from being destroyed.
+
+        Those of a client that has ended since stay: XLA on GPUs follows their pointers to it.
+        """
         while self._refused:
             function, pointer = self._refused.pop()
             struct = FUNCTIONS[function]
             assert struct is not None
             args = struct.new(**{struct.fields[2].name: pointer})
-            self._pass_on(function, args)
+            if self.ledger.alive()["Client"]:
+                self._pass_on(function, args)
+            else:
+                self.ledger.ended(function, args)
 
     # -- one call ----------------------------------------------------------------------------------
 

@@ -162,7 +162,9 @@ def _sweep_numbers(outcomes: Sequence[Outcome], files: Path) -> dict[str, Any]:
 
 def _differential(files: Path) -> list[Job]:
     cores = _half()
-    options = ("--seconds", "300", "--jobs", str(cores), "--shrink", "5")
+    # The other modes are over several devices of the CPU plugin.
+    modes = ("whole", "divided", "dynamic", "automatic", "rounded", "segments", "exported")
+    options = ("--seconds", "240", "--jobs", str(cores), "--shrink", "5", "--modes", *modes)
     report = ("--report", str(files / "differential.json"))
     command = _on_gpu("-m", "tests.differential", *options, *report)
     return [Job("differential", "programs", command, limit=480, cores=cores)]
