@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,20 @@ ROOT = Path(__file__).parent.parent.parent
 ADD = WORKS[0]
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads of products this small wait for each other longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def run(*options: object, status: int = 0) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.gpu", *map(str, options)],
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": "200"},
+        env={**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=300,
