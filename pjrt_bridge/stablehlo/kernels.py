@@ -87,10 +87,12 @@ class Kernels:
         composites: the names of the composites that the target computes in its own way, and for
             each the versions. All others are inlined.
         can_check: `checked_positions` and `checked_divisors` fail programs.
+        can_branch: a program may choose between a kernel and what it replaces, as it runs.
     """
 
     composites: ClassVar[Mapping[str, Collection[int]]] = MappingProxyType({})
     can_check: bool = False
+    can_branch: bool = True
 
     @property
     def version(self) -> int:

@@ -53,7 +53,7 @@ def test_every_check_of_the_suite_runs_once() -> None:
 def test_every_part_has_commands(tmp_path: Path) -> None:
     for name, part in PARTS.items():
         jobs = part.jobs(tmp_path)
-        assert all(job.part == name and job.command[0] == sys.executable for job in jobs)
+        assert all(job.part == name and sys.executable in job.command for job in jobs)
         assert len({job.name for job in jobs}) == len(jobs)
         assert part.numbers([], tmp_path) is not None
 

@@ -183,6 +183,10 @@ def _emit(
     query, key = (first.handle.operands[side] for side in (query_side, 1 - query_side))
     value = match.last.handle.operands[1 - match.side]
     masks = match.scores.masks
+    hidden = [mask.hidden for mask in masks if mask.is_finite]
+    is_same = rows.is_guarded and not hidden
+    if not is_same and not kernels.can_branch:
+        return None
     inputs = [query, key, value, *(mask.value for mask in masks)]
     steps = between(root, inputs)
     if len({dtype_of(item) for item in (query, key, value)}) != 1 or steps is None:
@@ -201,8 +205,7 @@ def _emit(
         return None
     output, sums = found
     result = _back(b, match, output, groups)
-    hidden = [mask.hidden for mask in masks if mask.is_finite]
-    if rows.is_guarded and not hidden:
+    if is_same:
         return [result]
     length = match.axes.size(groups[3])
     least = max(hidden) + _UNDERFLOW + math.log(length) if hidden else -math.inf

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from pjrt_bridge.torch_interop.compat.accelerator_attention import OneAttention
 from pjrt_bridge.torch_interop.compat.operators import operator
 
 
@@ -20,18 +21,21 @@ def portable_kernels(inputs: Iterable[Any]) -> Iterator[None]:
     """Have torch trace no operators of one maker's libraries while a `with` block runs.
 
     For tensors on CUDA it would choose cuDNN's normalization and recurrent layers, and one of
-    several fused attentions, each with operators of its own.
+    several fused attentions, each with operators of its own. In half precision attention is one
+    operator here, otherwise products and a softmax.
 
     Args:
         inputs: of the graph that is traced.
     """
-    if not any(isinstance(item, Tensor) and item.device.type in _CHOOSING for item in inputs):
+    found = {item.device.type for item in inputs if isinstance(item, Tensor)}
+    kind = next((kind for kind in _CHOOSING if kind in found), None)
+    if kind is None:
         yield
         return
     enabled = torch.backends.cudnn.enabled
     torch.backends.cudnn.enabled = False
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), OneAttention(kind):
             yield
     finally:
         torch.backends.cudnn.enabled = enabled

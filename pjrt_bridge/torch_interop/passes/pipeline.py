@@ -19,6 +19,7 @@ from pjrt_bridge.torch_interop.device.naming import OWN_DEVICES
 from pjrt_bridge.torch_interop.nodes import split_products
 from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
 from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases
+from pjrt_bridge.torch_interop.passes.causal_masks import recognize_causal_masks
 from pjrt_bridge.torch_interop.passes.composites import collect_composites, remove_marks
 from pjrt_bridge.torch_interop.passes.data_checks import check_data
 from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
@@ -130,6 +131,10 @@ def _merge_equal_calls(module: fx.GraphModule, context: PassContext) -> None:
     merge_equal_calls(module.graph)
 
 
+def _recognize_causal_masks(module: fx.GraphModule, context: PassContext) -> None:
+    recognize_causal_masks(module.graph)
+
+
 def _lift_keys(module: fx.GraphModule, context: PassContext) -> Step | None:
     count = lift_keys(module.graph)
     if not count:
@@ -197,6 +202,7 @@ PASSES = (
     Pass(_remove_marks, "joint", exports=False),
     Pass(_functionalize_rng, "joint", exports=False),
     Pass(_merge_equal_calls, "joint", exports=False),
+    Pass(_recognize_causal_masks, "joint", exports=False),
     # Here a joint graph is divided.
     Pass(_collect_composites, "unsized", exports=True),
     Pass(_lay_out_results, "unsized", exports=False),
@@ -206,6 +212,7 @@ PASSES = (
     Pass(_lift_scalars, "unsized", exports=False),
     Pass(_resolve_aliases, "unsized", exports=False),
     # Here the sizes of a call are padded (`padding/`) and put in (`substitute_sizes.py`).
+    Pass(_recognize_causal_masks, "sized", exports=False),
     Pass(_decompose_flex_attention, "sized", exports=True),
     Pass(_check_data, "sized", exports=True),
     Pass(_find_gaps, "sized", exports=False),

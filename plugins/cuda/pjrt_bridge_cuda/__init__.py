@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pjrt_bridge.abi.values import NamedValue
 from pjrt_bridge.errors import OptionError, PluginNotFound
@@ -18,6 +19,10 @@ from pjrt_bridge.registry import (
 from pjrt_bridge_cuda.gpus import GPUS, Gpu, check_description
 from pjrt_bridge_cuda.presence import no_gpu
 from pjrt_bridge_cuda.stream_events import CudaEvents
+
+if TYPE_CHECKING:
+    from pjrt_bridge.runtime import Client
+    from pjrt_bridge.torch_interop.lowering.api import Kernels, Lowering
 
 __all__ = ["GPUS", "Gpu"]
 
@@ -89,6 +94,27 @@ def _library() -> Path:
     raise PluginNotFound(
         "no wheel with the CUDA plugin is installed: pip install 'pjrt-bridge-cuda[cuda13]'"
     )
+
+
+@hookimpl
+def pjrt_bridge_kernels(client: Client) -> Kernels | None:
+    """Attention by cuDNN, where the GPUs have it."""
+    if client.platform_name != "cuda":
+        return None
+    from pjrt_bridge_cuda.kernels import CudaKernels, can_fuse_attention
+
+    return CudaKernels(client) if can_fuse_attention(client) else None
+
+
+@hookimpl
+def pjrt_bridge_lowerings(client: Client) -> Mapping[str, Lowering] | None:
+    """The gradients of attention by cuDNN, where the GPUs have it."""
+    if client.platform_name != "cuda":
+        return None
+    from pjrt_bridge_cuda.kernels import can_fuse_attention
+    from pjrt_bridge_cuda.lowerings import lowerings
+
+    return lowerings(client) if can_fuse_attention(client) else None
 
 
 @hookimpl

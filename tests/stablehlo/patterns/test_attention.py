@@ -120,6 +120,29 @@ def test_a_kernel_that_refuses_leaves_the_program() -> None:
     assert for_target(source, Refuses()) is source
 
 
+@pytest.mark.parametrize(
+    ("way", "count"),
+    [
+        (replace(SQUARE, guarded=True), 1),
+        (replace(SQUARE, guarded=True, mask="keep", hidden=-math.inf), 1),
+        (replace(SQUARE, guarded=True, mask="keep", hidden=-1e9), 0),
+        (SQUARE, 0),
+    ],
+    ids=["guarded", "hidden", "finite", "softmax"],
+)
+def test_a_target_without_branches_has_attention_only_where_it_is_the_same(
+    way: Written, count: int
+) -> None:
+    class Straight(Fused):
+        can_branch = False
+
+    kernels = Straight()
+    found = for_target(way.program(), kernels)
+    assert len(kernels.attentions) == count
+    assert "stablehlo.if" not in found.text
+    assert "stablehlo.case" not in found.text
+
+
 GROUPED = """
 func.func public @main(%q: tensor<2x5x3x2x8xf32>, %k: tensor<2x6x3x8xf32>, %v: tensor<2x6x3x8xf32>)
     -> tensor<2x5x3x2x8xf32> {
