@@ -24,8 +24,8 @@ _PLACES = {
 """Of the query and of the probability of dropout, which `is_causal` follows, by operator."""
 
 _MAX_OPERATORS = 100
-_MAX_ELEMENTS = 1 << 24
-"""Of each value that a mask is computed from, so that looking at it costs little."""
+_MAX_ELEMENTS = 1 << 26
+"""In memory, of each value that a mask is computed from, so that looking at it costs little."""
 
 
 def recognize_causal_masks(graph: fx.Graph) -> None:
@@ -91,18 +91,21 @@ def _made_of(mask: fx.Node) -> list[fx.Node] | None:
 
 
 def _is_constant_operator(node: fx.Node) -> bool:
-    if node.op != "call_function" or not isinstance(node.target, compat.OpOverload):
+    if node.op != "call_function" or not (compat.operator_name(node.target) or "").startswith(
+        "aten."
+    ):
         return False
     value = compat.promise(node)
-    if not isinstance(value, torch.Tensor) or torch.Tag.nondeterministic_seeded in node.target.tags:
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return False
-    if "empty" in str(node.target):
+    assert isinstance(node.target, compat.OpOverload)
+    # What is empty holds anything.
+    if torch.Tag.nondeterministic_seeded in node.target.tags or "empty" in str(node.target):
         return False
-    elements = math.prod(value.shape) if all(type(size) is int for size in value.shape) else None
+    extents = list(zip(value.shape, value.stride(), strict=True))
     return (
-        elements is not None
-        and 0 < elements <= _MAX_ELEMENTS
-        and value.layout == torch.strided
+        all(type(size) is int and size > 0 for size, _ in extents)
+        and math.prod(size for size, step in extents if step) <= _MAX_ELEMENTS
         and not node.target._schema.is_mutable
     )
 
