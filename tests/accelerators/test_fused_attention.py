@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 import pjrt_bridge_cuda
-from pjrt_bridge import dtypes
+from pjrt_bridge import dtypes, registry
+from pjrt_bridge.errors import BridgeWarning
 from pjrt_bridge.stablehlo import Builder, TensorType, Value
 from pjrt_bridge.stablehlo.kernels import Attention
 from pjrt_bridge_cuda import fused_attention
+from pjrt_bridge_cuda.kernels import CudaKernels, can_fuse_attention
 from tests.accelerators.wheels import PRELUDE, need
 from tests.plugins import run_python
 
@@ -117,3 +119,20 @@ def test_what_there_are_kernels_for() -> None:
 def test_what_there_are_none_for(given: list[Value], how: Attention) -> None:
     query, key, value = given
     assert not fused_attention.takes(query, key, value, how)
+
+
+def test_where_the_compiler_takes_none_there_is_one_warning() -> None:
+    """XLA's compiler for CPUs knows none of the calls."""
+    client = registry.client("cpu")
+    assert not can_fuse_attention(client)
+    kernels = CudaKernels(client)
+    types = [TensorType((2, 4, 16, size), dtypes.of("bfloat16")) for size in (8, 16)]
+    b = Builder(types)
+    small, large = b.parameters
+    with pytest.warns(BridgeWarning, match=r"cudnn\$fmhaSoftmax of bf16\[2,4,16,8\]"):
+        assert kernels.attention(b, small, small, small, None, PLAIN) is None
+    # A second warning would be an error.
+    assert kernels.attention(b, large, large, large, None, CAUSAL) is None
+    sums = b.full((2, 4, 16), 0, dtypes.of("float32"))
+    assert kernels.attention_gradients(b, *[small] * 5, sums, PLAIN) is None
+    assert CudaKernels(client).attention(b, small, small, small, None, PLAIN) is None
