@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -70,6 +71,12 @@ _PLUGINS = """
 import json
 from pjrt_bridge import registry
 print(json.dumps({one.name: one.no_device or one.reason or "usable" for one in registry.plugins()}))
+"""
+
+_INSTALLED = """
+import json
+from importlib import metadata
+print(json.dumps([one.metadata["Name"] for one in metadata.distributions()]))
 """
 
 _DISPATCHER = """
@@ -133,9 +140,11 @@ def build(children: Mapping[str, str]) -> dict[str, str]:
     Python.
     """
     made = {}
+    installed = _asked(_INSTALLED, children)
     for folder in PACKAGES:
         place = ROOT / folder
-        if not list(place.glob("*.egg-info")):
+        named = tomllib.loads((place / "pyproject.toml").read_text())["project"]["name"]
+        if named not in installed:
             made[f"{folder} egg-info"] = _setup(place, children, "-q", "egg_info")
     # A module of other sources than those that are here is not loaded.
     stale = _asked(_DISPATCHER, children) is not True

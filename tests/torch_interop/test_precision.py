@@ -30,12 +30,14 @@ SETTINGS: dict[str, Precision] = {"highest": "HIGHEST", "high": "HIGH", "medium"
 @pytest.fixture(autouse=True)
 def restored(fresh: None) -> Iterator[None]:
     """Torch's settings are what they were."""
-    yield
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = True
     backends: Any = torch.backends
-    for backend in (backends, backends.mkldnn.matmul, backends.cuda.matmul):
-        backend.fp32_precision = "none"
+    # Torch's tests, which others import, forbid it from then on.
+    with getattr(backends, "__allow_nonbracketed_mutation")():
+        yield
+        torch.set_float32_matmul_precision("highest")
+        backends.cudnn.allow_tf32 = True
+        for backend in (backends, backends.mkldnn.matmul, backends.cuda.matmul):
+            backend.fp32_precision = "none"
 
 
 @pytest.fixture

