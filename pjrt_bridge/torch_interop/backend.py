@@ -8,7 +8,7 @@ one each for forward and backward, which `pjrt_bridge.torch_interop.compiler` co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,13 @@ from torch import fx
 
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.report.fallback_reason import FallbackReason
+from pjrt_bridge.runtime import Client
 from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.compiling.repeated_writes import repeated_write
 from pjrt_bridge.torch_interop.device.chosen import client as device_client
 from pjrt_bridge.torch_interop.device.chosen import is_in_use
-from pjrt_bridge.torch_interop.device.naming import exceptions_of_backward
+from pjrt_bridge.torch_interop.device.naming import NAME, exceptions_of_backward
 from pjrt_bridge.torch_interop.foreign import eager
 from pjrt_bridge.torch_interop.ledger import LEDGER
 from pjrt_bridge.torch_interop.options import BackendOptions
@@ -89,6 +90,7 @@ def pjrt(
                 change=compiler.prepare_joint,
                 # A view may merge dimensions, of which then the first alone can be divided.
                 saves_views=chosen.mesh is None,
+                attending=attending(clients),
             )
     except SystemError as error:
         # Dynamo divides a function where AOTAutograd cannot trace it, backward included.
@@ -103,6 +105,18 @@ def pjrt(
     holds_tensors = any(True for _ in (*graph.parameters(), *graph.buffers()))
     compiled = compat.marked(compiled)
     return compiled if holds_tensors else compiler.entrance(compiled, len(example_inputs))
+
+
+def attending(clients: Iterable[Client]) -> tuple[str, ...]:
+    """Torch's types of the devices on which attention is traced as one operator.
+
+    On device `pjrt` where its memory is not the host's: there plugins have kernels for it.
+
+    Args:
+        clients: for which a graph may be compiled.
+    """
+    apart = any(not client.shares_host_memory for client in clients)
+    return (*compat.CHOOSING, NAME) if apart else compat.CHOOSING
 
 
 def _forget() -> None:

@@ -6,6 +6,7 @@ When a torch release moves something, this is the one package to change.
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
+from pjrt_bridge.torch_interop.compat.accelerator_attention import CHOOSING
 from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
 from pjrt_bridge.torch_interop.compat.autograd import (
     boxed,
@@ -124,6 +125,7 @@ from pjrt_bridge.torch_interop.compat.values import (
 
 __all__ = [
     "CHECKS",
+    "CHOOSING",
     "DATA_DEPENDENT",
     "OWN_NAMESPACE",
     "FakeTensor",

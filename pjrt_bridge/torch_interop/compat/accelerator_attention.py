@@ -23,6 +23,10 @@ _HALF = (torch.float16, torch.bfloat16)
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
 
+CHOOSING = ("cuda", "xpu")
+"""Torch's types of its own accelerators, for which it chooses among kernels of libraries."""
+
+
 class OneAttention(TorchFunctionMode):
     """Has torch trace attention in half precision on an accelerator as one operator.
 
@@ -78,9 +82,20 @@ class OneAttention(TorchFunctionMode):
             return None
         if heads != key_heads and not (enable_gqa and heads % key_heads == 0):
             return None
-        _register(self._kind)
+        if self._kind in CHOOSING:
+            _register(self._kind)
+        else:
+            # What PyTorch runs of such a graph it runs on the host, by its own kernel.
+            attn_mask = _added(attn_mask, sides[0].dtype)
         output: Tensor = _FORWARD(*sides, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
         return output
+
+
+def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """What is added to scores for a mask, as the host's kernels take it."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -math.inf)
 
 
 def _fits(mask: Tensor, query: Tensor) -> bool:

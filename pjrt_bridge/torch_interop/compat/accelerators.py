@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from pjrt_bridge.torch_interop.compat.operators import operator
 
 
 @contextmanager
-def portable_kernels(inputs: Iterable[Any]) -> Iterator[None]:
+def portable_kernels(inputs: Iterable[Any], attending: Collection[str]) -> Iterator[None]:
     """Have torch trace no operators of one maker's libraries while a `with` block runs.
 
     For tensors on CUDA it would choose cuDNN's normalization and recurrent layers, and one of
@@ -26,9 +26,10 @@ def portable_kernels(inputs: Iterable[Any]) -> Iterator[None]:
 
     Args:
         inputs: of the graph that is traced.
+        attending: torch's types of the devices on which attention is to be one operator.
     """
     found = {item.device.type for item in inputs if isinstance(item, Tensor)}
-    kind = next((kind for kind in _CHOOSING if kind in found), None)
+    kind = next((kind for kind in attending if kind in found), None)
     if kind is None:
         yield
         return
@@ -40,9 +41,6 @@ def portable_kernels(inputs: Iterable[Any]) -> Iterator[None]:
             yield
     finally:
         torch._C._set_cudnn_enabled(enabled)
-
-
-_CHOOSING = ("cuda", "xpu")
 
 
 def accelerator_decompositions(*, traced: bool) -> dict[OpOverload, Callable[..., Any]]:

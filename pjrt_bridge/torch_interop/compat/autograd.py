@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
+from pjrt_bridge.torch_interop.compat.accelerator_attention import CHOOSING
 from pjrt_bridge.torch_interop.compat.accelerators import (
     accelerator_decompositions,
     portable_kernels,
@@ -134,12 +135,14 @@ def run_aot_autograd(
     refused: Callable[[OpOverload, Any], bool] | None = None,
     change: Callable[[fx.GraphModule], None] = lambda _: None,
     saves_views: bool = True,
+    attending: Collection[str] = CHOOSING,
 ) -> Callable[..., Any]:
     """Capture forward and backward of a Dynamo graph as functional ATen graphs and compile them.
 
     `keep` names operators that must not be decomposed, and `refused` uses of others; `change` is
     given each joint graph before it is divided into forward and backward. Unless forward
-    `saves_views` for backward, it saves what they are views of.
+    `saves_views` for backward, it saves what they are views of. On the devices `attending`
+    attention in half precision is traced as one operator.
     """
     replace_fused_steps(graph.graph)
     graph.recompile()
@@ -147,7 +150,7 @@ def run_aot_autograd(
     # The cache of AOTAutograd does not know which backend an entry belongs to.
     with (
         functorch_config.patch(enable_autograd_cache=False),
-        portable_kernels(inputs),
+        portable_kernels(inputs, attending),
         checks_kept(),
         numbers_in_expressions(),
     ):

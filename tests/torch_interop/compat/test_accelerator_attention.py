@@ -13,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.functional import scaled_dot_product_attention as attend
 
 from pjrt_bridge.torch_interop.compat import accelerator_attention
+from pjrt_bridge.torch_interop.compat.accelerator_attention import CHOOSING
 from pjrt_bridge.torch_interop.compat.accelerators import portable_kernels
 
 FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -93,7 +94,7 @@ def operators_of(function: Callable[..., Any], *shapes: Any) -> set[str]:
     """Those that are traced for tensors on CUDA, which need not be there."""
     with FakeTensorMode() as mode:
         given = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in shapes]
-    with mode, portable_kernels(given):
+    with mode, portable_kernels(given, CHOOSING):
         traced = make_fx(function)(*given)
     return {str(node.target) for node in traced.graph.nodes if node.op == "call_function"}
 
