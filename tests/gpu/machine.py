@@ -91,15 +91,8 @@ from tests.gpu.machine import missing
 print(json.dumps(missing()))
 """
 
-_NETWORK = """
-import json, socket
-try:
-    socket.create_connection(("pypi.org", 443), timeout=3).close()
-except OSError:
-    print(json.dumps(False))
-else:
-    print(json.dumps(True))
-"""
+_ROUTES = Path("/proc/net/route")
+"""The kernel's table of routes (proc_net(5)): interface, destination, gateway and more."""
 
 
 def environment(site: Path) -> dict[str, str]:
@@ -181,7 +174,7 @@ def facts(children: Mapping[str, str]) -> dict[str, Any]:
         "torch": _asked(_TORCH, children),
         "plugins": _asked(_PLUGINS, children),
         "dispatcher": _asked(_DISPATCHER, children),
-        "network": _asked(_NETWORK, children, limit=30),
+        "network": _has_way_out(),
     }
 
 
@@ -217,6 +210,14 @@ def _said(program: str, *arguments: str, lines: int = 1) -> str | None:
     if done.returncode:
         return None
     return "\n".join(done.stdout.strip().splitlines()[-lines:])
+
+
+def _has_way_out() -> bool:
+    """Whether the machine has a default route."""
+    if not _ROUTES.exists():
+        return False
+    rows = [line.split() for line in _ROUTES.read_text().splitlines()[1:]]
+    return any(row[1] == "00000000" for row in rows)
 
 
 def _asked(source: str, children: Mapping[str, str], limit: float = 120) -> Any:
