@@ -222,7 +222,12 @@ shared = [heads[0], heads[1][:, :2], heads[2][:, :2]]
 check(attention, heads, {"mychip.attention"})
 check(lambda q, k, v: attention(q, k, v, scale=0.5), heads, {"mychip.attention"})
 check(lambda q, k, v: attention(q, k, v, is_causal=True), heads, {"mychip.causal_attention"})
-check(lambda q, k, v: attention(q, k, v, torch.ones(5, 7).tril().bool()), heads, set())
+check(
+    lambda q, k, v: attention(q, k, v, torch.ones(5, 7).tril().bool()),
+    heads,
+    {"mychip.causal_attention"},
+)
+check(lambda q, k, v: attention(q, k, v, torch.ones(5, 7).tril(1).bool()), heads, set())
 check(lambda q, k, v: attention(q, k, v, enable_gqa=True), shared, set())
 check(attention, [x.double() for x in heads], set())
 check(attention, heads, set(), plugin="cpu")
