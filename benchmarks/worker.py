@@ -88,14 +88,23 @@ def own_output() -> TextIO:
     return answers
 
 
-def main() -> None:
-    """Serve until the input ends."""
+def serve(make: Callable[[], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
+    """Answer each line of standard input, in JSON as the answers are, until it ends.
+
+    Args:
+        make: gives the function that answers, once standard output is for answers alone.
+    """
     answers = own_output()
     warnings.simplefilter("ignore")
-    worker = Worker()
+    answer = make()
     for line in sys.stdin:
-        answers.write(json.dumps(worker.answer(json.loads(line))) + "\n")
+        answers.write(json.dumps(answer(json.loads(line))) + "\n")
         answers.flush()
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    serve(lambda: Worker().answer)
 
 
 if __name__ == "__main__":

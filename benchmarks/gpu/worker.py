@@ -14,11 +14,8 @@ Requests and answers are lines of JSON, as those of `benchmarks.worker`:
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +23,7 @@ import numpy as np
 
 from benchmarks.gpu.side import Side
 from benchmarks.gpu.works import Work
-from benchmarks.worker import own_output
+from benchmarks.worker import serve
 
 _SAID = 600
 """Characters of an error that are told."""
@@ -144,12 +141,7 @@ def _beside(device: str, small: bool) -> dict[str, Any]:
 
 def main() -> None:
     """Serve until the input ends."""
-    answers = own_output()
-    warnings.simplefilter("ignore")
-    worker = Worker()
-    for line in sys.stdin:
-        answers.write(json.dumps(worker.answer(json.loads(line))) + "\n")
-        answers.flush()
+    serve(lambda: Worker().answer)
 
 
 if __name__ == "__main__":
