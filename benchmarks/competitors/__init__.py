@@ -59,6 +59,9 @@ COMPETITORS: Mapping[str, Competitor] = {
     "jit_compile": Competitor("tf_function", "tf.function(jit_compile=True): TensorFlow's own XLA"),
     "tf_interop": Competitor("tf_function", "tf_interop.function, on the default plugin"),
     "runtime": Competitor("runtime", "the bridge's runtime: tensors in, program, tensors out"),
+    "executable": Competitor(
+        "runtime", "an Executable that is called on the plugin's buffers, blocking"
+    ),
     "raw C": Competitor("raw_loop", "a loop in C over the plugin's PJRT_Api"),
 }
 

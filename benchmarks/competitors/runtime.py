@@ -1,4 +1,4 @@
-"""The bridge below torch.compile: a plan of the runtime, from tensors to tensors."""
+"""The bridge below torch.compile: a plan, from tensors to tensors, and an Executable on buffers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 def prepare(case: Case, name: str) -> Timer:
     """A timer of one launch: inputs put, program executed and awaited, results adopted.
 
+    That of "executable" calls one on buffers, and waits for the first result.
+
     Raises:
         Absent: the dispatcher was not built, or the plugin does not use host memory in place.
     """
     traced = program_of(case)
     client = pjrt_bridge.client()
     executable = client.compile(traced.emitted.program)
+    if name == "executable":
+        buffers = [client.put(tensor) for tensor in traced.tensors]
+        return timer(lambda: executable(*buffers)[0].block_until_ready())
     bindings = traced.emitted.bindings
     exchange = ADAPTER.exchange()
     plan = exchange and executable.plan(bindings.parameters, bindings.results, exchange)

@@ -161,6 +161,23 @@ take_output(Run *run, Py_ssize_t index, Output *output)
     return FOUND;
 }
 
+/* Take the buffer of a handle of Python, which whoever gives a handle has compared with the form. */
+static enum Found
+take_handle(Run *run, Py_ssize_t index, PyObject *handle)
+{
+    Execution *execution = &run->execution;
+    PyObject *lease;
+    if (!PyObject_TypeCheck(handle, Py_TYPE(execution->plan->client_handle)))
+        return UNFIT;
+    void *buffer = leased_buffer(handle, &lease);
+    if (!buffer)
+        return UNFIT;
+    run->workspace->arguments[index] = buffer;
+    run->workspace->memories[index] = NULL;
+    execution->owners[execution->num_owners++] = lease;
+    return FOUND;
+}
+
 /* 1 or 0; -1 with an exception. */
 static int
 is_copied(const Source *source, Py_ssize_t position)
@@ -181,7 +198,7 @@ take_tensor(Run *run, const Source *source, Py_ssize_t index, PyObject *value,
     const Form *form = &plan->parameters[index];
     DLTensor tensor;
     if (!PyObject_TypeCheck(value, plan->tensor_type))
-        return UNFIT;
+        return take_handle(run, index, value);
     enum Found found = borrow(run, value, source->call, &tensor);
     if (found != FOUND)
         return found;

@@ -75,15 +75,18 @@ class Arguments:
         if len(buffers) != len(self.types):
             self.check_count(buffers)
         for index, buffer in enumerate(buffers):
-            # Buffers without peculiarities, which are nearly all, are done with here.
-            if not (
-                isinstance(buffer, Buffer)
-                and buffer.type == self.types[index]
-                and buffer.device is device
-                and buffer.custom_layout is self.layouts[index] is None
-                and not buffer.dynamic
-            ):
+            if not self.fits(index, buffer, device):
                 self._look_closer(index, buffer, device)
+
+    def fits(self, index: int, buffer: object, device: Device) -> bool:
+        """Whether it is a buffer that a parameter takes, and lies as nearly all do."""
+        return (
+            isinstance(buffer, Buffer)
+            and buffer.type == self.types[index]
+            and buffer.device is device
+            and buffer.custom_layout is self.layouts[index] is None
+            and not buffer.dynamic
+        )
 
     def _look_closer(self, index: int, buffer: Buffer, device: Device) -> None:
         if not isinstance(buffer, Buffer):

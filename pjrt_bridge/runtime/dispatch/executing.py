@@ -11,9 +11,10 @@ from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.abi.values import int64s, pointers
 from pjrt_bridge.errors import Closed, PjrtBridgeError, PjrtError
 from pjrt_bridge.runtime.dispatch.arguments import Arguments
+from pjrt_bridge.runtime.dispatch.direct import DirectCalls, direct_calls
+from pjrt_bridge.runtime.dispatch.plans import PlannedExecutable
 from pjrt_bridge.runtime.dispatch.results import Outputs, Results
 from pjrt_bridge.runtime.objects.buffer import Buffer
-from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device
 from pjrt_bridge.runtime.objects.event import Event
 from pjrt_bridge.runtime.ownership.handles import Handle, pin_all, unpin_all
@@ -23,37 +24,60 @@ class Executor:
     """Starts executions of one loaded program.
 
     Args:
-        client: of the program.
-        loaded: the program.
+        target: the program.
         arguments: checks what executions are given.
         results: checks what they give.
-        count: of results.
         devices: of all processes that one execution uses.
         portable: each execution may choose its device.
 
     Attributes:
-        options: PJRT_ExecuteOptions of executions that keep nothing from being donated.
+        target: the program.
     """
 
     def __init__(
         self,
-        client: ClientCore,
-        loaded: Handle,
+        target: PlannedExecutable,
         arguments: Arguments,
         results: Results,
         *,
-        count: int,
         devices: int,
         portable: bool,
     ) -> None:
-        self._client = client
-        self._loaded = loaded
+        self.target = target
+        self._client = target.client
+        self._loaded = target.loaded
         self._arguments = arguments
         self._results = results
-        self._count = count
+        self._count = len(target.outputs)
         self._devices = devices
         self._portable = portable
-        self.options = STRUCTS["PJRT_ExecuteOptions"].new()
+        self._direct: DirectCalls | None = None
+        self._prepared = False
+
+    def call(self, arrays: Sequence[Any]) -> tuple[Buffer, ...] | None:
+        """Start an execution on arrays and buffers, as many as there are parameters.
+
+        Returns:
+            The results; None where one of them has to be put first, or where nothing is known yet
+            of how the results lie.
+
+        Raises:
+            PjrtBridgeError: as `Executable.execute`.
+        """
+        direct = self._find_direct()
+        if direct is None:
+            return None
+        self._client.check_alive()
+        return direct.on_arrays(arrays)
+
+    def _find_direct(self) -> DirectCalls | None:
+        """What starts executions without the steps in Python, if anything does."""
+        if not self._prepared and self._results.known:
+            if self._devices == 1 and not self._arguments.donors:
+                layouts = self._results.layouts
+                self._direct = direct_calls(self.target, self._arguments, layouts)
+            self._prepared = True
+        return self._direct if timeline.current is None else None
 
     def execute(
         self,
@@ -78,6 +102,13 @@ class Executor:
             PjrtBridgeError: as `Executable.execute`.
         """
         watch = watch or not self._count
+        direct = None if watch or donate else self._find_direct()
+        if direct is not None:
+            self._client.check_alive()
+            self._arguments.check(lists[0], devices[0])
+            found = direct.on_buffers(lists[0])
+            if found is not None:
+                return (found,), []
         if timeline.current is None:
             return self._launch(lists, devices, donate, watch=watch)
         with timeline.span(f"launch {self._arguments.name}", devices=len(devices)):
@@ -103,7 +134,7 @@ class Executor:
         try:
             columns = [pointers([buffer.handle.pointer for buffer in row]) for row in lists]
             arguments = pointers([ctypes.addressof(column) for column in columns])
-            options = self._options_keeping(kept) if kept else self.options
+            options = self._options_keeping(kept) if kept else self.target.options
             made = Outputs(self._client, len(lists), self._count, watch=watch)
             try:
                 try:

@@ -10,6 +10,7 @@ from pjrt_bridge.runtime.objects.client_core import ClientCore
 from pjrt_bridge.runtime.objects.device import Device
 from pjrt_bridge.runtime.ownership.buffers import BufferHandle
 from pjrt_bridge.runtime.ownership.handles import BUNDLE
+from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import TensorType
 
 _TYPE: Any = None if native.module is None else native.module.Output
@@ -20,11 +21,13 @@ def is_output(value: object) -> bool:
     return type(value) is _TYPE
 
 
-def buffer_of(output: Any, client: ClientCore, type: TensorType, device: Device) -> Buffer:
-    """A buffer over a result, which keeps it."""
-    handle = _OutputHandle(client, output)
-    handle.own(output.pointer)
-    return Buffer(client, handle, type, device)
+def buffer_of(
+    output: Any, client: ClientCore, type: TensorType, device: Device, layout: Layout | None = None
+) -> Buffer:
+    """A buffer over a result, which keeps it; `layout` is asked for where it is not given."""
+    with _OutputHandle(client, output) as handle:
+        handle.own(output.pointer)
+        return Buffer(client, handle, type, device, layout)
 
 
 def output_of(buffer: Buffer) -> Any:
@@ -43,6 +46,16 @@ class _OutputHandle(BufferHandle):
         # The compiled module counts the buffer.
         self.kind = BUNDLE
         self.output = output
+
+    def dispatched(self) -> object:
+        """See `BufferHandle`."""
+        return None if self.released else self.output
+
+    def await_address(self) -> int | None:
+        """See `BufferHandle`."""
+        output = self.output
+        found: int | None = None if output is None else output.address()
+        return found
 
     def wait_for(self, function: str, memory: object = None, **values: Any) -> None:
         """See `BufferHandle`; the compiled module waits for the execution, without Python's sleep.

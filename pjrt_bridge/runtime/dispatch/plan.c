@@ -239,6 +239,28 @@ lease_of(Plan *plan, PyObject *handle)
     return lease;
 }
 
+void *
+leased_buffer(PyObject *handle, PyObject **lease)
+{
+    static PyObject *names[2];
+    static const char *const texts[2] = {"lease", "pointer"};
+    for (int i = 0; i < 2; i++)
+        if (!names[i] && !(names[i] = PyUnicode_InternFromString(texts[i])))
+            break;
+    void *buffer = NULL;
+    PyObject *found = names[1] ? PyObject_GetAttr(handle, names[0]) : NULL;
+    PyObject *pointer = found && found != Py_None ? PyObject_GetAttr(handle, names[1]) : NULL;
+    if (pointer) {
+        buffer = PyLong_AsVoidPtr(pointer);
+        if (buffer)
+            *lease = Py_NewRef(found);
+    }
+    PyErr_Clear();
+    Py_XDECREF(pointer);
+    Py_XDECREF(found);
+    return buffer;
+}
+
 /* -- without the GIL ------------------------------------------------------------------------- */
 
 /* Destroys an error that cannot be reported. */

@@ -73,6 +73,10 @@ int check_may_call(Plan *plan);
  * where it was closed. */
 PyObject *lease_of(Plan *plan, PyObject *handle);
 
+/* The plugin's buffer that a handle of Python owns, and a new reference to its lease; NULL, without an
+ * exception, where it has none or was closed. */
+void *leased_buffer(PyObject *handle, PyObject **lease);
+
 /* The rest needs no GIL. */
 
 /* Whether an event was signalled, or the plugin cannot tell. */

@@ -191,27 +191,13 @@ resident_make(Resident *self, PyObject *const *args, Py_ssize_t num_args)
 
 /* -- elements -------------------------------------------------------------------------------- */
 
-/* Of a Buffer of Python: its handle's pointer, and its lease, which it has until it is released. */
+/* Of a Buffer of Python. */
 static void *
 ask_buffer(PyObject *elements, PyObject **keeper)
 {
-    static PyObject *names[3];
-    static const char *const texts[3] = {"handle", "lease", "pointer"};
-    for (int i = 0; i < 3; i++)
-        if (!names[i] && !(names[i] = PyUnicode_InternFromString(texts[i])))
-            return NULL;
-    void *buffer = NULL;
-    PyObject *handle = PyObject_GetAttr(elements, names[0]);
-    PyObject *lease = handle ? PyObject_GetAttr(handle, names[1]) : NULL;
-    PyObject *pointer = lease && lease != Py_None ? PyObject_GetAttr(handle, names[2]) : NULL;
-    if (pointer) {
-        buffer = PyLong_AsVoidPtr(pointer);
-        if (buffer)
-            *keeper = Py_NewRef(lease);
-    }
+    PyObject *handle = PyObject_GetAttrString(elements, "handle");
+    void *buffer = handle ? leased_buffer(handle, keeper) : NULL;
     PyErr_Clear();
-    Py_XDECREF(pointer);
-    Py_XDECREF(lease);
     Py_XDECREF(handle);
     return buffer;
 }

@@ -112,6 +112,19 @@ class Results:
         self.types = types
         self._forms: tuple[_ResultForm, ...] | None = None
 
+    @property
+    def layouts(self) -> list[Layout] | None:
+        """Of the results, once there were some; None where one is not the plugin's default."""
+        forms = self._forms
+        if forms is None or any(order is not None or dynamic for _, order, dynamic in forms):
+            return None
+        return [layout for layout, _, _ in forms]
+
+    @property
+    def known(self) -> bool:
+        """Whether there were results, so that it is known how they lie."""
+        return self._forms is not None
+
     def take(
         self, outputs: Outputs, devices: Sequence[Device]
     ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:

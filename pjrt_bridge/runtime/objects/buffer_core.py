@@ -128,6 +128,10 @@ class BufferCore:
             PluginIncompatible: the plugin gave NULL for elements.
         """
         with self.held() as pointer:
+            found = self.handle.await_address()
+            if found:
+                self.mark_ready()
+                return found
             self._wait(pointer)
             found = self.client.api.call(
                 "Buffer_OpaqueDeviceMemoryDataPointer", buffer=pointer
@@ -193,7 +197,8 @@ class BufferCore:
 
     def _wait(self, pointer: int) -> None:
         if not self._ready:
-            self.handle.wait_for("Buffer_ReadyEvent", buffer=pointer)
+            if not self.handle.await_address():
+                self.handle.wait_for("Buffer_ReadyEvent", buffer=pointer)
             self.mark_ready()
 
     def mark_ready(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pjrt_bridge.abi.structs import STRUCTS
 from pjrt_bridge.errors import (
     Closed,
     DataError,
@@ -97,12 +98,19 @@ class Executable(Compiled):
             client.api, inner, self.name, self.signature, sharded=sharded
         )
         self._arguments = Arguments(self.name, self.signature, client, sharded=sharded)
+        target = plans.PlannedExecutable(
+            name=self.name,
+            client=client,
+            loaded=self._loaded,
+            options=STRUCTS["PJRT_ExecuteOptions"].new(),
+            signature=self.signature,
+            outputs=self.outputs,
+            device=None if self.portable or len(self.devices) != 1 else self.devices[0],
+        )
         self._executor = Executor(
-            client,
-            self._loaded,
+            target,
             self._arguments,
             Results(client, self.name, self.signature.results, self.outputs),
-            count=len(self.outputs),
             devices=self.num_devices,
             portable=self.portable,
         )
@@ -119,6 +127,9 @@ class Executable(Compiled):
             BufferUnavailable: an argument was donated or deleted before.
         """
         self._arguments.check_count(arrays)
+        found = self._executor.call(arrays)
+        if found is not None:
+            return found
         client, device = self.client, self.devices[0]
         buffers: list[Buffer] = []
         try:
@@ -195,17 +206,13 @@ class Executable(Compiled):
             on_device: the tensors are there.
         """
         with _replacing:
-            target = plans.PlannedExecutable(
-                name=self.name,
-                client=self.client,
-                loaded=self._loaded,
-                options=self._executor.options,
-                signature=self.signature,
-                outputs=self.outputs,
-                device=None if self.portable or len(self.devices) != 1 else self.devices[0],
-            )
             found = plans.plan(
-                target, parameters, results, framework, targets=targets, on_device=on_device
+                self._executor.target,
+                parameters,
+                results,
+                framework,
+                targets=targets,
+                on_device=on_device,
             )
             if found is not None:
                 self._plans.append(found)

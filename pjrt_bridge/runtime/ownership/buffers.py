@@ -7,6 +7,7 @@ from typing import Any
 from pjrt_bridge.errors import PjrtError, PluginIncompatible
 from pjrt_bridge.runtime.ownership import pending
 from pjrt_bridge.runtime.ownership.handles import Handle
+from pjrt_bridge.runtime.ownership.leases import offer_lease
 from pjrt_bridge.runtime.ownership.waiting import Completion, await_event, discard, keep_until
 
 
@@ -39,6 +40,20 @@ class BufferHandle(Handle):
     def is_viewed(self) -> bool:
         """Whether there are views of the buffer's memory (`pins.Pin`)."""
         return bool(self._holders)
+
+    def dispatched(self) -> object:
+        """What the dispatcher in C takes in place of the buffer; it refuses one without a lease."""
+        if self.lease is None:
+            offer_lease(self)
+        return self
+
+    def await_address(self) -> int | None:
+        """Device address of the first element, once it is there.
+
+        None where that has to be asked in steps, which also say why there is none. The caller pins
+        the buffer.
+        """
+        return None
 
     def wait_for(self, function: str, memory: object = None, **values: Any) -> None:
         """Call a function that gives an event of this buffer, and wait for it.

@@ -15,6 +15,7 @@ QUEUE = """
 import weakref
 import numpy as np
 from pjrt_bridge.runtime import live_handles
+from pjrt_bridge.runtime.dispatch import plans
 from pjrt_bridge.runtime.ownership import pending
 from pjrt_bridge.runtime.ownership.deferred import drain
 from tests import programs
@@ -23,10 +24,14 @@ from tests.runtime.arrays import aligned
 from tests.runtime.ownership.interrupts import Interrupts
 from tests.runtime.ownership.pending import Pending
 
+plans.enabled = DIRECT
 client = cpu_plugin().client({"cpu_device_count": 1})
 add = client.compile(programs.ADD)
 ones = np.ones(64, np.float32)
-interrupts = Interrupts(lambda frame: False)
+add(ones, ones)
+add(ones, ones)
+# Where the end of a lease begins nothing can be done about an exception.
+interrupts = Interrupts(lambda frame: frame.f_code.co_name == "defer" and frame.f_lasti < 8)
 before = live_handles()
 
 def lend(late):
@@ -37,9 +42,10 @@ def lend(late):
 """
 
 
-def test_the_queue_of_what_plugins_have_not_ended() -> None:
+@pytest.mark.parametrize("direct", [False, True])
+def test_the_queue_of_what_plugins_have_not_ended(direct: bool) -> None:
     printed = run_python(
-        QUEUE
+        QUEUE.replace("DIRECT", str(direct))
         + """
 late = [Pending(client, ones) for _ in range(3)]
 lent = [lend(one) for one in late]
@@ -51,15 +57,16 @@ while interrupts.run(lambda: drain(patient=True), number):
     number += 1
 for one in late:
     one.arrive()
-print(number > 50)
+print(number > 10)
 """
     )
     assert printed == "True"
 
 
-def test_the_queue_of_what_plugins_have_ended() -> None:
+@pytest.mark.parametrize("direct", [False, True])
+def test_the_queue_of_what_plugins_have_ended(direct: bool) -> None:
     printed = run_python(
-        QUEUE
+        QUEUE.replace("DIRECT", str(direct))
         + """
 number, interrupted = 0, True
 while interrupted:

@@ -1,0 +1,124 @@
+"""Direct calls: an executable on buffers and on NumPy's arrays, started by the dispatcher in C.
+
+A call that goes through Python takes several times as long as a small program. What is given has to
+lie as the program takes it, nothing is donated, and the results lie as the plugin lays them out by
+default; everything else goes through `pjrt_bridge.runtime.dispatch.executing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge.runtime.dispatch import outputs, plans
+from pjrt_bridge.runtime.dispatch.arguments import Arguments
+from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
+from pjrt_bridge.runtime.objects.buffer import Buffer
+from pjrt_bridge.runtime.objects.device import Device
+from pjrt_bridge.runtime.ownership import callbacks
+from pjrt_bridge.runtime.ownership.deferred import run_deferred
+from pjrt_bridge.runtime.transfers.layout import Layout
+
+# Results are handed on as buffers, so no array is made of a capsule.
+_NUMPY = plans.Capsules(np.ndarray, np.ndarray.__dlpack__, np.from_dlpack)
+
+
+class DirectCalls:
+    """Starts one executable.
+
+    Args:
+        target: the executable.
+        plan: the dispatcher's.
+        arguments: checks what calls are given.
+        layouts: of the results.
+    """
+
+    def __init__(
+        self,
+        target: plans.PlannedExecutable,
+        plan: Any,
+        arguments: Arguments,
+        layouts: Sequence[Layout],
+    ) -> None:
+        assert target.device is not None
+        self._client = target.client
+        self._device: Device = target.device
+        self._reads_arrays = target.client.shares_host_memory
+        self._plan = plan
+        self._arguments = arguments
+        self._results = tuple(zip(target.outputs, layouts, strict=True))
+        self._pinned = plans.PinnedBuffers(
+            [None] * len(arguments.types), [0] * len(arguments.types)
+        )
+
+    def on_buffers(self, buffers: Sequence[Buffer]) -> tuple[Buffer, ...] | None:
+        """The results for buffers that were compared with the parameters.
+
+        Returns:
+            None where a buffer is not there any more, which the other way says.
+
+        Raises:
+            PjrtError: the plugin failed.
+        """
+        return self._start([buffer.handle.dispatched() for buffer in buffers])
+
+    def on_arrays(self, arrays: Sequence[Any]) -> tuple[Buffer, ...] | None:
+        """The results for arrays and buffers, as many as there are parameters.
+
+        Returns:
+            None where one of them has to be converted, moved or refused.
+
+        Raises:
+            PjrtError: the plugin failed.
+        """
+        values = []
+        for index, array in enumerate(arrays):
+            if type(array) is np.ndarray and self._reads_arrays:
+                values.append(array)
+            elif self._arguments.fits(index, array, self._device):
+                values.append(array.handle.dispatched())
+            else:
+                return None
+        return self._start(values)
+
+    def _start(self, values: list[Any]) -> tuple[Buffer, ...] | None:
+        if callbacks.threads:
+            callbacks.check()
+        run_deferred()
+        launch = self._plan.launch(values, self._pinned.parts, None)
+        if type(launch) is int:
+            return None
+        return tuple(
+            [
+                outputs.buffer_of(output, self._client, type, self._device, layout)
+                for output, (type, layout) in zip(launch.outputs, self._results, strict=True)
+            ]
+        )
+
+
+def direct_calls(
+    target: plans.PlannedExecutable, arguments: Arguments, layouts: Sequence[Layout] | None
+) -> DirectCalls | None:
+    """Direct calls of an executable; None where each call has to go the other way.
+
+    Args:
+        target: the executable.
+        arguments: checks what calls are given.
+        layouts: of the results; None where the plugin's default is another one, or bounds are not
+            sizes.
+    """
+    if layouts is None or not layouts or any(arguments.layouts):
+        return None
+    plan = plans.plan(
+        target,
+        [
+            plans.BoundParameter(index, ValueSpec.row_major(type))
+            for index, type in enumerate(arguments.types)
+        ],
+        list(map(ValueSpec.row_major, target.outputs)),
+        _NUMPY,
+        on_device=True,
+    )
+    return None if plan is None else DirectCalls(target, plan, arguments, layouts)
