@@ -126,7 +126,7 @@ class Client(ClientCore):
             checked = self._on_own_device(checked)
         known = self.platform_spec
         compiling.check_for(program, known, plugin=self.plugin.name)
-        flags = {**self._known(known.tuning_flags), **self.safe_flags, **checked.env}
+        flags = {**self._accepted(known.tuning_flags), **self.safe_flags, **checked.env}
         return compiling.compile_program(self, program, replace(checked, env=flags))
 
     def _on_own_device(self, options: CompileOptions) -> CompileOptions:
@@ -152,21 +152,21 @@ class Client(ClientCore):
     def safe_flags(self) -> Mapping[str, Override]:
         """Compiler flags that every compilation gets, see `PlatformSpec.compiler_flags`."""
         self.platform_spec.warn()
-        return self._known(self.platform_spec.compiler_flags)
+        return self._accepted(self.platform_spec.compiler_flags)
 
-    def _known(self, flags: Mapping[str, Override]) -> Mapping[str, Override]:
-        """Those of some compiler flags of the platform that the plugin knows."""
-        return {name: value for name, value in flags.items() if name in self._known_flags}
+    def _accepted(self, flags: Mapping[str, Override]) -> Mapping[str, Override]:
+        """Those of some compiler flags of the platform that the plugin accepts."""
+        return {name: value for name, value in flags.items() if name in self._accepted_flags}
 
     @cached_property
-    def _known_flags(self) -> Mapping[str, Override]:
+    def _accepted_flags(self) -> Mapping[str, Override]:
         platform = self.platform_spec
         flags = {**platform.tuning_flags, **platform.compiler_flags}
-        if not flags or self._knows(flags):
+        if not flags or self._compiles_with(flags):
             return flags
-        return {name: value for name, value in flags.items() if self._knows({name: value})}
+        return {name: value for name, value in flags.items() if self._compiles_with({name: value})}
 
-    def _knows(self, flags: Mapping[str, Override]) -> bool:
+    def _compiles_with(self, flags: Mapping[str, Override]) -> bool:
         """Whether the plugin compiles with these compiler flags."""
         try:
             options = CompileOptions(env=flags)

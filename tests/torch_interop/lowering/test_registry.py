@@ -29,7 +29,10 @@ def test_the_reason_of_a_refusal_is_its_text():
 
 
 def test_every_name_is_an_operator_of_this_torch():
-    import transformers.integrations.moe  # noqa: F401  (defines operators of its own)
+    # These define operators of their own.
+    import transformers.integrations.moe  # noqa: F401
+
+    import pjrt_bridge.torch_interop.device.operators  # noqa: F401
 
     from tests.torch_interop.lowering.harness import overload
 
