@@ -9,9 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from pjrt_bridge.errors import NotExportable
-from pjrt_bridge.stablehlo import Program
+from pjrt_bridge.stablehlo import Program, mhlo
 from pjrt_bridge.stablehlo.precision import Precisions
-from pjrt_bridge.stablehlo.program import mhlo
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.tf_interop import compat, dtypes, randomness, xla_traces
 from pjrt_bridge.tf_interop.capture import CapturedFunction

@@ -13,6 +13,7 @@ from tests.tf_interop.programs.case import (
     mixed,
     numbers,
     weights,
+    whole,
 )
 
 
@@ -38,6 +39,21 @@ def decode_jpeg() -> Instance:
         return given(tf.io.encode_jpeg(image(rng, 24, int(rng.choice([20, 32])))))
 
     return Instance(run, inputs, [kernel, w])
+
+
+@whole("ResizeBilinear ResizeBilinearGrad")
+def resized_to_whole_positions() -> Instance:
+    """Some positions are whole numbers but for rounding; jit_compile reads the neighbours there."""
+
+    def run(x: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            larger = tf.image.resize(x, (20, 15))
+            smaller = tf.image.resize(larger, (12, 9))
+            loss = tf.reduce_sum(tf.square(smaller))
+        return larger, smaller, tape.gradient(loss, x)
+
+    return Instance(run, lambda rng: given(floats(rng, 2, 12, 9, 3)))
 
 
 @mixed("EncodePng", "Conv2D")

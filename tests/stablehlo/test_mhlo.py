@@ -10,7 +10,7 @@ import pytest
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo import Program, bindings
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
-from pjrt_bridge.stablehlo.program.mhlo import from_tensorflow
+from pjrt_bridge.stablehlo.mhlo import from_tensorflow
 
 F = "tensor<2xf32>"
 

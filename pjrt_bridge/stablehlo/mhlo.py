@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings, modules
+from pjrt_bridge.stablehlo import bindings, folding, modules
 from pjrt_bridge.stablehlo.precision import Precisions, state
 from pjrt_bridge.stablehlo.program.program import Program
 
@@ -25,8 +25,9 @@ def from_tensorflow(
     """A program that TensorFlow's XLA bridge wrote in this process.
 
     MHLO's attributes, which are only hints to a compiler, and its copies are dropped; its functions
-    become those of CHLO; deprecated operations of StableHLO are replaced. The result can be written
-    as a portable artifact, which every plugin reads.
+    become those of CHLO; deprecated operations of StableHLO are replaced; positions are computed
+    ahead (`pjrt_bridge.stablehlo.folding`). The result can be written as a portable artifact, which
+    every plugin reads.
 
     Args:
         bytecode: of a module of StableHLO and MHLO; it is trusted.
@@ -56,6 +57,7 @@ def from_tensorflow(
             if precisions is not None:
                 state(operation, precisions)
     _drop_attributes(module.operation)
+    folding.fold(module)
     return Program.from_module(module), aliases
 
 
