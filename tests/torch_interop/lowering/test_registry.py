@@ -33,7 +33,6 @@ def test_every_name_is_an_operator_of_this_torch():
     import transformers.integrations.moe  # noqa: F401
 
     import pjrt_bridge.torch_interop.device.operators  # noqa: F401
-
     from tests.torch_interop.lowering.harness import overload
 
     for name in names():
