@@ -52,7 +52,7 @@ def fold(module: Any) -> None:
 
 
 def _known(module: Any) -> dict[Any, frozenset[str]]:
-    """The operations that depend on no argument, in order, with the steps on floats to each value."""
+    """The operations that depend on no argument, in order, with the steps on floats to each."""
     ir = bindings.load().ir
     found: dict[Any, frozenset[str]] = {}
 
