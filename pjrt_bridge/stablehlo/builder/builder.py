@@ -9,7 +9,7 @@ The op methods are in the modules beside this one; this one has parameters, dona
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from pjrt_bridge.stablehlo.builder.numerical import NumericalOps
 from pjrt_bridge.stablehlo.builder.rewriting import Round
 from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
 from pjrt_bridge.stablehlo.builder.structured import StructuredOps
-from pjrt_bridge.stablehlo.builder.values import Value
+from pjrt_bridge.stablehlo.builder.values import UnaryFunction, Value
 from pjrt_bridge.stablehlo.precision import Precisions
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import SYMBOL
@@ -50,6 +50,7 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
             (`Value.exact`). The caller decides where that is read instead.
         precisions: of products and convolutions that do not state their own; None: these leave it
             to the compiler.
+        functions: what is emitted in place of operations of one operand; None: nothing.
 
     Attributes:
         took_precisions: there are operations that the precisions were asked for.
@@ -62,9 +63,11 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         name: str = "main",
         excess_precision: bool = False,
         precisions: Precisions | None = None,
+        functions: Mapping[str, UnaryFunction] | None = None,
     ) -> None:
         super().__init__(name, excess_precision=excess_precision)
         self._precisions = precisions
+        self._functions = functions or {}
         self._described = [
             item if isinstance(item, Parameter) else Parameter(item) for item in parameters
         ]

@@ -12,9 +12,8 @@ class ChloOps(Emitter):
     """Unary elementwise functions of CHLO."""
 
     def _chlo(self, op: str, x: Value) -> Value:
-        value = self._emit_one(op, (x,))
         self._used_chlo = True
-        return value
+        return self._of_one(op, x)
 
     def acos(self, x: Value) -> Value:
         """Arc cosine."""

@@ -62,7 +62,7 @@ class ElementwiseOps(Emitter):
     # -- unary ------------------------------------------------------------------------------
 
     def _unary(self, op: str, x: Value) -> Value:
-        return self._emit_one(op, (x,))
+        return self._of_one(op, x)
 
     def abs(self, x: Value) -> Value:
         """|x|; real for complex operands."""

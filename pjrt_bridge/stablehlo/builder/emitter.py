@@ -22,7 +22,7 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError, UnsupportedDtype
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder import constants
-from pjrt_bridge.stablehlo.builder.values import Body, Region, Scope, Value, as_tuple
+from pjrt_bridge.stablehlo.builder.values import Body, Region, Scope, UnaryFunction, Value, as_tuple
 from pjrt_bridge.stablehlo.precision import Precision, Precisions
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.wrong_arguments import wrong
@@ -55,6 +55,7 @@ class Emitter:
         self._precisions: Precisions | None = None
         self._stated: Precision | None = None
         self.took_precisions = False
+        self._functions: Mapping[str, UnaryFunction] = {}
         self._finished = False
 
     # -- attributes and types ---------------------------------------------------------------
@@ -111,6 +112,12 @@ class Emitter:
         return constants.dense(array, element, self._mlir_type(tensor)), tensor
 
     # -- operations -------------------------------------------------------------------------
+
+    def _of_one(self, op: str, x: Value) -> Value:
+        """An operation of one operand, or what a target computes in its place."""
+        function = self._functions.get(op)
+        found = None if function is None else function(self, x)
+        return self._emit_one(op, (x,)) if found is None else found
 
     def _emit(
         self,

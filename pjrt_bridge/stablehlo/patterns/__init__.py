@@ -55,5 +55,6 @@ def rounds(kernels: Kernels) -> Sequence[Round]:
             "stablehlo.dot_general": partial(operations.product, kernels),
             "stablehlo.dynamic_update_slice": partial(operations.overwriting, kernels),
             "stablehlo.reduce": partial(operations.reduction, kernels),
+            **dict.fromkeys(kernels.functions, partial(operations.function, kernels)),
         },
     )

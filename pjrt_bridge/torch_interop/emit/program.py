@@ -187,6 +187,7 @@ class _GraphEmission:
             name=name,
             excess_precision=excess_precision,
             precisions=precisions,
+            functions=kernels.functions,
         )
         self._values: dict[fx.Node, Any] = {node: compat.promise(node) for node in placeholders}
         self._values |= held

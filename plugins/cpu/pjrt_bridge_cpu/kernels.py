@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pjrt_bridge_cpu.bfloat16_products import Bfloat16Products
 from pjrt_bridge_cpu.depthwise import DepthwiseSums
+from pjrt_bridge_cpu.functions import VectorFunctions
 from pjrt_bridge_cpu.materialization import MaterializedValues
 from pjrt_bridge_cpu.norms import NormalizedRows
 from pjrt_bridge_cpu.overwriting import Overwrites
@@ -20,6 +21,7 @@ class XlaKernels(
     Overwrites,
     CheckedPositions,
     ThinProducts,
+    VectorFunctions,
     Bfloat16Products,
 ):
     """Sums in the place of depthwise convolutions, reductions by columns, values in memory.

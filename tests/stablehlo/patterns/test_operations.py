@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
+from pjrt_bridge.stablehlo.builder.values import UnaryFunction
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 from pjrt_bridge.stablehlo.kernels import Convolution, Kernels, Reduction
 from pjrt_bridge.stablehlo.patterns import for_target, rounds
@@ -102,6 +103,24 @@ def test_any_product_becomes_one_of_matrices(case: Any) -> None:
     ((x, y),) = kernels.products
     assert x.shape[-1] == y.shape[-2]
     assert x.rank == y.rank == 2 + len(x.shape[:-2])
+
+
+class Doubled(Kernels):
+    """Tangents of large arrays as twice their half."""
+
+    functions: ClassVar[Mapping[str, UnaryFunction]] = {
+        "stablehlo.tan": lambda b, x: None if x.size < 3 else b.add(x, x),
+    }
+
+
+@pytest.mark.parametrize(("size", "is_replaced"), [(2, False), (3, True)])
+def test_functions_are_what_the_target_has_for_them(size: int, is_replaced: bool) -> None:
+    """In programs that others wrote, and in those that are written for the target."""
+    given = TensorType((size,), F32)
+    plain, own = Builder([given]), Builder([given], functions=Doubled.functions)
+    written = plain.finish([plain.tan(*plain.parameters)])
+    for found in (for_target(written, Doubled()), own.finish([own.tan(*own.parameters)])):
+        assert ("stablehlo.tan" not in found.text) == is_replaced
 
 
 class Plain(Kernels):
