@@ -197,3 +197,11 @@ def source_frame(node: fx.Node) -> tuple[str, int, str] | None:
     own = [frame for frame in frames if not frame["file"].startswith((*_LIBRARIES, "<"))]
     last = (own or frames)[-1]
     return last["file"], int(last["line"]), last["code"].strip()
+
+
+def computed(graph: fx.Graph, operator: OpOverload, *args: Any) -> fx.Node:
+    """A new node, for the reason of the node that is its first argument, with its promise."""
+    made = graph.call_function(operator, args)
+    given = [compat.promise(item) if isinstance(item, fx.Node) else item for item in args]
+    made.meta = {**args[0].meta, "val": operator(*given)}
+    return made

@@ -245,6 +245,29 @@ def test_strides_that_torch_does_not_keep_to_are_its_own() -> None:
         check(f, arguments, [()], Mode("dynamic", dynamic))
 
 
+@pytest.mark.parametrize("use", ["grown", "shrunk"])
+def test_what_results_hold_that_are_resized_follows_from_their_strides(use: str) -> None:
+    # Torch promises of half precision, which it converts, the strides of what is expanded.
+    def f(x0: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda a: (a * a).sum())(x0)
+
+    def arguments() -> dict[str, Any]:
+        return {"x0": numbers((4, 3, 2), torch.float16, 15).permute((2, 1, 0))}
+
+    check(f, arguments, [()], Mode(), afterwards=(use,))
+
+
+@pytest.mark.parametrize("mode", [Mode(), Mode("fused", eager="fused")], ids=lambda mode: mode.name)
+def test_results_that_overlap_themselves_are_shrunk(mode: Mode) -> None:
+    def f(x0: torch.Tensor) -> torch.Tensor:
+        return x0.expand((3, 2))
+
+    def arguments() -> dict[str, Any]:
+        return {"x0": numbers((2,), torch.int32, 0)}
+
+    check(f, arguments, [()], mode, afterwards=("shrunk",))
+
+
 def test_draws_are_compared() -> None:
     def fixed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return torch.rand(80, generator=torch.Generator().manual_seed(1))

@@ -26,10 +26,14 @@ def _out_of_other_size(result: torch.Tensor) -> None:
     torch.where(other.bool(), other, other, out=result)
 
 
-def _resized(result: torch.Tensor, count: int) -> None:
-    # Elements of a result that overlaps itself may be more than its storage has.
+def _held(result: torch.Tensor) -> int:
+    """How many elements there are: those of a result that overlaps itself may be more."""
     held = result.untyped_storage().nbytes() // result.itemsize - result.storage_offset()
-    old = min(result.numel(), held)
+    return min(result.numel(), held)
+
+
+def _resized(result: torch.Tensor, count: int) -> None:
+    old = _held(result)
     result.resize_(count)
     # What lies behind the old elements is whatever was there.
     result[old:].fill_(1)
@@ -40,7 +44,8 @@ def _grown(result: torch.Tensor) -> None:
 
 
 def _shrunk(result: torch.Tensor) -> None:
-    _resized(result, max(result.numel() - 1, 0))
+    # On device `pjrt` no storage grows that others share, as it would where elements overlap.
+    _resized(result, max(_held(result) - 1, 0))
 
 
 def _transposed(result: torch.Tensor) -> None:

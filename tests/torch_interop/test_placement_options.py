@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from pjrt_bridge.errors import FallbackForbidden, HostFallbackWarning
+from pjrt_bridge.errors import FallbackForbidden, HostFallbackWarning, OptionError
 from pjrt_bridge.report.data import GraphReport
 from pjrt_bridge.torch_interop import compiled_graphs
+from pjrt_bridge.torch_interop.options import BackendOptions
 from tests.torch_interop.helpers import assert_same, compiled
 from tests.torch_interop.mixed import operators
 
@@ -35,6 +36,12 @@ def test_an_operator_is_kept_on_the_host_without_a_word(name: str) -> None:
     assert shape_of(graph) == "dhd"
     (reason,) = graph.fallback_reasons
     assert (reason.operator, reason.kind) == ("aten.tanh.default", "requested")
+
+
+@pytest.mark.parametrize("name", ["aten.matmul", "aten.to", "aten.to.prim_dtype", "aten.size"])
+def test_an_operator_that_no_backend_is_given_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match=f"torch decomposes '{name}'"):
+        BackendOptions(host_ops=[name])
 
 
 def test_an_operator_that_torch_would_decompose_is_kept_whole() -> None:

@@ -97,6 +97,7 @@ from pjrt_bridge.torch_interop.compat.size_expressions import (
 )
 from pjrt_bridge.torch_interop.compat.tangents import register_gradients
 from pjrt_bridge.torch_interop.compat.tracing import errors_unlogged
+from pjrt_bridge.torch_interop.compat.value_ranges import CHECKED, checked_value, value_ranges
 from pjrt_bridge.torch_interop.compat.values import (
     DATA_DEPENDENT,
     evaluate,
@@ -124,6 +125,7 @@ from pjrt_bridge.torch_interop.compat.values import (
 )
 
 __all__ = [
+    "CHECKED",
     "CHECKS",
     "CHOOSING",
     "DATA_DEPENDENT",
@@ -138,6 +140,7 @@ __all__ = [
     "boxed",
     "boxed_module",
     "break_graph",
+    "checked_value",
     "compile_id",
     "compiled_numbers",
     "decomposed",
@@ -227,6 +230,7 @@ __all__ = [
     "tree_leaves",
     "tree_parts",
     "untraced",
+    "value_ranges",
     "with_module",
     "without_autocast",
     "without_own_warnings",

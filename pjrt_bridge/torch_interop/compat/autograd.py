@@ -38,6 +38,7 @@ from pjrt_bridge.torch_interop.compat.loss_scaling import loss_scaling_decomposi
 from pjrt_bridge.torch_interop.compat.losses import loss_decompositions
 from pjrt_bridge.torch_interop.compat.operators import operator_name
 from pjrt_bridge.torch_interop.compat.quantized import quantized_decompositions
+from pjrt_bridge.torch_interop.compat.value_ranges import with_value_checks
 from pjrt_bridge.torch_interop.compat.values import DATA_DEPENDENT
 
 CompileGraph = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
@@ -81,7 +82,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **loss_decompositions(),
         **interpolation_decompositions(),
     }
-    return {op: rule for op, rule in table.items() if str(op) not in KEPT}
+    return with_value_checks({op: rule for op, rule in table.items() if str(op) not in KEPT})
 
 
 def decompositions(

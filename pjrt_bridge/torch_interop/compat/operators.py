@@ -62,9 +62,12 @@ def is_composite(name: str) -> bool:
         return False
     chosen = overload or [name for name in packet.overloads() if not name.endswith("out")]
     key = "CompositeImplicitAutograd"
+    names = (getattr(packet, name).name() for name in chosen)
     return all(
-        torch._C._dispatch_has_kernel_for_dispatch_key(getattr(packet, name).name(), key)
-        for name in chosen
+        torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+        for name in names
+        # Other overloads are TorchScript's alone, such as `aten::to.prim_dtype`.
+        if torch._C._dispatch_has_kernel(name)
     )
 
 

@@ -22,8 +22,6 @@ CHECK_INDICES = f"{compat.OWN_NAMESPACE}.check_indices.default"
 CHECK_DIVISORS = f"{compat.OWN_NAMESPACE}.check_divisors.default"
 CHECK_PROBABILITIES = f"{compat.OWN_NAMESPACE}.check_probabilities.default"
 """The operators that `data_checks.py` puts into graphs."""
-CHECKED = f"{compat.OWN_NAMESPACE}.checked.default"
-"""The operator that gives a tensor of which the program itself checks a condition."""
 
 _CHECKED = "pjrt_bridge_data_checked"
 """Key in the `meta` of nodes that need no check (any more)."""
@@ -261,7 +259,7 @@ def hits(node: fx.Node) -> Hits | None:
 
 
 def _is_checked_value(node: fx.Node) -> bool:
-    return compat.operator_name(node.target) == CHECKED
+    return compat.operator_name(node.target) == compat.CHECKED
 
 
 def hits_of(

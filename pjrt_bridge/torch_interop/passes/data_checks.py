@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.nodes import label, source_line
+from pjrt_bridge.torch_interop.nodes import computed, label, source_line
 from pjrt_bridge.torch_interop.passes.data_bounds import (
     Bounds,
     Hits,
@@ -144,34 +144,27 @@ def _add_divisor_check(graph: fx.Graph, node: fx.Node, by: fx.Node) -> None:
     check.meta = _meta(node, None)
 
 
-def _computed(graph: fx.Graph, operator: compat.OpOverload, *args: Any) -> fx.Node:
-    made = graph.call_function(operator, args)
-    given = [compat.promise(item) if isinstance(item, fx.Node) else item for item in args]
-    made.meta = _meta(args[0], operator(*given))
-    return made
-
-
 def _add_range_check(graph: fx.Graph, node: fx.Node, numbers: fx.Node) -> None:
     aten = torch.ops.aten
     # False for NaN.
-    finite = _computed(graph, aten.lt.Scalar, _computed(graph, aten.abs.default, numbers), math.inf)
+    finite = computed(graph, aten.lt.Scalar, computed(graph, aten.abs.default, numbers), math.inf)
     message = f"{_where(node)}: the range of what it counts is not finite"
-    everywhere = _computed(graph, aten.all.default, finite)
+    everywhere = computed(graph, aten.all.default, finite)
     check = graph.call_function(aten._assert_async.msg, (everywhere, message))
     check.meta = _meta(node, None)
 
 
 def _add_hits_check(graph: fx.Graph, node: fx.Node, written: Hits) -> None:
     aten = torch.ops.aten
-    found = _computed(graph, aten.sum.default, written.mask)
+    found = computed(graph, aten.sum.default, written.mask)
     if written.exactly:
-        right = _computed(graph, aten.eq.Scalar, found, written.values)
+        right = computed(graph, aten.eq.Scalar, found, written.values)
         reason = (
             f"shape mismatch: there are {written.values} values to be written, "
             "and the mask selects another number of elements"
         )
     else:
-        right = _computed(graph, aten.le.Scalar, found, written.values // written.times)
+        right = computed(graph, aten.le.Scalar, found, written.values // written.times)
         reason = "Number of elements of source < number of ones in mask"
     check = graph.call_function(aten._assert_async.msg, (right, f"{_where(node)}: {reason}"))
     check.meta = _meta(node, None)
@@ -180,15 +173,15 @@ def _add_hits_check(graph: fx.Graph, node: fx.Node, written: Hits) -> None:
 def _add_probability_check(graph: fx.Graph, node: fx.Node, weights: fx.Node) -> None:
     aten = torch.ops.aten
     # Both comparisons are False for NaN.
-    proper = _computed(
+    proper = computed(
         graph,
         aten.logical_and.default,
-        _computed(graph, aten.ge.Scalar, weights, 0),
-        _computed(graph, aten.lt.Scalar, weights, math.inf),
+        computed(graph, aten.ge.Scalar, weights, 0),
+        computed(graph, aten.lt.Scalar, weights, math.inf),
     )
-    sums = _computed(graph, aten.sum.dim_IntList, weights, [-1])
-    possible = _computed(graph, aten.gt.Scalar, sums, 0)
-    found = [_computed(graph, aten.all.default, item) for item in (proper, possible)]
+    sums = computed(graph, aten.sum.dim_IntList, weights, [-1])
+    possible = computed(graph, aten.gt.Scalar, sums, 0)
+    found = [computed(graph, aten.all.default, item) for item in (proper, possible)]
     operator = torch.ops.pjrt_bridge.check_probabilities.default
     check = graph.call_function(operator, (*found, _where(node)))
     check.meta = _meta(node, None)

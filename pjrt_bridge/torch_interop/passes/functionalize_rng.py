@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.device.naming import OWN_DEVICES
-from pjrt_bridge.torch_interop.nodes import is_without_dropout
+from pjrt_bridge.torch_interop.nodes import computed, is_without_dropout
 from pjrt_bridge.torch_interop.randomness.host import raise_as_eager
 from pjrt_bridge.torch_interop.randomness.operators import (
     KEY,
@@ -64,10 +65,21 @@ def functionalize_rng(
         count += 1
         kwargs = {name: value for name, value in node.kwargs.items() if name != "generator"}
         with graph.inserting_before(node):
-            drawn = graph.call_function(made, (key, *node.args), kwargs)
+            args = _with_checked_values(graph, node)
+            drawn = graph.call_function(made, (key, *args), kwargs)
         drawn.meta = dict(node.meta)
         node.replace_all_uses_with(drawn)
         graph.erase_node(node)
+
+
+def _with_checked_values(graph: fx.Graph, node: fx.Node) -> list[Any]:
+    """The positional arguments of a random operator, with checks of their values."""
+    assert isinstance(node.target, compat.OpOverload)
+    args = list(node.args)
+    for item in compat.value_ranges(node.target):
+        call = partial(computed, graph)
+        args[item.position] = compat.checked_value(node.target, item, args[item.position], call)
+    return args
 
 
 def lift_keys(graph: fx.Graph) -> int:

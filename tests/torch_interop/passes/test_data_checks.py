@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from pjrt_bridge.errors import OptionError
 from pjrt_bridge.torch_interop.options import BackendOptions
@@ -216,6 +217,51 @@ def test_impossible_probabilities_raise_without_being_asked_to(weights: str, dra
         run(torch.tensor([values]))
     assert run(torch.tensor([[2.0, 0.0]])).tolist() == [[0] * draws]
     assert placements() == ["device"]
+
+
+REFUSED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
+    "bernoulli": (torch.bernoulli, "p_in >= 0"),
+    "bernoulli in place": (lambda p: torch.ones(3).bernoulli_(p), "p_in >= 0"),
+    "Bernoulli": (lambda p: torch.distributions.Bernoulli(p).sample(), "probs|p_in >= 0"),
+    "deviations": (lambda p: torch.normal(0.0, p), "std >= 0"),
+    "means and deviations": (lambda p: torch.normal(p.abs(), p), "std >= 0"),
+    "input": (lambda p: functional.binary_cross_entropy(p, p.isfinite() * 0.5), "of input"),
+    "target": (lambda p: functional.binary_cross_entropy(p.isfinite() * 0.5, p), "of target"),
+    "sum": (lambda p: functional.binary_cross_entropy(p, p * 0, reduction="sum"), "of input"),
+}
+"""Functions that PyTorch refuses for some values, and what it says."""
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("wrong", [-1.0, math.nan])
+@pytest.mark.parametrize("name", REFUSED)
+def test_values_that_an_operator_refuses_raise_without_being_asked_to(
+    name: str, wrong: float, dynamic: bool
+) -> None:
+    function, reason = REFUSED[name]
+    run = torch.compile(function, backend="pjrt", dynamic=dynamic)
+    right = torch.tensor([0.0, 0.5, 1.0])
+    assert run(right).shape == function(right).shape
+    for either in (function, run):
+        with pytest.raises((RuntimeError, ValueError), match=reason):
+            either(torch.tensor([0.0, wrong, 1.0]))
+    assert run(right).isfinite().all()
+    assert set(placements()) == {"device"}
+
+
+def test_gradients_of_losses_whose_values_are_checked() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return functional.binary_cross_entropy(x, torch.tensor([0.0, 1.0, 1.0]))
+
+    grads = []
+    for run in (function, compiled(function)):
+        x = torch.tensor([0.25, 0.5, 1.0], requires_grad=True)
+        run(x).backward()
+        grads.append(x.grad)
+        wrong = torch.tensor([0.25, 1.5, 1.0], requires_grad=True)
+        with pytest.raises(RuntimeError, match="of input"):
+            run(wrong)
+    assert_same(*grads)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("-inf")])
