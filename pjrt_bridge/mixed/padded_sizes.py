@@ -63,6 +63,8 @@ class PaddedSizes:
         fits: whether a program can have these sizes: operators may divide them.
         compiles: the work that takes as long as making a program.
         changing: whether sizes are known to change: the first is padded like others.
+        following: positions of sizes that follow from others.
+        settle: gives sizes with these as they follow.
 
     Attributes:
         made: sizes of programs, in the order in which they were made.
@@ -73,6 +75,8 @@ class PaddedSizes:
     fits: Callable[[SizesOfCall], bool] = lambda _: True
     compiles: float = COMPILES
     changing: bool = False
+    following: Sequence[int] = ()
+    settle: Callable[[SizesOfCall], SizesOfCall] = lambda sizes: sizes
     made: list[SizesOfCall] = field(default_factory=list)
     _first: SizesOfCall | None = None
     _first_stays: bool = True
@@ -97,7 +101,7 @@ class PaddedSizes:
                 return held
             if self._first is None:
                 self._first = sizes
-                padded = self._fitting(round_up(sizes, self.positions, self.work))
+                padded = self._rounded(sizes)
                 little = _little(self.work(sizes))
                 dear = padded == sizes or self.work(padded) > little
                 self._first_stays = dear and not self.changing
@@ -150,7 +154,7 @@ class PaddedSizes:
         able = [(self.work(made), made) for made in self.made if self._serves(made, sizes)]
         if able and min(able)[0] <= WASTE * own:
             return min(able)[1], True
-        rounded = self._fitting(round_up(sizes, self.positions, self.work))
+        rounded = self._rounded(sizes)
         extra = len(self.made) - FREELY
         # The more programs there are, the more has to be wasted before another one is made.
         limit = LITTLE if extra < 0 else self.compiles * 2.0**extra
@@ -170,7 +174,7 @@ class PaddedSizes:
                 _next(size, 1) if alike and size > max(made[at] for made in alike) else size
                 for at, size in enumerate(whole)
             )
-            for one in map(self._fitting, (whole, more)):
+            for one in (self._fitting(whole, sizes), self._fitting(more, sizes)):
                 if self.work(one) - own <= limit:
                     rounded = one
         self.made.append(rounded)
@@ -192,14 +196,26 @@ class PaddedSizes:
     def _differ_in_padding(self, one: SizesOfCall, other: SizesOfCall) -> bool:
         return self._without_padding(one) == self._without_padding(other)
 
-    def _fitting(self, sizes: SizesOfCall) -> SizesOfCall:
-        """The next larger padded sizes that operators can divide as they do."""
+    def _rounded(self, own: SizesOfCall) -> SizesOfCall:
+        """The padded sizes that a program is made for because of a call's own."""
+        free = [at for at in self.positions if at not in self.following]
+        return self._fitting(round_up(own, free, lambda sizes: self.work(self.settle(sizes))), own)
+
+    def _fitting(self, sizes: SizesOfCall, own: SizesOfCall) -> SizesOfCall:
+        """The next larger padded sizes that operators can divide as they do.
+
+        Args:
+            sizes: rounded above those of a call.
+            own: the sizes of the call.
+        """
         for unit in range(1, UNITS + 1):
-            made = tuple(
-                -(-size // unit) * unit if at in self.positions else size
-                for at, size in enumerate(sizes)
+            made = self.settle(
+                tuple(
+                    -(-size // unit) * unit if at in self.positions else size
+                    for at, size in enumerate(sizes)
+                )
             )
-            if self.fits(made):
+            if self._serves(made, own) and self.fits(made):
                 return made
         return sizes
 

@@ -263,3 +263,21 @@ def test_threads_agree(count: int) -> None:
         thread.join()
     assert len(set(found)) == 1
     assert len(policy.made) == 1
+
+
+def test_sizes_that_follow_from_others_do() -> None:
+    policy = PaddedSizes(
+        WORK["linear"],
+        [0, 1],
+        lambda sizes: sizes[0] + 1 == sizes[1],
+        following=[1],
+        settle=lambda sizes: (sizes[0], sizes[0] + 1),
+    )
+    made = set()
+    for size in Random(0).sample(range(2, 500), 100):
+        chosen = policy.choose((size, size + 1))
+        if chosen is not None:
+            made.add(chosen)
+            assert chosen[0] >= size
+            assert chosen[1] == chosen[0] + 1
+    assert 0 < len(made) <= 12

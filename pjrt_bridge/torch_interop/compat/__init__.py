@@ -93,6 +93,7 @@ from pjrt_bridge.torch_interop.compat.size_expressions import (
     is_number,
     is_same_size,
     quotient,
+    solved,
     subtracted_symbols,
 )
 from pjrt_bridge.torch_interop.compat.tangents import register_gradients
@@ -104,6 +105,7 @@ from pjrt_bridge.torch_interop.compat.values import (
     expression,
     fake_scalar,
     fakes,
+    following,
     hint,
     hint_of_float,
     is_always,
@@ -163,6 +165,7 @@ __all__ = [
     "flat_tree",
     "flex_attention_operators",
     "floor_quotient",
+    "following",
     "graph_attribute",
     "graph_breaks",
     "graphs_made",
@@ -213,6 +216,7 @@ __all__ = [
     "sign",
     "sizes_are_known_to_change",
     "skipped_functions",
+    "solved",
     "stack_trace",
     "stand_in",
     "stand_in_with_elements",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -114,6 +114,34 @@ def _without_rounding(size: Any) -> list[Any]:
 def is_same_size(one: Any, other: Any) -> bool:
     """Whether two sizes, numbers or expressions, are equal in all calls."""
     return bool(one == other) or bool(sympy.expand(one - other) == 0)
+
+
+def solved(
+    equal: Iterable[tuple[Any, Any]], symbols: Container[Any], known: Mapping[Any, Any]
+) -> dict[Any, Any]:
+    """Symbols that follow from others in all calls in which sizes are equal.
+
+    Args:
+        equal: pairs of sizes, numbers or expressions.
+        symbols: which may be solved for; a symbol follows from others where it grows with them.
+        known: symbols that follow from others.
+    """
+    found: dict[Any, Any] = dict(known)
+    for one, other in equal:
+        left = sympy.expand(sympy.sympify(one - other).xreplace(found))
+        for symbol in sorted(left.free_symbols, key=str):
+            factor = left.coeff(symbol)
+            value = sympy.expand(symbol - left / factor) if factor in (1, -1) else symbol
+            if (
+                symbol in symbols
+                and symbol not in value.free_symbols
+                and not is_number(value)
+                and not falling_symbols(value)
+            ):
+                new = {symbol: value}
+                found = {key: item.xreplace(new) for key, item in found.items()} | new
+                break
+    return found
 
 
 def compiled_numbers(

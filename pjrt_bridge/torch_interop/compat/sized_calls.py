@@ -23,22 +23,33 @@ from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._refs import tril_indices, triu_indices
 from torch.backends import opt_einsum
 from torch.nn import functional
+from torch.nn.modules import utils
 
 from pjrt_bridge.torch_interop.compat import sized_functions as sized
+from pjrt_bridge.torch_interop.compat.sized_pools import pool, tuple_of
 from pjrt_bridge.torch_interop.compat.values import hint
 
 _aten = torch.ops.aten
 
 
-_POOLS: tuple[tuple[str, Callable[..., torch.Tensor], tuple[Callable[..., Any], ...]], ...] = (
-    ("max", torch.amax, (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d)),
+_POOLS: tuple[
+    tuple[str, Callable[..., torch.Tensor], tuple[Callable[..., Any], ...], dict[str, Any]], ...
+] = (
+    (
+        "max",
+        torch.amax,
+        (torch.max_pool1d, torch.max_pool2d, torch.max_pool3d),
+        {"padding": 0, "dilation": 1, "ceil_mode": False, "return_indices": False},
+    ),
     (
         "avg",
         torch.mean,
         (_aten.avg_pool1d.default, _aten.avg_pool2d.default, _aten.avg_pool3d.default),
+        {"padding": 0, "ceil_mode": False, "count_include_pad": True, "divisor_override": None},
     ),
 )
-"""Kinds of pooling: of all of one dimension, and with windows of fixed sizes, by dimensions."""
+"""Kinds of pooling: of all of one dimension, and with windows of fixed sizes, by dimensions, and
+their further arguments."""
 
 
 def _functions() -> dict[Any, Callable[..., Any]]:
@@ -60,14 +71,21 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.triu_indices: triu_indices,
         functional.affine_grid: sized.affine_grid,
         **{
-            getattr(functional, f"{kind}_pool{dims}d"): sized.pool(
+            getattr(functional, f"{kind}_pool{dims}d"): pool(
                 dims,
                 getattr(functional, f"adaptive_{kind}_pool{dims}d"),
                 along,
                 otherwise[dims - 1],
+                defaults,
             )
-            for kind, along, otherwise in _POOLS
+            for kind, along, otherwise, defaults in _POOLS
             for dims in (1, 2, 3)
+        },
+        **{
+            made: tuple_of(count)
+            for count, made in enumerate(
+                (utils._single, utils._pair, utils._triple, utils._quadruple), 1
+            )
         },
         functional.adaptive_avg_pool1d: sized.adaptive_avg_pool1d,
         math.log: sized.log,

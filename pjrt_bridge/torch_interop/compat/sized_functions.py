@@ -235,60 +235,6 @@ def affine_grid(
     return found
 
 
-def pool(
-    dims: int,
-    whole: Callable[..., Any],
-    along: Callable[[torch.Tensor, int], torch.Tensor],
-    otherwise: Callable[..., Any],
-) -> Callable[..., torch.Tensor]:
-    """A pooling function whose windows may be of any size.
-
-    Args:
-        dims: the last dimensions, along which windows lie.
-        whole: pools all of them to a size.
-        along: pools all of one dimension.
-        otherwise: pools with windows of fixed sizes, also with borders.
-    """
-
-    def pooled(
-        input: torch.Tensor, kernel_size: Any, stride: Any = None, *others: Any
-    ) -> torch.Tensor:
-        kernel = _each(kernel_size, dims)
-        steps = _each(stride, dims) if stride else kernel
-        if not others and kernel == tuple(input.shape[-dims:]):
-            result: torch.Tensor = whole(input, 1)
-        elif others or not input.is_floating_point() or not input.is_contiguous():
-            # The packet of an operator takes no symbols where its schema has lists of integers.
-            borders = [list(_each(item, dims)) for item in others[:1]]
-            result = otherwise(input, list(kernel), list(steps), *borders, *others[1:])
-        else:
-            result = input
-            for dim, size, step in zip(range(-dims, 0), kernel, steps, strict=True):
-                result = along(_windows(result, dim % input.dim(), size, step), dim)
-        return result
-
-    return pooled
-
-
-def _each(sizes: Any, dims: int) -> tuple[Any, ...]:
-    """A size for each dimension."""
-    several = (sizes,) if isinstance(sizes, int) else tuple(sizes)
-    return several * dims if len(several) == 1 else several
-
-
-def _windows(x: torch.Tensor, dim: int, size: int, step: int) -> torch.Tensor:
-    """The elements of windows along a dimension, in a dimension behind it."""
-    if size <= 0 or step <= 0:
-        raise RuntimeError("kernel size and stride should be greater than zero")
-    if size > x.shape[dim]:
-        raise RuntimeError("the kernel is larger than the input")
-    count = (x.shape[dim] - size) // step + 1
-    index = torch.arange(count, device=x.device)[:, None] * step
-    index = index + torch.arange(size, device=x.device)
-    shape = (*x.shape[:dim], count, size, *x.shape[dim + 1 :])
-    return x.index_select(dim, index.flatten()).reshape(shape)
-
-
 def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
     """`torch.nn.functional.adaptive_avg_pool1d`."""
     (size,) = (output_size,) if isinstance(output_size, int) else output_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -160,8 +161,22 @@ def expression(value: Any) -> Any:
     """
     if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return value
-    found = value.node.expr
+    found, following = value.node.expr, _FOLLOWING.get()
+    found = found.xreplace(following) if following else found
     return divided(found) if found.has(FloorDiv) else found
+
+
+_FOLLOWING: ContextVar[Mapping[Any, Any] | None] = ContextVar("symbols that follow", default=None)
+
+
+@contextmanager
+def following(symbols: Mapping[Any, Any]) -> Iterator[None]:
+    """Have `expression` write symbols as what they follow from."""
+    token = _FOLLOWING.set(symbols)
+    try:
+        yield
+    finally:
+        _FOLLOWING.reset(token)
 
 
 def symbols(value: Any) -> frozenset[Any]:

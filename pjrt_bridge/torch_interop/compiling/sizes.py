@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from pjrt_bridge.torch_interop.device.padded import ResidentMemory
 from pjrt_bridge.torch_interop.device.residency import Residency
 from pjrt_bridge.torch_interop.emit.substitute_sizes import substitute_sizes
 from pjrt_bridge.torch_interop.passes.padding import GraphPadding, Padded
-from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.placement.split import node_names, operators
 from pjrt_bridge.torch_interop.shared.place import SharedMemory
@@ -47,8 +48,10 @@ class SymbolicCompiler:
         self._compile = compile
         # A backward graph is compiled when it runs, where that is not known any more.
         self._changing = compat.sizes_are_known_to_change()
-        # The padded dimensions of what the forward graph saves, for the backward graph.
+        # For the backward graph: the padded dimensions of what the forward graph saves, and sizes
+        # that follow from others in calls of both.
         self._extents: Mapping[str, PaddedDims] = {}
+        self._following: Mapping[Symbol, Size] = {}
 
     def compile(
         self, graph: fx.GraphModule, record: GraphRecord, static: frozenset[int]
@@ -66,9 +69,10 @@ class SymbolicCompiler:
                 checks_positions=record.kind != "backward"
                 and self._options.check_indices is not False,
                 changing=self._changing,
+                following=self._following,
             )
             if record.kind == "forward":
-                self._extents = padding.extents
+                self._extents, self._following = padding.extents, padding.following
         uncompiled = None
         host = GraphRecord(
             record.kind, record.name, record.plugin, within=record.within, code=record.code
@@ -116,7 +120,8 @@ class SymbolicCompiler:
         if padding is not None and padded is not None:
             graph, static = padding.module, static - padding.positions
         try:
-            specialized = substitute_sizes(graph, arguments)
+            with nullcontext() if padded is None else compat.errors_unlogged():
+                specialized = substitute_sizes(graph, arguments)
             if padding is not None and padded is not None:
                 padding.check(specialized, padded)
         except compat.DATA_DEPENDENT as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional
 
@@ -128,6 +129,12 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
         lambda x: functional.max_pool2d(functional.relu(x), (x.shape[2] // 3, 2), stride=1),
     ),
     "avg_pool1d of halves": (SIGNALS, lambda x: functional.avg_pool1d(x, x.shape[2] // 2)),
+    "a layer of average pooling": (SIGNALS, lambda x: nn.AvgPool1d(x.shape[2] // 2)(x)),
+    "a layer of average pooling in two dimensions": (
+        IMAGES,
+        lambda x: nn.AvgPool2d((x.shape[2] // 2, 2), 1)(x),
+    ),
+    "a layer of maximum pooling": (SIGNALS, lambda x: nn.MaxPool1d(x.shape[2] // 2, 1)(x.exp())),
     "avg_pool2d of thirds": (
         IMAGES,
         lambda x: functional.avg_pool2d(x, (x.shape[2] // 3, 2), (x.shape[2] // 3 + 1, 3)),

@@ -119,6 +119,10 @@ ACCEPTED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         lambda x, y: x.slice_scatter(y, 1, 3, 13),
         (torch.ones(20, 20, 20).long(), torch.ones(20, 10, 20).long()),
     ),
+    "repetitions": (
+        lambda x: torch.repeat_interleave(x, output_size=5),
+        (torch.tensor([1, 3, 0, 1]),),
+    ),
     "large half": (torch.mm, (torch.ones(300, 200).half(), torch.ones(200, 100).half())),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import fx
@@ -11,7 +11,7 @@ from pjrt_bridge.report.fallback_reason import FallbackReason
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.addressing import addresses_storage, sharing_storage
 from pjrt_bridge.torch_interop.nodes import source_line
-from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Symbol
+from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
 from pjrt_bridge.torch_interop.passes.padding.paddable import Paddable
 from pjrt_bridge.torch_interop.passes.padding.promises import free_symbols, symbolic_sizes
@@ -24,6 +24,7 @@ def find(
     memory: PaddingMemory = HOST,
     *,
     checks_positions: bool = False,
+    following: Mapping[Symbol, Size] | None = None,
 ) -> Paddable:
     """The padded form of a functional graph.
 
@@ -33,14 +34,41 @@ def find(
             forward graph saves may be merged of several.
         memory: where the arguments are.
         checks_positions: see `Walk`.
+        following: see `Paddable`.
     """
     places = _places(module.graph)
+    of_arguments = {
+        symbol: size
+        for symbol, size in (following or {}).items()
+        if symbol in places and free_symbols(size) <= places.keys()
+    }
+    with compat.following(of_arguments):
+        return _find(module, places, hints, memory, of_arguments, checks_positions=checks_positions)
+
+
+def _find(
+    module: fx.GraphModule,
+    places: Mapping[Symbol, Sequence[tuple[int, int | None]]],
+    hints: Mapping[str, PaddedDims] | None,
+    memory: PaddingMemory,
+    following: Mapping[Symbol, Size],
+    *,
+    checks_positions: bool,
+) -> Paddable:
     # Sizes of ragged dimensions are names, with which nothing can be calculated.
     ragged = any(map(_is_ragged, module.graph.find_nodes(op="placeholder")))
     refused = dict.fromkeys(places, "") if ragged else _addressed(module.graph)
     known = dict(hints or {})
     while True:
-        walk = Walk(module, places, refused, known, memory, checks_positions=checks_positions)
+        walk = Walk(
+            module,
+            places,
+            refused,
+            known,
+            memory,
+            checks_positions=checks_positions,
+            following=following,
+        )
         before = len(refused)
         made = walk.run()
         if walk.better:

@@ -17,10 +17,17 @@ from pjrt_bridge.mixed.execution import CallRecord
 from pjrt_bridge.mixed.padded_sizes import PaddedSizes
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.passes.padding.analysis import find
-from pjrt_bridge.torch_interop.passes.padding.extents import PaddedDims, Size, Symbol, SymbolValues
+from pjrt_bridge.torch_interop.passes.padding.extents import (
+    PaddedDims,
+    Size,
+    Symbol,
+    SymbolValues,
+    depends,
+)
 from pjrt_bridge.torch_interop.passes.padding.layouts import SymbolicLayout
 from pjrt_bridge.torch_interop.passes.padding.memory import HOST, PaddingMemory
-from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED, Paddable
+from pjrt_bridge.torch_interop.passes.padding.paddable import PROMISED
+from pjrt_bridge.torch_interop.passes.padding.sizes_of_calls import SizeExpressions
 from pjrt_bridge.torch_interop.passes.padding.work import compiling, estimate
 
 AUTOMATIC: Literal["auto"] = "auto"
@@ -40,11 +47,13 @@ class GraphPadding:
         memory: where its arguments are.
         checks_positions: see `Walk`.
         changing: see `PaddedSizes`.
+        following: see `find`.
 
     Attributes:
         module: the padded graph.
         positions: of the arguments that are padded.
         extents: the padded dimensions of nodes, by name.
+        following: see `Paddable`.
     """
 
     def __init__(
@@ -56,18 +65,27 @@ class GraphPadding:
         *,
         checks_positions: bool = False,
         changing: bool = False,
+        following: Mapping[Symbol, Size] | None = None,
     ) -> None:
-        self._found = find(module, hints, memory, checks_positions=checks_positions)
+        self._found = found = find(
+            module, hints, memory, checks_positions=checks_positions, following=following
+        )
         self._memory = memory
-        self.module = self._found.module
-        self.positions = frozenset(self._found.arguments)
-        self.extents = self._found.extents
+        self.module = found.module
+        self.positions = frozenset(found.arguments)
+        self.extents = found.extents
+        self.following = found.following
         self._buckets = buckets
         self._last: SymbolValues = {}
-        self._symbols = tuple(self._found.places)
-        self._padded = [self._symbols.index(symbol) for symbol in self._found.symbols]
+        self._symbols = tuple(found.places)
+        # A symbol that follows from padded ones is padded, too.
+        self._padded = [
+            at
+            for at, symbol in enumerate(self._symbols)
+            if symbol in found.symbols or depends(found.following.get(symbol), found.symbols)
+        ]
         self._policy: PaddedSizes | None = None
-        self._numbers = _SizeExpressions(self._found, self._symbols)
+        self._numbers = SizeExpressions(found, self._symbols)
         if buckets == AUTOMATIC and self._padded:
             work = estimate(module.graph, self._symbols, self.positions)
             cost = compiling(module.graph)
@@ -77,6 +95,8 @@ class GraphPadding:
                 self._numbers.are_equal,
                 cost,
                 changing=changing,
+                following=self._numbers.following,
+                settle=self._numbers.settled,
             )
 
     def __bool__(self) -> bool:
@@ -170,7 +190,7 @@ class GraphPadding:
         known = [(at, size) for at in self._padded if (size := self._next(sizes[at])) is not None]
         for at, size in known:
             chosen[at] = size
-        return chosen if known else None
+        return list(self._numbers.settled(tuple(chosen))) if known else None
 
     def _held(self, sizes: Sequence[int], arguments: Sequence[Any]) -> tuple[int, ...] | None:
         """The sizes that arguments are padded to already; None where one of them is not known."""
@@ -205,69 +225,6 @@ class GraphPadding:
             }
             args, kwargs = compat.substitute((check.args, check.kwargs), numbers)
             check.target(*args, **kwargs)  # type: ignore[operator]
-
-
-class _SizeExpressions:
-    """All expressions of sizes that calls need, evaluated at once.
-
-    Attributes:
-        bad: padded sizes that turned out not to fit.
-    """
-
-    def __init__(self, found: Paddable, symbols: Sequence[Symbol]) -> None:
-        self.found = found
-        layouts = [item for item in found.results.values() if isinstance(item, SymbolicLayout)]
-        sizes: dict[Size, None] = {}
-        for layout in (*found.arguments.values(), *layouts):
-            for extent in layout.dims.values():
-                sizes.update(dict.fromkeys(extent))
-        sizes.update(dict.fromkeys(size for size, dtype in found.given if dtype is None))
-        sizes.update(dict.fromkeys(found.growing))
-        self._padded = list(sizes)
-        sizes.update(dict.fromkeys(found.numbers.values()))
-        sizes.update(dict.fromkeys(size for size, _ in found.given))
-        sizes.update(dict.fromkeys(size for pair in found.equal for size in pair))
-        sizes.update(dict.fromkeys(found.positive))
-        for layout in layouts:
-            sizes.update(dict.fromkeys(layout.promised or ()))
-        sizes.update(
-            dict.fromkeys(
-                item
-                for item in found.results.values()
-                if not isinstance(item, (SymbolicLayout, int))
-            )
-        )
-        self._sizes = list(sizes)
-        self._evaluate = compat.compiled_numbers(self._sizes, symbols)
-        self.bad: set[tuple[int, ...]] = set()
-
-    def of(self, values: Sequence[int]) -> dict[Size, int]:
-        """The values of all expressions."""
-        return dict(zip(self._sizes, self._evaluate(values), strict=True))
-
-    def are_equal(self, values: Sequence[int]) -> bool:
-        """Whether sizes are equal that have to be, for these values of symbols."""
-        numbers = self.of(values)
-        return all(numbers[one] == numbers[other] for one, other in self.found.equal)
-
-    def fit(
-        self, actual: Mapping[Size, int], padded: Mapping[Size, int], arguments: Sequence[Any]
-    ) -> bool:
-        """Whether a call can be padded: its sizes are what the analysis took them for."""
-        found = self.found
-        return (
-            all(
-                actual[one] == actual[other] and padded[one] == padded[other]
-                for one, other in found.equal
-            )
-            and all(actual[size] > 0 for size in found.positive)
-            and all(0 <= actual[size] <= padded[size] for size in self._padded)
-            and all(
-                layout.shape(arguments[at].shape, actual.__getitem__) == tuple(arguments[at].shape)
-                for at, layout in found.arguments.items()
-            )
-            and all(arguments[at] == actual[number] for at, number in found.numbers.items())
-        )
 
 
 class Padded:

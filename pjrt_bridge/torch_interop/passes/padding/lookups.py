@@ -231,6 +231,29 @@ def bucketed(use: Use) -> PaddedDims:
     return use.dims(numbers)
 
 
+def repeated(use: Use) -> PaddedDims:
+    """The index of each element, as often as is said; behind all of them, that of some element."""
+    if use["output_size"] is None:
+        raise MixesRows("the size of its result depends on data")
+    rows, (count,) = use.dims("repeats"), use.shape("repeats")
+    if 0 in rows:
+        use.needs_prefix(rows[0])
+    use.fill("repeats", 0)
+    use.needs_elements(count)
+    found = use.promised(use.result)
+
+    def emit(e: Emission) -> Any:
+        ends = e.call("aten.cumsum.default", e[use["repeats"]], 0)
+        size = e.size(use.number(use["output_size"]))
+        index = e.call("aten.arange.default", size, dtype=torch.int64)
+        made = e.call("aten.searchsorted.Tensor", ends, index, right=True)
+        made = e.call("aten.clamp.default", made, None, e.size(count - 1))
+        return e.call("aten._to_copy.default", made, dtype=use.result.dtype)
+
+    use.emit = emit
+    return found
+
+
 def scattered(use: Use) -> PaddedDims:
     """Elements written or added in each row at positions."""
     found, sizes, index = use.dims("self"), use.shape("self"), use.dims("index")

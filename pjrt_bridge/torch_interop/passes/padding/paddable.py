@@ -32,6 +32,7 @@ class Paddable:
         results: for indices of results that have padded sizes: their layout, the position of an
             argument that is returned, or the expression of a number.
         equal: pairs of sizes that have to be equal, in calls that are padded.
+        following: symbols that follow from others in these calls, and from what.
         growing: sizes that have to be no smaller in the padded form than in the call.
         positive: sizes that have to be more than 0.
         may_raise: `OutOfCall`, where PyTorch runs it.
@@ -49,6 +50,7 @@ class Paddable:
     given: Sequence[tuple[Size, torch.dtype | None]]
     results: Mapping[int, SymbolicLayout | Size | int]
     equal: Sequence[tuple[Size, Size]]
+    following: Mapping[Symbol, Size]
     growing: Sequence[Size]
     positive: Sequence[Size]
     may_raise: bool

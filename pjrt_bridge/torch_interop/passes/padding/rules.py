@@ -189,6 +189,7 @@ def _table() -> dict[str, PaddingRule]:
         "aten.nanmedian.dim",
     )
     put(PaddingRule(ordering.median), "aten.median.default", "aten.nanmedian.default")
+    put(PaddingRule(lookups.repeated), "aten.repeat_interleave.Tensor")
     put(PaddingRule(lookups.bucketed), "aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 
     put(PaddingRule(mixing.filled(0)), "sum", "nansum", "count_nonzero", "any")

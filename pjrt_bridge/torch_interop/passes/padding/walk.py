@@ -48,6 +48,7 @@ class Walk:
         hints: the padded dimensions of results whose rows are the same, by name.
         memory: where the graph's arguments are.
         checks_positions: those that padded operators take are checked.
+        following: see `Paddable`; `compat.expression` writes none of these symbols.
 
     Attributes:
         better: hints that this walk found to be missing.
@@ -62,20 +63,23 @@ class Walk:
         memory: PaddingMemory = HOST,
         *,
         checks_positions: bool = False,
+        following: Mapping[Symbol, Size] | None = None,
     ) -> None:
         self._module = module
         self._checks_positions = checks_positions
         self._places = places
         self._refused = refused
         self._hints = hints
-        self._symbols = frozenset(symbol for symbol in places if symbol not in refused)
+        self._following = following or {}
+        own = places.keys() - self._following.keys()
+        self._symbols = frozenset(symbol for symbol in own if symbol not in refused)
         self._graph = fx.Graph()
         self._emission = Emission(self._graph, self._symbols, memory.device)
         self._fill = memory.fill
         self._known: dict[fx.Node, TensorPadding] = {}
         self._several: dict[fx.Node, list[TensorPadding]] = {}
         self._checks: list[fx.Node] = []
-        self._equal: list[tuple[Size, Size]] = []
+        self._equal: list[tuple[Size, Size]] = list(self._following.items())
         self._growing: list[Size] = []
         self._positive: list[Size] = []
         self._placeholders: list[fx.Node] = []
@@ -126,6 +130,7 @@ class Walk:
             given=tuple(self._emission.given),
             results=results,
             equal=tuple(self._equal),
+            following=compat.solved(self._equal, self._symbols, self._following),
             growing=tuple(dict.fromkeys(self._growing)),
             positive=tuple(dict.fromkeys(self._positive)),
             may_raise=self._emission.may_raise,

@@ -344,6 +344,10 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (X, TABLE),
     ),
+    "repeated": (
+        lambda i, t: t[torch.repeat_interleave(i.remainder(2), output_size=2)],
+        (torch.tensor([0, 1, 0, 3, 4]), TABLE),
+    ),
     "written at positions": (
         lambda i, x, t: (
             t.scatter(0, i[:, None].expand(-1, 3), x[:, :3] * 0),

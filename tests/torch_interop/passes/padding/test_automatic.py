@@ -109,6 +109,29 @@ def test_forward_and_backward_graphs_are_padded(function: Any) -> None:
     assert len(compiled_graphs()) <= 8
 
 
+def shifted_words(scores: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    """Of the words, the first has no scores: torch has symbols of their own for their sizes."""
+    scores, labels = scores.flatten(0, 1), words[:, 1:].flatten()
+    return F.cross_entropy(scores, labels, ignore_index=0, label_smoothing=0.1)
+
+
+def test_sizes_of_labels_follow_from_those_of_scores(capfd: pytest.CaptureFixture[str]) -> None:
+    run = torch.compile(shifted_words, backend="pjrt")
+    for length, batch in ((28, 7), (33, 9), (21, 7), (24, 8), (15, 10), (10, 9), (31, 3), (4, 8)):
+        scores = torch.randn(batch, length, 20)
+        words = torch.randint(0, 20, (batch, length + 1))
+        gradients = []
+        for candidate in (run, shifted_words):
+            given = scores.clone().requires_grad_()
+            candidate(given, words).backward()
+            gradients.append(given.grad)
+        assert_same(*gradients, rtol=1e-4, atol=1e-5)
+    graphs = compiled_graphs()
+    assert len(graphs) <= 2 * 3
+    assert all(graph.on_device == len(graph.segments) for graph in graphs)
+    assert "failed while attempting" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_images_of_any_size(training: bool) -> None:
     model = nn.Sequential(
