@@ -95,7 +95,7 @@ class Recordable:
                 if isinstance(became, int) and not compat.promise(value).is_contiguous():
                     return None
                 written.append((placeholders[target], became))
-            elif node.op == "call_function" and node.is_impure():
+            elif node.op == "call_function" and _has_effects(node):
                 return None
         promises = [compat.promise(node) for node in results]
         if not all(isinstance(promise, torch.Tensor) for promise in promises):
@@ -111,6 +111,11 @@ class Recordable:
             outputs,
             tuple(written),
         )
+
+
+def _has_effects(node: fx.Node) -> bool:
+    # What lowers and is called random takes keys, or draws nothing for such arguments.
+    return node.is_impure(impure_random=False)
 
 
 def _is_computed(node: fx.Node) -> bool:
@@ -198,7 +203,7 @@ def merged(recorded: Recorded) -> fx.GraphModule:
         for at, (node, form) in enumerate(zip(part.results, part.forms, strict=True)):
             values[position, at] = _in_memory(graph, copies[node], form.spec)
     graph.output(tuple(values[reference] for reference in recorded.wanted))
-    graph.eliminate_dead_code()
+    graph.eliminate_dead_code(is_impure_node=_has_effects)
     return fx.GraphModule(root, graph)
 
 

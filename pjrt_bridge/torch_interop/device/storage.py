@@ -215,7 +215,11 @@ def is_divided(value: Any) -> bool:
 
 def has_divided(given: Iterable[Any]) -> bool:
     """Whether a storage, among the contents and tensors of a call, is divided over a mesh."""
-    return any(isinstance(item, Contents) and item.is_divided for item in given)
+    # A generator would take as long as recording an operator does.
+    for item in given:
+        if isinstance(item, Contents) and isinstance(item.held, ShardedBuffer):
+            return True
+    return False
 
 
 def contents_of(tensor: torch.Tensor) -> Contents:
