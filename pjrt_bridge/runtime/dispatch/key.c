@@ -375,7 +375,8 @@ read_call(Key *key, const Arguments *arguments, PyObject *values, PyObject *keyw
                 found = add_value(key, arguments, value);
         }
     }
-    if (found > 0 && !add_word(key, END))
+    /* A program runs, and results are, on one device. */
+    if (found > 0 && !add_words(key, END, (uint64_t)(int64_t)key->index))
         found = -1;
     return found;
 }

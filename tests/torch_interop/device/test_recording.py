@@ -335,3 +335,11 @@ def test_attention_is_recorded() -> None:
     assert not EAGER.graphs
     y.sum().item()
     assert len(EAGER.graphs) == 1
+
+
+def test_what_was_learned_on_one_device_is_not_done_on_another() -> None:
+    for _ in range(4):
+        (torch.ones(3, device="pjrt:0") + 1).tolist()
+    found = torch.ones(3, device="pjrt:1") + 1
+    assert str(found.device) == "pjrt:1"
+    assert found.tolist() == [2, 2, 2]
