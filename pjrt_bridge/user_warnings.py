@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
+from functools import lru_cache
 from types import FrameType
 
 from pjrt_bridge.errors import BridgeWarning
@@ -68,6 +69,7 @@ def line_of(error: BaseException) -> str:
     return found[-1] if found else "?"
 
 
+@lru_cache(4096)
 def _is_of_a_package(module: str) -> bool:
     package = module.partition(".")[0]
     # Packages of plugins, too.

@@ -114,7 +114,6 @@ class Shortcut:
         before: has to be called before; None: nothing.
         numbers: gets the numbers of a call; gives a list of 0-d tensors of the host, or None where
             the program does not serve these. None: there are none.
-        any_numbers: the program depends on the numbers of a call through `numbers` alone.
         sources: for each parameter its place among the arrays that a call gives, each once, and
             behind these the numbers.
         updates: pairs of such a place and the result that it gets.
@@ -129,7 +128,6 @@ class Shortcut:
         returns: tuple[Any, ...],
         before: Callable[[], None] | None,
         numbers: Callable[[tuple[float, ...]], list[Any] | None] | None,
-        any_numbers: bool,
         sources: tuple[int, ...],
         updates: tuple[int, ...],
         index: int,
@@ -175,8 +173,24 @@ class Operators:
         /,
     ) -> None: ...
     def __call__(self, op: Any, /, *values: Any, **keywords: Any) -> Any: ...
-    def learn(self, values: tuple[Any, ...], keywords: dict[str, Any], shortcut: Shortcut) -> bool:
-        """Have calls like this one go that way; False where they cannot be told from others."""
+    def learn(
+        self,
+        values: tuple[Any, ...],
+        keywords: dict[str, Any],
+        way: Shortcut | Callable[[list[Any], tuple[float, ...], tuple[Any, ...], Any], Any],
+        any_numbers: bool,
+        /,
+    ) -> bool:
+        """Have calls like this one go a way; False where they cannot be told from others.
+
+        Args:
+            values: the operator, and its arguments.
+            keywords: of the call.
+            way: a Shortcut, or what gets the storages and tensors of the host that a call gives,
+                its numbers, its values, and its keywords or None; it gives what the operator gives,
+                or NotImplemented where the call has to go another way.
+            any_numbers: the way is that of calls with other numbers, too.
+        """
     def run(self, shortcut: Shortcut, types: tuple[Any, ...], values: tuple[Any, ...]) -> Any:
         """What a graph gives; None where it has to go another way.
 
@@ -201,4 +215,24 @@ def forked() -> None: ...
 def settle() -> None: ...
 def wait() -> None: ...
 def find(address: int, /) -> Any: ...
+def tensor_of(
+    contents: type[Resident],
+    form: tuple[Any, Any, Any],
+    index: int,
+    elements: Any,
+    exchange: object,
+    numbers: bytes,
+    /,
+) -> Any:
+    """A tensor over elements.
+
+    Args:
+        contents: the class of what its storage holds.
+        form: type, shape and element type of the array in memory, see `Resident`.
+        index: of the device.
+        elements: see `Resident.held`.
+        exchange: DLPack's exchange API of the framework.
+        numbers: see `Resident.tensor`.
+    """
+
 def guard(address: int, /) -> int: ...

@@ -8,7 +8,7 @@
 /* For values of the numbers of a call. */
 typedef struct {
     Number *numbers;
-    Shortcut *shortcut;
+    PyObject *way;
 } Exact;
 
 /* Calls of one key. */
@@ -18,7 +18,7 @@ struct Family {
     uint64_t *words;
     Py_ssize_t num_words, num_exact;
     Exact *exact;
-    Shortcut *any; /* For other values of them; NULL: there is none. */
+    PyObject *any; /* For other values of them; NULL: there is none. */
     PyObject *op;
 };
 
@@ -45,12 +45,12 @@ find_exact(const Family *family, const Key *key)
     return NULL;
 }
 
-Shortcut *
-find_shortcut(const Families *self, const Key *key)
+PyObject *
+find_way(const Families *self, const Key *key)
 {
     const Family *family = find_family(self, key, hash_of(key));
     Exact *exact = family ? find_exact(family, key) : NULL;
-    return exact ? exact->shortcut : family ? family->any : NULL;
+    return exact ? exact->way : family ? family->any : NULL;
 }
 
 static bool
@@ -101,15 +101,15 @@ add_family(Families *self, const Key *key, uint64_t hash, PyObject *op)
 }
 
 static void
-put_any(Family *family, Shortcut *shortcut)
+put_any(Family *family, PyObject *way)
 {
-    Shortcut *before = family->any;
-    family->any = (Shortcut *)Py_NewRef((PyObject *)shortcut);
-    Py_XDECREF((PyObject *)before);
+    PyObject *before = family->any;
+    family->any = Py_NewRef(way);
+    Py_XDECREF(before);
 }
 
 static bool
-add_exact(Family *family, const Key *key, Shortcut *shortcut)
+add_exact(Family *family, const Key *key, PyObject *way)
 {
     if (find_exact(family, key))
         return true;
@@ -120,20 +120,20 @@ add_exact(Family *family, const Key *key, Shortcut *shortcut)
     Number *numbers = copied(key->numbers, key->num_numbers, sizeof *key->numbers);
     if (!numbers)
         return false;
-    more[family->num_exact++] = (Exact){numbers, (Shortcut *)Py_NewRef((PyObject *)shortcut)};
+    more[family->num_exact++] = (Exact){numbers, Py_NewRef(way)};
     return true;
 }
 
 bool
-add_shortcut(Families *self, const Key *key, PyObject *op, Shortcut *shortcut)
+add_way(Families *self, const Key *key, PyObject *op, PyObject *way, bool any_numbers)
 {
     uint64_t hash = hash_of(key);
     Family *family = find_family(self, key, hash);
     if (!family && !(family = add_family(self, key, hash, op)))
         return false;
-    if (!shortcut->any_numbers)
-        return add_exact(family, key, shortcut);
-    put_any(family, shortcut);
+    if (!any_numbers)
+        return add_exact(family, key, way);
+    put_any(family, way);
     return true;
 }
 
@@ -142,9 +142,9 @@ drop_family(Family *family)
 {
     for (Py_ssize_t i = 0; i < family->num_exact; i++) {
         free(family->exact[i].numbers);
-        Py_DECREF((PyObject *)family->exact[i].shortcut);
+        Py_DECREF(family->exact[i].way);
     }
-    Py_XDECREF((PyObject *)family->any);
+    Py_XDECREF(family->any);
     free(family->exact);
     free(family->words);
     Py_DECREF(family->op);

@@ -1,9 +1,9 @@
-/* Families: the shortcuts of calls of operators, by the keys of the calls. */
+/* Families: the ways of calls of operators, by the keys of the calls: a Shortcut, or what records. */
 
 #ifndef PJRT_BRIDGE_FAMILIES_H
 #define PJRT_BRIDGE_FAMILIES_H
 
-#include "shortcut.h"
+#include "key.h"
 
 typedef struct Family Family; /* Calls of one key. */
 
@@ -14,10 +14,10 @@ typedef struct {
 } Families;
 
 /* Borrowed; NULL where there is none. */
-Shortcut *find_shortcut(const Families *self, const Key *key);
+PyObject *find_way(const Families *self, const Key *key);
 
-/* The shortcut of calls with these numbers, or with any; false without memory. `op` is kept. */
-bool add_shortcut(Families *self, const Key *key, PyObject *op, Shortcut *shortcut);
+/* The way of calls with these numbers, or with any; false without memory. `op` is kept. */
+bool add_way(Families *self, const Key *key, PyObject *op, PyObject *way, bool any_numbers);
 
 void forget_families(Families *self);
 

@@ -35,8 +35,11 @@ take_key(void)
 void
 put_key_back(Key *key)
 {
-    while (key->num_given > 0)
-        Py_XDECREF((PyObject *)key->given[--key->num_given].resident);
+    while (key->num_given > 0) {
+        const Given *given = &key->given[--key->num_given];
+        Py_XDECREF((PyObject *)given->resident);
+        Py_XDECREF(given->tensor);
+    }
     if (!spare) {
         spare = key;
         return;
@@ -170,7 +173,7 @@ add_device(Key *key, const Arguments *arguments, PyObject *device)
 
 /* A number in a tensor of the host. */
 static int
-add_host_number(Key *key, const DLTensor *tensor)
+add_host_number(Key *key, PyObject *value, const DLTensor *tensor)
 {
     size_t size = (size_t)tensor->dtype.bits / 8;
     if (tensor->ndim || tensor->device.device_type != DL_CPU || tensor->dtype.bits % 8 ||
@@ -180,6 +183,7 @@ add_host_number(Key *key, const DLTensor *tensor)
     if (!given)
         return -1;
     given->resident = NULL;
+    given->tensor = Py_NewRef(value);
     given->dtype = tensor->dtype;
     memcpy(given->value, (const char *)tensor->data + tensor->byte_offset, size);
     return add_words(key, NUMBER, (uint64_t)tensor->dtype.code << 8 | tensor->dtype.bits) ? 1 : -1;
@@ -194,7 +198,7 @@ add_tensor(Key *key, const Arguments *arguments, PyObject *value)
         return 0;
     }
     if (tensor.device.device_type != DL_EXTENSION)
-        return add_host_number(key, &tensor);
+        return add_host_number(key, value, &tensor);
     int64_t offset = 0;
     Resident *resident = resident_at((const char *)tensor.data + tensor.byte_offset, &offset);
     if (!resident || !tensor.strides || !is_on(key, tensor.device.device_id))
@@ -204,6 +208,7 @@ add_tensor(Key *key, const Arguments *arguments, PyObject *value)
         if (!given)
             return -1;
         given->resident = (Resident *)Py_NewRef((PyObject *)resident);
+        given->tensor = NULL;
         resident->call = key->call;
         resident->place = key->num_given - 1;
     }
@@ -229,7 +234,7 @@ add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *tenso
         return 0;
     }
     if (tensor->device.device_type != DL_EXTENSION)
-        return add_host_number(key, tensor);
+        return add_host_number(key, value, tensor);
     int64_t offset = 0;
     Resident *resident = resident_at((const char *)tensor->data + tensor->byte_offset, &offset);
     if (!resident || offset || !tensor->strides || !is_on(key, tensor->device.device_id))
@@ -238,28 +243,37 @@ add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *tenso
     if (!given)
         return -1;
     given->resident = (Resident *)Py_NewRef((PyObject *)resident);
+    given->tensor = NULL;
     return 1;
+}
+
+PyObject *
+numbers_of(const Key *key)
+{
+    PyObject *found = PyTuple_New(key->num_numbers);
+    for (Py_ssize_t i = 0; found && i < key->num_numbers; i++) {
+        Number number = key->numbers[i];
+        PyObject *item = number.is_integer ? PyLong_FromLongLong(number.value.integer)
+                                           : PyFloat_FromDouble(number.value.real);
+        if (!item || PyTuple_SetItem(found, i, item))
+            Py_CLEAR(found);
+    }
+    return found;
 }
 
 int
 add_numbers(Key *key, const Arguments *arguments, PyObject *numbers)
 {
-    PyObject *given = PyTuple_New(key->num_numbers);
-    for (Py_ssize_t i = 0; given && i < key->num_numbers; i++) {
-        Number number = key->numbers[i];
-        PyObject *item = number.is_integer ? PyLong_FromLongLong(number.value.integer)
-                                           : PyFloat_FromDouble(number.value.real);
-        if (!item || PyTuple_SetItem(given, i, item))
-            Py_CLEAR(given);
-    }
+    PyObject *given = numbers_of(key);
     PyObject *made = given ? PyObject_CallFunctionObjArgs(numbers, given, NULL) : NULL;
     int found = !made ? -1 : PyList_Check(made);
     for (Py_ssize_t i = 0; found > 0 && i < PyList_Size(made); i++) {
         DLTensor tensor;
-        if (arguments->exchange->tensor_from_object(PyList_GetItem(made, i), &tensor))
+        PyObject *value = PyList_GetItem(made, i);
+        if (arguments->exchange->tensor_from_object(value, &tensor))
             found = -1;
         else
-            found = add_host_number(key, &tensor);
+            found = add_host_number(key, value, &tensor);
     }
     Py_XDECREF(made);
     Py_XDECREF(given);
@@ -361,7 +375,8 @@ read_call(Key *key, const Arguments *arguments, PyObject *values, PyObject *keyw
                 found = add_value(key, arguments, value);
         }
     }
-    if (found > 0 && !add_word(key, END))
+    /* A program runs, and results are, on one device. */
+    if (found > 0 && !add_words(key, END, (uint64_t)(int64_t)key->index))
         found = -1;
     return found;
 }

@@ -28,6 +28,7 @@ typedef struct {
 /* An array that a call gives: of a storage, or a number in a tensor of the host. */
 typedef struct {
     Resident *resident; /* NULL: a number. */
+    PyObject *tensor;   /* That has the number. */
     DLDataType dtype;
     char value[16];
 } Given;
@@ -58,6 +59,9 @@ int add_whole(Key *key, const Arguments *arguments, PyObject *value, DLTensor *t
 /* Add numbers behind what a call gives: `numbers(those of the call)` gives a list of 0-d tensors of the
  * host, or None. 1; 0 where it gives something else; -1 with an exception. */
 int add_numbers(Key *key, const Arguments *arguments, PyObject *numbers);
+
+/* The numbers of Python of a call, as a new tuple. */
+PyObject *numbers_of(const Key *key);
 
 uint64_t hash_of(const Key *key);
 

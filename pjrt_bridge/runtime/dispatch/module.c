@@ -111,6 +111,8 @@ static PyMethodDef METHODS[] = {
     METHOD("settle", module_settle, METH_NOARGS, "Forget executions of shortcuts that are over."),
     METHOD("wait", module_wait, METH_NOARGS, "Wait for the executions of shortcuts."),
     METHOD("find", module_find, METH_O, "find(address) -> the Resident of a storage, or None."),
+    METHOD("tensor_of", module_tensor_of, METH_VARARGS,
+           "tensor_of(class, form, index, elements, exchange, numbers) -> a tensor over them."),
     METHOD("guard", module_guard, METH_O,
            "guard(address) -> address of a function that does the same, whatever exception is "
            "pending, and nothing once the process ends."),

@@ -3,6 +3,7 @@
 #include "operators.h"
 
 #include "families.h"
+#include "shortcut.h"
 
 typedef struct {
     PyObject_HEAD
@@ -29,20 +30,54 @@ are_empty(PyObject *containers)
     return 1;
 }
 
-/* By a shortcut: NULL without an exception where there is none. */
+/* The storages and the tensors of the host that a call gives, as a new list. */
 static PyObject *
-call_shortcut(Operators *self, PyObject *values, PyObject *keywords)
+given_of(const Key *key)
+{
+    PyObject *found = PyList_New(key->num_given);
+    for (Py_ssize_t i = 0; found && i < key->num_given; i++) {
+        const Given *given = &key->given[i];
+        PyObject *item = given->resident ? (PyObject *)given->resident : given->tensor;
+        if (PyList_SetItem(found, i, Py_NewRef(item)))
+            Py_CLEAR(found);
+    }
+    return found;
+}
+
+/* By `record(given, numbers, values, keywords)`: NULL without an exception where the call has to go
+ * another way. */
+static PyObject *
+call_recording(PyObject *record, const Key *key, PyObject *values, PyObject *keywords)
+{
+    PyObject *given = given_of(key);
+    PyObject *numbers = given ? numbers_of(key) : NULL;
+    PyObject *found = NULL;
+    if (numbers)
+        found = PyObject_CallFunctionObjArgs(record, given, numbers, values,
+                                             keywords ? keywords : Py_None, NULL);
+    Py_XDECREF(numbers);
+    Py_XDECREF(given);
+    if (found == Py_NotImplemented)
+        Py_CLEAR(found);
+    return found;
+}
+
+/* By what was learned: NULL without an exception where there is nothing. */
+static PyObject *
+call_known(Operators *self, PyObject *values, PyObject *keywords)
 {
     Key *key = take_key();
     if (!key)
         return NULL;
     PyObject *found = NULL;
     if (read_call(key, &self->arguments, values, keywords) > 0) {
-        Shortcut *shortcut = find_shortcut(&self->families, key);
-        if (shortcut) {
-            Py_INCREF((PyObject *)shortcut);
-            found = run_shortcut(shortcut, key, &self->arguments, values, keywords);
-            Py_DECREF((PyObject *)shortcut);
+        PyObject *way = find_way(&self->families, key);
+        if (way) {
+            Py_INCREF(way);
+            found = Py_TYPE(way) == shortcut_type
+                        ? run_shortcut((Shortcut *)way, key, &self->arguments, values, keywords)
+                        : call_recording(way, key, values, keywords);
+            Py_DECREF(way);
             self->taken += found != NULL;
         }
     }
@@ -64,7 +99,7 @@ operators_call(Operators *self, PyObject *values, PyObject *keywords)
         Py_DECREF(done);
     }
     if (quiet) {
-        PyObject *found = call_shortcut(self, values, keywords);
+        PyObject *found = call_known(self, values, keywords);
         if (found || PyErr_Occurred())
             return found;
     }
@@ -130,9 +165,11 @@ operators_run(Operators *self, PyObject *const *args, Py_ssize_t num_args)
 static PyObject *
 operators_learn(Operators *self, PyObject *const *args, Py_ssize_t num_args)
 {
-    if (num_args != 3 || !PyTuple_Check(args[0]) || !PyDict_Check(args[1]) ||
-        !PyObject_TypeCheck(args[2], shortcut_type)) {
-        PyErr_SetString(PyExc_TypeError, "expected values, keywords and a Shortcut");
+    if (num_args != 4 || !PyTuple_Check(args[0]) || !PyDict_Check(args[1]) ||
+        !(PyObject_TypeCheck(args[2], shortcut_type) || PyCallable_Check(args[2])) ||
+        !PyBool_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "expected values, keywords, a Shortcut or a function, and a bool");
         return NULL;
     }
     Key *key = take_key();
@@ -141,7 +178,7 @@ operators_learn(Operators *self, PyObject *const *args, Py_ssize_t num_args)
     int found = read_call(key, &self->arguments, args[0], args[1]);
     if (found > 0) {
         PyObject *op = PyTuple_GetItem(args[0], 0);
-        if (!add_shortcut(&self->families, key, op, (Shortcut *)args[2])) {
+        if (!add_way(&self->families, key, op, args[2], args[3] == Py_True)) {
             PyErr_NoMemory();
             found = -1;
         }
@@ -218,15 +255,15 @@ operators_get_taken(Operators *self, void *Py_UNUSED(closure))
 
 static PyMethodDef METHODS[] = {
     METHOD("learn", operators_learn, METH_FASTCALL,
-           "learn(values, keywords, shortcut) -> whether calls like this one go that way now."),
+           "learn(values, keywords, way, any_numbers) -> whether calls like this one go that way now."),
     METHOD("run", operators_run, METH_FASTCALL,
            "run(shortcut, types, values) -> what a graph gives; None where it goes another way."),
-    METHOD("forget", operators_forget, METH_NOARGS, "Forget all shortcuts."),
+    METHOD("forget", operators_forget, METH_NOARGS, "Forget what was learned."),
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef GETSET[] = {
-    {"taken", (getter)operators_get_taken, NULL, "Calls that went a shortcut.", NULL},
+    {"taken", (getter)operators_get_taken, NULL, "Calls that went a way that was learned.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -189,6 +189,28 @@ resident_make(Resident *self, PyObject *const *args, Py_ssize_t num_args)
     return resident_tensor(self, exchange, dtype, rank, numbers + 2, numbers + 2 + rank);
 }
 
+PyObject *
+module_tensor_of(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *contents_type, *type, *shape, *dtype, *elements, *made_of[2];
+    int index;
+    if (!PyArg_ParseTuple(args, "O!(OOO)iOOO", &PyType_Type, &contents_type, &type, &shape, &dtype,
+                          &index, &elements, &made_of[0], &made_of[1]))
+        return NULL;
+    if (!PyType_IsSubtype((PyTypeObject *)contents_type, resident_type)) {
+        PyErr_SetString(PyExc_TypeError, "expected a subclass of Resident");
+        return NULL;
+    }
+    Resident *self = (Resident *)PyType_GenericAlloc((PyTypeObject *)contents_type, 0);
+    if (!self)
+        return NULL;
+    self->index = index;
+    resident_replace(self, elements, type, shape, dtype);
+    PyObject *tensor = resident_make(self, made_of, 2);
+    Py_DECREF((PyObject *)self);
+    return tensor;
+}
+
 /* -- elements -------------------------------------------------------------------------------- */
 
 /* Of a Buffer of Python. */

@@ -43,12 +43,16 @@ void *resident_buffer(Resident *self, PyObject **keeper);
  * what `resident_buffer` gave. */
 bool has_elements_alone(Resident *self, PyObject *keeper);
 
-/* Hold the result of a run from now on. */
+/* Hold other elements from now on. */
 void resident_replace(Resident *self, PyObject *output, PyObject *type, PyObject *shape,
                       PyObject *dtype);
 
 /* `find(address)`: a Resident or None. */
 PyObject *module_find(PyObject *module, PyObject *address);
+
+/* `tensor_of(class, (type, shape, dtype), index, elements, exchange, numbers)`: a tensor over a new
+ * Resident of that class; see `resident_tensor`. */
+PyObject *module_tensor_of(PyObject *module, PyObject *args);
 
 extern PyTypeObject *resident_type;
 extern PyType_Spec resident_spec;

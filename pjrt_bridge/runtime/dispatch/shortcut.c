@@ -331,10 +331,10 @@ static PyObject *
 shortcut_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     PyObject *plan, *contents_type, *types, *returns, *before, *numbers, *sources, *updates;
-    int index, any_numbers;
-    if (!PyArg_ParseTuple(args, "O!O!O!O!OOpO!O!i", plan_type, &plan, &PyType_Type, &contents_type,
+    int index;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!OOO!O!i", plan_type, &plan, &PyType_Type, &contents_type,
                           &PyTuple_Type, &types, &PyTuple_Type, &returns, &before, &numbers,
-                          &any_numbers, &PyTuple_Type, &sources, &PyTuple_Type, &updates, &index))
+                          &PyTuple_Type, &sources, &PyTuple_Type, &updates, &index))
         return NULL;
     Plan *launched = (Plan *)plan;
     if (PyTuple_Size(sources) != launched->num_parameters ||
@@ -351,7 +351,6 @@ shortcut_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     self->returns = Py_NewRef(returns);
     self->before = Py_NewRef(before);
     self->numbers = Py_NewRef(numbers);
-    self->any_numbers = any_numbers;
     self->sources = read_numbers(sources);
     self->updates = self->sources ? read_numbers(updates) : NULL;
     self->num_updates = PyTuple_Size(updates) / 2;

@@ -15,7 +15,6 @@ typedef struct {
     PyObject *before;  /* () -> what has to happen before; None: nothing. */
     PyObject *numbers; /* (those of the call) -> a list of 0-d tensors of the host behind what a call
                         * gives, or None where the program does not serve these; None: there are none. */
-    bool any_numbers;  /* The program depends on those of the call through `numbers` alone. */
     int64_t *sources;  /* For each parameter the place of what it is among what a call gives. */
     int64_t *updates;  /* Pairs: a place, and the result that it becomes. */
     Py_ssize_t num_updates;

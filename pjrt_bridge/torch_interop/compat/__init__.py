@@ -6,7 +6,13 @@ When a torch release moves something, this is the one package to change.
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
-from pjrt_bridge.torch_interop.compat.accelerator_attention import CHOOSING
+from pjrt_bridge.torch_interop.compat.accelerator_attention import (
+    CHOOSING,
+    added_mask,
+    fits_attention,
+    may_fuse_attention,
+    one_attention,
+)
 from pjrt_bridge.torch_interop.compat.accelerators import accelerator_decompositions
 from pjrt_bridge.torch_interop.compat.autograd import (
     boxed,
@@ -137,6 +143,7 @@ __all__ = [
     "OpOverload",
     "Returned",
     "accelerator_decompositions",
+    "added_mask",
     "are_transforms_active",
     "bound_arguments",
     "boxed",
@@ -161,6 +168,7 @@ __all__ = [
     "fake_scalar",
     "fakes",
     "falling_symbols",
+    "fits_attention",
     "flat_call",
     "flat_tree",
     "flex_attention_operators",
@@ -190,8 +198,10 @@ __all__ = [
     "leave_alone",
     "leaves_of",
     "marked",
+    "may_fuse_attention",
     "name_of",
     "not_traced",
+    "one_attention",
     "operator",
     "operator_name",
     "original",

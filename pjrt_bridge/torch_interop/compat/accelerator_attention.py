@@ -70,7 +70,9 @@ class OneAttention(TorchFunctionMode):
         sides = [query, key, value]
         if any(side.device.type != self._kind or side.dim() != 4 for side in sides):
             return None
-        if dropout_p or (attn_mask is not None and (is_causal or not _fits(attn_mask, query))):
+        if dropout_p or (
+            attn_mask is not None and (is_causal or not fits_attention(attn_mask, query))
+        ):
             return None
         if torch.is_autocast_enabled(self._kind):
             dtype = torch.get_autocast_dtype(self._kind)
@@ -86,19 +88,37 @@ class OneAttention(TorchFunctionMode):
             _register(self._kind)
         else:
             # What PyTorch runs of such a graph it runs on the host, by its own kernel.
-            attn_mask = _added(attn_mask, sides[0].dtype)
-        output: Tensor = _FORWARD(*sides, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
-        return output
+            attn_mask = added_mask(attn_mask, sides[0].dtype)
+        query, key, value = sides
+        return one_attention(query, key, value, is_causal, attn_mask, scale)
 
 
-def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+def may_fuse_attention() -> bool:
+    """Whether `torch.nn.attention.sdpa_kernel` allows the operator, as on the host."""
+    return bool(torch._C._get_flash_sdp_enabled())
+
+
+def one_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    is_causal: bool,
+    mask: Tensor | None,
+    scale: float | None,
+) -> Tensor:
+    """The output of the operator that attention is on the host."""
+    output: Tensor = _FORWARD(query, key, value, 0.0, is_causal, attn_mask=mask, scale=scale)[0]
+    return output
+
+
+def added_mask(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     """What is added to scores for a mask, as the host's kernels take it."""
     if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, -math.inf)
 
 
-def _fits(mask: Tensor, query: Tensor) -> bool:
+def fits_attention(mask: Tensor, query: Tensor) -> bool:
     """Whether the operator takes a mask."""
     return (
         mask.dim() in (2, 4)

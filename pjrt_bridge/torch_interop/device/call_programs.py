@@ -26,7 +26,8 @@ from pjrt_bridge.torch_interop.device.calls import (
 )
 from pjrt_bridge.torch_interop.device.chosen import Mode
 from pjrt_bridge.torch_interop.device.merging import Recordable
-from pjrt_bridge.torch_interop.device.recording import recorder
+from pjrt_bridge.torch_interop.device.recording import Recorder, recorder
+from pjrt_bridge.torch_interop.device.replays import Replay
 from pjrt_bridge.torch_interop.device.resident_contents import ResidentContents
 from pjrt_bridge.torch_interop.device.storage import (
     Contents,
@@ -89,18 +90,28 @@ class CallProgram:
     @cached_property
     def shortcut(self) -> Any:
         """The way of further calls through the compiled module; None where there is none."""
-        if self.mode != "async":
+        if self.mode == "sync":
             return None
+        if self.mode == "fused":
+            part, added = self.recordable, self._added(self.conditions)
+            if part is None or added is None:
+                return None
+            return Replay(part, self.form, self.layout, self.index, added, self.again)
         conditions = self.conditions
         if isinstance(self.graph, DeviceGraph) and self.graph.took_precisions:
             conditions = self._serves_as_precise
-        added = shortcuts.CallNumbers.of(
-            self.steps, self.given, lifted=self.lifted, conditions=conditions
-        )
+        added = self._added(conditions)
         if added is None:
             return None
         return shortcuts.shortcut(
             self.graph, self.form, self.layout, self.index, added, self.numbers
+        )
+
+    def _added(
+        self, conditions: Callable[[Sequence[float]], bool] | None
+    ) -> shortcuts.CallNumbers | None:
+        return shortcuts.CallNumbers.of(
+            self.steps, self.given, lifted=self.lifted, conditions=conditions
         )
 
     @cached_property
@@ -177,7 +188,7 @@ class CallProgram:
         run: Callable[[list[Any]], Sequence[Any]] = start
         part = self.recordable
         if part is not None and not divides:
-            run = partial(recorder(self.index).record, part, again)
+            run = partial(_recorded, recorder(self.index), part, again)
         for step in reversed(self.steps):
             if step.steps:
                 run = _before(step, run)
@@ -205,6 +216,13 @@ class CallProgram:
         if isinstance(value, torch.Tensor):
             return transfer.to_device(value, self.index)
         return value
+
+
+def _recorded(
+    recorder: Recorder, part: Recordable, again: Callable[..., Any], arguments: list[Any]
+) -> list[Any]:
+    held = [item.contents if isinstance(item, ResidentContents) else item for item in arguments]
+    return recorder.record(part, again, held)
 
 
 def _before(

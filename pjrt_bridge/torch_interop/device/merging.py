@@ -17,6 +17,7 @@ from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compiler import Compiler
 from pjrt_bridge.torch_interop.device.chosen import client
+from pjrt_bridge.torch_interop.device.storage import ResultForm
 from pjrt_bridge.torch_interop.ledger import EAGER
 from pjrt_bridge.torch_interop.nodes import is_mutation
 from pjrt_bridge.torch_interop.options import BackendOptions
@@ -27,7 +28,10 @@ Reference = tuple[int, int]
 
 GIVEN: Final = -1
 NOTHING: Reference = (-2, 0)
-"""An argument that the graph does not use."""
+"""A number in a call, of which the graph uses other arguments."""
+
+UNREAD: Reference = (-3, 0)
+"""An array that the graph does not read."""
 
 _numbers = itertools.count()
 
@@ -42,7 +46,8 @@ class Recordable:
         number: no other has it.
         settings: how exact its products have to be.
         results: the nodes that compute what it gives and writes.
-        specs: how these results lie.
+        forms: how these results lie.
+        reads: for each argument whether the graph reads it.
         outputs: what it gives: the index of a result, an argument, or a constant.
         written: for each argument that it writes into its position and what it becomes.
     """
@@ -52,9 +57,15 @@ class Recordable:
     number: int
     settings: Precisions
     results: tuple[fx.Node, ...]
-    specs: tuple[ValueSpec, ...]
+    forms: tuple[ResultForm, ...]
+    reads: tuple[bool, ...]
     outputs: tuple[int | SegmentInput | Constant, ...]
     written: tuple[tuple[int, int | SegmentInput], ...]
+
+    def unread(self, place: int) -> torch.Tensor:
+        """Anything for an argument that the graph does not read: zeros on the host."""
+        promise = compat.promise(self.module.graph.find_nodes(op="placeholder")[place])
+        return torch.zeros(promise.shape, dtype=promise.dtype, device="cpu")
 
     @staticmethod
     def of(name: str, module: fx.GraphModule, settings: Precisions) -> Recordable | None:
@@ -84,16 +95,31 @@ class Recordable:
                 if isinstance(became, int) and not compat.promise(value).is_contiguous():
                     return None
                 written.append((placeholders[target], became))
-            elif node.op == "call_function" and node.is_impure():
+            elif node.op == "call_function" and _has_effects(node):
                 return None
         promises = [compat.promise(node) for node in results]
         if not all(isinstance(promise, torch.Tensor) for promise in promises):
             return None
-        specs = tuple(map(result_spec, promises))
-        number = next(_numbers)
         return Recordable(
-            name, module, number, settings, tuple(results), specs, outputs, tuple(written)
+            name,
+            module,
+            next(_numbers),
+            settings,
+            tuple(results),
+            tuple(ResultForm(result_spec(promise)) for promise in promises),
+            tuple(any(map(_is_computed, node.users)) for node in placeholders),
+            outputs,
+            tuple(written),
         )
+
+
+def _has_effects(node: fx.Node) -> bool:
+    # What lowers and is called random takes keys, or draws nothing for such arguments.
+    return node.is_impure(impure_random=False)
+
+
+def _is_computed(node: fx.Node) -> bool:
+    return node.op != "output" and not is_mutation(node)
 
 
 @dataclass(frozen=True)
@@ -164,7 +190,7 @@ def merged(recorded: Recorded) -> fx.GraphModule:
         for node in part.module.graph.nodes:
             if node.op == "placeholder":
                 reference = next(taken)
-                if reference != NOTHING:
+                if reference[0] >= GIVEN:
                     copies[node] = values[reference]
                     values[reference].meta.setdefault("val", compat.promise(node))
             elif node.op == "get_attr":
@@ -172,12 +198,12 @@ def merged(recorded: Recorded) -> fx.GraphModule:
                 setattr(root, name, _held(part.module, str(node.target)))
                 copies[node] = graph.get_attr(name)
                 copies[node].meta = dict(node.meta)
-            elif node.op != "output" and not is_mutation(node):
+            elif _is_computed(node):
                 copies[node] = graph.node_copy(node, copies.__getitem__)
-        for at, (node, spec) in enumerate(zip(part.results, part.specs, strict=True)):
-            values[position, at] = _in_memory(graph, copies[node], spec)
+        for at, (node, form) in enumerate(zip(part.results, part.forms, strict=True)):
+            values[position, at] = _in_memory(graph, copies[node], form.spec)
     graph.output(tuple(values[reference] for reference in recorded.wanted))
-    graph.eliminate_dead_code()
+    graph.eliminate_dead_code(is_impure_node=_has_effects)
     return fx.GraphModule(root, graph)
 
 

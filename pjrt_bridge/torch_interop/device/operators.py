@@ -39,6 +39,7 @@ from pjrt_bridge.torch_interop.device.other_sizes import Resizes
 from pjrt_bridge.torch_interop.device.overlaps import need_apart
 from pjrt_bridge.torch_interop.device.programs import find_family, new_family
 from pjrt_bridge.torch_interop.device.refusals import need_no_overlap, repeats_elements
+from pjrt_bridge.torch_interop.device.replays import results_of
 from pjrt_bridge.torch_interop.device.storage import contents_of, is_resident, resident_tensor
 from pjrt_bridge.torch_interop.passes.defer_assertions import OF_TENSORS
 
@@ -98,20 +99,13 @@ def _compute(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return run_on_host(op, args, kwargs, asked.index, family.reason)
     if program.has_run and not asked.moves and _has_shortcut(asked, program):
         shortcuts.tell_numbers(asked_op, form_of(op).numbers)
-        call.learn((asked_op, *given), kwargs, program.shortcut)
+        call.learn((asked_op, *given), kwargs, program.shortcut, program.lifted)
     try:
         outputs = program.run(asked.given, asked.numbers)
     except PjrtError as error:
         types = map(transfer.type_of, asked.given)
         raise failures.told(error, str(op), types, asked.index) from error.__cause__
-    form = form_of(op)
-    if not form.returns:
-        return None
-    results = tuple(
-        _laid_out(where, outputs) if place is None else argument(place, given, kwargs)
-        for place, where in zip(form.returns, program.layout, strict=True)
-    )
-    return results if len(results) > 1 else results[0]
+    return results_of(form_of(op).returns, program.layout, outputs, given, kwargs)
 
 
 leave_alone(_call)
@@ -210,12 +204,6 @@ def _need_memory_apart(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[st
     for tensor in written:
         need_no_overlap(tensor)
     need_apart(op, written, args, kwargs)
-
-
-def _laid_out(where: Any, outputs: Sequence[Any]) -> Any:
-    if isinstance(where, list):
-        return [_laid_out(item, outputs) for item in where]
-    return outputs[where]
 
 
 def _written(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:

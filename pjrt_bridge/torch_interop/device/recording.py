@@ -25,15 +25,19 @@ from pjrt_bridge.mixed.launchers import BufferOutput
 from pjrt_bridge.runtime import Buffer, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
-from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.device import chosen, data_errors, failures, merging, transfer
 from pjrt_bridge.torch_interop.device.chosen import of_client
 from pjrt_bridge.torch_interop.device.merging import Recordable, Recorded, Reference
 from pjrt_bridge.torch_interop.device.recent import Recent
-from pjrt_bridge.torch_interop.device.resident_contents import ResidentContents
-from pjrt_bridge.torch_interop.device.storage import Pending, resident_tensor, started
+from pjrt_bridge.torch_interop.device.storage import (
+    Contents,
+    Pending,
+    ResultForm,
+    resident_tensor,
+    started,
+)
 from pjrt_bridge.user_warnings import line_of_caller
 
 LONGEST = 2000
@@ -45,23 +49,22 @@ class PendingValue:
 
     Args:
         recorder: of its device.
-        spec: how it lies.
+        form: how it lies.
         place: of the operator that gives it, among those that were recorded with it.
+
+    Attributes:
+        type: shape and element type of the array in memory.
     """
 
-    __slots__ = ("__weakref__", "_error", "_recorder", "buffer", "place", "spec")
+    __slots__ = ("__weakref__", "_error", "_recorder", "buffer", "form", "place", "type")
 
-    def __init__(self, recorder: Recorder, spec: ValueSpec, place: Reference) -> None:
+    def __init__(self, recorder: Recorder, form: ResultForm, place: Reference) -> None:
         self._recorder = recorder
-        self.spec = spec
+        self.form = form
+        self.type = form.memory
         self.place = place
         self.buffer: Buffer | None = None
         self._error: Exception | None = None
-
-    @property
-    def type(self) -> TensorType:
-        """Shape and element type of the array in memory."""
-        return self.spec.memory
 
     @property
     def is_open(self) -> bool:
@@ -119,12 +122,13 @@ class _RecordedOperator:
         part: Recordable,
         again: Callable[[Sequence[torch.Tensor]], Any],
         arguments: tuple[Reference, ...],
+        results: tuple[weakref.ref[PendingValue], ...],
     ) -> None:
         self.part = part
         self.again = again
         self.arguments = arguments
         self.line = line_of_caller()
-        self.results: list[weakref.ref[PendingValue]] = []
+        self.results = results
 
 
 class Recorder:
@@ -152,37 +156,41 @@ class Recorder:
         self,
         part: Recordable,
         again: Callable[[Sequence[torch.Tensor]], Any],
-        arguments: Sequence[Any],
+        arguments: Sequence[Contents | torch.Tensor | None],
     ) -> list[Any]:
         """Record an operator.
 
         Args:
             part: its graph.
             again: computes it in PyTorch, of its host tensors.
-            arguments: contents of storages, host tensors, and numbers, which are None.
+            arguments: contents of storages, host tensors, and numbers, which are None; no contents
+                are divided over a mesh.
 
         Returns:
             Its outputs: resident tensors, and what is none.
         """
         with self._lock:
             backward = third_party_device.backward_pass()
-            left = self._backward not in (-1, backward)
-            left = left or bool(
-                self._operators and self._operators[0].part.settings != part.settings
-            )
-            if left or len(self._operators) >= LONGEST:
+            operators = self._operators
+            if operators and (
+                self._backward not in (-1, backward)
+                or operators[0].part.settings != part.settings
+                or len(operators) >= LONGEST
+            ):
                 self.flush()
             self._backward = backward
-            operator = _RecordedOperator(part, again, tuple(map(self._reference, arguments)))
-            at = len(self._operators)
-            self._operators.append(operator)
-            made = []
-            for result, spec in enumerate(part.specs):
-                value = PendingValue(self, spec, (at, result))
-                operator.results.append(weakref.ref(value))
-                made.append(value)
+            references = tuple(map(self._reference, arguments, part.reads))
+            # To compute what was recorded begins another list.
+            operators = self._operators
+            at = len(operators)
+            made = [
+                PendingValue(self, form, (at, result)) for result, form in enumerate(part.forms)
+            ]
+            operators.append(
+                _RecordedOperator(part, again, references, tuple(map(weakref.ref, made)))
+            )
             outputs = [
-                resident_tensor(made[item], part.specs[item], self._index)
+                part.forms[item].tensor(made[item], self._index)
                 if isinstance(item, int)
                 else self._handed_on(arguments[item.position])
                 if isinstance(item, SegmentInput)
@@ -191,8 +199,8 @@ class Recorder:
             ]
             for argument, item in part.written:
                 taken = arguments[argument]
-                assert isinstance(taken, ResidentContents)
-                taken.contents.replace(
+                assert isinstance(taken, Contents)
+                taken.replace(
                     made[item]
                     if isinstance(item, int)
                     else self._elements(arguments[item.position])
@@ -200,8 +208,8 @@ class Recorder:
             return outputs
 
     def _elements(self, argument: Any) -> Buffer | Pending:
-        if isinstance(argument, ResidentContents):
-            found = argument.contents.elements
+        if isinstance(argument, Contents):
+            found = argument.elements
             # Calls on what is divided are not recorded.
             assert not isinstance(found, ShardedBuffer)
             return found
@@ -211,17 +219,19 @@ class Recorder:
         elements = self._elements(argument)
         return resident_tensor(elements, ValueSpec.row_major(elements.type), self._index)
 
-    def _reference(self, argument: Any) -> Reference:
+    def _reference(self, argument: Contents | torch.Tensor | None, is_read: bool) -> Reference:
         if argument is None:
             return merging.NOTHING
-        if not isinstance(argument, ResidentContents):
+        if not is_read:
+            return merging.UNREAD
+        if not isinstance(argument, Contents):
             # Its owner may write into it before it is read.
             self._given.append(transfer.put(argument, self._index))
             return merging.GIVEN, len(self._given) - 1
-        elements = argument.contents.elements
-        if isinstance(elements, PendingValue) and elements.is_open:
-            return elements.place
-        elements = argument.contents.buffer
+        held = argument.held
+        if isinstance(held, PendingValue) and held.is_open:
+            return held.place
+        elements = argument.buffer
         found = self._slots.get(id(elements))
         if found is None:
             self._given.append(elements)
@@ -276,7 +286,7 @@ class Recorder:
         for value, output in zip(wanted.values(), program.start(list(values), call), strict=True):
             found = output.direct if isinstance(output, DeferredValue) else output
             if isinstance(found, _Given):
-                value.buffer = found.buffer_as(value.spec)
+                value.buffer = found.buffer_as(value.form.spec)
             elif isinstance(found, BufferOutput) and isinstance(found.buffer, Buffer):
                 value.buffer = found.buffer
             else:
@@ -296,8 +306,8 @@ class Recorder:
         }
         for at, operator in enumerate(operators):
             made = {
-                (at, result): PendingValue(self, spec, (at, result))
-                for result, spec in enumerate(operator.part.specs)
+                (at, result): PendingValue(self, form, (at, result))
+                for result, form in enumerate(operator.part.forms)
             }
             found = self._run_alone(operator, values, made)
             for place, value in made.items():
@@ -315,15 +325,18 @@ class Recorder:
         made: dict[Reference, PendingValue],
     ) -> Exception | None:
         """Compute the results of an operator; gives what it, or one of its arguments, raised."""
-        taken = [values[item] for item in operator.arguments if item != merging.NOTHING]
+        taken = [
+            values[item] if item != merging.UNREAD else operator.part.unread(place)
+            for place, item in enumerate(operator.arguments)
+            if item != merging.NOTHING
+        ]
         failed = next((item for item in taken if isinstance(item, Exception)), None)
         if failed is not None:
             return failed
         buffers = [item for item in taken if isinstance(item, Buffer)]
-        places = iter(range(len(taken)))
+        places = iter(range(len(buffers)))
         arguments = tuple(
-            item if item == merging.NOTHING else (merging.GIVEN, next(places))
-            for item in operator.arguments
+            (merging.GIVEN, next(places)) if item in values else item for item in operator.arguments
         )
         own = tuple((0, result) for result in range(len(made)))
         try:
@@ -332,7 +345,8 @@ class Recorder:
             self._run(program, buffers, made)
         except Exception as error:
             name, line = operator.part.name, operator.line
-            refusal = data_errors.refusal(error, operator.again, buffers, name, self._index, line)
+            given = [item for item in taken if not isinstance(item, Exception)]
+            refusal = data_errors.refusal(error, operator.again, given, name, self._index, line)
             if refusal is None and isinstance(error, PjrtError):
                 types = (item.type for item in buffers)
                 return failures.told(error, name, types, self._index, line)

@@ -22,6 +22,7 @@ from pjrt_bridge.torch_interop.compat import (
 )
 from pjrt_bridge.torch_interop.compat.operators import operator
 from pjrt_bridge.torch_interop.device import (
+    attention,
     autocast,
     backward_threads,
     collectives,
@@ -88,6 +89,8 @@ def register() -> None:
         for op, kernel in recurrent.decompositions().items():
             for key in (third_party_device.KEY, f"Autograd{third_party_device.KEY}"):
                 kernels.of(str(op), kernel, key)
+        for key in (third_party_device.KEY, f"Autograd{third_party_device.KEY}"):
+            kernels.of(str(attention.OPERATOR), attention.attention, key)
         for key in ("Conjugate", "Negative"):
             # Otherwise torch would copy such a source first, by a copy.
             kernels.of("aten._copy_from.default", third_party_device.FALL_THROUGH, key)

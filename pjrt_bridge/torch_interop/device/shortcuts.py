@@ -207,7 +207,6 @@ def shortcut(
         ),
         before,
         added if added.steps or added.conditions else None,
-        added.lifted,
         tuple(sources),
         tuple(
             number
@@ -267,7 +266,7 @@ class GraphShortcut:
         forms = tuple(form_of_array(spec.memory) for spec in bindings.results)
         sources = tuple(range(len(bindings.parameters)))
         made = native.module.Shortcut(
-            plan, Contents, forms, (returns,), before, None, False, sources, updates, index
+            plan, Contents, forms, (returns,), before, None, sources, updates, index
         )
         types = tuple(torch_dtype(item.spec.type.dtype) for item in bindings.parameters)
         written = {

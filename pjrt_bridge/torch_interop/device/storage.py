@@ -215,7 +215,11 @@ def is_divided(value: Any) -> bool:
 
 def has_divided(given: Iterable[Any]) -> bool:
     """Whether a storage, among the contents and tensors of a call, is divided over a mesh."""
-    return any(isinstance(item, Contents) and item.is_divided for item in given)
+    # A generator would take as long as recording an operator does.
+    for item in given:
+        if isinstance(item, Contents) and isinstance(item.held, ShardedBuffer):
+            return True
+    return False
 
 
 def contents_of(tensor: torch.Tensor) -> Contents:
@@ -295,6 +299,35 @@ def empty(
     if steps != row_major:
         type = _memory(sizes, steps, element)
     return _tensor(Contents(type, index, None), sizes, steps, dtype)
+
+
+class ResultForm:
+    """How the results of a place in a program lie, from which their tensors are made.
+
+    Args:
+        spec: shape, element type and strides.
+
+    Attributes:
+        spec: see above.
+        memory: shape and element type of the array in memory.
+    """
+
+    __slots__ = ("_array", "_numbers", "memory", "spec")
+
+    def __init__(self, spec: ValueSpec) -> None:
+        self.spec = spec
+        self._array = form_of_array(spec.memory)
+        self.memory = self._array[0]
+        self._numbers = _numbers(spec.type.shape, spec.strides, torch_dtype(spec.type.dtype))
+
+    def tensor(self, elements: Pending, index: int) -> torch.Tensor:
+        """A tensor of elements that lie so, in a storage of its own."""
+        if _in_c is None:
+            return resident_tensor(elements, self.spec, index)
+        found: torch.Tensor = _in_c.tensor_of(
+            Contents, self._array, index, elements, _exchange, self._numbers
+        )
+        return found
 
 
 def _tensor(

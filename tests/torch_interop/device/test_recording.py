@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -13,7 +14,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pjrt_bridge.errors import PjrtError, ResourceExhausted
-from pjrt_bridge.torch_interop.device import eager_graphs, merging, recording
+from pjrt_bridge.runtime.dispatch import native
+from pjrt_bridge.torch_interop.device import (
+    eager_graphs,
+    merging,
+    operators,
+    recording,
+    shortcuts,
+    storage,
+)
 from pjrt_bridge.torch_interop.ledger import EAGER
 from tests.extent import examples
 
@@ -236,3 +245,101 @@ def test_programs_say_why_they_were_compiled() -> None:
         "other results are referred to",
         "operator 1 is aten.exp.default of other arguments, where it was aten.exp.default",
     ]
+
+
+def _taken(call: Callable[[], object]) -> int:
+    """How many operators went by what the compiled module learned."""
+    for _ in range(4):
+        call()
+    before = operators.call.taken
+    call()
+    return int(operators.call.taken) - before
+
+
+@pytest.mark.skipif(native.module is None, reason="without the compiled module")
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x + x,
+        lambda x: x.add_(1),
+        lambda x: torch.add(x, x, out=torch.empty(4, 4, device="pjrt")),
+        lambda x: x[1].mul_(2),
+        lambda x: torch.max(x, 1),
+        lambda x: torch._foreach_mul([x, x], 3.0),
+        lambda x: nn.functional.dropout(x, 0.5),
+    ],
+    ids=["plain", "in place", "out", "a view", "several", "lists", "random"],
+)
+def test_the_compiled_module_leads_to_the_record(call: Callable[[torch.Tensor], Any]) -> None:
+    x = torch.ones(4, 4, device="pjrt")
+    assert _taken(lambda: call(x))
+    torch.manual_seed(3)
+    found = [torch.utils._pytree.tree_leaves(call(x)) for _ in range(2)]
+    kept = x.tolist()
+    shortcuts.held_off.append("this test")
+    try:
+        y = torch.ones(4, 4, device="pjrt")
+        for _ in range(5):
+            call(y)
+        torch.manual_seed(3)
+        expected = [torch.utils._pytree.tree_leaves(call(y)) for _ in range(2)]
+    finally:
+        shortcuts.held_off.clear()
+    assert kept == y.tolist()
+    for one, other in zip(chain(*found), chain(*expected), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_numbers_that_change_are_told_from_each_other_when_they_are_recorded() -> None:
+    x = torch.arange(4.0).to("pjrt")
+    found = [(x * factor).clamp(max=factor) for factor in (1.5, 2.0, -0.0, 3.0, 2.0, float("inf"))]
+    for factor, value in zip((1.5, 2.0, -0.0, 3.0, 2.0, float("inf")), found, strict=True):
+        home = torch.arange(4.0) * factor
+        torch.testing.assert_close(value.cpu(), home.clamp(max=factor), equal_nan=True)
+
+
+def test_a_setting_of_precision_counts_from_the_next_operator_on() -> None:
+    x = torch.randn(4, 4, device="pjrt")
+    for _ in range(4):
+        (x @ x).sum().item()
+    count = len(EAGER.graphs)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        (x @ x).sum().item()
+        assert len(EAGER.graphs) == count + 1
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    (x @ x).sum().item()
+    assert len(EAGER.graphs) == count + 1
+
+
+def test_what_is_only_written_gets_no_zeros_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "zeros", lambda *_: pytest.fail("it was read"))
+    x = torch.arange(6.0).to("pjrt")
+    target = torch.empty(6, device="pjrt")
+    torch.mul(x, 2, out=target)
+    assert torch.equal(target.cpu(), torch.arange(6.0) * 2)
+
+
+def test_an_error_of_an_operator_with_an_argument_that_is_only_written() -> None:
+    x, target = torch.arange(3.0).to("pjrt"), torch.ones(2, device="pjrt")
+    torch.gather(x, 0, torch.tensor([0, 7]).to("pjrt"), out=target)
+    with pytest.raises(Exception, match="out of bounds") as raised:
+        target.tolist()
+    assert "aten.gather" in "".join(raised.value.__notes__)
+
+
+def test_attention_is_recorded() -> None:
+    x = torch.randn(1, 2, 4, 8, device="pjrt")
+    y = nn.functional.scaled_dot_product_attention(x, x, x) + 1
+    assert not EAGER.graphs
+    y.sum().item()
+    assert len(EAGER.graphs) == 1
+
+
+def test_what_was_learned_on_one_device_is_not_done_on_another() -> None:
+    for _ in range(4):
+        (torch.ones(3, device="pjrt:0") + 1).tolist()
+    found = torch.ones(3, device="pjrt:1") + 1
+    assert str(found.device) == "pjrt:1"
+    assert found.tolist() == [2, 2, 2]
