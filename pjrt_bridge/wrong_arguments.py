@@ -30,7 +30,10 @@ def described(value: Any) -> str:
 
 def wrong(what: str, value: Any, expected: str) -> str:
     """A sentence that names the argument, what was found, and what is expected."""
-    return f"{what}: found {described(value)}, expected {expected}"
+    found = described(value)
+    if found == expected:
+        found += f" of {type(value).__module__}"
+    return f"{what}: found {found}, expected {expected}"
 
 
 def require(value: Any, kind: type | tuple[type, ...], what: str) -> None:

@@ -108,3 +108,10 @@ def test_require() -> None:
         require("y", (bool, type(None)), "f: x")
     with pytest.raises(ArgumentError, match=r"^part: found 'z', expected one of x, y$"):
         require_name("z", ("x", "y"), "part")
+
+
+def test_another_class_of_the_same_name_is_told_by_its_module() -> None:
+    other = type("Spec", (), {"__module__": "elsewhere"})
+    expected = type("Spec", (), {})
+    with pytest.raises(ArgumentError, match=r"found a Spec of elsewhere, expected a Spec$"):
+        require(other(), expected, "f: spec")

@@ -1,10 +1,10 @@
 """What a program costs on each device, by its operations: an estimate where no compiler is asked.
 
 Compilers write to memory what they do not fuse with its reader. Here a value that costs little to
-compute is fused where it has one reader, and constants, broadcasts and reshapes always are; all
-else is written once and read by each reader, and results are written. Operations run in the order
-of the program. The body of a loop that counts up to a constant counts for each turn, that of any
-other loop once. What Shardy divides counts as far as one device has it.
+compute is fused where it has one reader, and constants and broadcasts always are; all else is
+written once and read by each reader, and results are written. A reshape is the value that it reads.
+Operations run in the order of the program. The body of a loop that counts up to a constant counts
+for each turn, that of any other loop once. What Shardy divides counts as far as one device has it.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _ALWAYS_FUSED = _names("""
     all_slice bitcast_convert broadcast_in_dim constant get_tuple_element iota partition_id
     replica_id reshape tuple
 """)
+_RENAMING = _names("reshape")
+"""Operations whose result is their operand in memory."""
 _MOVING = _ALWAYS_FUSED | _names("""
     concatenate convert dynamic_slice dynamic_update_slice gather optimization_barrier pad return
     reverse slice transpose
@@ -212,9 +214,10 @@ class _BlockCost:
         operations = [view.operation for view in block.operations]
         self._readers: dict[Any, list[int]] = {}
         for at, operation in enumerate(operations):
-            for value in _read_by(operation):
-                self._readers.setdefault(value, []).append(at)
-        given = set(operations[-1].operands) if operations else set()
+            if _name(operation) not in _RENAMING:
+                for value in set(map(_renamed, _read_by(operation))):
+                    self._readers.setdefault(value, []).append(at)
+        given = set(map(_renamed, operations[-1].operands)) if operations else set()
         made = {result for operation in operations for result in operation.results}
         self.bytes_accessed = 0
         # Arguments, and what a body reads from around it.
@@ -307,6 +310,13 @@ def _maker(value: Any) -> str:
     return _name(value.owner) if hasattr(value.owner, "operands") else ""
 
 
+def _renamed(value: Any) -> Any:
+    """The value that lies in memory where a value does."""
+    while _maker(value) in _RENAMING:
+        value = value.owner.operands[0]
+    return value
+
+
 def _is_constant(value: Any) -> bool:
     return _maker(value) == "constant"
 
@@ -323,10 +333,10 @@ def _taken(reader: Any, value: Any, sizes: _DeviceSizes) -> int:
         return 0
     if name in _STRUCTURED:
         # A body counts what it reads itself.
-        return size if value in list(reader.operands) else 0
-    if _is_in_place(reader) and reader.operands[0] == value:
+        return size if value in map(_renamed, reader.operands) else 0
+    if _is_in_place(reader) and _renamed(reader.operands[0]) == value:
         return 0
-    if name in _IN_PART and reader.operands[0] == value:
+    if name in _IN_PART and _renamed(reader.operands[0]) == value:
         return min(size, sum(map(sizes.nbytes, reader.results)))
     return size
 

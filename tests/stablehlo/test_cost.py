@@ -34,6 +34,32 @@ def test_products_and_what_is_fused() -> None:
     assert found.bytes_accessed == F32 * (8 * 16 + 16 * 32 + 3 * product)
 
 
+def test_a_reshape_is_the_value_that_it_reads() -> None:
+    """A value with several readers is written, and read by each, whichever shape they read."""
+    three = """
+        %a = stablehlo.sine %v : tensor<4x8xf32>
+        %b = stablehlo.cosine %v : tensor<4x8xf32>
+        %c = stablehlo.multiply %a, %b : tensor<4x8xf32>
+        return %c : tensor<4x8xf32>
+    """
+    merged = cost(
+        f"""
+        %0 = stablehlo.add %x, %x : tensor<32xf32>
+        %v = stablehlo.reshape %0 : (tensor<32xf32>) -> tensor<4x8xf32>
+        {three}
+        """,
+        "%x: tensor<32xf32>",
+        "tensor<4x8xf32>",
+    )
+    direct = cost(
+        f"%v = stablehlo.add %x, %x : tensor<4x8xf32>\n{three}",
+        "%x: tensor<4x8xf32>",
+        "tensor<4x8xf32>",
+    )
+    assert merged.bytes_accessed == direct.bytes_accessed == 5 * 32 * F32
+    assert merged.temporaries == direct.temporaries == 32 * F32
+
+
 def test_convolutions() -> None:
     found = cost(
         """

@@ -84,8 +84,15 @@ class Sharding:
             )
         sizes, used = mesh.sizes, set[str]()
         dimensions = []
-        for entry in spec:
-            names = () if entry is None else (entry,) if isinstance(entry, str) else tuple(entry)
+        for at, entry in enumerate(spec):
+            names = () if entry is None else (entry,) if isinstance(entry, str) else entry
+            if not isinstance(names, (list, tuple)) or not all(
+                isinstance(name, str) for name in names
+            ):
+                raise ProgramError(
+                    f"sharding: found {entry!r} for dimension {at} in {tuple(spec)}, expected an "
+                    "axis, several or None"
+                )
             for name in names:
                 if name not in sizes:
                     raise ProgramError(

@@ -30,6 +30,9 @@ from pjrt_bridge.torch_interop.compat.tracing import errors_unlogged, trace_besi
 KEY = "PrivateUse1"
 """The dispatch key of the device's operators."""
 
+DEVICE_TYPE: int = torch._C._autograd.DeviceType.PrivateUse1.value
+"""The number of the device's type in torch's C++."""
+
 OTHER_LAYOUTS = tuple(
     f"{layout}{KEY}" for layout in ("Sparse", "SparseCsr", "Quantized", "NestedTensor")
 )

@@ -119,9 +119,15 @@ def chosen(index: int) -> tuple[Client, Device]:
     """
     found = client()
     if not 0 <= index < len(found.devices):
+        advice = (
+            "; LOCAL_RANK counts processes, each of which has devices of its own: expected "
+            "torch.device('pjrt')"
+            if _is_local_rank(index)
+            else ""
+        )
         raise DeviceError(
             f"device 'pjrt:{index}': plugin {found.plugin.name!r} has {len(found.devices)} "
-            "devices, counted from 0"
+            f"devices, counted from 0{advice}"
         )
     backward_threads.need(index)
     return found, found.devices[index]
@@ -138,6 +144,25 @@ def existing_index(device: Where) -> int:
     index = index_of(device)
     chosen(index)
     return index
+
+
+def index_of_process(device: Where) -> int:
+    """The index of a device that a caller chooses for this process.
+
+    Programs that a launcher starts, and `init_device_mesh`, choose the device with the number of
+    the process among those of its machine. If each process has fewer devices of its own, the number
+    is taken modulo their number.
+
+    Raises:
+        DeviceError: the client has no such device, or was closed.
+        ValueError: a device of another type.
+    """
+    index = index_of(device)
+    return existing_index(index % len(client().devices) if _is_local_rank(index) else index)
+
+
+def _is_local_rank(index: int) -> bool:
+    return environment.value("LOCAL_RANK") == str(index)
 
 
 Mode = Literal["sync", "async", "fused"]

@@ -1,34 +1,34 @@
-"""Storages of the device that are freed and taken again, as FSDP2 does with gathered parameters."""
+"""Storages of the device that are freed and taken again, as FSDP does with gathered parameters."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.torch_interop.compat import storage_sizes
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import contents_at
 
+_FREED = "_pjrt_bridge_freed"
+"""The attribute of a storage that tells it; torch keeps it with the storage."""
+
 
 def register() -> None:
-    """Have `resize_` of torch's storages know the device, whose storages no allocator made."""
-    usual: Any = torch.UntypedStorage.resize_
+    """Have functions of torch's storages know the device, whose storages no allocator made."""
+    storage_sizes.answer_for(NAME, resize_resident, is_freed)
 
-    def resize(storage: Any, size: int) -> Any:
-        if storage.device.type != NAME:
-            return usual(storage, size)
-        resize_resident(storage, size)
-        return storage
 
-    torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign, assignment]
+def is_freed(storage: Any) -> bool:
+    """Whether the elements of a storage were freed, and its memory was not taken again."""
+    found: bool = getattr(storage, _FREED, False)
+    return found
 
 
 def resize_resident(storage: Any, size: int) -> None:
     """Free the elements of a resident storage, or take memory for what is written next.
 
     Args:
-        storage: of the device; goes on to tell its size.
+        storage: of the device; while it is freed `size()` is 0, and `nbytes()` as before.
         size: 0 frees the elements; with the storage's size nothing is done.
 
     Raises:
@@ -43,3 +43,4 @@ def resize_resident(storage: Any, size: int) -> None:
         )
     if not size:
         contents.clear(contents.type)
+    setattr(storage, _FREED, not size)

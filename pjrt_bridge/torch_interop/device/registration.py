@@ -135,6 +135,7 @@ def _kernels() -> dict[str, Any]:
             torch.ops.aten.new_empty_strided.default
         ),
         "aten.is_set_to.default": factories.is_set_to,
+        "aten.record_stream.default": streams.record_stream,
         "aten.resize_.default": factories.resize,
         "aten.set_.source_Storage": factories.set_storage,
         "aten.set_.source_Tensor": factories.set_tensor,

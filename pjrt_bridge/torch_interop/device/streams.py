@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Self
 
 import torch
 
 from pjrt_bridge.errors import DeviceError
+from pjrt_bridge.torch_interop.compat.third_party_device import DEVICE_TYPE
 from pjrt_bridge.torch_interop.device.chosen import existing_index
 from pjrt_bridge.torch_interop.device.current import Where
 from pjrt_bridge.torch_interop.device.failures import seen_later
-from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.recording import compute_all
 from pjrt_bridge.torch_interop.device.storage import wait_for_all
 
@@ -33,7 +34,11 @@ def wait_in_cpp() -> None:
         _logger.warning("what was waited for failed: %s", error)
 
 
-class Stream:
+def record_stream(x: torch.Tensor, stream: torch.Stream) -> None:
+    """`Tensor.record_stream`: arrays live until the programs that read them are over."""
+
+
+class Stream(torch.Stream):
     """The order in which a device works: that in which work was given to it.
 
     Args:
@@ -48,8 +53,10 @@ class Stream:
         ValueError: a device of another type.
     """
 
-    def __init__(self, device: Where = None, priority: int = 0) -> None:
-        self.device = torch.device(NAME, existing_index(device))
+    def __new__(cls, device: Where = None, priority: int = 0) -> Self:
+        """A stream of torch with the number of the device's only one."""
+        index = existing_index(device)
+        return super().__new__(cls, stream_id=0, device_index=index, device_type=DEVICE_TYPE)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream) and self.device == other.device
@@ -76,16 +83,16 @@ class Stream:
         wait()
         return True
 
-    def record_event(self, event: Event | None = None) -> Event:
+    def record_event(self, event: Event | None = None) -> Event:  # type: ignore[override]
         """Record an event, a new one where none is given."""
         event = event or Event()
         event.record(self)
         return event
 
-    def wait_event(self, event: Event) -> None:
+    def wait_event(self, event: Event | torch.Event) -> None:
         """Programs wait for what they read, whichever device makes it: nothing to do."""
 
-    def wait_stream(self, stream: Stream) -> None:
+    def wait_stream(self, stream: torch.Stream) -> None:
         """See `wait_event`."""
 
 

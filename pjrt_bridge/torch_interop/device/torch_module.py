@@ -41,10 +41,13 @@ class DeviceModule:
     def set_device(self, device: Where) -> None:
         """Make another device the current one of this thread.
 
+        In a process of a launcher, `LOCAL_RANK` chooses a device of this process, whatever their
+        number.
+
         Raises:
             DeviceError: there is no such device.
         """
-        current.set_current_index(chosen.existing_index(device))
+        current.set_current_index(chosen.index_of_process(device))
 
     def device(self, device: Where) -> _Current:
         """A context in which another device is the current one."""

@@ -15,7 +15,10 @@ def test_a_freed_storage_is_written_again() -> None:
     storage = x.untyped_storage()
     storage.resize_(0)
     assert not contents_of(x).is_written
+    assert view.untyped_storage().size() == view._typed_storage()._size() == 0
     storage.resize_(24)
+    assert view.untyped_storage().size() == 24
+    assert view._typed_storage()._size() == 6
     assert view.cpu().tolist() == [[0, 0, 0]] * 2
     x.copy_(torch.ones(6))
     assert view.sum().item() == 6

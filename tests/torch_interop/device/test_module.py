@@ -38,6 +38,22 @@ def test_the_module_tells_of_the_devices() -> None:
         MODULE.set_device("cpu")
 
 
+def test_the_number_of_a_process_chooses_one_of_its_own_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `init_device_mesh` and programs under torchrun do."""
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    try:
+        MODULE.set_device(3)
+        assert MODULE.current_device() == 1
+        with pytest.raises(DeviceError, match=r"LOCAL_RANK .* expected torch.device\('pjrt'\)"):
+            torch.ones(1, device="pjrt:3")
+        with pytest.raises(DeviceError, match=r"has 2 devices, counted from 0$"):
+            MODULE.set_device(2)
+    finally:
+        MODULE.set_device(0)
+
+
 def test_accelerators() -> None:
     assert torch.accelerator.is_available()
     assert str(torch.accelerator.current_accelerator()) == "pjrt"
@@ -199,6 +215,14 @@ def test_streams_are_made_as_those_of_cuda() -> None:
     assert len({made, MODULE.Stream(1), MODULE.Stream()}) == 2
     with pytest.raises(ValueError, match="found device cpu"):
         MODULE.Stream("cpu")
+
+
+def test_tensors_are_recorded_on_a_stream_of_torch() -> None:
+    x = torch.ones(3, device="pjrt:1")
+    for stream in (MODULE.current_stream(1), torch.Stream("pjrt:1")):
+        assert isinstance(stream, torch.Stream)
+        x.record_stream(stream)
+    assert x.tolist() == [1] * 3
 
 
 def test_a_stream_has_an_existing_device() -> None:

@@ -7,6 +7,7 @@ the meeting point. Prints that all went well.
 from __future__ import annotations
 
 import copy
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -198,6 +199,25 @@ def fully_sharded_compiled(rank: int, world: int, device: str) -> list[Tensor]:
     return _fully_sharded(rank, world, device, compiled=device == "pjrt")
 
 
+def flat_parameters(rank: int, world: int, device: str) -> list[Tensor]:
+    """FSDP of flat parameters, which are gathered where their storage tells that it is freed."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 4)).to(device)
+    where = next(net.parameters()).device
+    net = FullyShardedDataParallel(net, device_id=where, use_orig_params=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(rank)
+    found = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = net(torch.randn(8, 6, generator=generator).to(device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.detach())
+    with FullyShardedDataParallel.summon_full_params(net):
+        return [*found, *(each.detach().cpu().clone() for each in net.parameters())]
+
+
 def distributed_tensors(rank: int, world: int, device: str) -> list[Tensor]:
     mesh = init_device_mesh(device, (world,))
     whole = torch.arange(24.0).reshape(4, 6).to(device)
@@ -222,6 +242,7 @@ SCENARIOS: tuple[Callable[[int, int, str], list[Tensor]], ...] = (
     unused_parameters,
     fully_sharded,
     fully_sharded_compiled,
+    flat_parameters,
 )
 
 
@@ -231,6 +252,8 @@ def main() -> None:
     # Torch's own: names that it changes.
     warnings.simplefilter("ignore", FutureWarning)
     torch.set_num_threads(1)
+    # As torchrun does; each process has one device, whatever its number.
+    os.environ["LOCAL_RANK"] = str(rank)
     meeting = f"file://{Path(file).resolve()}"
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
     scenario = next(each for each in SCENARIOS if each.__name__ == name)

@@ -21,6 +21,7 @@ SCRIPT = "tests.torch_interop.distributed.resident_script"
         pytest.param("unused_parameters", marks=pytest.mark.slow),
         pytest.param("fully_sharded", marks=pytest.mark.slow),
         pytest.param("fully_sharded_compiled", marks=pytest.mark.slow),
+        pytest.param("flat_parameters", marks=pytest.mark.slow),
     ],
 )
 def test_two_processes(name: str, tmp_path: Path) -> None:

@@ -228,6 +228,8 @@ def test_a_divided_tensor_moves_to_one_device(mesh: Mesh) -> None:
         (("dp", None, "tp"), "found 3 entries in .*, the array has 2 dimensions"),
         ((None, "tp"), "dimension 1 of shape .8, 3. has 3 elements, which do not divide into 2"),
         ("dp", "expected a tuple with an axis, several or None"),
+        ((None, 0), r"found 0 for dimension 1 in \(None, 0\), expected an axis, several or None"),
+        ((("dp", None),), r"found \('dp', None\) for dimension 0"),
     ],
 )
 @pytest.mark.parametrize("where", ["cpu", "pjrt"])
