@@ -22,7 +22,7 @@ from pjrt_bridge.runtime.transfers.layout import Layout
 from pjrt_bridge.stablehlo.types import Result, TensorType
 
 # Layout, custom layout and dynamic, as `Buffer` has them.
-_ResultForm = tuple[Layout, tuple[int, ...] | None, bool]
+_ResultLayout = tuple[Layout, tuple[int, ...] | None, bool]
 
 
 class Outputs:
@@ -110,7 +110,7 @@ class Results:
         self._name = name
         self._declared = declared
         self.types = types
-        self._forms: tuple[_ResultForm, ...] | None = None
+        self._forms: tuple[_ResultLayout, ...] | None = None
 
     @property
     def layouts(self) -> list[Layout] | None:
@@ -153,7 +153,7 @@ class Results:
         )
         return buffers, [Event(end) for end in outputs.ends]
 
-    def _form(self, pointer: int | None, result: Result) -> _ResultForm:
+    def _form(self, pointer: int | None, result: Result) -> _ResultLayout:
         """What all buffers of one result have in common; only the first one is asked."""
         client = self._client
         layout = Layout.of_buffer(client.api, pointer, result.type.rank, asked=result.layout)
