@@ -14,7 +14,7 @@ from tests.fresh import forget_device
 
 @pytest.fixture
 def device() -> Iterator[None]:
-    use("cpu")
+    use("cpu", cpu_device_count=2)
     yield
     forget_device()
     torch.compiler.reset()

@@ -103,8 +103,8 @@ def test_one_that_is_not_there_is_reported(result: Result) -> None:
 
 def test_what_is_not_wanted_is_neither_measured_nor_asked_for(result: Result) -> None:
     assert "inductor" not in result.outcomes
-    assert [asked.competitor for asked in result.asked] == ["runtime"]
-    (verdict,) = result.verdicts()
+    assert [asked.competitor for asked in result.asked] == ["runtime", "executable"]
+    verdict, _ = result.verdicts()
     assert verdict.met is None
     assert verdict.sides == "runtime failed, raw C not measured"
 

@@ -45,7 +45,7 @@ class Compiling:
         api = self.table.plugin("counted").api
         copy = Plugin.from_address(table_for_jax(api, guarded=False), name="copy")
         client = Client(copy, {"cpu_device_count": 1})
-        client.__dict__["_known_flags"] = {}
+        client.__dict__["_accepted_flags"] = {}
         return client
 
 

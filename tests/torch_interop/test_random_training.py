@@ -35,7 +35,7 @@ def test_what_is_computed_again_without_a_checkpoint_is_the_same() -> None:
     y.sum().backward()
     backward = compiled_graphs()[-1]
     assert "aten.native_dropout.default" in backward.segments[0].operators
-    dropped = y == torch.tensor(0.0).cos().sin()
+    dropped = torch.isclose(y, torch.tensor(0.0).cos().sin(), rtol=0, atol=1e-7)
     assert 100 < dropped.sum() < 220
     assert torch.equal(x.grad == 0, dropped)
 

@@ -217,7 +217,10 @@ module_tensor_of(PyObject *Py_UNUSED(module), PyObject *args)
 static void *
 ask_buffer(PyObject *elements, PyObject **keeper)
 {
-    PyObject *handle = PyObject_GetAttrString(elements, "handle");
+    static PyObject *name;
+    if (!name && !(name = PyUnicode_InternFromString("handle")))
+        return NULL;
+    PyObject *handle = PyObject_GetAttr(elements, name);
     void *buffer = handle ? leased_buffer(handle, keeper) : NULL;
     PyErr_Clear();
     Py_XDECREF(handle);

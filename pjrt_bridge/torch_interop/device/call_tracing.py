@@ -134,7 +134,7 @@ def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
             layout[:], outputs = flattened(form, found)
             return outputs
 
-        def again(given: Sequence[torch.Tensor], *, numbers: Sequence[float]) -> Any:
+        def again(given: Sequence[torch.Tensor], *, numbers: Sequence[float] = ()) -> Any:
             taken = with_tensors(op, built(args, given, numbers))
             return op(*taken, **built(kwargs, given, numbers))
 

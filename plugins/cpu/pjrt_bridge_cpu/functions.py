@@ -15,8 +15,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from pjrt_bridge import dtypes
-from pjrt_bridge.stablehlo import Builder, Value
-from pjrt_bridge.stablehlo.builder.values import UnaryFunction
+from pjrt_bridge.stablehlo import Builder, UnaryFunction, Value
 from pjrt_bridge.stablehlo.kernels import Kernels, convert
 
 LEAST = 256

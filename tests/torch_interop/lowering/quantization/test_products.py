@@ -46,5 +46,8 @@ def test_float8_results_that_are_too_large(out, result_scale):
     if result_scale is not None:
         options["scale_result"] = torch.tensor(result_scale)
     function = torch.compile(torch._scaled_mm, backend="pjrt", options={"fallback": "error"})
-    found, expected = function(x, y, **options), torch._scaled_mm(x, y, **options)
-    torch.testing.assert_close(found.float(), expected.float(), rtol=0.25, atol=1e-2)
+    found, expected = function(x, y, **options), torch._scaled_mm(x, y, **options).float()
+    # On processors with AMX torch gives NaN for what its conversion makes the largest number.
+    exact = (x.float() @ y.float()) * (1.5 * 0.5 * (result_scale or 1))
+    expected = torch.where(expected.isnan(), exact.to(out).float(), expected)
+    torch.testing.assert_close(found.float(), expected, rtol=0.25, atol=1e-2)
