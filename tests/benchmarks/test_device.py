@@ -14,6 +14,8 @@ from tests.fresh import forget_device
 
 @pytest.fixture
 def device() -> Iterator[None]:
+    # An earlier test may have chosen a client with fewer devices.
+    forget_device()
     use("cpu", cpu_device_count=2)
     yield
     forget_device()
