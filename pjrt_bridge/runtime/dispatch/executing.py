@@ -102,10 +102,12 @@ class Executor:
             PjrtBridgeError: as `Executable.execute`.
         """
         watch = watch or not self._count
-        direct = None if watch or donate else self._find_direct()
+        direct = None if watch else self._find_direct()
         if direct is not None:
             self._client.check_alive()
             self._arguments.check(lists[0], devices[0])
+            # The program donates nothing, so this only refuses what it cannot donate.
+            self._arguments.donation(lists, donate)
             found = direct.on_buffers(lists[0])
             if found is not None:
                 return (found,), []

@@ -159,6 +159,14 @@ def test_donated_arguments_go_the_other_way(client: Client) -> None:
                 np.asarray(given)
 
 
+@pytest.mark.parametrize("donate", [0, "", {}, [1]], ids=repr)
+def test_what_cannot_be_donated_is_refused(client: Client, add: Executable, donate: Any) -> None:
+    buffers = [client.put(ONES), client.put(ONES)]
+    with pytest.raises(SignatureMismatch, match="donate"):
+        add.execute(buffers, donate=donate)
+    assert is_direct(add.execute(buffers, donate=[])[0])
+
+
 def test_a_profile_has_each_launch(add: Executable) -> None:
     with timeline.recording() as recorded:
         (result,) = add(ONES, ONES)
