@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests import forked
 
-import pytest
-import torch
-
+# In a process of its own, as users run it: PyTorch makes threads for all devices in the first
+# backward pass of a process, and another test's may have been one with fewer devices.
+SOURCE = """
 from benchmarks.device import measure, operator_ways, ways
 from pjrt_bridge.torch_interop.device import use
-from tests.fresh import forget_device
+
+use("cpu", cpu_device_count=2)
+found = measure(operator_ways(), 1) | measure(ways(8, 4, 2), 1)
+assert len(found) == 9, found
+assert all(time > 0 for time in found.values()), found
+"""
 
 
-@pytest.fixture
-def device() -> Iterator[None]:
-    # An earlier test may have chosen a client with fewer devices.
-    forget_device()
-    use("cpu", cpu_device_count=2)
-    yield
-    forget_device()
-    torch.compiler.reset()
-
-
-@pytest.mark.usefixtures("device")
 def test_every_way() -> None:
-    found = measure(operator_ways(), 1) | measure(ways(8, 4, 2), 1)
-    assert len(found) == 9
-    assert all(time > 0 for time in found.values())
+    done = forked.parent(forked.TORCH).run(SOURCE, [], timeout=240)
+    assert done.returncode == 0, done.stderr
