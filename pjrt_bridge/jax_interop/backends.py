@@ -12,7 +12,7 @@ from pjrt_bridge.errors import (
     PjrtBridgeError,
     RegistrationError,
 )
-from pjrt_bridge.jax_interop import compat, tables
+from pjrt_bridge.jax_interop import compat, linear_algebra, tables
 from pjrt_bridge.registry import PluginInfo
 from pjrt_bridge.registry.registry import PluginLike
 from pjrt_bridge.runtime.objects.create_options import check_client_options
@@ -104,6 +104,7 @@ def _register(info: PluginInfo, options: Mapping[str, NamedValue] | None) -> str
             f"plugin {info.name!r} cannot become a backend of JAX, which has made its backends; "
             "call pjrt_bridge.jax_interop.register() before the first use of a device"
         )
+    linear_algebra.complete_jax()
     taken = compat.platforms()
     name = info.name if info.name not in taken else info.name + SUFFIX
     if name in taken:

@@ -27,6 +27,9 @@ _T = TypeVar("_T")
 _CAPSULE = b"pjrt_c_api"
 """What JAX calls the capsules that hold a PJRT_Api."""
 
+UNKNOWN = "pjrt"
+"""A platform of which JAX knows nothing: it writes StableHLO that is for no library's functions."""
+
 
 def _of_jax(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Say which version of JAX lacks what a function needs."""
@@ -314,3 +317,36 @@ def new_primitive(
     mlir.register_lowering(made, lower)
     batching.primitive_batchers[made] = mapped
     return made
+
+
+@_of_jax
+def lower_by_default(primitive: str, function: Callable[..., Any]) -> None:
+    """Write a primitive as others, on platforms for which JAX cannot write it.
+
+    Args:
+        primitive: its name in `jax.lax.linalg`.
+        function: takes the primitive's operands and options, and gives a list of its results.
+    """
+    import jax.lax.linalg
+    from jax.interpreters import mlir
+
+    rule = mlir.lower_fun(function, multiple_results=True)
+    mlir.register_lowering(getattr(jax.lax.linalg, primitive), rule)
+
+
+@_of_jax
+def portable_program(
+    function: Callable[..., Any], operands: Sequence[tuple[tuple[int, ...], Any]]
+) -> Program:
+    """A function of arrays, as JAX writes it for a platform that it does not know.
+
+    Args:
+        function: takes and gives arrays.
+        operands: shape and type of each.
+    """
+    import jax
+
+    described = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in operands]
+    with jax.enable_x64(True):
+        traced = jax.jit(function, keep_unused=True).trace(*described)
+        return lowered(traced.lower(lowering_platforms=(UNKNOWN,))).program

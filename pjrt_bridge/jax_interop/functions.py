@@ -17,7 +17,7 @@ from typing import Any
 
 from pjrt_bridge import dtypes
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.jax_interop import compat
+from pjrt_bridge.jax_interop import compat, linear_algebra
 from pjrt_bridge.jax_interop.derivatives import (
     costs_more_than_memory,
     description,
@@ -26,6 +26,7 @@ from pjrt_bridge.jax_interop.derivatives import (
     pulled,
     vjp,
 )
+from pjrt_bridge.jax_interop.lapack import without_lapack
 from pjrt_bridge.jax_interop.symbolic_types import results_of, with_symbols
 from pjrt_bridge.stablehlo import Builder
 from pjrt_bridge.stablehlo.program.program import Program
@@ -165,6 +166,7 @@ class JaxFunction(ForeignFunction):
     ) -> Program:
         import jax
 
+        linear_algebra.complete_jax()
         specs = [ArraySpec(item.shape, item.dtype) for item in arguments]
 
         def call(arrays: Sequence[Any]) -> Sequence[Any]:
@@ -174,21 +176,24 @@ class JaxFunction(ForeignFunction):
         with self._types(specs):
             described = self._described(specs)
             traced = jax.jit(call, keep_unused=True).trace(described)
-            name = _PLATFORMS.get(platform, "pjrt")
-            found = compat.lowered(traced.lower(lowering_platforms=(name,)))
+            known = _PLATFORMS.get(platform)
+            found = compat.lowered(traced.lower(lowering_platforms=(known or compat.UNKNOWN,)))
         if found.function.devices != 1:
             raise ProgramError(
                 f"function {self.label!r} of JAX: found {found.function.devices} devices, expected "
                 "a function for one device"
             )
+        program = found.program
+        if known is None:
+            program = without_lapack(program, f"function {self.label!r} of JAX")
         taken = [dtypes.from_numpy(item.dtype) for item in described]
         if not found.constants and taken == [item.dtype for item in arguments]:
-            return found.program
-        builder = Builder(arguments, name=found.program.name)
+            return program
+        builder = Builder(arguments, name=program.name)
         operands = [builder.constant(array) for array in found.constants]
         for value, dtype in zip(builder.parameters, taken, strict=True):
             operands.append(value if value.dtype == dtype else builder.convert(value, dtype))
-        return builder.finish(builder.call(found.program, operands))
+        return builder.finish(builder.call(program, operands))
 
     def _floats(self, arguments: Sequence[ArraySpec]) -> tuple[int, ...]:
         """Positions of the results that have gradients."""

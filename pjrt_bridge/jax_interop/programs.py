@@ -22,6 +22,7 @@ from pjrt_bridge.exported import (
 )
 from pjrt_bridge.jax_interop import artifact, compat, symbols
 from pjrt_bridge.jax_interop.artifact import Exported
+from pjrt_bridge.jax_interop.lapack import without_lapack
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.program.refining import refine
 
@@ -85,7 +86,7 @@ def from_lowered(lowered: object) -> ExportedModel:
     where = f"lowered function {found.function.name!r}"
     _check_devices(where, found.function.devices)
     constants = {f"constant_{index}": array for index, array in enumerate(found.constants)}
-    program = found.program
+    program = without_lapack(found.program, where)
     declared = program.signature
     model = _model(
         found.function,
@@ -135,6 +136,7 @@ def _specialize(
     if names or constants:
         shapes = [symbols.shape(found.avals[index].shape, sizes) for index in found.kept]
         program = refine(program, shapes, constants)
+    program = without_lapack(program, where)
     return _specialization(found, program, sizes, ())
 
 
