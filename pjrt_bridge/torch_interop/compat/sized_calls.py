@@ -30,7 +30,7 @@ from pjrt_bridge.torch_interop.compat.sized_pools import pool, tuple_of
 from pjrt_bridge.torch_interop.compat.values import hint
 
 _aten = torch.ops.aten
-
+_PAD_SEQUENCE = torch._C._nn.pad_sequence
 
 _POOLS: tuple[
     tuple[str, Callable[..., torch.Tensor], tuple[Callable[..., Any], ...], dict[str, Any]], ...
@@ -67,6 +67,7 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         functional.one_hot: sized.one_hot,
         torch.histc: sized.histc,
         torch.kron: sized.kron,
+        _PAD_SEQUENCE: sized.pad_sequence,
         torch.tril_indices: tril_indices,
         torch.triu_indices: triu_indices,
         functional.affine_grid: sized.affine_grid,
@@ -107,6 +108,9 @@ _UNCHECKED = frozenset(
     else (functional.one_hot,)
 )
 """Functions that torch (2.11) traces without their checks of data."""
+
+_OF_SHAPES = frozenset((torch.kron, _PAD_SEQUENCE))
+"""Functions whose sizes are those of their tensors."""
 
 _METHODS = {"kron": torch.kron, "histc": torch.histc}
 """Methods of tensors, by name, and the functions that they are."""
@@ -269,7 +273,7 @@ def inlined(tx: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> An
 def _fits(function: Any, instead: Callable[..., Any]) -> Callable[[Any, Any], bool]:
     """Whether a call is traced otherwise: where sizes are symbols, and what is traced can do it."""
     signature = inspect.signature(instead)
-    has_symbols = _has_symbolic_shape if function is torch.kron else _has_symbols
+    has_symbols = _has_symbolic_shape if function in _OF_SHAPES else _has_symbols
     always = function in _NOT_LOWERED | _UNCHECKED
 
     def fits(args: Any, kwargs: Any) -> bool:
@@ -290,7 +294,9 @@ def _has_symbols(value: Any) -> bool:
 
 
 def _has_symbolic_shape(value: Any) -> bool:
-    """Whether an argument is a tensor with symbolic sizes."""
+    """Whether an argument is a tensor with symbolic sizes, or holds one."""
+    if isinstance(value, BaseListVariable):
+        return any(map(_has_symbolic_shape, value.items))
     if not isinstance(value, TensorVariable):
         return False
     return any(isinstance(size, torch.SymInt) for size in _shape(value))

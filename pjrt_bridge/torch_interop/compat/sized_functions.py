@@ -235,6 +235,38 @@ def affine_grid(
     return found
 
 
+def pad_sequence(
+    sequences: Sequence[torch.Tensor],
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> torch.Tensor:
+    """`torch.nn.utils.rnn.pad_sequence`, whichever of the sequences is the longest.
+
+    Raises:
+        RuntimeError: PyTorch runs the call then, and raises.
+    """
+    if padding_side not in ("left", "right"):
+        raise RuntimeError(f"expected padding_side to be left or right, found {padding_side!r}")
+    longest = sequences[0].shape[0]
+    for one in sequences[1:]:
+        longest = torch.sym_max(longest, one.shape[0])
+    several = []
+    for one in sequences:
+        length = one.shape[0]
+        place = torch.arange(longest, device=one.device)
+        if padding_side == "left":
+            place = place - (longest - length)
+        if length > 0:
+            row = one.to(sequences[0].dtype)[place.clamp(0, length - 1)]
+            inside = (place >= 0) & (place < length)
+            row = torch.where(inside.reshape(-1, *[1] * (one.dim() - 1)), row, padding_value)
+        else:
+            row = sequences[0].new_full((longest, *sequences[0].shape[1:]), padding_value)
+        several.append(row.to(sequences[0].dtype))
+    return torch.stack(several, 0 if batch_first else 1)
+
+
 def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:
     """`torch.nn.functional.adaptive_avg_pool1d`."""
     (size,) = (output_size,) if isinstance(output_size, int) else output_size
