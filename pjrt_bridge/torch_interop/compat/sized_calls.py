@@ -30,7 +30,6 @@ from pjrt_bridge.torch_interop.compat.sized_pools import pool, tuple_of
 from pjrt_bridge.torch_interop.compat.values import hint
 
 _aten = torch.ops.aten
-_PAD_SEQUENCE = torch._C._nn.pad_sequence
 
 _POOLS: tuple[
     tuple[str, Callable[..., torch.Tensor], tuple[Callable[..., Any], ...], dict[str, Any]], ...
@@ -66,8 +65,6 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.kaiser_window: sized.kaiser_window,
         functional.one_hot: sized.one_hot,
         torch.histc: sized.histc,
-        torch.kron: sized.kron,
-        _PAD_SEQUENCE: sized.pad_sequence,
         torch.tril_indices: tril_indices,
         torch.triu_indices: triu_indices,
         functional.affine_grid: sized.affine_grid,
@@ -109,10 +106,20 @@ _UNCHECKED = frozenset(
 )
 """Functions that torch (2.11) traces without their checks of data."""
 
-_OF_SHAPES = frozenset((torch.kron, _PAD_SEQUENCE))
-"""Functions whose sizes are those of their tensors."""
+_OF_SHAPES: dict[Any, Callable[..., Any]] = {
+    torch.kron: sized.kron,
+    torch._C._nn.pad_sequence: sized.pad_sequence,
+    torch.max_pool1d: sized.max_pool1d,
+    functional.max_pool1d: sized.max_pool1d,
+    torch.take_along_dim: sized.take_along_dim,
+}
+"""Those whose traces in torch hold for the sizes of their tensors alone."""
 
-_METHODS = {"kron": torch.kron, "histc": torch.histc}
+_METHODS = {
+    "kron": torch.kron,
+    "histc": torch.histc,
+    "take_along_dim": torch.take_along_dim,
+}
 """Methods of tensors, by name, and the functions that they are."""
 
 
@@ -123,9 +130,10 @@ def trace_symbolic_sizes(is_for_us: Callable[[Any], bool]) -> None:
         is_for_us: says of Dynamo's translator whether it traces for this backend.
     """
     functions = _functions()
-    for function, instead in functions.items():
+    # Windows that are symbols come before shapes.
+    for function, instead in (*_OF_SHAPES.items(), *functions.items()):
         _trace_function(function, instead, is_for_us)
-    _trace_methods(functions, is_for_us)
+    _trace_methods({**_OF_SHAPES, **functions}, is_for_us)
     _trace_indices(is_for_us)
     _trace_products(is_for_us)
 
@@ -273,7 +281,7 @@ def inlined(tx: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> An
 def _fits(function: Any, instead: Callable[..., Any]) -> Callable[[Any, Any], bool]:
     """Whether a call is traced otherwise: where sizes are symbols, and what is traced can do it."""
     signature = inspect.signature(instead)
-    has_symbols = _has_symbolic_shape if function in _OF_SHAPES else _has_symbols
+    has_symbols = _has_symbolic_shape if instead in _OF_SHAPES.values() else _has_symbols
     always = function in _NOT_LOWERED | _UNCHECKED
 
     def fits(args: Any, kwargs: Any) -> bool:

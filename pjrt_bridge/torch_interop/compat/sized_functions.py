@@ -250,7 +250,7 @@ def pad_sequence(
         raise RuntimeError(f"expected padding_side to be left or right, found {padding_side!r}")
     longest = sequences[0].shape[0]
     for one in sequences[1:]:
-        longest = torch.sym_max(longest, one.shape[0])
+        longest = torch.sym_max(longest, one.shape[0])  # type: ignore[no-untyped-call]
     several = []
     for one in sequences:
         length = one.shape[0]
@@ -265,6 +265,60 @@ def pad_sequence(
             row = sequences[0].new_full((longest, *sequences[0].shape[1:]), padding_value)
         several.append(row.to(sequences[0].dtype))
     return torch.stack(several, 0 if batch_first else 1)
+
+
+def max_pool1d(
+    input: torch.Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """`torch.max_pool1d`, whose trace in torch holds for the sizes of its input alone."""
+    if return_indices:
+        return torch.nn.functional.max_pool1d_with_indices(
+            input, kernel_size, stride, padding, dilation, ceil_mode
+        )
+
+    def both(other: int, size: Any) -> tuple[int, int]:
+        return (other, size) if isinstance(size, int) else (other, *size)
+
+    return torch.nn.functional.max_pool2d(
+        input.unsqueeze(-2),
+        both(1, kernel_size),
+        both(1, stride or kernel_size),
+        both(0, padding),
+        both(1, dilation),
+        ceil_mode,
+    ).squeeze(-2)
+
+
+def take_along_dim(
+    input: torch.Tensor, indices: torch.Tensor, dim: int | None = None
+) -> torch.Tensor:
+    """`torch.take_along_dim`.
+
+    Raises:
+        RuntimeError: the tensors differ in their number of dimensions.
+    """
+    if dim is None:
+        return input.reshape(-1).gather(0, indices.reshape(-1))
+    if input.dim() != indices.dim():
+        raise RuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of "
+            f"dimensions, but got {input.dim()} dimensions for input, and {indices.dim()} "
+            "dimensions for indices"
+        )
+    # Sizes of 1 are never symbols.
+    pairs = zip(input.shape, indices.shape, strict=True)
+    shape = [other if own == 1 else own for own, other in pairs]
+    dim = dim % input.dim()
+    whole, taken = (
+        item.expand([*shape[:dim], item.shape[dim], *shape[dim + 1 :]]) for item in (input, indices)
+    )
+    return whole.gather(dim, taken)
 
 
 def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:

@@ -117,6 +117,20 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
     ),
     "max_pool1d with strides": (SIGNALS, lambda x: functional.max_pool1d(x, x.size(2), stride=1)),
     "avg_pool1d": (SIGNALS, lambda x: functional.avg_pool1d(x, kernel_size=x.shape[2])),
+    "max_pool1d of pairs": (SIGNALS, lambda x: functional.max_pool1d(x.exp(), 2)),
+    "max_pool1d with borders": (
+        SIGNALS,
+        lambda x: functional.max_pool1d(x.exp(), 3, 2, padding=1, ceil_mode=True),
+    ),
+    "a layer of maximum pooling of pairs": (SIGNALS, lambda x: nn.MaxPool1d(2)(x[0].exp())),
+    "taken along a dimension": (
+        SIGNALS,
+        lambda x: (
+            torch.take_along_dim(x, x.argsort(2), 2)
+            * x.take_along_dim(x[:1, :, :1].argmax(1, keepdim=True), dim=1)
+        ),
+    ),
+    "taken of all": (SIGNALS, lambda x: torch.take_along_dim(x, x.reshape(-1).argsort())),
     "max_pool2d": (IMAGES, lambda x: functional.max_pool2d(functional.relu(x), x.shape[2:])),
     "avg_pool2d": (IMAGES, lambda x: functional.avg_pool2d(x, x.shape[-2:])),
     "avg_pool3d": (VOLUMES, lambda x: functional.avg_pool3d(x, x.shape[-3:])),
