@@ -25,6 +25,7 @@ from torch.backends import opt_einsum
 from torch.nn import functional
 from torch.nn.modules import utils
 
+from pjrt_bridge.torch_interop.compat import functions_of_shapes
 from pjrt_bridge.torch_interop.compat import sized_functions as sized
 from pjrt_bridge.torch_interop.compat.sized_pools import pool, tuple_of
 from pjrt_bridge.torch_interop.compat.values import hint
@@ -107,11 +108,11 @@ _UNCHECKED = frozenset(
 """Functions that torch (2.11) traces without their checks of data."""
 
 _OF_SHAPES: dict[Any, Callable[..., Any]] = {
-    torch.kron: sized.kron,
-    torch._C._nn.pad_sequence: sized.pad_sequence,
-    torch.max_pool1d: sized.max_pool1d,
-    functional.max_pool1d: sized.max_pool1d,
-    torch.take_along_dim: sized.take_along_dim,
+    torch.kron: functions_of_shapes.kron,
+    torch._C._nn.pad_sequence: functions_of_shapes.pad_sequence,
+    torch.max_pool1d: functions_of_shapes.max_pool1d,
+    functional.max_pool1d: functions_of_shapes.max_pool1d,
+    torch.take_along_dim: functions_of_shapes.take_along_dim,
 }
 """Those whose traces in torch hold for the sizes of their tensors alone."""
 

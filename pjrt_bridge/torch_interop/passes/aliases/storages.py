@@ -17,8 +17,6 @@ from torch import fx
 
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.addressing import addresses_storage
-from pjrt_bridge.torch_interop.emit.node_lowering import memory_order
-from pjrt_bridge.torch_interop.lowering.context import MemoryOrder
 from pjrt_bridge.torch_interop.nodes import computed
 
 _aten = torch.ops.aten
@@ -57,14 +55,18 @@ def _in_memory_order(graph: fx.Graph, base: fx.Node) -> fx.Node | None:
     promise = compat.promise(base)
     if not isinstance(promise, torch.Tensor) or compat.is_symbolic(promise):
         return None
-    if memory_order(promise) is MemoryOrder.WHOLE:
+    if _is_whole(promise):
         return base
     steps = promise.stride()
     order = sorted(range(promise.dim()), key=lambda dim: (-steps[dim], -promise.shape[dim]))
-    dense = memory_order(promise.permute(order)) is MemoryOrder.WHOLE
-    if base.op == "placeholder" or not dense:
+    if base.op == "placeholder" or not _is_whole(promise.permute(order)):
         return None
     return computed(graph, _aten.permute.default, base, order)
+
+
+def _is_whole(promise: torch.Tensor) -> bool:
+    """Whether a tensor lies row-major from the start of its storage on."""
+    return promise.is_contiguous() and promise.storage_offset() == 0
 
 
 def _address(graph: fx.Graph, node: fx.Node, view: fx.Node, storage: fx.Node) -> None:
