@@ -187,6 +187,12 @@ def source_line(node: fx.Node) -> str | None:
     return None if found is None else f"{found[0]}:{found[1]}: {found[2]}"
 
 
+def label_with_line(node: fx.Node) -> str:
+    """The name of the operator that a node calls, and the user's line, for messages."""
+    line = source_line(node)
+    return label(node) + (f" at {line}" if line else "")
+
+
 def source_frame(node: fx.Node) -> tuple[str, int, str] | None:
     """File, line and code that a node comes from: the innermost frame outside of torch."""
     trace = compat.stack_trace(node)

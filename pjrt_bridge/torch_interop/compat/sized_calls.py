@@ -25,12 +25,12 @@ from torch.backends import opt_einsum
 from torch.nn import functional
 from torch.nn.modules import utils
 
+from pjrt_bridge.torch_interop.compat import functions_of_shapes
 from pjrt_bridge.torch_interop.compat import sized_functions as sized
 from pjrt_bridge.torch_interop.compat.sized_pools import pool, tuple_of
 from pjrt_bridge.torch_interop.compat.values import hint
 
 _aten = torch.ops.aten
-
 
 _POOLS: tuple[
     tuple[str, Callable[..., torch.Tensor], tuple[Callable[..., Any], ...], dict[str, Any]], ...
@@ -66,7 +66,6 @@ def _functions() -> dict[Any, Callable[..., Any]]:
         torch.kaiser_window: sized.kaiser_window,
         functional.one_hot: sized.one_hot,
         torch.histc: sized.histc,
-        torch.kron: sized.kron,
         torch.tril_indices: tril_indices,
         torch.triu_indices: triu_indices,
         functional.affine_grid: sized.affine_grid,
@@ -108,7 +107,20 @@ _UNCHECKED = frozenset(
 )
 """Functions that torch (2.11) traces without their checks of data."""
 
-_METHODS = {"kron": torch.kron, "histc": torch.histc}
+_OF_SHAPES: dict[Any, Callable[..., Any]] = {
+    torch.kron: functions_of_shapes.kron,
+    torch._C._nn.pad_sequence: functions_of_shapes.pad_sequence,
+    torch.max_pool1d: functions_of_shapes.max_pool1d,
+    functional.max_pool1d: functions_of_shapes.max_pool1d,
+    torch.take_along_dim: functions_of_shapes.take_along_dim,
+}
+"""Those whose traces in torch hold for the sizes of their tensors alone."""
+
+_METHODS = {
+    "kron": torch.kron,
+    "histc": torch.histc,
+    "take_along_dim": torch.take_along_dim,
+}
 """Methods of tensors, by name, and the functions that they are."""
 
 
@@ -119,9 +131,10 @@ def trace_symbolic_sizes(is_for_us: Callable[[Any], bool]) -> None:
         is_for_us: says of Dynamo's translator whether it traces for this backend.
     """
     functions = _functions()
-    for function, instead in functions.items():
+    # Windows that are symbols come before shapes.
+    for function, instead in (*_OF_SHAPES.items(), *functions.items()):
         _trace_function(function, instead, is_for_us)
-    _trace_methods(functions, is_for_us)
+    _trace_methods({**_OF_SHAPES, **functions}, is_for_us)
     _trace_indices(is_for_us)
     _trace_products(is_for_us)
 
@@ -269,7 +282,7 @@ def inlined(tx: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> An
 def _fits(function: Any, instead: Callable[..., Any]) -> Callable[[Any, Any], bool]:
     """Whether a call is traced otherwise: where sizes are symbols, and what is traced can do it."""
     signature = inspect.signature(instead)
-    has_symbols = _has_symbolic_shape if function is torch.kron else _has_symbols
+    has_symbols = _has_symbolic_shape if instead in _OF_SHAPES.values() else _has_symbols
     always = function in _NOT_LOWERED | _UNCHECKED
 
     def fits(args: Any, kwargs: Any) -> bool:
@@ -290,7 +303,9 @@ def _has_symbols(value: Any) -> bool:
 
 
 def _has_symbolic_shape(value: Any) -> bool:
-    """Whether an argument is a tensor with symbolic sizes."""
+    """Whether an argument is a tensor with symbolic sizes, or holds one."""
+    if isinstance(value, BaseListVariable):
+        return any(map(_has_symbolic_shape, value.items))
     if not isinstance(value, TensorVariable):
         return False
     return any(isinstance(size, torch.SymInt) for size in _shape(value))

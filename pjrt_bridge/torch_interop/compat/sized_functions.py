@@ -206,17 +206,6 @@ def histc(input: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) 
 # -- tensors of other sizes ------------------------------------------------------------------------
 
 
-def kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """`torch.kron`."""
-    rank = max(input.dim(), other.dim())
-    input = input[(None,) * (rank - input.dim())]
-    other = other[(None,) * (rank - other.dim())]
-    sizes = [one * more for one, more in zip(input.shape, other.shape, strict=True)]
-    for dim in range(rank):
-        input, other = input.unsqueeze(2 * dim + 1), other.unsqueeze(2 * dim)
-    return (input * other).reshape(sizes)
-
-
 def affine_grid(
     theta: torch.Tensor, size: Sequence[int], align_corners: bool = False
 ) -> torch.Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.nodes import computed, label, source_line
+from pjrt_bridge.torch_interop.nodes import computed, label_with_line
 from pjrt_bridge.torch_interop.passes.data_bounds import (
     Bounds,
     Hits,
@@ -132,7 +132,7 @@ def _add_check(
     graph: fx.Graph, node: fx.Node, item: Bounds, extremes: tuple[fx.Node, fx.Node]
 ) -> None:
     operator = torch.ops.pjrt_bridge.check_indices.default
-    check = graph.call_function(operator, (*extremes, item.low, item.high, _where(node)))
+    check = graph.call_function(operator, (*extremes, item.low, item.high, label_with_line(node)))
     check.meta = _meta(node, None)
 
 
@@ -140,7 +140,7 @@ def _add_divisor_check(graph: fx.Graph, node: fx.Node, by: fx.Node) -> None:
     without_zero = graph.call_function(torch.ops.aten.all.default, (by,))
     without_zero.meta = _meta(by, compat.fake_scalar(graph, torch.bool))
     operator = torch.ops.pjrt_bridge.check_divisors.default
-    check = graph.call_function(operator, (without_zero, _where(node)))
+    check = graph.call_function(operator, (without_zero, label_with_line(node)))
     check.meta = _meta(node, None)
 
 
@@ -148,7 +148,7 @@ def _add_range_check(graph: fx.Graph, node: fx.Node, numbers: fx.Node) -> None:
     aten = torch.ops.aten
     # False for NaN.
     finite = computed(graph, aten.lt.Scalar, computed(graph, aten.abs.default, numbers), math.inf)
-    message = f"{_where(node)}: the range of what it counts is not finite"
+    message = f"{label_with_line(node)}: the range of what it counts is not finite"
     everywhere = computed(graph, aten.all.default, finite)
     check = graph.call_function(aten._assert_async.msg, (everywhere, message))
     check.meta = _meta(node, None)
@@ -166,7 +166,9 @@ def _add_hits_check(graph: fx.Graph, node: fx.Node, written: Hits) -> None:
     else:
         right = computed(graph, aten.le.Scalar, found, written.values // written.times)
         reason = "Number of elements of source < number of ones in mask"
-    check = graph.call_function(aten._assert_async.msg, (right, f"{_where(node)}: {reason}"))
+    check = graph.call_function(
+        aten._assert_async.msg, (right, f"{label_with_line(node)}: {reason}")
+    )
     check.meta = _meta(node, None)
 
 
@@ -183,13 +185,8 @@ def _add_probability_check(graph: fx.Graph, node: fx.Node, weights: fx.Node) -> 
     possible = computed(graph, aten.gt.Scalar, sums, 0)
     found = [computed(graph, aten.all.default, item) for item in (proper, possible)]
     operator = torch.ops.pjrt_bridge.check_probabilities.default
-    check = graph.call_function(operator, (*found, _where(node)))
+    check = graph.call_function(operator, (*found, label_with_line(node)))
     check.meta = _meta(node, None)
-
-
-def _where(node: fx.Node) -> str:
-    line = source_line(node)
-    return label(node) + (f" at {line}" if line else "")
 
 
 def _meta(source: fx.Node, value: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pjrt_bridge.torch_interop.device.naming import OWN_DEVICES
 from pjrt_bridge.torch_interop.nodes import split_products
 from pjrt_bridge.torch_interop.passes.aliases.gaps import find_gaps
 from pjrt_bridge.torch_interop.passes.aliases.resolve import resolve_aliases
+from pjrt_bridge.torch_interop.passes.aliases.storages import address_whole_storages
 from pjrt_bridge.torch_interop.passes.causal_masks import recognize_causal_masks
 from pjrt_bridge.torch_interop.passes.composites import collect_composites, remove_marks
 from pjrt_bridge.torch_interop.passes.data_checks import check_data
@@ -162,6 +163,10 @@ def _decompose_flex_attention(
     return decompose_flex_attention(module, context.keeps)
 
 
+def _address_whole_storages(module: fx.GraphModule, context: PassContext) -> None:
+    address_whole_storages(module)
+
+
 def _check_data(module: fx.GraphModule, context: PassContext) -> fx.GraphModule | None:
     # A backward graph computes with the positions of its forward graph.
     if context.kind == "backward":
@@ -214,6 +219,7 @@ PASSES = (
     # Here the sizes of a call are padded (`padding/`) and put in (`substitute_sizes.py`).
     Pass(_recognize_causal_masks, "sized", exports=False),
     Pass(_decompose_flex_attention, "sized", exports=True),
+    Pass(_address_whole_storages, "sized", exports=True),
     Pass(_check_data, "sized", exports=True),
     Pass(_find_gaps, "sized", exports=False),
     Pass(_remove_proven_assertions, "sized", exports=True),

@@ -12,7 +12,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional
 
-from pjrt_bridge.torch_interop import compat
+from pjrt_bridge.torch_interop import compat, compiled_graphs
 from tests.torch_interop.helpers import assert_same, compiled
 
 
@@ -117,6 +117,20 @@ CASES: dict[str, tuple[list[Any], Callable[[torch.Tensor], Any]]] = {
     ),
     "max_pool1d with strides": (SIGNALS, lambda x: functional.max_pool1d(x, x.size(2), stride=1)),
     "avg_pool1d": (SIGNALS, lambda x: functional.avg_pool1d(x, kernel_size=x.shape[2])),
+    "max_pool1d of pairs": (SIGNALS, lambda x: functional.max_pool1d(x.exp(), 2)),
+    "max_pool1d with borders": (
+        SIGNALS,
+        lambda x: functional.max_pool1d(x.exp(), 3, 2, padding=1, ceil_mode=True),
+    ),
+    "a layer of maximum pooling of pairs": (SIGNALS, lambda x: nn.MaxPool1d(2)(x[0].exp())),
+    "taken along a dimension": (
+        SIGNALS,
+        lambda x: (
+            torch.take_along_dim(x, x.argsort(2), 2)
+            * x.take_along_dim(x[:1, :, :1].argmax(1, keepdim=True), dim=1)
+        ),
+    ),
+    "taken of all": (SIGNALS, lambda x: torch.take_along_dim(x, x.reshape(-1).argsort())),
     "max_pool2d": (IMAGES, lambda x: functional.max_pool2d(functional.relu(x), x.shape[2:])),
     "avg_pool2d": (IMAGES, lambda x: functional.avg_pool2d(x, x.shape[-2:])),
     "avg_pool3d": (VOLUMES, lambda x: functional.avg_pool3d(x, x.shape[-3:])),
@@ -170,6 +184,30 @@ def test_few_graphs_serve_all_sizes(name: str) -> None:
             torch.testing.assert_close(given.grad, x.grad, rtol=1e-4, atol=1e-4)
     # Some small sizes are special to PyTorch.
     assert compat.graphs_made() - before <= 4
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_any_of_several_sequences_may_be_the_longest(side: str) -> None:
+    def function(several: list[torch.Tensor], number: float = -1.5) -> torch.Tensor:
+        padded = nn.utils.rnn.pad_sequence(several, True, number, side)
+        return padded.cumsum(1) * nn.utils.rnn.pad_sequence(several).amax(0)[:, None]
+
+    run = torch.compile(function, backend="pjrt")
+    before = compat.graphs_made()
+    for lengths in ((5, 3, 7), (8, 4, 2), (3, 9, 5), (6, 2, 11), (12, 13, 4), (4, 9, 9)):
+        given = [torch.randn(length, 2, requires_grad=True) for length in lengths]
+        own = [x.detach().clone().requires_grad_() for x in given]
+        expected, found = function(given), run(own)
+        assert_same(found, expected, rtol=1e-5, atol=1e-5)
+        for ours, theirs in zip(own, given, strict=True):
+            ours_grad, theirs_grad = (
+                torch.autograd.grad(made.square().sum(), x, retain_graph=True)[0]
+                for made, x in ((found, ours), (expected, theirs))
+            )
+            torch.testing.assert_close(ours_grad, theirs_grad, rtol=1e-4, atol=1e-4)
+    assert compat.graphs_made() - before <= 2
+    assert len(compiled_graphs()) <= 4
 
 
 @pytest.mark.parametrize(

@@ -337,6 +337,7 @@ def _table() -> dict[str, PaddingRule]:
     put(PaddingRule(foreign.called), OPERATOR)
     put(PaddingRule(creators.created_anew), "new_empty_strided", "empty_strided")
     put(PaddingRule(draws.drawn, ("size",)), *draws.DRAWING)
+    put(PaddingRule(draws.chosen, ("num_samples",)), f"{compat.OWN_NAMESPACE}.multinomial")
     put(PaddingRule(draws.permutation), f"{compat.OWN_NAMESPACE}.randperm")
     put(PaddingRule(draws.dropped_out), f"{compat.OWN_NAMESPACE}.native_dropout")
     return rules

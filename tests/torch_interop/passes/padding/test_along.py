@@ -101,6 +101,33 @@ ALONG: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "counts in bins": (lambda x: torch.histc(x[:, 0], 4, -1.0, 1.5), (X,)),
     "a permutation": (lambda x: DRAW.randperm(KEY, x.shape[0]), (X,)),
+    "positions by weights": (
+        lambda x: (
+            DRAW.multinomial(KEY, x[:, 0].exp(), 1),
+            DRAW.multinomial(KEY, x[:, 0].exp(), 3),
+            DRAW.multinomial(KEY, x[:, 0].exp(), 4, True),
+            DRAW.multinomial(KEY, x[:, 1].exp(), x.shape[0], True),
+        ),
+        (X,),
+    ),
+    "positions in rows by weights": (
+        lambda x: (
+            DRAW.multinomial(KEY, x.exp(), 1),
+            DRAW.multinomial(KEY, x.exp().half(), 2),
+            DRAW.multinomial(KEY, x.exp(), 6, True),
+            DRAW.multinomial(KEY, x.t().reshape(-1, 2).exp(), 1),
+        ),
+        (X,),
+    ),
+    "positions in rows of any length by weights": (
+        lambda x, y: (
+            DRAW.multinomial(KEY, x.t().exp(), 1),
+            DRAW.multinomial(KEY, x.t().exp(), 3),
+            DRAW.multinomial(KEY, (x @ y.t()).exp(), 2),
+            DRAW.multinomial(KEY, x.t().exp(), 6, True),
+        ),
+        (X, Y),
+    ),
     "created anew": (
         lambda x: torch.fill(torch.empty_strided((x.shape[0], 2), (2, 1)), 3) + x[:, :2],
         (X,),

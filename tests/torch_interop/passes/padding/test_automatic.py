@@ -80,6 +80,34 @@ def test_what_is_dropped_is_the_same_in_both_directions() -> None:
     assert len(compiled_graphs()) == 2 * 3
 
 
+def test_samples_of_any_length_are_those_without_padding() -> None:
+    def sample(x: torch.Tensor) -> torch.Tensor:
+        return torch.distributions.Categorical(logits=x.transpose(1, 2)).sample()
+
+    run = torch.compile(sample, backend="pjrt")
+    exact = torch.compile(lambda x: sample(x), backend="pjrt", options={"buckets": []})
+    for length in (5, 9, 17, 120, 112, 13):
+        x = torch.randn(2, length, 3)
+        found = []
+        for way in (run, exact) if length in (9, 17) else (run,):
+            torch.manual_seed(length)
+            found.append(way(x))
+        assert torch.equal(found[0], found[-1])
+        assert int(found[0].max()) < length
+    padded = [graph for graph in compiled_graphs() if not graph.fallback_reasons]
+    assert len(padded) <= 3 + 2
+    with pytest.raises(RuntimeError, match=r"aten.multinomial.*nan"):
+        compiled_weights()(torch.full((2, 9), torch.nan))
+
+
+def compiled_weights() -> Any:
+    """Draws by weights, compiled for sizes that change already."""
+    run = torch.compile(lambda x: torch.multinomial(x.t() + 0, 1), backend="pjrt")
+    for size in (5, 6):
+        run(torch.ones(2, size))
+    return run
+
+
 def attention(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
     """Queries, keys and values are parts of one product."""
     q, k, v = layer(x).view(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
