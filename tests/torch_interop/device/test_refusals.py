@@ -9,7 +9,9 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -29,6 +31,17 @@ def test_pinned_memory() -> None:
         list(DataLoader(rows, batch_size=2, pin_memory=True))  # type: ignore[arg-type]
     batches = [row.to("pjrt", non_blocking=True) for row in DataLoader(rows, batch_size=2)]  # type: ignore[arg-type]
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
+
+
+def test_tensors_for_another_process() -> None:
+    x = torch.ones(3, device="pjrt")
+    for strategy in ("file_descriptor", "file_system"):
+        with (
+            mock.patch.object(torch.multiprocessing, "_sharing_strategy", strategy),
+            pytest.raises(DeviceError, match=r"another process.*tensor\.cpu\(\)"),
+        ):
+            ForkingPickler.dumps(x)
+    assert x.sum().item() == 3
 
 
 def test_layouts_without_strides() -> None:
