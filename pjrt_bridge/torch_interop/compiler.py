@@ -221,4 +221,9 @@ class Compiler:
 
     def lowers(self, graph: fx.GraphModule) -> bool:
         """Whether all of a graph can be on the device."""
-        return not self._target.placement().fallback_reasons(graph.graph)
+        return self.first_refusal(graph) is None
+
+    def first_refusal(self, graph: fx.GraphModule) -> str | None:
+        """Why some of a graph cannot be on the device; None where all of it can."""
+        reasons = self._target.placement().fallback_reasons(graph.graph).values()
+        return next(map(str, reasons), None)

@@ -54,6 +54,7 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
 
     Attributes:
         took_precisions: there are operations that the precisions were asked for.
+        has_effects: there are custom calls with a side effect, such as failing the program.
     """
 
     def __init__(

@@ -55,6 +55,7 @@ class Emitter:
         self._precisions: Precisions | None = None
         self._stated: Precision | None = None
         self.took_precisions = False
+        self.has_effects = False
         self._functions: Mapping[str, UnaryFunction] = {}
         self._finished = False
 

@@ -318,6 +318,7 @@ class NumericalOps(Emitter):
         op = "stablehlo.custom_call"
         typed = not isinstance(backend_config, str)
         version = api_version if api_version is not None else (4 if typed else 1)
+        self.has_effects = self.has_effects or has_side_effect
         i32 = self._ir.IntegerType.get_signless(32, self._context)
         attributes = {
             "call_target_name": self._str(target),

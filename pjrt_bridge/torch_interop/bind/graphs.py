@@ -108,19 +108,27 @@ class DeviceGraph:
         segment: the program.
         record: of the graph.
         took_precisions: see `Emitted`.
+        checks_data: see `Emitted`.
 
     Attributes:
         segment: see above.
         record: see above.
         took_precisions: see above.
+        checks_data: see above.
     """
 
     def __init__(
-        self, segment: DeviceSegment, record: GraphRecord, *, took_precisions: bool
+        self,
+        segment: DeviceSegment,
+        record: GraphRecord,
+        *,
+        took_precisions: bool,
+        checks_data: bool,
     ) -> None:
         self.segment = segment
         self.record = record
         self.took_precisions = took_precisions
+        self.checks_data = checks_data
 
     def fast_path(self) -> Entrance | None:
         """The fast path for calls like the one before; None where there is none."""

@@ -27,6 +27,7 @@ from pjrt_bridge.torch_interop.compat.changing_numbers import (
 )
 from pjrt_bridge.torch_interop.compat.checks import checks_kept
 from pjrt_bridge.torch_interop.compat.filling import filling_decompositions
+from pjrt_bridge.torch_interop.compat.flex import flex_decompositions
 from pjrt_bridge.torch_interop.compat.fused_cells import fused_cell_decompositions
 from pjrt_bridge.torch_interop.compat.fused_steps import (
     fused_step_decompositions,
@@ -81,6 +82,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         **loss_scaling_decompositions(),
         **loss_decompositions(),
         **interpolation_decompositions(),
+        **flex_decompositions(),
     }
     return with_value_checks({op: rule for op, rule in table.items() if str(op) not in KEPT})
 

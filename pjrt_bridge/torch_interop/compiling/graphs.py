@@ -199,7 +199,12 @@ class GraphCompiler:
             return self._on_host(host, record)
         self._target.ledger.add(record)
         self.saved = emitted.saved
-        return DeviceGraph(compiled, record, took_precisions=emitted.took_precisions)
+        return DeviceGraph(
+            compiled,
+            record,
+            took_precisions=emitted.took_precisions,
+            checks_data=emitted.checks_data,
+        )
 
     def _in_parts(
         self,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pjrt_bridge.torch_interop import compat
-from pjrt_bridge.torch_interop.compat import third_party_device
+from pjrt_bridge.torch_interop.compat import higher_order, third_party_device
 from pjrt_bridge.torch_interop.compat.operators import operator
 from pjrt_bridge.torch_interop.device.naming import NAME
 
@@ -49,6 +49,7 @@ def register(kernels: third_party_device.OperatorKernels) -> None:
     """Register the kernels of autocast; operators on no list compute as they are given."""
     key = f"Autocast{third_party_device.KEY}"
     kernels.of_others(third_party_device.FALL_THROUGH, key)
+    higher_order.ignore_autocast(key)
     for names, kernel in ((_LOWER, _lower), (_FLOAT32, _float32), (_WIDEST, _widest)):
         for name in names:
             op = operator(f"aten.{name}" if "." in name else f"aten.{name}.default")

@@ -20,7 +20,7 @@ from pjrt_bridge.torch_interop import compat, precision
 from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.compiler import Compiler
-from pjrt_bridge.torch_interop.device import data_errors, shortcuts, transfer
+from pjrt_bridge.torch_interop.device import data_errors, failures, shortcuts, transfer
 from pjrt_bridge.torch_interop.device.calls import (
     OperatorSchema,
 )
@@ -36,6 +36,7 @@ from pjrt_bridge.torch_interop.device.storage import (
     resident_tensor,
 )
 from pjrt_bridge.torch_interop.passes.pipeline import Rewritten
+from pjrt_bridge.user_warnings import line_of_caller
 
 
 @dataclass
@@ -104,8 +105,18 @@ class CallProgram:
         if added is None:
             return None
         return shortcuts.shortcut(
-            self.graph, self.form, self.layout, self.index, added, self.numbers
+            self.graph,
+            self.form,
+            self.layout,
+            self.index,
+            added,
+            self.numbers,
+            self._note_line,
         )
+
+    def _note_line(self) -> None:
+        """Note the line of this call, for an error that is seen later."""
+        failures.called(self.name, line_of_caller())
 
     def _added(
         self, conditions: Callable[[Sequence[float]], bool] | None
@@ -180,6 +191,8 @@ class CallProgram:
         def start(arguments: list[Any]) -> Sequence[Any]:
             graph = self.divided if divides else self.graph
             call = CallRecord(len(graph.record.segments))
+            if isinstance(graph, DeviceGraph) and graph.checks_data:
+                self._note_line()
             outputs = graph.start(list(arguments), call)
             if any(isinstance(item, torch.Tensor) for item in arguments):
                 call.finish()

@@ -180,6 +180,9 @@ def _traced(call: Call, fixed: frozenset[int], *, lifted: bool) -> CallProgram:
     )
     if read:
         raise _DependsOn(read)
+    if form.written and (reason := compiler.first_refusal(module)) is not None:
+        # PyTorch's operator may give what it writes another size, which it does not promise.
+        raise NotTraceable(reason)
     return CallProgram(
         str(call.op),
         compiler,

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 
 import torch
 
+from pjrt_bridge import user_warnings
+from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.torch_interop.device.calls import Call, TensorKey, tensors_in
 from pjrt_bridge.torch_interop.device.chosen import eager_mode
+from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.recent import Recent
 from pjrt_bridge.torch_interop.device.storage import has_divided
 
@@ -41,15 +44,20 @@ class _Sizes:
 
 
 _sizes: Recent[_Sizes] = Recent()
+_warned: set[str] = set()
 
 
 def forget() -> None:
     """Forget all calls, where their programs are dropped."""
     _sizes.clear()
+    _warned.clear()
 
 
 def changes(call: Call) -> bool:
-    """Whether a call that has no program is to get none, as one of many that differ in sizes."""
+    """Whether a call that has no program is to get none, as one of many that differ in sizes.
+
+    The first such call warns.
+    """
     seeded = torch.Tag.nondeterministic_seeded in call.op.tags
     if eager_mode() == "fused" or call.op.namespace != "aten" or seeded:
         return False
@@ -66,7 +74,17 @@ def changes(call: Call) -> bool:
         return False
     count = sizes.calls.find(call.key) or sizes.calls.add(call.key, [0])
     count[0] += 1
-    return count[0] < _COMES_AGAIN
+    if count[0] >= _COMES_AGAIN:
+        return False
+    if not _warned:
+        _warned.add(str(call.op))
+        user_warnings.warn(
+            f"sizes on device {NAME!r} keep changing: {call.op} has programs for {_PROGRAMS} of "
+            "them. PyTorch computes such an operator on copies in host memory, while its arrays "
+            "are small and a size is new. Where sizes keep changing, compile the function",
+            HostFallbackWarning,
+        )
+    return True
 
 
 def _nbytes(call: Call) -> int:

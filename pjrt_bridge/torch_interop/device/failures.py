@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -15,9 +16,10 @@ _SHOWN = 4
 
 
 _LINES = 4
-"""Lines kept for an operator: those for which programs were made last."""
+"""Lines kept for an operator: those that called it last."""
 
 _lines: dict[str, list[str]] = {}
+_recordings: deque[Sequence[tuple[str, str]]] = deque(maxlen=_LINES)
 
 
 class OutOfDeviceMemory(ResourceExhausted, torch.OutOfMemoryError):
@@ -59,17 +61,25 @@ def called(operator: str, line: str) -> None:
     del lines[:-_LINES]
 
 
+def recorded(calls: Sequence[tuple[str, str]]) -> None:
+    """The same, of operators that became one program: their names and lines, in order."""
+    _recordings.append(calls)
+
+
 @contextmanager
 def seen_later() -> Iterator[None]:
     """Have errors of programs that were started before name lines that called their operators."""
     try:
         yield
     except PjrtError as error:
+        while _recordings:
+            for operator, line in _recordings.popleft():
+                called(operator, line)
         for operator, lines in _lines.items():
             if f"{operator}: " in str(error) and lines:
                 error.add_note(
-                    f"{operator} is called at {', '.join(lines)}; with PJRT_BRIDGE_EAGER=sync the "
-                    "error is raised where the call is"
+                    f"{operator} was called last at {', '.join(reversed(lines))}; with "
+                    "PJRT_BRIDGE_EAGER=sync the error is raised where the call is"
                 )
         raise
 

@@ -25,7 +25,7 @@ from pjrt_bridge.mixed.launchers import BufferOutput
 from pjrt_bridge.runtime import Buffer, ShardedBuffer
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.runtime.objects.mesh_program import AnyBuffer
-from pjrt_bridge.torch_interop.bind.graphs import PlainGraph
+from pjrt_bridge.torch_interop.bind.graphs import DeviceGraph, PlainGraph
 from pjrt_bridge.torch_interop.compat import third_party_device
 from pjrt_bridge.torch_interop.device import chosen, data_errors, failures, merging, transfer
 from pjrt_bridge.torch_interop.device.chosen import of_client
@@ -270,6 +270,10 @@ class Recorder:
                     program = merging.compiled(recorded, self._index, recorded.change(self._last))
                     self._programs.add(key, program)
                 self._last = recorded
+                if isinstance(program, DeviceGraph) and program.checks_data:
+                    failures.recorded(
+                        [(operator.part.name, operator.line) for operator in operators]
+                    )
                 self._run(program, given, wanted)
             except Exception:
                 self._one_by_one(operators, given, wanted)

@@ -108,7 +108,7 @@ def register() -> None:
         saving.register()
         freed_storages.register()
         modules.register()
-        flex.take_device(NAME)
+        flex.take_device(NAME, f"Autocast{third_party_device.KEY}")
         accelerator_module.answer_for(NAME, of_accelerator())
         for guard in naming.GUARD:
             device_guard.answer_for(guard, NAME, backward_threads.count, streams.wait_in_cpp)

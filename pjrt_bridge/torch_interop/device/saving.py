@@ -6,10 +6,13 @@ host, and one of a file becomes resident when `map_location` says so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
 
+from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.runtime.dispatch.value_spec import ValueSpec
 from pjrt_bridge.torch_interop.device import transfer
 from pjrt_bridge.torch_interop.device.current import current_index
@@ -39,8 +42,25 @@ def register() -> None:
         return empty((args[0],), torch.uint8, _index(device)).untyped_storage()
 
     torch.UntypedStorage.__new__ = new  # type: ignore[method-assign]
+    for name in ("_share_fd_cpu_", "_share_filename_cpu_"):
+        setattr(torch.UntypedStorage, name, _not_shared(getattr(torch.UntypedStorage, name)))
     torch.UntypedStorage.pjrt = moved  # type: ignore[attr-defined]
     torch.TypedStorage.pjrt = _moved_typed  # type: ignore[attr-defined]
+
+
+def _not_shared(share: Callable[..., Any]) -> Callable[..., Any]:
+    """A way in which torch sends a storage to another process, but for resident ones."""
+
+    @wraps(share)
+    def shared(storage: Any, *args: Any, **kwargs: Any) -> Any:
+        if storage.device.type == NAME:
+            raise DeviceError(
+                f"a tensor on device {storage.device} cannot be sent to another process, which has "
+                f"a client of its own: send tensor.cpu(), and call .to({NAME!r}) there"
+            )
+        return share(storage, *args, **kwargs)
+
+    return shared
 
 
 def _index(device: Any) -> int:

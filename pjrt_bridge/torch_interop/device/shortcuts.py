@@ -159,6 +159,17 @@ class CallNumbers:
         return None if position < self.given + lifted else position - lifted
 
 
+def _both(first: Callable[[], None], second: Callable[[], None] | None) -> Callable[[], None]:
+    if second is None:
+        return first
+
+    def both() -> None:
+        first()
+        second()
+
+    return both
+
+
 def shortcut(
     graph: PlainGraph,
     form: OperatorSchema,
@@ -166,6 +177,7 @@ def shortcut(
     index: int,
     added: CallNumbers,
     numbers: int,
+    noted: Callable[[], None],
 ) -> Any:
     """The `Shortcut` of a graph; None where more has to be done than to start one program.
 
@@ -176,6 +188,7 @@ def shortcut(
         index: of the device.
         added: what the program is given behind the arrays of a call.
         numbers: how many a call has.
+        noted: called before each launch of a program that checks data.
     """
     if native.module is None or not isinstance(graph, DeviceGraph):
         return None
@@ -189,6 +202,8 @@ def shortcut(
     if found is None:
         return None
     plan, before = found
+    if graph.checks_data:
+        before = _both(noted, before)
     places = [item.position for item in bindings.parameters]
     takes = bindings.takes
     sources = [

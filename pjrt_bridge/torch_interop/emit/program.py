@@ -52,6 +52,7 @@ class Emitted:
         saved: strides of the results that only backward reads, where they lie otherwise than
             promised; by position in the graph before any pass.
         took_precisions: its products depend on the precisions that it was emitted with.
+        checks_data: it may fail because of the elements that it is given.
     """
 
     program: Program
@@ -60,6 +61,7 @@ class Emitted:
     kernels_version: int = 0
     saved: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     took_precisions: bool = False
+    checks_data: bool = False
 
     def takes_as(self, other: Emitted) -> bool:
         """Whether it takes and gives the same as another program of the graph.
@@ -232,6 +234,7 @@ class _GraphEmission:
             kernels_version=version,
             saved=self._saved,
             took_precisions=self._builder.took_precisions,
+            checks_data=self._builder.has_effects,
         )
 
     def _call(self, node: fx.Node) -> None:

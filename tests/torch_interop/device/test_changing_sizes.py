@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch.nn import functional
 
+from pjrt_bridge.errors import HostFallbackWarning
 from pjrt_bridge.torch_interop.device import changing_sizes, programs, transfer
 from pjrt_bridge.torch_interop.ledger import EAGER
 
@@ -44,6 +46,25 @@ def test_sizes_that_keep_changing_have_no_program_each(
         torch.testing.assert_close(found.cpu(), expected, equal_nan=True)
         counts.append(len(EAGER.graphs) + len(transfer._programs))
     assert counts[15] == counts[-1]
+
+
+def test_the_first_size_without_a_program_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changing_sizes, "_PROGRAMS", 3)
+    x = torch.rand(8, 8).to("pjrt")
+    programs.forget()
+
+    def call(sizes: range) -> None:
+        for size in sizes:
+            x[:size].exp()
+            x[:size].sin()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        call(range(1, 4))
+    with pytest.warns(HostFallbackWarning, match=r"aten.exp.default has programs for 3") as told:
+        call(range(4, 7))
+    assert len(told) == 1
+    assert told[0].filename == __file__
 
 
 def test_sizes_that_come_again_get_programs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,12 +39,16 @@ def flexible(x: torch.Tensor, slopes: torch.Tensor, *, masked: bool) -> torch.Te
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("mode", ["async", "fused"])
+@pytest.mark.parametrize("mode", ["async", "fused", "compiled"])
 def test_results_and_gradients(mode: str, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PJRT_BRIDGE_EAGER", mode)
+    on_device: Any = flexible
+    if mode == "compiled":
+        on_device = torch.compile(flexible, backend="pjrt", fullgraph=True)
+    else:
+        monkeypatch.setenv("PJRT_BRIDGE_EAGER", mode)
     x, slopes = torch.randn(2, 2, 16, 8), torch.tensor([0.1, -0.2])
     results = []
-    for run, device in ((attention, "cpu"), (flexible, "pjrt")):
+    for run, device in ((attention, "cpu"), (on_device, "pjrt")):
         given = [item.clone().to(device).requires_grad_() for item in (x, slopes)]
         found = run(*given, masked=masked)
         results.append([found, *torch.autograd.grad(found.square().sum(), given)])
@@ -52,11 +56,24 @@ def test_results_and_gradients(mode: str, masked: bool, monkeypatch: pytest.Monk
         torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_compiled_graphs_have_no_gradients_of_it() -> None:
+def test_compiled_without_gradients() -> None:
     x, slopes = torch.randn(2, 2, 16, 8), torch.tensor([0.1, -0.2])
     function = torch.compile(flexible, backend="pjrt", fullgraph=True)
     here = x.to("pjrt"), slopes.to("pjrt")
     found = function(*here, masked=True)
     torch.testing.assert_close(found.cpu(), attention(x, slopes, masked=True))
-    with pytest.raises(Exception, match="compiled graph on device 'pjrt' has no gradients"):
-        function(here[0].clone().requires_grad_(), here[1], masked=True)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_autocast_casts_its_tensors(compiled: bool) -> None:
+    function = torch.compile(flexible, backend="pjrt", fullgraph=True) if compiled else flexible
+    x, slopes = torch.randn(2, 2, 16, 8), torch.tensor([0.1, -0.2])
+    here = x.to("pjrt").requires_grad_()
+    with torch.autocast("pjrt", dtype=torch.bfloat16):
+        found = function(here, slopes.to("pjrt"), masked=True)
+    assert found.dtype is torch.bfloat16
+    expected = attention(x.requires_grad_(), slopes, masked=True)
+    torch.testing.assert_close(found.float().cpu(), expected, rtol=0.02, atol=0.02)
+    (gradient,) = torch.autograd.grad(found.float().sum(), here)
+    (wanted,) = torch.autograd.grad(expected.sum(), x)
+    torch.testing.assert_close(gradient.cpu(), wanted, rtol=0.05, atol=0.05)

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -29,6 +31,17 @@ def test_pinned_memory() -> None:
         list(DataLoader(rows, batch_size=2, pin_memory=True))  # type: ignore[arg-type]
     batches = [row.to("pjrt", non_blocking=True) for row in DataLoader(rows, batch_size=2)]  # type: ignore[arg-type]
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3]]
+
+
+def test_tensors_for_another_process() -> None:
+    x = torch.ones(3, device="pjrt")
+    for strategy in ("file_descriptor", "file_system"):
+        with (
+            mock.patch.object(torch.multiprocessing, "_sharing_strategy", strategy),
+            pytest.raises(DeviceError, match=r"another process.*tensor\.cpu\(\)"),
+        ):
+            ForkingPickler.dumps(x)
+    assert x.sum().item() == 3
 
 
 def test_layouts_without_strides() -> None:
@@ -121,7 +134,6 @@ def test_no_room_is_an_error_and_no_task_of_the_host(
     assert (x + 1).tolist() == [2, 2, 2]
 
 
-# The line is that of the call whose program was made.
 @pytest.mark.usefixtures("fresh")
 @pytest.mark.parametrize("mode", ["async", "fused"])
 def test_errors_that_are_seen_later_name_the_line(
@@ -138,11 +150,11 @@ def test_errors_that_are_seen_later_name_the_line(
         rows = torch.nn.functional.embedding(index, table)
         return (rows * 2).sum()
 
-    # As by a program that has called the operator in many places before.
-    for number in range(9):
-        failures.called("aten.index_select.default", f"{__file__}:{number}")
     for _ in range(4):
         assert found(1).item() == 12
+    # As by a program that has called the operator in many places since.
+    for number in range(9):
+        failures.called("aten.index_select.default", f"{__file__}:{number}")
     with pytest.raises(IndexError) as caught:
         found(7).item()
     _, start = inspect.getsourcelines(found)
