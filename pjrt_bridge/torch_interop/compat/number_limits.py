@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from pjrt_bridge.torch_interop.compat.values import hint
 
-_Refused = Callable[[OpOverload, Any], bool]
+_Refuses = Callable[[OpOverload, Any], bool]
 
 _SYMBOLIC = (SymFloat, SymInt)
 
@@ -41,7 +41,7 @@ _INTEGERS = (
 
 
 def with_number_limits(
-    table: Mapping[OpOverload, Callable[..., Any]], refused: _Refused
+    table: Mapping[OpOverload, Callable[..., Any]], refused: _Refuses
 ) -> dict[OpOverload, Callable[..., Any]]:
     """Decompositions, before which the numbers of each operator are held within limits.
 
@@ -95,7 +95,7 @@ def _positions(op: OpOverload) -> Mapping[str, int]:
 
 
 def _within_limits(
-    refused: _Refused,
+    refused: _Refuses,
     op: OpOverload,
     rule: Callable[..., Any] | None,
     *args: Any,
@@ -111,7 +111,7 @@ def _within_limits(
 
 
 def _refuses(
-    refused: _Refused, op: OpOverload, args: Any, kwargs: Any, at: int, name: str, value: Any
+    refused: _Refuses, op: OpOverload, args: Any, kwargs: Any, at: int, name: str, value: Any
 ) -> bool:
     call = _with_number(args, kwargs, at, name, value)
     return refused(op, pytree.tree_map_only(SymFloat, hint, call))
