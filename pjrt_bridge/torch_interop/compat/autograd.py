@@ -37,6 +37,7 @@ from pjrt_bridge.torch_interop.compat.interpolation import interpolation_decompo
 from pjrt_bridge.torch_interop.compat.lists import list_decompositions
 from pjrt_bridge.torch_interop.compat.loss_scaling import loss_scaling_decompositions
 from pjrt_bridge.torch_interop.compat.losses import loss_decompositions
+from pjrt_bridge.torch_interop.compat.number_limits import has_numbers, with_number_limits
 from pjrt_bridge.torch_interop.compat.operators import operator_name
 from pjrt_bridge.torch_interop.compat.quantized import quantized_decompositions
 from pjrt_bridge.torch_interop.compat.value_ranges import with_value_checks
@@ -90,23 +91,26 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
 def decompositions(
     keep: Callable[[str], bool] = lambda _: False,
     refused: Callable[[OpOverload, Any], bool] | None = None,
+    limited_by: Callable[[OpOverload, Any], bool] | None = None,
 ) -> dict[Any, Callable[..., Any]]:
     """The decompositions that graphs go through before they are lowered.
 
     Args:
         keep: says of an operator's name that it is to stay as it is.
         refused: says that of an operator with its positional and keyword arguments.
+        limited_by: says that PyTorch refuses these, for the limits of numbers that change.
     """
     rules = {**_decompositions(), **quantized_decompositions()}
     table = {op: rule for op, rule in rules.items() if not keep(str(op))}
     if refused is not None:
         table = {op: partial(_unless, refused, op, rule) for op, rule in table.items()}
     numbers = number_decompositions(table)
-    return {
+    found = {
         **table,
         **{op: rule for op, rule in numbers.items() if not keep(str(op))},
         **accelerator_decompositions(traced=True),
     }
+    return found if limited_by is None else with_number_limits(found, limited_by)
 
 
 def _unless(
@@ -151,6 +155,7 @@ def run_aot_autograd(
     graph.recompile()
     kept = (lambda name: name == _DETACH or keep(name)) if _has_scan(graph) else keep
     # The cache of AOTAutograd does not know which backend an entry belongs to.
+    limited_by = refused if has_numbers(graph.graph) else None
     with (
         functorch_config.patch(enable_autograd_cache=False),
         portable_kernels(inputs, attending),
@@ -161,7 +166,7 @@ def run_aot_autograd(
             fw_compiler=forward,
             bw_compiler=backward,
             inference_compiler=inference,
-            decompositions=lambda: decompositions(kept, refused),
+            decompositions=lambda: decompositions(kept, refused, limited_by),
             partition_fn=partial(_partition, change, saves_views),
             keep_inference_input_mutations=True,
         )(graph, inputs)

@@ -24,6 +24,7 @@ from pjrt_bridge.torch_interop.passes.causal_masks import recognize_causal_masks
 from pjrt_bridge.torch_interop.passes.composites import collect_composites, remove_marks
 from pjrt_bridge.torch_interop.passes.data_checks import check_data
 from pjrt_bridge.torch_interop.passes.defer_assertions import defer_assertions
+from pjrt_bridge.torch_interop.passes.fills import fill_by_sizes
 from pjrt_bridge.torch_interop.passes.flex_attention import decompose_flex_attention
 from pjrt_bridge.torch_interop.passes.functionalize_rng import (
     DrawnKeys,
@@ -132,6 +133,10 @@ def _merge_equal_calls(module: fx.GraphModule, context: PassContext) -> None:
     merge_equal_calls(module.graph)
 
 
+def _fill_by_sizes(module: fx.GraphModule, context: PassContext) -> None:
+    fill_by_sizes(module.graph)
+
+
 def _recognize_causal_masks(module: fx.GraphModule, context: PassContext) -> None:
     recognize_causal_masks(module.graph)
 
@@ -206,6 +211,7 @@ PASSES = (
     # Before others look at operators that are in the way, or change what is between marks.
     Pass(_remove_marks, "joint", exports=False),
     Pass(_functionalize_rng, "joint", exports=False),
+    Pass(_fill_by_sizes, "joint", exports=False),
     Pass(_merge_equal_calls, "joint", exports=False),
     Pass(_recognize_causal_masks, "joint", exports=False),
     # Here a joint graph is divided.

@@ -63,6 +63,9 @@ _OF_NUMBERS: dict[str, bool] = {
 """Operators that make a tensor of numbers, which its type may not hold, and whether they are given
 a shape first."""
 
+_STEPS = 2
+"""Where those that are not are given the number of elements, unless they make one."""
+
 _LARGEST = torch.finfo(torch.float32).max
 
 
@@ -137,7 +140,7 @@ class _Generator:
 def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | None:
     types = types_in(arguments)
     if not types:
-        return _refusal_of_numbers(target, arguments, outputs)
+        return _refusal_of_numbers(target, arguments)
     if any(item.dtype.torch is None for item in types):
         return None
     results = types_in(outputs)
@@ -152,17 +155,17 @@ def _refusal(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | N
     return _cached_error(_CallKey(target, arguments, small or nothing))
 
 
-def _refusal_of_numbers(target: compat.OpOverload, arguments: Any, outputs: Any) -> str | None:
+def _refusal_of_numbers(target: compat.OpOverload, arguments: Any) -> str | None:
     """The error for a call that has no tensor among its arguments."""
     name = compat.operator_name(target) or ""
-    types = types_in(outputs)
-    if name not in _OF_NUMBERS or not types:
+    if name not in _OF_NUMBERS:
         return None
     args, kwargs = arguments
     shape: tuple[Any, ...] = ()
     if _OF_NUMBERS[name]:
-        args, shape = args[1:], ((),)
-    elif sum(item.size for item in types) > _ELEMENTS:
+        # PyTorch rounds the number of a single element, and refuses it for more.
+        args, shape = args[1:], ((min(math.prod(args[0]), 2),),)
+    elif len(args) > _STEPS and args[_STEPS] > _ELEMENTS:
         return None
     if not all(isinstance(item, (int, float, complex)) for item in args):
         return None

@@ -36,7 +36,10 @@ def _size(b: Builder, x: Value) -> Value:
 
 
 def _divisor(b: Builder, x: Value, y: Value) -> Value:
-    """Euclid's algorithm, until no element has a remainder: at most about 90 iterations."""
+    """Euclid's algorithm, until no element has a remainder: at most about 90 iterations.
+
+    The smallest number has no absolute value, and may make a divisor negative, as in ATen.
+    """
     zero, one = b.full(x.shape, 0, x.dtype), b.full(x.shape, 1, x.dtype)
 
     def goes_on(carried: tuple[Value, ...]) -> Value:
@@ -48,4 +51,4 @@ def _divisor(b: Builder, x: Value, y: Value) -> Value:
         rest = b.remainder(left, b.select(ended, one, right))
         return b.select(ended, left, right), b.select(ended, zero, rest)
 
-    return _size(b, b.while_((_size(b, x), _size(b, y)), goes_on, turn)[0])
+    return b.while_((_size(b, y), _size(b, x)), goes_on, turn)[0]

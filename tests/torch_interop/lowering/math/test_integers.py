@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from tests.torch_interop.helpers import compiled
 from tests.torch_interop.lowering.harness import check
 
 
@@ -21,3 +22,11 @@ def test_types_are_promoted_and_large_numbers_take_many_steps():
     fibonacci = torch.tensor([7540113804746346429, 2147483647, 12])
     check("aten.gcd.default", fibonacci, torch.tensor([4660046610375530309, 2, 18]))
     check("aten.gcd.default", torch.tensor([12, 7]), torch.tensor([8, 14], dtype=torch.int8))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_divisors_of_the_smallest_number_have_the_sign_of_eager(dtype: torch.dtype) -> None:
+    limits = torch.iinfo(dtype)
+    numbers = torch.tensor([limits.min, limits.min + 1, limits.max, 0, -1, 3, 12, 100], dtype=dtype)
+    x, y = torch.meshgrid(numbers, numbers, indexing="ij")
+    assert torch.equal(compiled(torch.gcd)(x, y), torch.gcd(x, y))
