@@ -3,14 +3,14 @@
 `Builder` writes programs, `Program` holds, reads and serializes them, `Signature` describes their
 parameters and results; `Composite` names an operation that a compiler may know; `shard` divides a
 program over a `Mesh`. `memory_order` and `is_in_memory` tell how a `Value` is expected to lie in
-memory, `is_argument` and `may_be_computed_with` what it is computed of; a `UnaryFunction` emits
-what a target has in place of an operation. Importing this package does not import jaxlib.
+memory, `is_argument` and `may_be_computed_with` what it is computed of; an `ElementwiseFunction`
+emits what a target has in place of an operation. Importing this package does not import jaxlib.
 """
 
 from pjrt_bridge.stablehlo.builder.builder import Builder
 from pjrt_bridge.stablehlo.builder.dependence import is_argument, may_be_computed_with
 from pjrt_bridge.stablehlo.builder.orders import Order, inverse_order, is_in_memory, memory_order
-from pjrt_bridge.stablehlo.builder.values import UnaryFunction, Value
+from pjrt_bridge.stablehlo.builder.values import ElementwiseFunction, Value
 from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import Mesh
@@ -21,6 +21,7 @@ from pjrt_bridge.stablehlo.types import Parameter, Result, Signature, TensorType
 __all__ = [
     "Builder",
     "Composite",
+    "ElementwiseFunction",
     "Mesh",
     "Order",
     "Parameter",
@@ -30,7 +31,6 @@ __all__ = [
     "Sharding",
     "Signature",
     "TensorType",
-    "UnaryFunction",
     "Value",
     "inverse_order",
     "is_argument",

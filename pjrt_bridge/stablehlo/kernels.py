@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.builder.values import Body, UnaryFunction, as_tuple
+from pjrt_bridge.stablehlo.builder.values import Body, ElementwiseFunction, as_tuple
 from pjrt_bridge.stablehlo.composites import Composite
 from pjrt_bridge.stablehlo.types import TensorType
 
@@ -86,13 +86,13 @@ class Kernels:
     Attributes:
         composites: the names of the composites that the target computes in its own way, and for
             each the versions. All others are inlined.
-        functions: by operation of one operand, `stablehlo.sine`, what is emitted in its place.
+        functions: by elementwise operation, `stablehlo.sine`, what is emitted in its place.
         can_check: `checked_positions` and `checked_divisors` fail programs.
         can_branch: a program may choose between a kernel and what it replaces, as it runs.
     """
 
     composites: ClassVar[Mapping[str, Collection[int]]] = MappingProxyType({})
-    functions: ClassVar[Mapping[str, UnaryFunction]] = MappingProxyType({})
+    functions: ClassVar[Mapping[str, ElementwiseFunction]] = MappingProxyType({})
     can_check: bool = False
     can_branch: bool = True
 

@@ -16,19 +16,26 @@ from hypothesis import strategies as st
 import pjrt_bridge
 from pjrt_bridge import dtypes
 from pjrt_bridge.runtime import Client
-from pjrt_bridge.stablehlo import Builder, Program, TensorType, Value
+from pjrt_bridge.stablehlo import Builder, Program, TensorType
 from pjrt_bridge.stablehlo.patterns import for_target
-from pjrt_bridge_cpu.functions import LEAST, VectorFunctions, cosine, log1p, sine, tangent
+from pjrt_bridge_cpu.functions import LEAST, VectorFunctions
+from pjrt_bridge_cpu.functions.angles import cosine, sine, tangent
+from pjrt_bridge_cpu.functions.arcs import angle, arc_cosine, arc_sine, arc_tangent
+from pjrt_bridge_cpu.functions.powers import log1p, power
+from pjrt_bridge_cpu.functions.remainders import remainder
 from tests.cpu.helpers import emitted
 from tests.extent import examples
 
 FLOAT32 = dtypes.of("float32")
-Written = Callable[[Builder, Value], Value]
+Written = Callable[..., Any]
 FUNCTIONS: dict[str, tuple[Written, Written, Callable[[Any], Any], float]] = {
-    "sine": (sine, Builder.sin, np.sin, 2),
-    "cosine": (cosine, Builder.cos, np.cos, 2),
-    "tan": (tangent, Builder.tan, np.tan, 4),
-    "log_plus_one": (log1p, Builder.log1p, np.log1p, 3),
+    "stablehlo.sine": (sine, Builder.sin, np.sin, 2),
+    "stablehlo.cosine": (cosine, Builder.cos, np.cos, 2),
+    "stablehlo.tan": (tangent, Builder.tan, np.tan, 4),
+    "stablehlo.log_plus_one": (log1p, Builder.log1p, np.log1p, 3),
+    "chlo.atan": (arc_tangent, Builder.atan, np.arctan, 2),
+    "chlo.asin": (arc_sine, Builder.asin, np.arcsin, 3),
+    "chlo.acos": (arc_cosine, Builder.acos, np.arccos, 2),
 }
 """By operation: as written here, as the operation, as NumPy has it; errors in last places."""
 
@@ -49,8 +56,9 @@ def computed(client: Client, written: Written, x: Any) -> Any:
 
 def last_places(found: Any, exact: Any) -> Any:
     """How far results are from float64's, in units of the last place of a normal float32."""
-    unit = np.maximum(np.spacing(np.abs(exact).astype(np.float32)), np.finfo(np.float32).tiny)
-    return np.abs(found.astype(np.float64) - exact) / unit
+    with np.errstate(over="ignore", invalid="ignore"):
+        unit = np.maximum(np.spacing(np.abs(exact).astype(np.float32)), np.finfo(np.float32).tiny)
+        return np.abs(found.astype(np.float64) - exact) / unit
 
 
 def drawn(seed: int) -> Any:
@@ -69,10 +77,81 @@ def drawn(seed: int) -> Any:
 def test_numbers_are_right_to_some_last_places(name: str, seed: int) -> None:
     written, _, exact, error = FUNCTIONS[name]
     x = drawn(seed)
-    if name == "log_plus_one":
+    if name == "stablehlo.log_plus_one":
         x = np.where(x > -1, x, -x)
+    if name in ("chlo.asin", "chlo.acos"):
+        x = np.where(np.abs(x) > 1, 1 / x, x)
     found = computed(pjrt_bridge.client("cpu"), written, x)
     assert last_places(found, exact(x.astype(np.float64))).max() <= error
+
+
+PAIRS: dict[str, tuple[Written, Written, Callable[[Any, Any], Any], float]] = {
+    "stablehlo.atan2": (angle, Builder.atan2, np.arctan2, 2),
+    "stablehlo.power": (power, Builder.power, np.power, 1),
+    "stablehlo.remainder": (remainder, Builder.remainder, np.fmod, 0),
+}
+OF_TWO = pytest.mark.parametrize("name", PAIRS)
+
+
+def normal_numbers(x: Any) -> Any:
+    """Numbers that the processor takes for zero are zero; others are rounded to float32."""
+    with np.errstate(over="ignore"):
+        zeros = np.copysign(0.0, x)
+        return np.where(np.abs(x) < np.finfo(np.float32).tiny, zeros, x).astype(np.float32)
+
+
+def computed_of_two(name: str, x: Any, y: Any) -> tuple[Any, Any]:
+    """What a program computes, and the exact numbers in float64."""
+    written, _, exact, _ = PAIRS[name]
+    builder = Builder([TensorType(x.shape, FLOAT32)] * 2)
+    made = builder.finish([written(builder, *builder.parameters)])
+    (found,) = pjrt_bridge.client("cpu").compile(made)(x, y)
+    with np.errstate(all="ignore"):
+        return np.asarray(found), exact(x.astype(np.float64), y.astype(np.float64))
+
+
+@OF_TWO
+@settings(max_examples=examples(20), deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_functions_of_two_numbers_are_right(name: str, seed: int) -> None:
+    """Of any two, of two that models have, and of whole ones."""
+    x, y = drawn(seed), np.random.default_rng(seed + 1).permutation(drawn(seed + 1))
+    whole = np.random.default_rng(seed).integers(-30, 30, (2, x.size)).astype(np.float32)
+    for left, right in ((x, y), (np.abs(x), y), (x[4096:], y[:4096] * 0 + 1.25), whole):
+        found, exact = computed_of_two(name, left, right)
+        expected = normal_numbers(exact)
+        regular = np.isfinite(expected) & np.isfinite(found)
+        np.testing.assert_array_equal(found[~regular], expected[~regular])
+        tiny = np.abs(exact) <= np.finfo(np.float32).tiny
+        wrong = last_places(found, exact)[regular & ~tiny]
+        assert wrong.max(initial=0) <= PAIRS[name][3]
+
+
+@OF_TWO
+def test_two_numbers_that_are_special(name: str) -> None:
+    numbers = [0.0, 1.0, 2.0, 0.5, 3.0, np.inf, 1.5, 2.0**24, 2.0**24 - 1, 1e-30, 3e38]
+    special = np.array([*numbers, *(-number for number in numbers), np.nan], np.float32)
+    x, y = (side.ravel() for side in np.meshgrid(special, special))
+    found, exact = computed_of_two(name, x, y)
+    expected = normal_numbers(exact)
+    np.testing.assert_allclose(found, expected, rtol=2.5e-7)
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(expected)[known])
+
+
+def test_powers_of_small_whole_numbers_are_exact() -> None:
+    x, y = np.meshgrid(np.arange(1, 17, dtype=np.float32), np.arange(0, 17, dtype=np.float32))
+    found, exact = computed_of_two("stablehlo.power", x, y)
+    small = exact <= 2**24
+    np.testing.assert_array_equal(found[small], exact[small])
+
+
+@pytest.mark.parametrize("exponent", [0.5, 2.0, -1.0])
+def test_powers_that_the_compiler_has_a_product_for_are_left(exponent: float) -> None:
+    builder = Builder([TensorType((1000,), FLOAT32)], functions=VectorFunctions.functions)
+    (x,) = builder.parameters
+    text = builder.finish([builder.power(x, builder.full(x.shape, exponent, FLOAT32))]).text
+    assert "stablehlo.power " in text
 
 
 @NAMES
@@ -92,7 +171,7 @@ def test_angles_beside_multiples_of_quarter_turns(turns: int) -> None:
     at = np.float32(turns * math.pi / 2)
     x = at + np.arange(-500, 500, dtype=np.float32) * np.spacing(at)
     for name in ("sine", "cosine"):
-        written, _, exact, error = FUNCTIONS[name]
+        written, _, exact, error = FUNCTIONS[f"stablehlo.{name}"]
         found = computed(pjrt_bridge.client("cpu"), written, x)
         assert last_places(found, exact(x.astype(np.float64))).max() <= error
 
@@ -104,6 +183,17 @@ CALLS: dict[str, tuple[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "log1p": ("log_plus_one", torch.log1p),
     "softplus": ("log_plus_one", torch.nn.functional.softplus),
     "mish": ("log_plus_one", torch.nn.functional.mish),
+    "atan": ("atan2", torch.atan),
+    "asin": ("atan2", lambda x: torch.asin(x / 100)),
+    "acos": ("atan2", lambda x: torch.acos(x / 100)),
+    "atanh": ("log_plus_one", lambda x: torch.atanh(x / 100)),
+    "erfinv": ("log_plus_one", lambda x: torch.erfinv(x / 100)),
+    "atan2": ("atan2", lambda x: torch.atan2(x, x.flip(0))),
+    "exp2": ("power", torch.exp2),
+    "pow": ("power", lambda x: x**2.5),
+    "fmod": ("remainder", lambda x: torch.fmod(x, 1.25)),
+    "remainder": ("remainder", lambda x: torch.remainder(x, x.flip(0))),
+    "floor_divide": ("remainder", lambda x: torch.floor_divide(x, 1.25)),
 }
 
 
@@ -141,11 +231,23 @@ def test_gradients_agree_with_eager() -> None:
 @NAMES
 def test_programs_that_others_wrote_have_them(name: str) -> None:
     written = program(FUNCTIONS[name][1], 1000)
-    assert f"stablehlo.{name} " in written.text
-    assert f"stablehlo.{name} " not in for_target(written, VectorFunctions()).text
+    name = name.replace("chlo.", "stablehlo.atan2 ") if "chlo" in name else name
+    name = name.split()[0]
+    assert f"{name} " in written.text
+    assert f"{name} " not in for_target(written, VectorFunctions()).text
 
 
-@pytest.mark.parametrize("name", ["sine", "cosine", "tan"])
+@OF_TWO
+def test_programs_that_others_wrote_have_them_for_two_numbers(name: str) -> None:
+    builder = Builder([TensorType((1000,), FLOAT32)] * 2)
+    written = builder.finish([PAIRS[name][1](builder, *builder.parameters)])
+    assert f"{name} " in written.text
+    assert f"{name} " not in for_target(written, VectorFunctions()).text
+
+
+@pytest.mark.parametrize(
+    "name", ["stablehlo.sine", "stablehlo.cosine", "stablehlo.tan", "chlo.atan", "chlo.acos"]
+)
 def test_they_take_less_processor_time(name: str, client: Client) -> None:
     x = client.put(np.linspace(0, 100, 100_000, dtype=np.float32))
     times = []

@@ -19,10 +19,10 @@ from pjrt_bridge.stablehlo.builder.chlo import ChloOps
 from pjrt_bridge.stablehlo.builder.collectives import CollectiveOps
 from pjrt_bridge.stablehlo.builder.composites import CompositeOps
 from pjrt_bridge.stablehlo.builder.numerical import NumericalOps
-from pjrt_bridge.stablehlo.builder.rewriting import Round
+from pjrt_bridge.stablehlo.builder.rewriting import Operation, Round
 from pjrt_bridge.stablehlo.builder.shaping import ShapeOps
 from pjrt_bridge.stablehlo.builder.structured import StructuredOps
-from pjrt_bridge.stablehlo.builder.values import UnaryFunction, Value
+from pjrt_bridge.stablehlo.builder.values import ElementwiseFunction, Value
 from pjrt_bridge.stablehlo.precision import Precisions
 from pjrt_bridge.stablehlo.program.program import Program
 from pjrt_bridge.stablehlo.sharding.mesh import SYMBOL
@@ -50,7 +50,7 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
             (`Value.exact`). The caller decides where that is read instead.
         precisions: of products and convolutions that do not state their own; None: these leave it
             to the compiler.
-        functions: what is emitted in place of operations of one operand; None: nothing.
+        functions: what is emitted in place of elementwise operations; None: nothing.
 
     Attributes:
         took_precisions: there are operations that the precisions were asked for.
@@ -64,7 +64,7 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         name: str = "main",
         excess_precision: bool = False,
         precisions: Precisions | None = None,
-        functions: Mapping[str, UnaryFunction] | None = None,
+        functions: Mapping[str, ElementwiseFunction] | None = None,
     ) -> None:
         super().__init__(name, excess_precision=excess_precision)
         self._precisions = precisions
@@ -79,7 +79,12 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         self._outermost = self._scopes
 
     @classmethod
-    def rewritten(cls, program: Program, rewrites: Sequence[Round]) -> Program:
+    def rewritten(
+        cls,
+        program: Program,
+        rewrites: Sequence[Round],
+        functions: Mapping[str, ElementwiseFunction] | None = None,
+    ) -> Program:
         """A program with operations rewritten; the same one where none is.
 
         What the program says of its parameters and results stays.
@@ -87,17 +92,18 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         Args:
             program: is not changed.
             rewrites: what takes the place of operations.
+            functions: what takes the place of elementwise ones that CHLO's are made of.
 
         Raises:
             ProgramError: what was emitted does not verify.
         """
-        builder = cls(name=program.name)
+        builder = cls(name=program.name, functions=functions)
         source = program.bytecode()
         builder._module = module = builder._ir.Module.parse(source, builder._context)
         builder._used_chlo = b"chlo" in source
         linking.inline_small(module)
-        functions = [view.operation for view in module.body.operations]
-        if not builder._rewrite(functions, rewrites):
+        of_others = [view.operation for view in module.body.operations]
+        if not builder._rewrite(of_others, rewrites) and not (functions and builder._used_chlo):
             return program
         return builder._finished_program()
 
@@ -181,15 +187,26 @@ class Builder(StructuredOps, CollectiveOps, CompositeOps, ChloOps, ShapeOps, Num
         return self._finished_program()
 
     def _finished_program(self) -> Program:
-        self._finished = True
         try:
             self._module.operation.verify()
         except self._ir.MLIRError as error:
             raise ProgramError(f"finish: {bindings.explain(error)}") from None
         self._drop_uncalled()
         if self._used_chlo:
-            bindings.run_passes(self._module, "func.func(chlo-legalize-to-stablehlo)")
+            self._decompose_chlo()
+        self._finished = True
         return Program.from_module(self._module)
+
+    def _decompose_chlo(self) -> None:
+        """Put StableHLO in the place of CHLO; of that, too, the target may have functions."""
+        bindings.run_passes(self._module, "func.func(chlo-legalize-to-stablehlo)")
+        if self._functions:
+            functions = [view.operation for view in self._module.body.operations]
+            self._rewrite(functions, (dict.fromkeys(self._functions, self._function_of),))
+
+    def _function_of(self, _: Any, operation: Operation) -> Sequence[Value] | None:
+        found = self._functions[operation.name](self, *operation.operands)
+        return None if found is None else [found]
 
     @staticmethod
     def _check_alias(index: int, item: Parameter, outputs: Sequence[Value]) -> None:

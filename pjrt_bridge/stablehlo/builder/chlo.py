@@ -13,7 +13,7 @@ class ChloOps(Emitter):
 
     def _chlo(self, op: str, x: Value) -> Value:
         self._used_chlo = True
-        return self._of_one(op, x)
+        return self._elementwise(op, x)
 
     def acos(self, x: Value) -> Value:
         """Arc cosine."""

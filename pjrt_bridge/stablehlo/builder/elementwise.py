@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from pjrt_bridge import dtypes
 from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError
-from pjrt_bridge.stablehlo import bindings, guarding
+from pjrt_bridge.stablehlo import bindings, guarding, known_numbers
 from pjrt_bridge.stablehlo.builder import constants
 from pjrt_bridge.stablehlo.builder.emitter import Emitter
 from pjrt_bridge.stablehlo.builder.values import Value
@@ -59,10 +59,14 @@ class ElementwiseOps(Emitter):
         tensor = TensorType(tuple(shape), dtypes.of(dtype))
         return self._emit_one("stablehlo.iota", (), {"iota_dimension": self._int(dim)}, tensor)
 
+    def number_of(self, x: Value) -> float | None:
+        """The number that all elements of a float value are; None where that is not known."""
+        return known_numbers.number(self._handle("number_of", 0, x))
+
     # -- unary ------------------------------------------------------------------------------
 
     def _unary(self, op: str, x: Value) -> Value:
-        return self._of_one(op, x)
+        return self._elementwise(op, x)
 
     def abs(self, x: Value) -> Value:
         """|x|; real for complex operands."""
@@ -167,7 +171,7 @@ class ElementwiseOps(Emitter):
     # -- binary -----------------------------------------------------------------------------
 
     def _binary(self, op: str, lhs: Value, rhs: Value) -> Value:
-        return self._emit_one(op, (lhs, rhs))
+        return self._elementwise(op, lhs, rhs)
 
     def add(self, lhs: Value, rhs: Value) -> Value:
         """Sum; logical or of booleans."""
@@ -193,6 +197,8 @@ class ElementwiseOps(Emitter):
 
     def _divided(self, op: str, lhs: Value, rhs: Value) -> Value:
         found = self._binary(op, lhs, rhs)
+        if found.dtype.is_float:
+            return found
         return replace(found, _handle=guarding.guarded_division(found._handle.owner))
 
     def power(self, lhs: Value, rhs: Value) -> Value:

@@ -22,7 +22,14 @@ from pjrt_bridge.dtypes import DType
 from pjrt_bridge.errors import ProgramError, UnsupportedDtype
 from pjrt_bridge.stablehlo import bindings
 from pjrt_bridge.stablehlo.builder import constants
-from pjrt_bridge.stablehlo.builder.values import Body, Region, Scope, UnaryFunction, Value, as_tuple
+from pjrt_bridge.stablehlo.builder.values import (
+    Body,
+    ElementwiseFunction,
+    Region,
+    Scope,
+    Value,
+    as_tuple,
+)
 from pjrt_bridge.stablehlo.precision import Precision, Precisions
 from pjrt_bridge.stablehlo.types import TensorType
 from pjrt_bridge.wrong_arguments import wrong
@@ -56,7 +63,7 @@ class Emitter:
         self._stated: Precision | None = None
         self.took_precisions = False
         self.has_effects = False
-        self._functions: Mapping[str, UnaryFunction] = {}
+        self._functions: Mapping[str, ElementwiseFunction] = {}
         self._finished = False
 
     # -- attributes and types ---------------------------------------------------------------
@@ -114,11 +121,14 @@ class Emitter:
 
     # -- operations -------------------------------------------------------------------------
 
-    def _of_one(self, op: str, x: Value) -> Value:
-        """An operation of one operand, or what a target computes in its place."""
+    def _elementwise(self, op: str, *operands: Value) -> Value:
+        """An elementwise operation, or what a target computes in its place."""
         function = self._functions.get(op)
-        found = None if function is None else function(self, x)
-        return self._emit_one(op, (x,)) if found is None else found
+        found = None
+        # Operands that do not fit are an error of the operation's.
+        if function is not None and _are_of_one_type(operands):
+            found = function(self, *operands)
+        return self._emit_one(op, operands) if found is None else found
 
     def _emit(
         self,
@@ -327,3 +337,8 @@ class Emitter:
             yield
         finally:
             self._loc = saved
+
+
+def _are_of_one_type(operands: Sequence[Any]) -> bool:
+    types = {item.type if isinstance(item, Value) else None for item in operands}
+    return len(types) == 1 and None not in types

@@ -104,8 +104,8 @@ PairBody = Callable[[tuple[Value, ...], tuple[Value, ...]], "Value | Sequence[Va
 """A region over pairs, as in reduce: first all left (accumulated) values, then all right ones."""
 
 
-UnaryFunction = Callable[[Any, Value], "Value | None"]
-"""Emits a function of one value into a builder; None leaves it to the operation for it."""
+ElementwiseFunction = Callable[..., "Value | None"]
+"""Emits a function of values of one shape, given a builder and these; None: the operation stays."""
 
 Region = tuple[Sequence[TensorType], Body]
 """Types of a region's arguments, and its body."""

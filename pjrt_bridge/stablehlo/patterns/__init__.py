@@ -28,7 +28,7 @@ def for_target(program: Program, kernels: Kernels) -> Program:
         kernels = Kernels()
     program = resolved(program, kernels)
     found = rounds(kernels)
-    return Builder.rewritten(program, found) if found else program
+    return Builder.rewritten(program, found, kernels.functions) if found else program
 
 
 def rounds(kernels: Kernels) -> Sequence[Round]:

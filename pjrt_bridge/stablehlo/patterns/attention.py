@@ -15,6 +15,7 @@ from typing import Any
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
 from pjrt_bridge.stablehlo.kernels import Attention, Kernels, convert
+from pjrt_bridge.stablehlo.known_numbers import dtype_of, maker, number
 from pjrt_bridge.stablehlo.patterns import softmax
 from pjrt_bridge.stablehlo.patterns.axes import Axes, DimsOfSides, arrange
 from pjrt_bridge.stablehlo.patterns.masks import Mask, combined, hides
@@ -22,10 +23,7 @@ from pjrt_bridge.stablehlo.patterns.reading import (
     Product,
     are_floats,
     between,
-    dtype_of,
     laid_out,
-    maker,
-    number,
     operands,
     product_of,
     shape_of,

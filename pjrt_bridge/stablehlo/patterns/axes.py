@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
-from pjrt_bridge.stablehlo.patterns.reading import integers, maker, shape_of
+from pjrt_bridge.stablehlo.known_numbers import maker
+from pjrt_bridge.stablehlo.patterns.reading import integers, shape_of
 
 DimsOfSides = tuple[tuple[int, ...], ...]
 """The axes of each dimension."""

@@ -10,8 +10,9 @@ from typing import Any, Literal
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo.builder.builder import Builder, Value
 from pjrt_bridge.stablehlo.kernels import convert
+from pjrt_bridge.stablehlo.known_numbers import maker, number
 from pjrt_bridge.stablehlo.patterns.axes import Axes, arrange
-from pjrt_bridge.stablehlo.patterns.reading import integers, maker, number, shape_of
+from pjrt_bridge.stablehlo.patterns.reading import integers, shape_of
 
 _LARGE = -1_000.0
 """A number from which on down it hides a score: no scores of a model are so low."""

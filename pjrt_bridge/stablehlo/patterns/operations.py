@@ -57,7 +57,7 @@ def transposed_product(
 
 def function(kernels: Kernels, b: Builder, operation: Operation) -> Sequence[Value] | None:
     """An elementwise function."""
-    found = kernels.functions[operation.name](b, operation.operands[0])
+    found = kernels.functions[operation.name](b, *operation.operands)
     return None if found is None else [found]
 
 

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 SLOWER = {
     "aten._linalg_eigh": 1_024,
     "aten._linalg_svd": 1_024,
+    "aten.adaptive_max_pool2d": 16_384,
+    "aten.cummax": 32_768,
+    "aten.cummin": 32_768,
+    "aten.kthvalue": 16_384,
     "aten.linalg_cholesky_ex": 16_384,
     "aten.linalg_qr": 16_384,
+    "aten.median": 16_384,
+    "aten.nanmedian": 16_384,
     "aten.randperm": 10_000,
     "tf.Cholesky": 4_096,
     "tf.DepthwiseConv2dNative": 8_192,
@@ -33,8 +39,9 @@ SLOWER = {
 """Elements from which on the framework is faster, on two cores of an AMD EPYC with AVX-512: PyTorch
 by `pjrt-bridge calibrate`, rounded up, TensorFlow by `python -m benchmarks.tensorflow_slower`.
 
-XLA's CPU compiler runs loops over sequences and small matrices as they stand, and convolves each
-channel of a depthwise convolution by itself. PyTorch's depthwise convolutions are written
+XLA's CPU compiler runs loops over sequences and small matrices as they stand, compares numbers with
+their positions one pair after the other, sorts all for the middle one, and convolves each channel
+of a depthwise convolution by itself. PyTorch's depthwise convolutions are written
 otherwise."""
 
 SLOWER_BY_ITSELF = {

@@ -10,6 +10,7 @@ from pjrt_bridge_cpu.norms import NormalizedRows
 from pjrt_bridge_cpu.overwriting import Overwrites
 from pjrt_bridge_cpu.positions import CheckedPositions
 from pjrt_bridge_cpu.reductions import BlockedReductions
+from pjrt_bridge_cpu.small_products import SmallProducts
 from pjrt_bridge_cpu.thin_products import ThinProducts
 
 
@@ -21,6 +22,7 @@ class XlaKernels(
     Overwrites,
     CheckedPositions,
     ThinProducts,
+    SmallProducts,
     VectorFunctions,
     Bfloat16Products,
 ):

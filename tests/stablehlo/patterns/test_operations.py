@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pjrt_bridge import dtypes
 from pjrt_bridge.stablehlo import Builder, Value
 from pjrt_bridge.stablehlo.builder.rewriting import Operation
-from pjrt_bridge.stablehlo.builder.values import UnaryFunction
+from pjrt_bridge.stablehlo.builder.values import ElementwiseFunction
 from pjrt_bridge.stablehlo.interpret.interpreter import evaluate
 from pjrt_bridge.stablehlo.kernels import Convolution, Kernels, Reduction
 from pjrt_bridge.stablehlo.patterns import for_target, rounds
@@ -108,7 +108,7 @@ def test_any_product_becomes_one_of_matrices(case: Any) -> None:
 class Doubled(Kernels):
     """Tangents of large arrays as twice their half."""
 
-    functions: ClassVar[Mapping[str, UnaryFunction]] = {
+    functions: ClassVar[Mapping[str, ElementwiseFunction]] = {
         "stablehlo.tan": lambda b, x: None if x.size < 3 else b.add(x, x),
     }
 

@@ -1,0 +1,78 @@
+"""The number that all elements of a value are, read from the operations that made it.
+
+Handles are MLIR's values and operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from pjrt_bridge import dtypes
+from pjrt_bridge.dtypes import DType
+
+_DEPTH = 12
+"""Operations that are followed."""
+
+_COMPUTED: Mapping[str, Callable[..., Any]] = {
+    "stablehlo.add": np.add,
+    "stablehlo.divide": np.divide,
+    "stablehlo.multiply": np.multiply,
+    "stablehlo.negate": np.negative,
+    "stablehlo.rsqrt": lambda x: 1 / np.sqrt(x),
+    "stablehlo.sqrt": np.sqrt,
+    "stablehlo.subtract": np.subtract,
+}
+_SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose")
+
+
+def maker(value: Any) -> Any:
+    """The operation whose result a value is; None for a parameter."""
+    owner = getattr(value.owner, "operation", value.owner)
+    return owner if hasattr(owner, "attributes") else None
+
+
+def name_of(value: Any) -> str:
+    """The name of the operation whose result a value is; empty for a parameter."""
+    made = maker(value)
+    return "" if made is None else str(made.name)
+
+
+def dtype_of(value: Any) -> DType:
+    """The element type of a value."""
+    return dtypes.from_stablehlo(str(value.type.element_type))
+
+
+def number(value: Any, depth: int = _DEPTH) -> float | None:
+    """The number that all elements of a float value are; None where that is not known."""
+    made = maker(value)
+    if made is None or not depth:
+        return None
+    if made.name == "stablehlo.constant":
+        return _splat(made) if dtype_of(value).is_float else None
+    if made.name in _SAME_NUMBER:
+        return number(made.operands[0], depth - 1)
+    if made.name == "stablehlo.convert":
+        source = made.operands[0]
+        is_whole = name_of(source) == "stablehlo.constant" and dtype_of(source).is_integer
+        known = _splat(maker(source)) if is_whole else number(source, depth - 1)
+        return None if known is None else _rounded(known, value)
+    compute = _COMPUTED.get(made.name)
+    if compute is None:
+        return None
+    numbers = [number(item, depth - 1) for item in made.operands]
+    if None in numbers:
+        return None
+    with np.errstate(all="ignore"):
+        return _rounded(compute(*(np.float64(item) for item in numbers if item is not None)), value)
+
+
+def _splat(constant: Any) -> float | None:
+    elements = constant.attributes["value"]
+    return float(elements.get_splat_value().value) if elements.is_splat else None
+
+
+def _rounded(exact: Any, value: Any) -> float:
+    return float(np.float64(exact).astype(dtype_of(value).numpy))
