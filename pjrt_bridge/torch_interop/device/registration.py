@@ -14,6 +14,7 @@ from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop.compat import (
     accelerator_module,
     device_guard,
+    distributed_random,
     flex,
     host_promises,
     leave_alone,
@@ -29,6 +30,7 @@ from pjrt_bridge.torch_interop.device import (
     convolution,
     copies,
     factories,
+    first_use,
     freed_storages,
     modules,
     naming,
@@ -71,7 +73,7 @@ def register() -> None:
                     "it has one accelerator in a process; use another process for CUDA's"
                 )
             naming.give_name(lambda: MODULE)
-        naming.forget_first_call()
+        first_use.forget()
         # Code that Dynamo compiles while it lets go of other code keeps that alive.
         leave_alone(naming.Guard.type_)
         kernels = third_party_device.OperatorKernels()
@@ -103,6 +105,7 @@ def register() -> None:
         process_groups.find_unused_on_host(is_resident)
         _registered.append(on_host)
         process_groups.name_backends(NAME)
+        distributed_random.draw_by_shard(NAME)
         register_optimizer_step_post_hook(_after_step)
         autocast.register(kernels)
         saving.register()
