@@ -155,10 +155,11 @@ def chosen(index: int) -> tuple[Client, Device]:
 def default_index() -> int:
     """The index that `torch.device("pjrt")` has where nothing was chosen.
 
-    It is that of this process, if programs may name its devices by that.
+    It is that of this process, if programs may name its devices by that, and can train there.
     """
     rank = launched.rank()
-    return rank if rank and len(client().devices) < launched.processes() else 0
+    is_name = bool(rank) and len(client().devices) < launched.processes()
+    return rank if is_name and backward_threads.has(rank) else 0
 
 
 by_default(default_index)

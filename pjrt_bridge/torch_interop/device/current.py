@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.torch_interop.device.naming import NAME
 
 Where = int | str | torch.device | None
@@ -27,6 +28,14 @@ def current_index() -> int:
     if found is not None:
         return found
     return _default[0]() if _default else 0
+
+
+def current_in_cpp() -> int:
+    """The same for C++, which takes no exception: 0 where finding the index fails."""
+    try:
+        return current_index()
+    except PjrtBridgeError:
+        return 0
 
 
 def set_current_index(index: int) -> int:

@@ -38,7 +38,9 @@ from pjrt_bridge.torch_interop.device import (
     refusals,
     saving,
     streams,
+    synchronized_norm,
 )
+from pjrt_bridge.torch_interop.device.current import current_in_cpp
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.operators import call
 from pjrt_bridge.torch_interop.device.recording import compute_all
@@ -114,7 +116,9 @@ def register() -> None:
         flex.take_device(NAME)
         accelerator_module.answer_for(NAME, of_accelerator())
         for guard in naming.GUARD:
-            device_guard.answer_for(guard, NAME, backward_threads.count, streams.wait_in_cpp)
+            device_guard.answer_for(
+                guard, NAME, backward_threads.count, current_in_cpp, streams.wait_in_cpp
+            )
 
 
 def _gradient_alike(_: torch.Tensor, input: torch.Tensor, *__: Any) -> torch.Tensor:
@@ -154,6 +158,7 @@ def _kernels() -> dict[str, Any]:
         "aten.convolution_overrideable.default": convolution.forward,
         "aten.convolution_backward_overrideable.default": convolution.backward,
     }
+    made |= synchronized_norm.KERNELS
     for overload in ("default", "periodic", "beta"):
         op = operator(f"aten.kaiser_window.{overload}")
         if op is not None:

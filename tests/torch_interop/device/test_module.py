@@ -30,8 +30,11 @@ def test_the_module_tells_of_the_devices() -> None:
     MODULE.set_device("pjrt:1")
     try:
         assert torch.ones(1, device="pjrt").device.index == 1
+        assert torch.ones(1).to("pjrt").device.index == 1
+        assert torch.nn.Linear(2, 2).to("pjrt").weight.device.index == 1
     finally:
         MODULE.set_device(0)
+    assert torch.ones(1).to("pjrt").device.index == 0
     MODULE.synchronize()
     MODULE.empty_cache()
     with pytest.raises(DeviceError, match="has 2 devices"):
@@ -56,6 +59,7 @@ def test_numbers_of_processes_are_names_of_their_devices(third_of_five: None) ->
     assert torch.accelerator.device_count() == 5
     with ThreadPoolExecutor(1) as others:
         assert others.submit(torch.ones, 1, device="pjrt").result().device.index == 2
+        assert others.submit(torch.ones(1).to, "pjrt").result().device.index == 2
     x = torch.arange(3.0).to("pjrt:2")
     assert x.device == torch.device("pjrt", 2)
     assert (x * 2).tolist() == [0, 2, 4]

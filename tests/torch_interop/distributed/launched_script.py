@@ -85,6 +85,18 @@ def fully_sharded() -> None:
     assert network(torch.randn(4, 8, device="pjrt")).device == device
 
 
+def backward_on_the_host_first() -> None:
+    """Torch has made its threads for backward passes: one for the device, whatever its name."""
+    torch.ones(1, requires_grad=True).sin().backward()
+    x = torch.ones(3).to("pjrt").requires_grad_()
+    (x * torch.full((3,), 2.0, device="pjrt")).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2, 2]
+    dist.init_process_group("gloo")
+    dist.all_reduce(x.grad)
+    assert x.grad.tolist() == [4, 4, 4]
+
+
 def plan_of_a_library() -> None:
     """Tensor parallelism as the model's configuration says it."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -115,7 +127,8 @@ def main() -> None:
     os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PJRT_BRIDGE_PLUGIN": "cpu"}
     torch.set_num_threads(1)
-    {each.__name__: each for each in (data_parallel, fully_sharded, plan_of_a_library)}[name]()
+    programs = (data_parallel, backward_on_the_host_first, fully_sharded, plan_of_a_library)
+    {each.__name__: each for each in programs}[name]()
     print("well", flush=True)
     dist.destroy_process_group()
 

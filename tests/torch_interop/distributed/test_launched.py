@@ -13,6 +13,7 @@ SCRIPT = "tests.torch_interop.distributed.launched_script"
     ("name", "world"),
     [
         ("data_parallel", 2),
+        pytest.param("backward_on_the_host_first", 2, marks=pytest.mark.slow),
         pytest.param("fully_sharded", 2, marks=pytest.mark.slow),
         pytest.param("plan_of_a_library", 2, marks=pytest.mark.slow),
     ],
