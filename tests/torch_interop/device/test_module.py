@@ -14,7 +14,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pjrt_bridge.errors import BridgeWarning, DeviceError, OptionError, VariableError
-from pjrt_bridge.torch_interop.device import buffer_of, chosen, tensor_of, use
+from pjrt_bridge.torch_interop.device import backward_threads, buffer_of, chosen, tensor_of, use
 
 MODULE: Any = torch.pjrt  # type: ignore[attr-defined]
 
@@ -48,6 +48,8 @@ def third_of_five(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process as the third of five that a launcher started on this machine."""
     monkeypatch.setenv("LOCAL_RANK", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "5")
+    # As if the device had been used before the first backward pass.
+    monkeypatch.setattr(backward_threads, "_threads", 5)
     chosen.forget_names()
     yield
     monkeypatch.undo()
