@@ -2,8 +2,9 @@
 
 Most of them hand any backend to torch.compile. Two do not, and `setup` changes that in the running
 process: accelerate, and with it transformers' Trainer, takes only the backends of an enumeration,
-and transformers' `generate` compiles its steps on accelerators alone. All names of these libraries
-that are not public are in this module.
+and transformers' `generate` compiles its steps on accelerators alone. Transformers also has a table
+of devices whose tensors it can exchange. All names of these libraries that are not public are in
+this module.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pjrt_bridge.versions import version
 _BACKEND = "pjrt"
 _FLAG = "_compile_all_devices"
 _DECIDES = "_valid_auto_compile_criteria"
+_EXCHANGES = "DISTRIBUTED_BACKEND_MAP"
 
 
 def setup() -> None:
@@ -27,7 +29,8 @@ def setup() -> None:
     - accelerate: `Accelerator(dynamo_backend="pjrt")` and `TorchDynamoPlugin(backend="pjrt")`, and
       so transformers' `TrainingArguments(torch_compile=True, torch_compile_backend="pjrt")`.
     - transformers: `generate(..., compile_config=CompileConfig(backend="pjrt"))` compiles its steps
-      wherever the model is, also on the CPU.
+      wherever the model is, also on the CPU. `from_pretrained(..., tp_plan="auto")` under torchrun
+      starts torch.distributed for models on device `pjrt`.
 
     Each is changed where it is installed. Nothing is changed when one of them cannot be.
 
@@ -81,7 +84,22 @@ def _transformers() -> Callable[[], object]:
     decides = getattr(transformers.GenerationMixin, _DECIDES, None)
     if _FLAG not in getattr(getattr(decides, "__code__", None), "co_names", ()):
         raise _changed("transformers", f"GenerationMixin.{_DECIDES}", f"a reader of {_FLAG}")
-    return lambda: setattr(configs, _FLAG, _OnAllDevices())
+    exchanges = _backends_of_devices()
+
+    def change() -> None:
+        setattr(configs, _FLAG, _OnAllDevices())
+        exchanges.setdefault(_BACKEND, "gloo")
+
+    return change
+
+
+def _backends_of_devices() -> dict[str, str]:
+    """Transformers' table of torch.distributed's backends by devices; it is not in all versions."""
+    try:
+        found = getattr(importlib.import_module("transformers.distributed.utils"), _EXCHANGES, None)
+    except ImportError:
+        found = None
+    return found if isinstance(found, dict) else {}
 
 
 class _OnAllDevices:

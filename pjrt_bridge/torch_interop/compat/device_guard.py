@@ -2,9 +2,10 @@
 
 The guard that torch makes for such a device (`torch/csrc/acc/Module.cpp`) says that there is one
 device, so that the engine of autograd makes one thread and refuses backward passes on further
-devices, and that it cannot wait. Its table of virtual functions is replaced by a copy in which some
-answer otherwise. Where they are in the table is checked first: its class has a name, and functions
-before, between and behind those that are replaced are found to be where they are expected.
+devices, that the first device is the current one, so that `tensor.to(kind)` moves there, and that
+it cannot wait. Its table of virtual functions is replaced by a copy in which some answer otherwise.
+Where they are in the table is checked first: its class has a name, and functions before, between
+and behind those that are replaced are found to be where they are expected.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _SLOTS = 24
 The destructors behind them are not called.
 """
 
+_CURRENT_DEVICE = 2
 _QUERY_EVENT, _DEVICE_COUNT, _QUERY_STREAM, _SYNCHRONIZE_STREAM = 14, 15, 17, 18
 
 _SYNCHRONIZE_EVENT = (19, 20)
@@ -37,6 +39,11 @@ _WORD = ctypes.sizeof(_Word)
 _VALUE = object.__basicsize__
 """Where an object of pybind11 has the address of the C++ object."""
 
+_Current = ctypes.CFUNCTYPE(ctypes.c_uint16, _Word)
+"""A device is returned as two bytes, its type and its index (`c10/core/Device.h`)."""
+
+_TRIED_INDEX = 3
+
 _Count = ctypes.CFUNCTYPE(ctypes.c_int8, _Word)
 _Query = ctypes.CFUNCTYPE(ctypes.c_bool, _Word, _Word)
 _Wait = ctypes.CFUNCTYPE(None, _Word, _Word)
@@ -49,13 +56,20 @@ def _word(address: int) -> int:
     return _Word.from_address(address).value or 0
 
 
-def answer_for(guard: Any, kind: str, count: Callable[[], int], wait: Callable[[], None]) -> bool:
-    """Have torch ask functions how many devices there are, and to wait for all work.
+def answer_for(
+    guard: Any,
+    kind: str,
+    count: Callable[[], int],
+    current: Callable[[], int],
+    wait: Callable[[], None],
+) -> bool:
+    """Have torch ask functions which devices there are, and to wait for all work.
 
     Args:
         guard: that torch was given; it is never destroyed.
         kind: the name of the device in torch.
         count: gives the number of devices.
+        current: gives the index of the current one; raises nothing.
         wait: for all that was called; raises nothing.
 
     Returns:
@@ -78,6 +92,8 @@ def answer_for(guard: Any, kind: str, count: Callable[[], int], wait: Callable[[
         synchronize_event: waits,
         synchronize_event + 1: waits,
     }
+    if _is_current_device(address):
+        answers[_CURRENT_DEVICE] = _current_device(current)
     _kept.append((answers, _with_answers(address, answers)))
     return True
 
@@ -113,6 +129,25 @@ def _synchronize_event(address: int, kind: str) -> int | None:
     finally:
         _Word.from_address(address).value = table
     return called[0] if len(called) == 1 else None
+
+
+def _is_current_device(address: int) -> bool:
+    """Whether the function that gives the current device is where it is expected."""
+    table = _word(address)
+    before: int = torch._C._accelerator_getDeviceIndex()
+    try:
+        kept = _with_answers(address, {_CURRENT_DEVICE: _current_device(lambda: _TRIED_INDEX)})
+        found: int = torch._C._accelerator_getDeviceIndex()
+        del kept
+    finally:
+        _Word.from_address(address).value = table
+    return found == _TRIED_INDEX and before == 0
+
+
+def _current_device(index: Callable[[], int]) -> Any:
+    kind: Any = torch._C._autograd.DeviceType.PrivateUse1
+    number = int(kind)
+    return _Current(lambda guard: number | index() << 8)
 
 
 def _noting(slot: int, called: list[int]) -> Any:

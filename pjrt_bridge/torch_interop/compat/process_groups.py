@@ -69,10 +69,10 @@ def exchange_by(kernel: Callable[..., Any], key: str) -> Any:
 
 
 def name_backends(device: str) -> None:
-    """Have process groups for the host name their backends for a device as well.
+    """Have process groups name one backend for the host and for a device.
 
     Some functions, such as `batch_isend_irecv`, ask a group for the backend of a tensor's device.
-    Groups that are there, and those that are made with one backend for all devices, answer then.
+    A group that is made for the device alone exchanges copies on the host.
 
     Args:
         device: whose tensors are exchanged by `exchange_by`.
@@ -80,15 +80,21 @@ def name_backends(device: str) -> None:
     if not dist.is_available():
         return
     c10d: Any = dist.distributed_c10d
-    for devices in c10d.Backend.backend_capability.values():
-        if "cpu" in devices and device not in devices:
-            devices.append(device)
     for group in c10d._world.pg_map if dist.is_initialized() else ():
-        with suppress(RuntimeError):  # It has no backend for the host.
-            backend = group._get_backend(torch.device("cpu"))
-            kind = c10d.Backend.backend_type_map.get(backend.name())
-            if kind is not None:
-                group._register_backend(torch.device(device), kind, backend)
+        for here, there in (("cpu", device), (device, "cpu")):
+            with suppress(RuntimeError):  # It has no backend for one of them.
+                backend = group._get_backend(torch.device(here))
+                kind = c10d.Backend.backend_type_map.get(backend.name())
+                if kind is not None:
+                    group._register_backend(torch.device(there), kind, backend)
+    before = c10d.BackendConfig.get_device_backend_map
+
+    @wraps(before)
+    def for_host_as_well(self: Any) -> Any:
+        found = before(self)
+        return {"cpu": found[device], **found} if device in found else found
+
+    c10d.BackendConfig.get_device_backend_map = for_host_as_well
 
 
 def find_unused_on_host(is_ours: Callable[[torch.Tensor], bool]) -> None:

@@ -12,7 +12,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from pjrt_bridge.torch_interop.device import naming
+from pjrt_bridge.torch_interop.device import first_use, naming
 
 _GROUP = "torch.backends"
 
@@ -21,13 +21,13 @@ def register() -> None:
     """Name the device; called by torch through the entry point."""
     others = [item for item in entry_points(group=_GROUP) if item.name != naming.NAME]
     if not others and naming.name() is None and not naming.has_own_accelerator():
-        naming.give_name(_load_module, _first_call)
+        naming.give_name(_load_module)
+        first_use.expect(_register_all, naming.is_available)
 
 
 def _load_module() -> Any:
     return import_module("pjrt_bridge.torch_interop.device.torch_module").MODULE
 
 
-def _first_call(op: Any, *args: Any, **kwargs: Any) -> Any:
+def _register_all() -> None:
     import_module("pjrt_bridge.torch_interop.device.registration").register()
-    return op(*args, **kwargs)

@@ -41,13 +41,18 @@ def start(devices: int) -> None:
         _threads = _devices
 
 
+def has(index: int) -> bool:
+    """Whether backward passes are possible on a device with this index."""
+    return index < _threads
+
+
 def need(index: int) -> None:
     """Warn where the engine has no thread for a device.
 
     Args:
         index: of the device, which is used for the first time.
     """
-    if index >= _threads:
+    if not has(index):
         warn(
             f"a backward pass ran before device {NAME!r} was used, and PyTorch made no thread for "
             f"'{NAME}:{index}': backward passes there end in an error of PyTorch; call "

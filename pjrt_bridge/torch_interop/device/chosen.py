@@ -13,8 +13,8 @@ from pjrt_bridge import environment
 from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.registry import client as select_client
 from pjrt_bridge.runtime import Client, Device
-from pjrt_bridge.torch_interop.device import backward_threads
-from pjrt_bridge.torch_interop.device.current import Where, index_of
+from pjrt_bridge.torch_interop.device import backward_threads, first_use, launched
+from pjrt_bridge.torch_interop.device.current import Where, by_default, current_index, index_of
 
 EAGER_VARIABLE = "PJRT_BRIDGE_EAGER"
 
@@ -40,6 +40,7 @@ def use(plugin: Any = None, /, **options: Any) -> Client:
         PluginNotFound, OptionError: see `pjrt_bridge.registry.client`.
     """
     global _asked
+    first_use.begin()
     with _lock:
         found = select_client(plugin, **options)
         if _client is not None and found is not _client and not _client.closed:
@@ -59,6 +60,7 @@ def use_client(given: Client) -> Client:
     Raises:
         DeviceError: it stands for another one, and tensors may be on it.
     """
+    first_use.begin()
     with _lock:
         if _client is not None and given is not _client and not _client.closed:
             raise DeviceError(
@@ -74,11 +76,17 @@ def _chose(found: Client) -> None:
     global _client, _compiled_for
     if found is not _compiled_for:
         forget_compiled()
-    backward_threads.start(len(found.devices))
+    backward_threads.start(_count(found))
     _client = _compiled_for = found
-    chosen.cache_clear()
+    forget_names()
     # Torch keeps which module is the accelerator's: that of the host, until there is a client.
     torch.get_device_module.cache_clear()
+
+
+def forget_names() -> None:
+    """Find anew which devices indices name; `launched` says what is asked for that."""
+    chosen.cache_clear()
+    default_index.cache_clear()
 
 
 def of_client(forget: Callable[[], None]) -> Callable[[], None]:
@@ -110,27 +118,58 @@ def client() -> Client:
     return found
 
 
+def device_count() -> int:
+    """The number of devices that torch can name.
+
+    Programs that a launcher starts name the device of a process by its number among those of the
+    machine. If each process has fewer devices of its own, every number up to that of the processes
+    is a name of one of them: of the device with this number modulo their number.
+    """
+    return _count(client())
+
+
+def _count(found: Client) -> int:
+    return max(len(found.devices), launched.processes())
+
+
 @cache
 def chosen(index: int) -> tuple[Client, Device]:
-    """The client, and its device with this index.
+    """The client, and its device with this index (`device_count`).
 
     Raises:
         DeviceError: it has fewer devices.
     """
     found = client()
-    if not 0 <= index < len(found.devices):
-        advice = (
-            "; LOCAL_RANK counts processes, each of which has devices of its own: expected "
-            "torch.device('pjrt')"
-            if _is_local_rank(index)
-            else ""
-        )
+    own = len(found.devices)
+    if not 0 <= index < _count(found):
+        names = f", which {launched.processes()} processes share" if _count(found) > own else ""
         raise DeviceError(
-            f"device 'pjrt:{index}': plugin {found.plugin.name!r} has {len(found.devices)} "
-            f"devices, counted from 0{advice}"
+            f"device 'pjrt:{index}': plugin {found.plugin.name!r} has {own} "
+            f"devices, counted from 0{names}"
         )
     backward_threads.need(index)
-    return found, found.devices[index]
+    return found, found.devices[index % own]
+
+
+@cache
+def default_index() -> int:
+    """The index that `torch.device("pjrt")` has where nothing was chosen.
+
+    It is that of this process, if programs may name its devices by that, and can train there.
+    """
+    rank = launched.rank()
+    is_name = bool(rank) and len(client().devices) < launched.processes()
+    return rank if is_name and backward_threads.has(rank) else 0
+
+
+by_default(default_index)
+
+
+def index_of_own(device: Device) -> int:
+    """The index of a device of the client: of its names the current one, else the first."""
+    current = current_index()
+    own = client().devices
+    return current if own[current % len(own)] is device else own.index(device)
 
 
 def existing_index(device: Where) -> int:
@@ -144,25 +183,6 @@ def existing_index(device: Where) -> int:
     index = index_of(device)
     chosen(index)
     return index
-
-
-def index_of_process(device: Where) -> int:
-    """The index of a device that a caller chooses for this process.
-
-    Programs that a launcher starts, and `init_device_mesh`, choose the device with the number of
-    the process among those of its machine. If each process has fewer devices of its own, the number
-    is taken modulo their number.
-
-    Raises:
-        DeviceError: the client has no such device, or was closed.
-        ValueError: a device of another type.
-    """
-    index = index_of(device)
-    return existing_index(index % len(client().devices) if _is_local_rank(index) else index)
-
-
-def _is_local_rank(index: int) -> bool:
-    return environment.value("LOCAL_RANK") == str(index)
 
 
 Mode = Literal["sync", "async", "fused"]

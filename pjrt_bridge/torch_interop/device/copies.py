@@ -120,7 +120,10 @@ def _moved(tensor: torch.Tensor, index: int) -> torch.Tensor:
     row_major = ValueSpec.row_major(transfer.type_of(tensor))
     _, device = chosen(index)
     array = transfer.buffer_as(tensor, row_major)
-    buffer = (whole(array) if isinstance(array, ShardedBuffer) else array).copy_to(device)
+    buffer = whole(array) if isinstance(array, ShardedBuffer) else array
+    # A device may have several names, and a buffer never changes.
+    if buffer.device is not device:
+        buffer = buffer.copy_to(device)
     return resident_tensor(buffer, row_major, index)
 
 

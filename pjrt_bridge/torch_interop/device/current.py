@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import torch
 
+from pjrt_bridge.errors import PjrtBridgeError
 from pjrt_bridge.torch_interop.device.naming import NAME
 
 Where = int | str | torch.device | None
 """A device as callers of `torch.pjrt` name it; None and `"pjrt"` are the current one."""
 
 _current = threading.local()
+_default: list[Callable[[], int]] = []
+
+
+def by_default(index: Callable[[], int]) -> None:
+    """Have a function say which device is the current one of threads that chose none."""
+    _default[:] = [index]
 
 
 def current_index() -> int:
     """The index of the current device of this thread."""
-    return getattr(_current, "index", 0)
+    found: int | None = getattr(_current, "index", None)
+    if found is not None:
+        return found
+    return _default[0]() if _default else 0
+
+
+def current_in_cpp() -> int:
+    """The same for C++, which takes no exception: 0 where finding the index fails."""
+    try:
+        return current_index()
+    except PjrtBridgeError:
+        return 0
 
 
 def set_current_index(index: int) -> int:

@@ -41,5 +41,5 @@ def tensor_of(buffer: Buffer) -> torch.Tensor:
             f"found a buffer of plugin {buffer.client.plugin.name!r}, expected one of the client "
             f"that device {NAME!r} is, plugin {client.plugin.name!r}: device.use() gives it"
         )
-    index = client.devices.index(buffer.device)
+    index = chosen.index_of_own(buffer.device)
     return resident_tensor(buffer, ValueSpec.row_major(buffer.type), index)

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.utils import backend_registration
 
 NAME = "pjrt"
@@ -32,7 +33,6 @@ _pending: Callable[[], object] = ctypes.PYFUNCTYPE(ctypes.c_void_p)(
     ("PyErr_Occurred", ctypes.pythonapi)
 )
 _UNNAMED = "privateuseone"
-_first: list[Any] = []
 _collected: list[list[BaseException]] = []
 GUARD: list[Any] = []
 """What torch was given to enter and leave the device, once the device is named."""
@@ -54,26 +54,27 @@ def has_own_accelerator() -> bool:
     return cuda > 0 or (torch.xpu._is_compiled() and torch.xpu.device_count() > 0)
 
 
-def give_name(load_module: Callable[[], Any], first_call: Callable[..., Any] | None = None) -> None:
+def give_name(load_module: Callable[[], Any]) -> None:
     """Name the device, with its module, `torch.pjrt`.
 
     Args:
         load_module: gives what has the module's functions.
-        first_call: takes operators, each with its arguments, until `forget_first_call`.
     """
     setup: Callable[..., None] = backend_registration._setup_privateuseone_for_python_backend
     GUARD.append(Guard())
     setup(NAME, _Module(load_module), _DeviceHooks(), *GUARD)
-    if first_call is not None:
-        library: Any = torch.library.Library("_", "IMPL")  # type: ignore[no-untyped-call]
-        library.fallback(first_call, "PrivateUse1")
-        _first.append(library)
+    _name_backend()
 
 
-def forget_first_call() -> None:
-    """Leave operators to the kernels that are registered now."""
-    while _first:
-        _first.pop()._destroy()
+def _name_backend() -> None:
+    """Tell torch.distributed which of its backends exchanges tensors of the device."""
+    if not dist.is_available():
+        return
+    kinds: Any = dist.Backend
+    kinds.default_device_backend_map.setdefault(NAME, kinds.GLOO)
+    for devices in kinds.backend_capability.values():
+        if "cpu" in devices and NAME not in devices:
+            devices.append(NAME)
 
 
 def is_available() -> bool:

@@ -369,5 +369,5 @@ of_client(recorder.cache_clear)
 
 def compute_all() -> None:
     """Start the computation of all that was recorded for any device."""
-    for index in range(len(chosen.client().devices) if chosen.is_in_use() else 0):
+    for index in range(chosen.device_count() if chosen.is_in_use() else 0):
         recorder(index).flush()

@@ -14,6 +14,7 @@ from pjrt_bridge.errors import DeviceError
 from pjrt_bridge.torch_interop.compat import (
     accelerator_module,
     device_guard,
+    distributed_random,
     flex,
     host_promises,
     leave_alone,
@@ -29,6 +30,7 @@ from pjrt_bridge.torch_interop.device import (
     convolution,
     copies,
     factories,
+    first_use,
     freed_storages,
     modules,
     naming,
@@ -36,7 +38,9 @@ from pjrt_bridge.torch_interop.device import (
     refusals,
     saving,
     streams,
+    synchronized_norm,
 )
+from pjrt_bridge.torch_interop.device.current import current_in_cpp
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.operators import call
 from pjrt_bridge.torch_interop.device.recording import compute_all
@@ -71,7 +75,7 @@ def register() -> None:
                     "it has one accelerator in a process; use another process for CUDA's"
                 )
             naming.give_name(lambda: MODULE)
-        naming.forget_first_call()
+        first_use.forget()
         # Code that Dynamo compiles while it lets go of other code keeps that alive.
         leave_alone(naming.Guard.type_)
         kernels = third_party_device.OperatorKernels()
@@ -103,6 +107,7 @@ def register() -> None:
         process_groups.find_unused_on_host(is_resident)
         _registered.append(on_host)
         process_groups.name_backends(NAME)
+        distributed_random.draw_by_shard(NAME)
         register_optimizer_step_post_hook(_after_step)
         autocast.register(kernels)
         saving.register()
@@ -111,7 +116,9 @@ def register() -> None:
         flex.take_device(NAME, f"Autocast{third_party_device.KEY}")
         accelerator_module.answer_for(NAME, of_accelerator())
         for guard in naming.GUARD:
-            device_guard.answer_for(guard, NAME, backward_threads.count, streams.wait_in_cpp)
+            device_guard.answer_for(
+                guard, NAME, backward_threads.count, current_in_cpp, streams.wait_in_cpp
+            )
 
 
 def _gradient_alike(_: torch.Tensor, input: torch.Tensor, *__: Any) -> torch.Tensor:
@@ -151,6 +158,7 @@ def _kernels() -> dict[str, Any]:
         "aten.convolution_overrideable.default": convolution.forward,
         "aten.convolution_backward_overrideable.default": convolution.backward,
     }
+    made |= synchronized_norm.KERNELS
     for overload in ("default", "periodic", "beta"):
         op = operator(f"aten.kaiser_window.{overload}")
         if op is not None:

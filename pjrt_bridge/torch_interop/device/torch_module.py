@@ -30,7 +30,7 @@ class DeviceModule:
         if not is_available():
             return 0
         try:
-            return len(chosen.client().devices)
+            return chosen.device_count()
         except PjrtBridgeError:
             return 0
 
@@ -41,13 +41,10 @@ class DeviceModule:
     def set_device(self, device: Where) -> None:
         """Make another device the current one of this thread.
 
-        In a process of a launcher, `LOCAL_RANK` chooses a device of this process, whatever their
-        number.
-
         Raises:
             DeviceError: there is no such device.
         """
-        current.set_current_index(chosen.index_of_process(device))
+        current.set_current_index(chosen.existing_index(device))
 
     def device(self, device: Where) -> _Current:
         """A context in which another device is the current one."""
@@ -196,6 +193,7 @@ def of_accelerator() -> dict[str, Callable[..., Any]]:
     return {
         **{name: getattr(MODULE, name) for name in same},
         "current_device_idx": MODULE.current_device,
+        "device_count": MODULE.device_count,
         "current_device_index": MODULE.current_device,
         "device_index": MODULE.device,
         "empty_host_cache": MODULE.empty_cache,

@@ -16,6 +16,7 @@ from pjrt_bridge.stablehlo.sharding.sharding import Sharding, Spec
 from pjrt_bridge.torch_interop import compat
 from pjrt_bridge.torch_interop.bind.adapter import ADAPTER
 from pjrt_bridge.torch_interop.device import registration, transfer
+from pjrt_bridge.torch_interop.device.current import current_index
 from pjrt_bridge.torch_interop.device.naming import NAME
 from pjrt_bridge.torch_interop.device.storage import (
     contents_of,
@@ -121,7 +122,9 @@ def _from_host(tensor: torch.Tensor, mesh: Mesh, sharding: Sharding) -> torch.Te
     copy = tensor.clone(memory_format=torch.preserve_format)
     host: HostArray = ADAPTER.host_array(copy, spec)
     transfer.COUNTS.to_device += spec.nbytes
-    return resident_tensor(ShardedBuffer.put_host(mesh.client, host, divided), spec, 0)
+    return resident_tensor(
+        ShardedBuffer.put_host(mesh.client, host, divided), spec, current_index()
+    )
 
 
 def _array(tensor: torch.Tensor) -> tuple[ValueSpec, Buffer | ShardedBuffer]:

@@ -44,6 +44,6 @@ def test_an_error_of_what_is_waited_for_does_not_reach_cpp(
 
 def test_other_tables_are_left_alone() -> None:
     hooks = naming._DeviceHooks()
-    assert not device_guard.answer_for(hooks, "pjrt", int, int)
-    assert device_guard.answer_for(naming.Guard(), "pjrt", int, int) is False
+    assert not device_guard.answer_for(hooks, "pjrt", int, int, int)
+    assert device_guard.answer_for(naming.Guard(), "pjrt", int, int, int) is False
     assert torch.Stream("pjrt").query()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from pjrt_bridge.errors import BridgeWarning, DeviceError, OptionError
-from pjrt_bridge.torch_interop.device import chosen, use
+from pjrt_bridge.errors import BridgeWarning, DeviceError, OptionError, VariableError
+from pjrt_bridge.torch_interop.device import backward_threads, buffer_of, chosen, tensor_of, use
 
 MODULE: Any = torch.pjrt  # type: ignore[attr-defined]
 
@@ -28,8 +30,11 @@ def test_the_module_tells_of_the_devices() -> None:
     MODULE.set_device("pjrt:1")
     try:
         assert torch.ones(1, device="pjrt").device.index == 1
+        assert torch.ones(1).to("pjrt").device.index == 1
+        assert torch.nn.Linear(2, 2).to("pjrt").weight.device.index == 1
     finally:
         MODULE.set_device(0)
+    assert torch.ones(1).to("pjrt").device.index == 0
     MODULE.synchronize()
     MODULE.empty_cache()
     with pytest.raises(DeviceError, match="has 2 devices"):
@@ -38,20 +43,55 @@ def test_the_module_tells_of_the_devices() -> None:
         MODULE.set_device("cpu")
 
 
-def test_the_number_of_a_process_chooses_one_of_its_own_devices(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As `init_device_mesh` and programs under torchrun do."""
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    try:
-        MODULE.set_device(3)
-        assert MODULE.current_device() == 1
-        with pytest.raises(DeviceError, match=r"LOCAL_RANK .* expected torch.device\('pjrt'\)"):
-            torch.ones(1, device="pjrt:3")
-        with pytest.raises(DeviceError, match=r"has 2 devices, counted from 0$"):
-            MODULE.set_device(2)
-    finally:
-        MODULE.set_device(0)
+@pytest.fixture
+def third_of_five(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process as the third of five that a launcher started on this machine."""
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "5")
+    # As if the device had been used before the first backward pass.
+    monkeypatch.setattr(backward_threads, "_threads", 5)
+    chosen.forget_names()
+    yield
+    monkeypatch.undo()
+    chosen.forget_names()
+
+
+def test_numbers_of_processes_are_names_of_their_devices(third_of_five: None) -> None:
+    """As programs under torchrun, and `init_device_mesh`, use them."""
+    assert torch.accelerator.device_count() == 5
+    with ThreadPoolExecutor(1) as others:
+        assert others.submit(torch.ones, 1, device="pjrt").result().device.index == 2
+        assert others.submit(torch.ones(1).to, "pjrt").result().device.index == 2
+    x = torch.arange(3.0).to("pjrt:2")
+    assert x.device == torch.device("pjrt", 2)
+    assert (x * 2).tolist() == [0, 2, 4]
+    assert buffer_of(x).device is chosen.client().devices[0]
+    moved = x.to("pjrt:4")
+    moved.add_(1)
+    assert (moved.device.index, moved.tolist(), x.tolist()) == (4, [1, 2, 3], [0, 1, 2])
+    with torch.accelerator.device_index(4):
+        assert tensor_of(buffer_of(x)).device.index == 4
+    assert tensor_of(buffer_of(x.to("pjrt:1"))).device.index == 1
+    with pytest.raises(DeviceError, match=r"has 2 devices, .* which 5 processes share"):
+        torch.ones(1, device="pjrt:5")
+
+
+def test_more_devices_than_processes(monkeypatch: pytest.MonkeyPatch, third_of_five: None) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    chosen.forget_names()
+    assert torch.accelerator.device_count() == 2
+    with ThreadPoolExecutor(1) as others:
+        assert others.submit(torch.ones, 1, device="pjrt").result().device.index == 0
+    with pytest.raises(DeviceError, match=r"has 2 devices, counted from 0$"):
+        MODULE.set_device(2)
+
+
+def test_a_number_of_the_process_that_is_none(third_of_five: None) -> None:
+    os.environ["LOCAL_RANK"] = "first"
+    chosen.forget_names()
+    with pytest.raises(VariableError, match="LOCAL_RANK: found 'first', expected a number"):
+        torch.ones(1, device="pjrt:1")
 
 
 def test_accelerators() -> None:

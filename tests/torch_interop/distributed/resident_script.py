@@ -166,6 +166,49 @@ def unused_parameters(rank: int, world: int, device: str) -> list[Tensor]:
     return found
 
 
+def synchronized_norms(rank: int, world: int, device: str) -> list[Tensor]:
+    """Statistics of the batches of all processes, one of which may have no elements.
+
+    PyTorch has no kernels of it for the host: there the whole batch is computed in each process.
+    """
+    found = []
+    for sizes, element, shape in (
+        ((3, 5), torch.float32, (4, 3, 3)),
+        ((3, 0), torch.float32, (4, 3, 3)),
+        ((4, 2), torch.bfloat16, (4, 8)),
+    ):
+        torch.manual_seed(0)
+        batches = [torch.randn(size, *shape).to(element) for size in sizes]
+        whole = torch.cat(batches)
+        factors = torch.randn_like(whole)
+        norm: Any = nn.BatchNorm2d(4) if len(shape) == 3 else nn.BatchNorm1d(4)
+        with torch.no_grad():
+            norm.weight.uniform_(0.5, 2)
+        if device == "cpu":
+            x = whole.requires_grad_()
+            y = norm(x)
+            (y * factors).sum().backward()
+            mine = slice(sum(sizes[:rank]), sum(sizes[: rank + 1]))
+            assert x.grad is not None
+            found += [y[mine], x.grad[mine]]
+        else:
+            start = sum(sizes[:rank])
+            norm = nn.SyncBatchNorm.convert_sync_batchnorm(norm).to(device)
+            x = batches[rank].to(device).requires_grad_()
+            y = norm(x)
+            (y * factors[start : start + sizes[rank]].to(device)).sum().backward()
+            # Of an empty batch there are no gradients.
+            for each in (x, *norm.parameters()):
+                if each.grad is None:
+                    each.grad = torch.zeros_like(each)
+            for parameter in norm.parameters():
+                dist.all_reduce(parameter.grad)
+            found += [y, x.grad]
+        found += [each.grad for each in norm.parameters()]
+        found += list(norm.buffers())
+    return [each.detach().float() for each in found]
+
+
 def _fully_sharded(rank: int, world: int, device: str, *, compiled: bool) -> list[Tensor]:
     """One part is gathered anew in backward, the other stays as it is."""
     torch.manual_seed(0)
@@ -240,6 +283,7 @@ SCENARIOS: tuple[Callable[[int, int, str], list[Tensor]], ...] = (
     data_parallel,
     data_parallel_compiled,
     unused_parameters,
+    synchronized_norms,
     fully_sharded,
     fully_sharded_compiled,
     flat_parameters,

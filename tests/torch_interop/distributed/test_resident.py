@@ -19,6 +19,7 @@ SCRIPT = "tests.torch_interop.distributed.resident_script"
         pytest.param("data_parallel", marks=pytest.mark.slow),
         pytest.param("data_parallel_compiled", marks=pytest.mark.slow),
         pytest.param("unused_parameters", marks=pytest.mark.slow),
+        pytest.param("synchronized_norms", marks=pytest.mark.slow),
         pytest.param("fully_sharded", marks=pytest.mark.slow),
         pytest.param("fully_sharded_compiled", marks=pytest.mark.slow),
         pytest.param("flat_parameters", marks=pytest.mark.slow),
